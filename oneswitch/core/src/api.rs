@@ -1,0 +1,233 @@
+//! What the outside gives to the core and gets from it: plain data, no I/O.
+
+use std::fmt;
+use std::time::Duration;
+
+/// One accepted or dialled controller connection, after the OpenFlow handshake. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ControllerId(pub u64);
+
+/// Index into [`CoreConfig::switches`]; 0 is the hypervisor, the hub of the star.
+pub type SwitchIndex = usize;
+
+/// One of the two bridges that every switch has (docs/architecture.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bridge {
+    /// Carries the virtual tables verbatim.
+    Virt,
+    /// Owns the physical interfaces and the PCIe ports.
+    Edge,
+}
+
+/// Where bytes produced by the core go. The bytes are whole OpenFlow messages, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Destination {
+    Controller(ControllerId),
+    Switch(SwitchIndex, Bridge),
+}
+
+/// The server as configured; names are unique and validated by the configuration loader.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    pub datapath_id: u64,
+    pub switches: Vec<SwitchConfig>,
+    pub ports: Vec<PortConfig>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    pub name: String,
+    /// `None` on the hypervisor only.
+    pub link: Option<LinkConfig>,
+}
+
+/// Names of a PCIe link's two ports on the `edge` bridges.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    pub hypervisor: String,
+    pub local: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    pub number: u32,
+    pub name: String,
+    pub switch: String,
+    pub interface: String,
+}
+
+/// A request to map a port; `None` leaves the choice to the core.
+#[derive(Clone, Debug)]
+pub struct PortRequest {
+    pub number: Option<u32>,
+    pub name: Option<String>,
+    pub switch: String,
+    pub interface: String,
+}
+
+/// How far a move goes before it waits for `continue_move`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MoveUntil {
+    Prepared,
+    Flipped,
+    Done,
+}
+
+/// Where a move stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MoveStage {
+    Preparing,
+    Prepared,
+    Flipping,
+    Flipped,
+    Quiescing,
+}
+
+#[derive(Clone, Debug)]
+pub struct MoveRequest {
+    pub switch: String,
+    pub interface: String,
+    pub until: MoveUntil,
+    /// How long both paths stay after the flip.
+    pub grace: Duration,
+}
+
+/// A refused management request. `code()` is the stable word of the REST contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortError {
+    PortUnknown(u32),
+    SwitchUnknown(String),
+    NumberTaken { number: u32, by: String },
+    NumberOutOfRange(u32),
+    NameTaken { name: String, number: u32 },
+    NameTooLong(String),
+    InterfaceTaken { switch: String, interface: String, number: u32 },
+    InterfaceMissing { switch: String, interface: String },
+    PatchMissing { switch: String, patch: String },
+    SwitchDown(String),
+    MoveInProgress(u32),
+    NoMove(u32),
+    MovePastAbort(u32),
+    MoveFailed { number: u32, reason: String },
+    FlowIdsExhausted,
+}
+
+impl PortError {
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::PortUnknown(_) => "port-unknown",
+            Self::SwitchUnknown(_) => "switch-unknown",
+            Self::NumberTaken { .. } => "port-number-taken",
+            Self::NumberOutOfRange(_) => "number-out-of-range",
+            Self::NameTaken { .. } => "name-taken",
+            Self::NameTooLong(_) => "name-too-long",
+            Self::InterfaceTaken { .. } => "interface-taken",
+            Self::InterfaceMissing { .. } => "interface-missing",
+            Self::PatchMissing { .. } => "patch-missing",
+            Self::SwitchDown(_) => "switch-down",
+            Self::MoveInProgress(_) => "move-in-progress",
+            Self::NoMove(_) => "no-move",
+            Self::MovePastAbort(_) => "move-past-abort",
+            Self::MoveFailed { .. } => "move-failed",
+            Self::FlowIdsExhausted => "flow-ids-exhausted",
+        }
+    }
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortUnknown(n) => write!(f, "there is no virtual port {n}; `unoctl dump-ports` lists them"),
+            Self::SwitchUnknown(s) => write!(f, "there is no switch named \"{s}\" in the configuration"),
+            Self::NumberTaken { number, by } => write!(f, "virtual port {number} is already mapped to {by}"),
+            Self::NumberOutOfRange(n) => write!(f, "virtual port number {n} is outside 1..65023"),
+            Self::NameTaken { name, number } => write!(f, "virtual port {number} is already named \"{name}\""),
+            Self::NameTooLong(name) => write!(f, "port name \"{name}\" is longer than the 15 bytes OpenFlow carries"),
+            Self::InterfaceTaken { switch, interface, number } => {
+                write!(f, "interface {interface} of {switch} already carries virtual port {number}")
+            }
+            Self::InterfaceMissing { switch, interface } => write!(
+                f,
+                "interface {interface} is not on bridge edge of {switch}; add it first (`unoctl port add` does both)"
+            ),
+            Self::PatchMissing { switch, patch } => {
+                write!(f, "patch port {patch} is missing on {switch}; `unoctl port add` makes it, `unoctl doctor` lists what else is missing")
+            }
+            Self::SwitchDown(s) => write!(f, "switch {s} is not connected"),
+            Self::MoveInProgress(n) => write!(f, "virtual port {n} is being moved; wait for it, or `unoctl port abort {n}`"),
+            Self::NoMove(n) => write!(f, "virtual port {n} is not being moved"),
+            Self::MovePastAbort(n) => write!(f, "the move of virtual port {n} has flipped; let it finish and move back"),
+            Self::MoveFailed { number, reason } => write!(f, "the move of virtual port {number} failed and was undone: {reason}"),
+            Self::FlowIdsExhausted => write!(f, "all 4093 flow-ids are in use"),
+        }
+    }
+}
+
+impl std::error::Error for PortError {}
+
+/// A virtual port as the REST contract shows it.
+#[derive(Clone, Debug)]
+pub struct PortView {
+    pub number: u32,
+    pub name: String,
+    pub switch: String,
+    pub interface: String,
+    pub flow_id: u16,
+    pub up: bool,
+    /// Why it is down; `None` when it is up.
+    pub reason: Option<String>,
+    /// OFPPC_* names set by controllers.
+    pub config: Vec<&'static str>,
+    pub mac: Option<[u8; 6]>,
+    pub moving: Option<MoveView>,
+}
+
+#[derive(Clone, Debug)]
+pub struct MoveView {
+    pub switch: String,
+    pub interface: String,
+    pub stage: MoveStage,
+}
+
+/// State of one bridge's OpenFlow session as the core sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BridgeState {
+    Down,
+    Syncing,
+    Up,
+}
+
+#[derive(Clone, Debug)]
+pub struct SwitchView {
+    pub name: String,
+    pub virt: BridgeState,
+    pub edge: BridgeState,
+    /// `None` on the hypervisor.
+    pub link_up: Option<bool>,
+    pub physical_flows: usize,
+    pub physical_groups: usize,
+    pub physical_meters: usize,
+    pub edge_flows: usize,
+    pub repairs: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct StatusView {
+    pub datapath_id: u64,
+    pub switches: Vec<SwitchView>,
+    pub ports: usize,
+    pub flows: usize,
+    pub groups: usize,
+    pub meters: usize,
+    pub executors: Vec<String>,
+    /// Messages answered with an OpenFlow error since start.
+    pub refused: u64,
+}
+
+/// What the core knows of one controller beyond its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerRole {
+    Equal,
+    Master,
+    Slave,
+}
