@@ -1,0 +1,1 @@
+"""The management plane of a server with smart NICs."""

@@ -1,0 +1,58 @@
+"""Addresses in Open vSwitch's syntax, as pydantic field types.
+
+Active: ``tcp:HOST[:PORT]``, ``ssl:HOST[:PORT]``, ``unix:PATH``.
+Passive: ``ptcp:[PORT][:HOST]``, ``pssl:[PORT][:HOST]``, ``punix:PATH``. An IPv6 host is written in brackets. The port defaults to 6653, OpenFlow's.
+"""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+_HOST = r"(\[[0-9A-Fa-f:.%\w]+\]|[A-Za-z0-9._-]+)"
+_ACTIVE = re.compile(rf"(tcp|ssl):{_HOST}(:(?P<port>\d+))?$")
+_PASSIVE = re.compile(rf"(ptcp|pssl):(?P<port>\d+)?(:{_HOST})?$")
+_PATH = re.compile(r"p?unix:.+$")
+
+
+def _check(value: str, pattern: re.Pattern[str], path_prefix: str, expected: str, *, port_needed: bool = False) -> str:
+    if value.startswith(path_prefix) and _PATH.match(value):
+        return value
+    found = pattern.match(value)
+    port = found and found["port"]
+    if not found or (port_needed and not port):
+        raise ValueError(f"{value!r} is not an address; expected {expected}")
+    if port and not 1 <= int(port) <= 65535:
+        raise ValueError(f"{value!r}: port {port} is not between 1 and 65535")
+    return value
+
+
+def _connect(value: str) -> str:
+    return _check(value, _ACTIVE, "unix:", "tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH")
+
+
+def _listen(value: str) -> str:
+    return _check(value, _PASSIVE, "punix:", "ptcp:[PORT][:HOST], pssl:[PORT][:HOST] or punix:PATH")
+
+
+def _remote(value: str) -> str:
+    return _check(value, _ACTIVE, "unix:", "tcp:HOST:PORT, ssl:HOST:PORT or unix:PATH", port_needed=True)
+
+
+def _api(value: str) -> str:
+    if value.startswith("ssl:"):
+        raise ValueError(f"{value!r}: the API speaks plain HTTP; expected unix:PATH or tcp:HOST:PORT")
+    return _check(value, _ACTIVE, "unix:", "unix:PATH or tcp:HOST:PORT", port_needed=True)
+
+
+Connect = Annotated[str, AfterValidator(_connect)]
+"""Where to connect to for OpenFlow."""
+
+Listen = Annotated[str, AfterValidator(_listen)]
+"""Where to wait for OpenFlow connections."""
+
+Remote = Annotated[str, AfterValidator(_remote)]
+"""Where an OVSDB server is; it has no port by convention that could be left out."""
+
+ApiAddress = Annotated[str, AfterValidator(_api)]
+"""Where oneswitchd's REST interface is."""

@@ -1,0 +1,88 @@
+"""What can be wrong between the entries of a server.toml, each of which is right by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from nfagent.plumbing.names import EDGE, MULTICAST_PORT, VIRT
+from nfagent.plumbing.toml_lines import Path as KeyPath
+
+if TYPE_CHECKING:
+    from nfagent.plumbing.server_config import PortConfig, ServerConfig, SwitchConfig
+
+Conflict = tuple[KeyPath, str]
+T = TypeVar("T")
+
+_RESERVED = re.compile(rf"({VIRT}|{EDGE})(-\d+|-mc)?$")
+
+
+def conflicts(config: ServerConfig) -> Iterator[Conflict]:
+    """Each conflict as the key that carries it and the problem, in the order of the file's tables."""
+    yield from _duplicates("switch", "name", config.switch, lambda switch: switch.name)
+    yield from _same_address(config.switch)
+    yield from _link_conflicts(config.switch)
+    yield from _duplicates("port", "number", config.port, lambda port: port.number)
+    yield from _duplicates("port", "name", config.port, lambda port: port.shown_name)
+    yield from _duplicates("port", "interface", config.port, lambda port: f"{port.interface} on {port.switch}")
+    for index, port in enumerate(config.port):
+        yield from _port_conflicts(config, index, port)
+
+
+def _duplicates(table: str, key: str, items: Iterable[T], value: Callable[[T], object]) -> Iterator[Conflict]:
+    first: dict[object, int] = {}
+    for index, item in enumerate(items):
+        seen = first.setdefault(value(item), index)
+        if seen != index:
+            yield (table, index, key), f"{value(item)!r} is already the {key} of {table}[{seen}]"
+
+
+def _same_address(switches: list[SwitchConfig]) -> Iterator[Conflict]:
+    first: dict[str, str] = {}
+    for index, switch in enumerate(switches):
+        for key in ("virt", "edge", "ovsdb", "control"):
+            address = getattr(switch, key)
+            where = f"switch[{index}].{key}"
+            if address is not None and first.setdefault(address, where) != where:
+                yield ("switch", index, key), f"{address!r} is already {first[address]}"
+
+
+def _link_conflicts(switches: list[SwitchConfig]) -> Iterator[Conflict]:
+    hub = switches[0]
+    if hub.link is not None:
+        yield (
+            ("switch", 0, "link"),
+            f"{hub.name!r} is the first switch, the hypervisor, and has no link; only sNICs have",
+        )
+    taken: dict[str, str] = {}
+    for index, switch in enumerate(switches[1:], start=1):
+        if switch.link is None:
+            expected = f'link = {{ hypervisor = "pcie-{switch.name}", local = "pf0hpf" }}'
+            yield ("switch", index, "link"), f"is missing: sNIC {switch.name!r} needs its PCIe link, such as {expected}"
+            continue
+        for key in ("hypervisor", "local"):
+            name = getattr(switch.link, key)
+            if _RESERVED.match(name):
+                yield ("switch", index, "link", key), _reserved(name)
+        other = taken.setdefault(switch.link.hypervisor, switch.name)
+        if other != switch.name:
+            yield (
+                ("switch", index, "link", "hypervisor"),
+                f"{switch.link.hypervisor!r} is already the port toward {other!r}",
+            )
+
+
+def _port_conflicts(config: ServerConfig, index: int, port: PortConfig) -> Iterator[Conflict]:
+    names = [switch.name for switch in config.switch]
+    if port.switch not in names:
+        yield ("port", index, "switch"), f"there is no switch {port.switch!r}; there are {', '.join(names)}"
+    elif port.interface in config.pcie_ports(port.switch):
+        yield ("port", index, "interface"), f"{port.interface!r} is the PCIe port of {port.switch!r}"
+    elif _RESERVED.match(port.interface):
+        yield ("port", index, "interface"), _reserved(port.interface)
+
+
+def _reserved(name: str) -> str:
+    ours = f"{VIRT}, {EDGE}, {VIRT}-N, {EDGE}-N, {VIRT}-{MULTICAST_PORT} and {EDGE}-{MULTICAST_PORT}"
+    return f"{name!r} is reserved; plumbing makes {ours} itself"

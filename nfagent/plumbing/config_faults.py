@@ -1,0 +1,72 @@
+"""Turn what tomllib and pydantic say about a file into a `ConfigError` with file, line and key."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from nfagent.plumbing.errors import ConfigError
+from nfagent.plumbing.toml_lines import Path as KeyPath
+
+_AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
+_KEY_ON_LINE = re.compile(r"""\s*\[*\s*([A-Za-z0-9_."'-]+)\s*[=\]]""")
+
+
+def syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
+    """The fault for a text that is not TOML; a key given twice is one."""
+    problem = str(error)
+    place = _AT_LINE.search(problem)
+    if not place:  # "(at end of document)"
+        return ConfigError(path, max(1, len(text.splitlines())), "", f"is not TOML: {problem}")
+    # tomllib notices some faults only after the line's end has been read
+    line = int(place[1])
+    source = text.splitlines()
+    while line > 1 and (line > len(source) or not source[line - 1].strip()):
+        line -= 1
+    key = _KEY_ON_LINE.match(source[line - 1]) if source else None
+    problem = _AT_LINE.sub("", problem)
+    if problem.startswith(("Cannot overwrite", "Cannot declare", "Cannot mutate")):
+        problem = f"is given twice ({problem})"
+    else:
+        problem = f"is not TOML: {problem}"
+    return ConfigError(path, line, key[1] if key else "", problem)
+
+
+def first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigError:
+    """The fault that is nearest to the top of the file; ``error`` lists them in the model's order."""
+    faults = [fault_at(path, lines, item["loc"], _problem(dict(item))) for item in error.errors()]
+    return min(faults, key=lambda fault: fault.line or 0)
+
+
+def fault_at(path: Path, lines: Mapping[KeyPath, int], where: Sequence[str | int], problem: str) -> ConfigError:
+    """A fault of the key ``where``, on its line or, where it is missing, on that of the table it belongs in."""
+    known = tuple(where)
+    while known and known not in lines:
+        known = known[:-1]
+    return ConfigError(path, lines.get(known, 1), _dotted(where), problem)
+
+
+def _dotted(where: Sequence[str | int]) -> str:
+    text = ""
+    for part in where:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _problem(item: dict[str, object]) -> str:
+    kind, message, value = item["type"], str(item["msg"]), item.get("input")
+    if kind == "extra_forbidden":
+        return "is not a known key; remove it or correct its spelling"
+    if kind == "missing":
+        return "is missing"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    return f"{message}; found {value!r} ({_toml_type(value)})"
+
+
+def _toml_type(value: object) -> str:
+    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", list: "an array", dict: "a table"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,17 @@
+"""Names and numbers of docs/architecture.md that plumbing and the lab share."""
+
+VIRT = "virt"
+EDGE = "edge"
+
+PORT_MIN = 1
+PORT_MAX = 0xFDFF
+
+MULTICAST_PORT = "mc"
+MULTICAST_OFPORT = 0xFE00
+
+NAME_MAX_BYTES = 15  # Linux's IFNAMSIZ without the final NUL, and OpenFlow's OFP_MAX_PORT_NAME_LEN likewise
+
+
+def patch_names(port: int | str) -> tuple[str, str]:
+    """Names of the two ends, on virt and on edge, of the patch for a virtual port number or `MULTICAST_PORT`."""
+    return f"{VIRT}-{port}", f"{EDGE}-{port}"

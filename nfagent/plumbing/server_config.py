@@ -1,0 +1,180 @@
+"""server.toml: the one file that describes a server.
+
+oneswitchd, ``unoctl``, plumbing and the lab read it; docs/architecture.md is the contract. Anything unknown, of the
+wrong type or given twice raises `ConfigError`, which names file, line and key.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from nfagent.plumbing.addresses import ApiAddress, Connect, Listen, Remote
+from nfagent.plumbing.config_conflicts import conflicts
+from nfagent.plumbing.config_faults import fault_at, first_fault, syntax_fault
+from nfagent.plumbing.errors import ConfigError
+from nfagent.plumbing.names import NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from nfagent.plumbing.toml_dump import dump_document
+from nfagent.plumbing.toml_lines import key_lines
+
+DEFAULT_PATH = Path("/etc/oneswitch/server.toml")
+ENVIRONMENT = "ONESWITCH_CONFIG"
+
+
+def default_path() -> Path:
+    """The file to read when none is named: ``$ONESWITCH_CONFIG``, else /etc/oneswitch/server.toml."""
+    return Path(os.environ.get(ENVIRONMENT) or DEFAULT_PATH)
+
+
+def _check_interface(name: str) -> str:
+    size = len(name.encode())
+    if size > NAME_MAX_BYTES:
+        raise ValueError(f"{name!r} has {size} bytes; Linux and OpenFlow allow at most {NAME_MAX_BYTES}")
+    if not name or name in (".", "..") or any(char.isspace() or char in "/:" for char in name):
+        raise ValueError(f"{name!r} cannot be an interface's name: blanks, '/' and ':' are not allowed in it")
+    return name
+
+
+InterfaceName = Annotated[str, AfterValidator(_check_interface)]
+SwitchName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+PortNumber = Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)]
+LogLevel = Literal["off", "error", "warn", "info", "debug", "trace"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TlsConfig(_Section):
+    """``[oneswitchd.tls]``: PEM files, needed by ``ssl:`` and ``pssl:`` addresses only."""
+
+    private_key: str
+    certificate: str
+    ca_certificate: str
+
+
+class OneswitchdConfig(_Section):
+    """``[oneswitchd]``: the daemon's own addresses and files."""
+
+    datapath_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
+    listen: list[Listen] = []
+    controllers: list[Connect] = []
+    api: ApiAddress = "unix:/run/oneswitch/oneswitchd.sock"
+    state: str | None = None
+    log: LogLevel = "info"
+    tls: TlsConfig | None = None
+
+
+class LinkConfig(_Section):
+    """The names of a PCIe link's two ports: on the hypervisor's edge bridge and on the sNIC's."""
+
+    hypervisor: InterfaceName
+    local: InterfaceName
+
+
+class SwitchConfig(_Section):
+    """``[[switch]]``: one Open vSwitch. ``link`` is None on the first one, the hypervisor, only."""
+
+    name: SwitchName
+    virt: Connect
+    edge: Connect
+    ovsdb: Remote | None = None
+    control: str | None = None
+    link: LinkConfig | None = None
+
+
+class PortConfig(_Section):
+    """``[[port]]``: one virtual port and the interface that it stands for."""
+
+    number: PortNumber
+    switch: SwitchName
+    interface: InterfaceName
+    name: InterfaceName | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """What the controller sees: ``name``, or the interface's name where none is given."""
+        return self.interface if self.name is None else self.name
+
+
+class ServerConfig(_Section):
+    """A whole server.toml.
+
+    Example:
+        >>> config = ServerConfig.load(Path("server.toml"))      # doctest: +SKIP
+        >>> config.hypervisor.name, [s.name for s in config.snics]  # doctest: +SKIP
+        ('hypervisor', ['snic0'])
+    """
+
+    oneswitchd: OneswitchdConfig
+    switch: Annotated[list[SwitchConfig], Field(min_length=1)]
+    port: list[PortConfig] = []
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Self:
+        """Read and check a file.
+
+        Args:
+            path: the file; None means `default_path()`.
+
+        Raises:
+            ConfigError: the file cannot be read, is not TOML, or breaks the contract.
+        """
+        path = default_path() if path is None else Path(path)
+        try:
+            text = path.read_bytes().decode()
+        except OSError as error:
+            raise ConfigError(path, None, "", f"cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(path, None, "", f"is not UTF-8 text: {error.reason}") from error
+        return cls.parse(text, path)
+
+    @classmethod
+    def parse(cls, text: str, path: Path = Path("server.toml")) -> Self:
+        """Check ``text`` as `load` does; ``path`` is only named in errors."""
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise syntax_fault(path, text, error) from error
+        lines = key_lines(text)
+        try:
+            config = cls.model_validate(document)
+        except ValidationError as error:
+            raise first_fault(path, lines, error) from error
+        for where, problem in conflicts(config):
+            raise fault_at(path, lines, where, problem)
+        return config
+
+    def dump(self) -> str:
+        """The configuration as TOML text that `parse` reads back to an equal one."""
+        return dump_document(self.model_dump(exclude_none=True))
+
+    @property
+    def hypervisor(self) -> SwitchConfig:
+        """The hub of the star."""
+        return self.switch[0]
+
+    @property
+    def snics(self) -> list[SwitchConfig]:
+        """All switches but the hypervisor."""
+        return self.switch[1:]
+
+    def find_switch(self, name: str) -> SwitchConfig:
+        """The switch called ``name``.
+
+        Raises:
+            KeyError: there is none; the message lists those there are.
+        """
+        for switch in self.switch:
+            if switch.name == name:
+                return switch
+        raise KeyError(f"no switch {name!r}; there are {', '.join(switch.name for switch in self.switch)}")
+
+    def pcie_ports(self, switch: str) -> list[str]:
+        """Names of the PCIe ports on the edge bridge of ``switch``."""
+        found = self.find_switch(switch)
+        if found.link is not None:
+            return [found.link.local]
+        return [snic.link.hypervisor for snic in self.snics if snic.link is not None]
