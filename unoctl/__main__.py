@@ -1,0 +1,5 @@
+"""``python -m unoctl``."""
+
+from unoctl.cli import main
+
+main()

@@ -1,0 +1,243 @@
+"""``unoctl``: the command line. Only wiring; what a command does is in the module that it calls."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unoctl import dump, logs, ports, show
+from unoctl.errors import UnoctlError
+from unoctl.model import Stage
+from unoctl.plumber import OvsdbPlumber
+from unoctl.render import Format, Output, View, table
+from unoctl.session import Choice, Session
+
+app = typer.Typer(
+    name="unoctl",
+    help="Shows and changes a server that is one OpenFlow switch to its controllers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+port_app = typer.Typer(help="Make, move and remove virtual ports.", no_args_is_help=True)
+log_app = typer.Typer(help="Log levels of oneswitchd.", no_args_is_help=True)
+app.add_typer(port_app, name="port")
+app.add_typer(log_app, name="log")
+
+FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
+PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
+VirtualPort = Annotated[str, typer.Argument(metavar="V", help="Virtual port: number or name.")]
+SwitchOption = Annotated[str, typer.Option("--switch", metavar="S", help="Name of the switch.")]
+InterfaceOption = Annotated[str, typer.Option("--interface", metavar="I", help="Interface on the switch.")]
+
+
+@dataclass(frozen=True)
+class Globals:
+    """Options given before the command."""
+
+    choice: Choice
+    format: Format
+    pretty: bool
+
+
+@app.callback()
+def global_options(
+    ctx: typer.Context,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The server.toml to use.")] = None,
+    lab: Annotated[str | None, typer.Option("--lab", metavar="NAME", help="Use the server.toml of this lab.")] = None,
+    chosen: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TABLE,
+    pretty: PrettyOption = False,
+) -> None:
+    """Shows and changes a server that is one OpenFlow switch to its controllers."""
+    ctx.obj = Globals(Choice(config, lab, os.environ), chosen, pretty)
+
+
+def run(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Callable[[Session], View]) -> None:
+    """Do a command's work, print its view and leave with its exit status."""
+    given: Globals = ctx.obj
+    output = Output(chosen or given.format, pretty or given.pretty)
+    try:
+        view = work(Session(given.choice, output))
+        output.show(view)
+    except UnoctlError as error:
+        output.error(error)
+        raise typer.Exit(error.exit_status) from error
+    if view.exit_status:
+        raise typer.Exit(view.exit_status)
+
+
+@app.command("show")
+def show_command(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
+    """Show the one switch, and under it the server as it is."""
+
+    def work(session: Session) -> View:
+        with session.client() as client:
+            return show.collect(session.server, client)
+
+    run(ctx, chosen, pretty, work)
+
+
+@app.command("dump-ports")
+def dump_ports(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
+    """Virtual ports: home, interface, flow-id, state, counters."""
+
+    def work(session: Session) -> View:
+        with session.client() as client:
+            return dump.ports(session.server, client)
+
+    run(ctx, chosen, pretty, work)
+
+
+@app.command("dump-flows")
+def dump_flows(
+    ctx: typer.Context,
+    kind: Annotated[dump.Kind, typer.Argument(help="The controllers' rules, or what they became.")],
+    switch: Annotated[str | None, typer.Option("--switch", metavar="S", help="Only this switch (physical).")] = None,
+    bridge: Annotated[dump.Bridge | None, typer.Option("--bridge", help="Only this bridge (physical).")] = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Rules of the one switch, or of the bridges under it."""
+    run(ctx, chosen, pretty, lambda session: dump.flows(session.server, kind, switch, bridge))
+
+
+@port_app.command("add")
+def port_add(
+    ctx: typer.Context,
+    number: Annotated[str, typer.Argument(metavar="N|auto", help="Virtual port number; auto: the lowest free.")],
+    switch: SwitchOption,
+    interface: InterfaceOption,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the port; default: the interface's.")] = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Make a virtual port: patch ports, interface, mapping."""
+
+    def work(session: Session) -> View:
+        wanted = ports.parse_number(number)
+        with session.client() as client, session.output.progress("making a port") as progress:
+            plumber = OvsdbPlumber(session.server)
+            return ports.add(session.server, client, plumber, wanted, name, switch, interface, progress)
+
+    run(ctx, chosen, pretty, work)
+
+
+@port_app.command("move")
+def port_move(
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    switch: SwitchOption,
+    interface: InterfaceOption,
+    until: Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")] = "done",
+    grace_ms: Annotated[
+        int | None, typer.Option("--grace-ms", min=0, help="How long the old way stays open, in ms.")
+    ] = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Move a virtual port to another interface without losing a packet."""
+
+    def work(session: Session) -> View:
+        with session.client() as client, session.output.progress("moving a port") as progress:
+            plumber = OvsdbPlumber(session.server)
+            return ports.move(
+                session.server, client, plumber, virtual_port, switch, interface, until, grace_ms, progress
+            )
+
+    run(ctx, chosen, pretty, work)
+
+
+@port_app.command("continue")
+def port_continue(
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    until: Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")] = "done",
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Let a stopped move go on."""
+
+    def work(session: Session) -> View:
+        with session.client() as client, session.output.progress("moving a port") as progress:
+            return ports.continue_move(client, OvsdbPlumber(session.server), virtual_port, until, progress)
+
+    run(ctx, chosen, pretty, work)
+
+
+@port_app.command("abort")
+def port_abort(
+    ctx: typer.Context, virtual_port: VirtualPort, chosen: FormatOption = None, pretty: PrettyOption = False
+) -> None:
+    """Undo a move that is only prepared."""
+
+    def work(session: Session) -> View:
+        with session.client() as client:
+            return ports.abort_move(client, OvsdbPlumber(session.server), virtual_port)
+
+    run(ctx, chosen, pretty, work)
+
+
+@port_app.command("del")
+def port_del(
+    ctx: typer.Context, virtual_port: VirtualPort, chosen: FormatOption = None, pretty: PrettyOption = False
+) -> None:
+    """Remove a virtual port."""
+
+    def work(session: Session) -> View:
+        with session.client() as client:
+            return ports.delete(session.server, client, OvsdbPlumber(session.server), virtual_port)
+
+    run(ctx, chosen, pretty, work)
+
+
+@log_app.command("show")
+def log_show(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
+    """Log levels in force."""
+
+    def work(session: Session) -> View:
+        with session.client() as client:
+            return logs.show(client)
+
+    run(ctx, chosen, pretty, work)
+
+
+@log_app.command("set")
+def log_set(
+    ctx: typer.Context,
+    settings: Annotated[list[str], typer.Argument(metavar="[MODULE=]LEVEL...", help="off error warn info debug trace")],
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Change log levels."""
+
+    def work(session: Session) -> View:
+        levels = logs.parse(settings)
+        with session.client() as client:
+            return logs.change(client, levels)
+
+    run(ctx, chosen, pretty, work)
+
+
+@app.command("list-commands")
+def list_commands(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
+    """List every command."""
+    run(ctx, chosen, pretty, lambda _: _commands())
+
+
+def _commands() -> View:
+    root = typer.main.get_command(app)
+    found: list[tuple[str, str]] = []
+    for name, command in sorted(getattr(root, "commands", {}).items()):
+        nested = getattr(command, "commands", None)
+        for inner, sub in sorted((nested or {"": command}).items()):
+            found.append((f"{name} {inner}".strip(), sub.get_short_help_str(100)))
+    data = [{"command": name, "help": text} for name, text in found]
+    return View(data, table(("COMMAND", "WHAT IT DOES"), found))
+
+
+def main() -> None:
+    """Entry point of the ``unoctl`` script."""
+    app()

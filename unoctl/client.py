@@ -1,0 +1,174 @@
+"""The REST client of oneswitchd: one method per request of docs/architecture.md, errors as in :mod:`unoctl.errors`."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from unoctl.errors import (
+    ApiAnswerError,
+    ApiRefusedError,
+    ApiTimeoutError,
+    ApiUnreachableError,
+    ConfigError,
+    UsageError,
+)
+from unoctl.model import Port, Problem, Stage, Status
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 10.0
+MOVE_TIMEOUT_S = 120.0
+
+
+class Client:
+    """A connection to one oneswitchd.
+
+    Args:
+        api: ``unix:PATH`` or ``tcp:HOST:PORT``, as in ``[oneswitchd] api``.
+        timeout_s: how long one request may take.
+
+    Raises:
+        ConfigError: ``api`` is neither.
+    """
+
+    def __init__(self, api: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.api = api
+        kind, _, rest = api.partition(":")
+        if kind == "unix" and rest:
+            transport, base = httpx.HTTPTransport(uds=rest), "http://oneswitchd"
+        elif kind == "tcp" and rest:
+            transport, base = httpx.HTTPTransport(), f"http://{rest}"
+        else:
+            raise ConfigError(f"[oneswitchd] api is '{api}'; expected unix:PATH or tcp:HOST:PORT")
+        self._http = httpx.Client(transport=transport, base_url=base, timeout=timeout_s, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back; no other method may follow."""
+        self._http.close()
+
+    def status(self) -> Status:
+        """The one switch, its controllers and the switches under it."""
+        return self._ask(Status, "GET", "/v1/status")
+
+    def ports(self) -> list[Port]:
+        """Every virtual port, by number."""
+        ports = self._ask(list[Port], "GET", "/v1/ports")
+        return sorted(ports, key=lambda port: port.number)
+
+    def port(self, number: int) -> Port:
+        """One virtual port."""
+        return self._ask(Port, "GET", f"/v1/ports/{number}")
+
+    def find_port(self, virtual_port: str) -> Port:
+        """A virtual port by number or by name; a decimal is a number.
+
+        Raises:
+            ApiRefusedError: ``port-unknown``.
+            UsageError: the name belongs to no port.
+        """
+        if virtual_port.isdecimal():
+            return self.port(int(virtual_port))
+        ports = self.ports()
+        for port in ports:
+            if port.name == virtual_port:
+                return port
+        known = ", ".join(f"{port.number} ({port.name})" for port in ports) or "none at all"
+        raise UsageError(f"no virtual port is named '{virtual_port}'; there are: {known}")
+
+    def add_port(self, number: int | None, name: str | None, switch: str, interface: str) -> Port:
+        """Map a virtual port to an interface; ``number`` None: the lowest free."""
+        body: dict[str, Any] = {"switch": switch, "interface": interface}
+        if number is not None:
+            body["number"] = number
+        if name is not None:
+            body["name"] = name
+        return self._ask(Port, "POST", "/v1/ports", body)
+
+    def delete_port(self, number: int) -> None:
+        """Unmap a virtual port; the controllers see it go."""
+        self._send("DELETE", f"/v1/ports/{number}", None, REQUEST_TIMEOUT_S)
+
+    def move_port(self, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None) -> Port:
+        """Start a move; answers when the stage ``until`` is reached."""
+        body: dict[str, Any] = {"switch": switch, "interface": interface, "until": until}
+        if grace_ms is not None:
+            body["grace_ms"] = grace_ms
+        timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
+        return self._ask(Port, "POST", f"/v1/ports/{number}/move", body, timeout_s)
+
+    def continue_move(self, number: int, until: Stage) -> Port:
+        """Let a stopped move go on to ``until``."""
+        return self._ask(Port, "POST", f"/v1/ports/{number}/move/continue", {"until": until}, MOVE_TIMEOUT_S)
+
+    def abort_move(self, number: int) -> Port:
+        """Undo a move that is only prepared."""
+        return self._ask(Port, "DELETE", f"/v1/ports/{number}/move", None, MOVE_TIMEOUT_S)
+
+    def log_levels(self) -> dict[str, str]:
+        """Level of each module; ``default`` for the others."""
+        return self._ask(dict[str, str], "GET", "/v1/log")
+
+    def set_log_levels(self, levels: Mapping[str, str]) -> dict[str, str]:
+        """Change levels; answers with what is in force now."""
+        response = self._send("PUT", "/v1/log", dict(levels), REQUEST_TIMEOUT_S)
+        return self._read(dict[str, str], response) if response.content else self.log_levels()
+
+    def _ask(
+        self, kind: type[T], method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float | None = None
+    ) -> T:
+        return self._read(kind, self._send(method, path, body, timeout_s or REQUEST_TIMEOUT_S))
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, json=body, timeout=timeout_s)
+        except httpx.TimeoutException as error:
+            raise ApiTimeoutError(
+                f"oneswitchd at {self.api} did not answer {method} {path} within {timeout_s:g} s; "
+                "see what became of it with: unoctl show"
+            ) from error
+        except httpx.TransportError as error:
+            raise ApiUnreachableError(
+                f"no oneswitchd answers at {self.api} ({error}); start it with: oneswitchd --config FILE"
+            ) from error
+        if response.is_success:
+            return response
+        raise _refusal(response)
+
+    def _read(self, kind: type[T], response: httpx.Response) -> T:
+        try:
+            return TypeAdapter(kind).validate_json(response.content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the body"
+            raise ApiAnswerError(
+                f"{self.api} answered {response.request.url.path} with something else than the contract promises: "
+                f"{where}: {first['msg']}; do unoctl and oneswitchd come from the same release?"
+            ) from error
+
+
+def as_json(value: BaseModel) -> dict[str, Any]:
+    """A model as plain data, with the members that this unoctl does not know."""
+    return value.model_dump(mode="json")
+
+
+def _refusal(response: httpx.Response) -> ApiRefusedError | ApiAnswerError:
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        request = response.request
+        return ApiAnswerError(
+            f"{request.method} {request.url.path} was answered with HTTP {response.status_code} and no problem+json: "
+            f"{response.text[:200]!r}; is it oneswitchd that listens there?"
+        )
+    return ApiRefusedError(problem.status, problem.code, problem.detail or problem.title)

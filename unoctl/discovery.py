@@ -1,0 +1,118 @@
+"""Which configuration file a command is about.
+
+Order: ``--config FILE``, ``--lab NAME``, ``$ONESWITCH_CONFIG``, ``/etc/oneswitch/server.toml``, the only running lab.
+A lab is a folder ``$UNO_LAB_DIR/NAME`` (default ``/tmp/uno-lab-UID/NAME``) with a ``server.toml``.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unoctl.errors import ConfigChoiceError, ConfigError
+
+SYSTEM_CONFIG = Path("/etc/oneswitch/server.toml")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A configuration file and why it was taken; ``chosen`` is true where the operator did not name it."""
+
+    path: Path
+    reason: str
+    chosen: bool
+
+
+def lab_root(environment: Mapping[str, str]) -> Path:
+    """The folder that holds one folder per lab."""
+    configured = environment.get("UNO_LAB_DIR")
+    return Path(configured) if configured else Path(f"/tmp/uno-lab-{os.getuid()}")
+
+
+def labs(environment: Mapping[str, str]) -> dict[str, Path]:
+    """The labs that run, by name: their server.toml."""
+    found: dict[str, Path] = {}
+    for config in sorted(lab_root(environment).glob("*/server.toml")):
+        if _runs(config.parent):
+            found[config.parent.name] = config
+    return found
+
+
+def find(
+    config: Path | None,
+    lab: str | None,
+    environment: Mapping[str, str],
+    system_config: Path = SYSTEM_CONFIG,
+) -> Found:
+    """Decide on one file.
+
+    Raises:
+        ConfigError: the file that was named does not exist.
+        ConfigChoiceError: nothing was named and there is no lab, or more than one.
+    """
+    if config is not None:
+        return Found(_existing(config, "--config"), "--config", chosen=False)
+    if lab is not None:
+        return _named_lab(lab, environment)
+    if named := environment.get("ONESWITCH_CONFIG"):
+        return Found(_existing(Path(named), "ONESWITCH_CONFIG"), "ONESWITCH_CONFIG", chosen=False)
+    if system_config.exists():
+        return Found(system_config, "the system's configuration", chosen=False)
+    return _only_lab(environment, system_config)
+
+
+def _existing(path: Path, origin: str) -> Path:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file (named by {origin}); give the path of a server.toml")
+    return path
+
+
+def _named_lab(name: str, environment: Mapping[str, str]) -> Found:
+    running = labs(environment)
+    if name in running:
+        return Found(running[name], f"lab {name}", chosen=False)
+    raise ConfigChoiceError(f"no lab named '{name}' runs under {lab_root(environment)}; {_hint(running)}")
+
+
+def _only_lab(environment: Mapping[str, str], system_config: Path) -> Found:
+    running = labs(environment)
+    if len(running) == 1:
+        ((name, path),) = running.items()
+        return Found(path, f"the only running lab, {name}", chosen=True)
+    if running:
+        raise ConfigChoiceError(f"several labs run; choose one: {_hint(running)}")
+    raise ConfigChoiceError(
+        f"no configuration: neither --config nor ONESWITCH_CONFIG is given, {system_config} does not exist and no lab "
+        f"runs under {lab_root(environment)}; write a server.toml, or start a lab with: uno-lab up"
+    )
+
+
+def _hint(running: Mapping[str, Path]) -> str:
+    if not running:
+        return "none runs: start one with: uno-lab up"
+    return ", ".join(f"--lab {name}" for name in running)
+
+
+def _runs(folder: Path) -> bool:
+    """A lab whose lab.json names processes of which none is left is only its remains."""
+    try:
+        record = json.loads((folder / "lab.json").read_text())
+    except (OSError, ValueError):
+        return True
+    pids = _pids(record)
+    return not pids or any(_alive(pid) for pid in pids)
+
+
+def _pids(value: Any) -> set[int]:
+    if isinstance(value, dict):
+        own = {item for key, item in value.items() if key == "pid" and isinstance(item, int)}
+        return own.union(*(_pids(item) for item in value.values()))
+    if isinstance(value, list):
+        return set().union(*(_pids(item) for item in value))
+    return set()
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -1,0 +1,44 @@
+"""``unoctl log``: oneswitchd's log levels, by module."""
+
+from collections.abc import Sequence
+
+from unoctl.client import Client
+from unoctl.errors import UsageError
+from unoctl.render import View, table
+
+LEVELS = ("off", "error", "warn", "info", "debug", "trace")
+DEFAULT = "default"
+
+
+def parse(settings: Sequence[str]) -> dict[str, str]:
+    """``[MODULE=]LEVEL`` ... as module to level; no module: ``default``.
+
+    Raises:
+        UsageError: a level that is none of the six.
+    """
+    levels: dict[str, str] = {}
+    for setting in settings:
+        module, _, level = setting.rpartition("=")
+        if level not in LEVELS:
+            raise UsageError(f"'{level}' is no log level (in '{setting}'); expected one of {', '.join(LEVELS)}")
+        levels[module or DEFAULT] = level
+    return levels
+
+
+def show(client: Client) -> View:
+    """Levels in force."""
+    return _view(client.log_levels())
+
+
+def change(client: Client, levels: dict[str, str]) -> View:
+    """Set levels, by module; shows what is in force then.
+
+    Raises:
+        ApiRefusedError: a module that oneswitchd does not know.
+    """
+    return _view(client.set_log_levels(levels))
+
+
+def _view(levels: dict[str, str]) -> View:
+    rows = sorted(levels.items(), key=lambda item: (item[0] != DEFAULT, item[0]))
+    return View(levels, table(("MODULE", "LEVEL"), rows))

@@ -1,0 +1,117 @@
+"""What oneswitchd's REST answers, as in docs/architecture.md.
+
+Unknown members are kept and printed with ``--format=json``: a newer oneswitchd may say more than this unoctl knows.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Answer(BaseModel):
+    """Base: immutable, and tolerant of members it does not know."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Controller(Answer):
+    """One controller connection. ``messages_in`` counts what the controller sent to us."""
+
+    id: int | str
+    target: str
+    peer: str | None = None
+    state: str
+    role: str | None = None
+    messages_in: int = 0
+    messages_out: int = 0
+    last_error: str | None = None
+
+
+class BridgeState(Answer):
+    """oneswitchd's connection to one bridge."""
+
+    target: str
+    state: str
+    last_error: str | None = None
+
+
+class LinkState(Answer):
+    """The PCIe link of an sNIC: interface names at both ends."""
+
+    hypervisor: str
+    local: str
+    state: str
+
+
+class SwitchState(Answer):
+    """One switch as oneswitchd sees it; ``repairs`` counts what it put right after somebody else changed it."""
+
+    name: str
+    hub: bool = False
+    virt: BridgeState
+    edge: BridgeState
+    link: LinkState | None = None
+    physical_flows: int = 0
+    physical_groups: int = 0
+    physical_meters: int = 0
+    edge_flows: int = 0
+    repairs: int = 0
+
+
+class VirtualState(Answer):
+    """The one switch that controllers see; ``executors`` are the switches whose ``virt`` runs pipelines."""
+
+    ports: int = 0
+    flows: int = 0
+    groups: int = 0
+    meters: int = 0
+    executors: tuple[str, ...] = ()
+
+
+class Status(Answer):
+    """``GET /v1/status``."""
+
+    version: str
+    datapath_id: str
+    uptime_s: float = 0
+    listen: tuple[str, ...] = ()
+    api: str = ""
+    controllers: tuple[Controller, ...] = ()
+    switches: tuple[SwitchState, ...] = ()
+    virtual: VirtualState = VirtualState()
+    refused: int = 0
+
+
+class Move(Answer):
+    """A move under way: where to, and how far it is."""
+
+    switch: str
+    interface: str
+    stage: str
+
+
+class Port(Answer):
+    """A virtual port: its number, its home and interface, and the flow-id DELIVER(V) that leads to it."""
+
+    number: int
+    name: str
+    switch: str
+    interface: str
+    flow_id: int | None = None
+    state: str = "down"
+    reason: str | None = None
+    config: tuple[str, ...] = ()
+    mac: str | None = None
+    move: Move | None = None
+
+
+class Problem(Answer):
+    """An error answer (RFC 9457)."""
+
+    status: int
+    code: str
+    detail: str = ""
+    title: str = ""
+
+
+Stage = Literal["prepared", "flipped", "done"]

@@ -1,0 +1,94 @@
+"""Runs the Open vSwitch command-line tools. Nothing here interprets what they print."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from unoctl.errors import ToolError
+
+TIMEOUT_S = 20.0
+PROTOCOL = "OpenFlow13"
+PCAP_HEADER = 24
+PCAP_RECORD_HEADER = 16
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files for ``ssl:`` targets."""
+
+    private_key: str
+    certificate: str
+    ca_certificate: str
+
+    def arguments(self) -> tuple[str, ...]:
+        """As ovs-ofctl takes them."""
+        return ("-p", self.private_key, "-c", self.certificate, "-C", self.ca_certificate)
+
+
+def run(command: list[str], timeout_s: float = TIMEOUT_S) -> str:
+    """Run a tool and return what it printed, as text.
+
+    Raises:
+        ToolError: see :func:`run_binary`.
+    """
+    return run_binary(command, timeout_s).decode(errors="replace")
+
+
+def run_binary(command: list[str], timeout_s: float = TIMEOUT_S) -> bytes:
+    """Run a tool and return what it printed.
+
+    Raises:
+        ToolError: the tool is missing, failed (its last line is in the text) or did not end within ``timeout_s``.
+    """
+    if shutil.which(command[0]) is None:
+        raise ToolError(f"{command[0]} is not on PATH; install it with: apt install openvswitch-switch")
+    shown = " ".join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"no answer within {timeout_s:g} s from: {shown}") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
+        lines = said.splitlines() or [f"exit status {done.returncode}"]
+        raise ToolError(f"{lines[-1]} (ran: {shown})")
+    return done.stdout
+
+
+def ofctl(*arguments: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
+    """Run ``ovs-ofctl -O OpenFlow13 ARGUMENTS``.
+
+    Raises:
+        ToolError: see :func:`run`.
+    """
+    secure = tls.arguments() if tls else ()
+    return run(["ovs-ofctl", "-O", PROTOCOL, *secure, *arguments], timeout_s)
+
+
+def dump_flows(target: str, tls: Tls | None = None) -> str:
+    """``dump-flows`` of one OpenFlow switch, with port numbers rather than names."""
+    return ofctl("--no-names", "dump-flows", target, tls=tls)
+
+
+def dump_ports(target: str, tls: Tls | None = None) -> str:
+    """``dump-ports`` of one OpenFlow switch, with port numbers rather than names."""
+    return ofctl("--no-names", "dump-ports", target, tls=tls)
+
+
+def appctl(control: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Run ``ovs-appctl -t CONTROL ARGUMENTS``.
+
+    Raises:
+        ToolError: see :func:`run`.
+    """
+    return run(["ovs-appctl", "-t", control, *arguments], timeout_s)
+
+
+def compose_packet(flow: str) -> bytes:
+    """The bytes of a packet in Open vSwitch's flow syntax, with correct checksums and a 64-byte payload.
+
+    Raises:
+        ToolError: the flow does not parse or is not one packet; the text says where.
+    """
+    # The tool dumps hex for people; its pcap form is the same bytes without that to undo.
+    pcap = run_binary(["ovs-ofctl", "--pcap", "compose-packet", flow])
+    return pcap[PCAP_HEADER + PCAP_RECORD_HEADER :]

@@ -1,0 +1,267 @@
+"""``unoctl port``: virtual ports made, moved and removed, plumbing and oneswitchd together.
+
+Order of a new port: plumbing first (patch pairs on every switch, the interface on ``edge``), then oneswitchd. Where
+oneswitchd refuses, the plumbing that was just made is undone; what was there before is left alone. An interface is
+taken off ``edge`` (after a move, after ``del``) only where unoctl put it there: plumbing remembers that.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Protocol
+
+from unoctl.client import Client, as_json
+from unoctl.errors import ApiRefusedError, ApiTimeoutError, UnoctlError, UsageError
+from unoctl.model import Port, Stage
+from unoctl.render import Progress, View, table
+from unoctl.topology import MAX_PORT_NUMBER, Server
+
+# A port made over OVSDB reaches oneswitchd as an OpenFlow port-status: a little later, on another connection.
+SETTLE_S = 5.0
+SETTLE_STEP_S = 0.05
+LAGGING = frozenset({"patch-missing", "interface-missing"})
+AUTO_TRIES = 5
+
+
+class Plumber(Protocol):
+    """What unoctl needs of the OVSDB side. Every method raises PlumbingError."""
+
+    def make_patches(self, number: int) -> list[str]:
+        """Make ``virt-N``/``edge-N`` on every switch; names of the switches that did not have them."""
+        ...
+
+    def remove_patches(self, number: int, switches: list[str]) -> None:
+        """Remove ``virt-N``/``edge-N`` from these switches; missing ones are no error."""
+        ...
+
+    def attach(self, switch: str, interface: str) -> bool:
+        """Put an interface on ``edge`` and remember that unoctl did; False: it was there already."""
+        ...
+
+    def detach(self, switch: str, interface: str) -> bool:
+        """Take an interface off ``edge`` where :meth:`attach` put it there; False: left alone."""
+        ...
+
+
+def parse_number(text: str) -> int | None:
+    """``auto`` is None, anything else a port number.
+
+    Raises:
+        UsageError: neither ``auto`` nor 1 to 65023.
+    """
+    if text == "auto":
+        return None
+    if text.isdecimal() and 1 <= int(text) <= MAX_PORT_NUMBER:
+        return int(text)
+    raise UsageError(f"'{text}' is no virtual port number; expected 1 to {MAX_PORT_NUMBER}, or auto")
+
+
+def add(
+    server: Server,
+    client: Client,
+    plumber: Plumber,
+    number: int | None,
+    name: str | None,
+    switch: str,
+    interface: str,
+    progress: Progress,
+) -> View:
+    """Make a virtual port.
+
+    Args:
+        server: the server.
+        client: oneswitchd.
+        plumber: OVSDB of the switches.
+        number: its number; None: the lowest free one.
+        name: its name; None: the interface's.
+        switch: its home.
+        interface: what it is on the home's ``edge`` bridge.
+        progress: where to say what is being done.
+
+    Raises:
+        ApiRefusedError: oneswitchd refused; the plumbing is as before.
+        ConfigError: no such switch.
+        PlumbingError: a switch's OVSDB could not be changed; the plumbing is as before.
+    """
+    server.switch(switch)
+    tries = 1 if number is not None else AUTO_TRIES
+    for attempt in range(tries):
+        chosen = number if number is not None else _lowest_free(client)
+        try:
+            return _port_view(_add_once(client, plumber, chosen, name, switch, interface, progress))
+        except ApiRefusedError as error:
+            # Somebody else may take the number between the question and the request.
+            if error.code != "port-number-taken" or attempt == tries - 1:
+                raise
+    raise AssertionError("unreachable: the loop returns or raises")
+
+
+def _add_once(
+    client: Client, plumber: Plumber, number: int, name: str | None, switch: str, interface: str, progress: Progress
+) -> Port:
+    # Asked first, so that nothing is plumbed for a oneswitchd that is not there.
+    _refuse_taken(client.ports(), number, switch, interface)
+    with ExitStack() as undo:
+        progress.update(f"port {number}: patch ports on every switch")
+        made = plumber.make_patches(number)
+        undo.callback(plumber.remove_patches, number, made)
+        progress.update(f"port {number}: {interface} on edge of {switch}")
+        if plumber.attach(switch, interface):
+            undo.callback(plumber.detach, switch, interface)
+        progress.update(f"port {number}: waiting for oneswitchd")
+        port = _settled(lambda: client.add_port(number, name, switch, interface), lambda: client.port(number))
+        undo.pop_all()
+    return port
+
+
+def _refuse_taken(ports: list[Port], number: int, switch: str, interface: str) -> None:
+    """Refuse what oneswitchd will refuse, before anything is plumbed."""
+    for port in ports:
+        if port.number == number:
+            raise ApiRefusedError(409, "port-number-taken", f"port {number} is {port.name} on {port.switch}")
+        if (port.switch, port.interface) == (switch, interface):
+            raise ApiRefusedError(
+                409, "interface-taken", f"{interface} of {switch} is port {port.number} ({port.name}) already"
+            )
+
+
+def _settled(request: Callable[[], Port], outcome: Callable[[], Port]) -> Port:
+    """Make a request, again while oneswitchd has not yet heard of new ports; after a time-out, look at the outcome."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            return request()
+        except ApiTimeoutError:
+            return outcome()
+        except ApiRefusedError as error:
+            if error.code not in LAGGING or time.monotonic() > deadline:
+                raise
+            time.sleep(SETTLE_STEP_S)
+
+
+def _lowest_free(client: Client) -> int:
+    taken = {port.number for port in client.ports()}
+    for number in range(1, MAX_PORT_NUMBER + 1):
+        if number not in taken:
+            return number
+    raise UsageError(f"all {MAX_PORT_NUMBER} virtual port numbers are taken; remove one with: unoctl port del V")
+
+
+def move(
+    server: Server,
+    client: Client,
+    plumber: Plumber,
+    virtual_port: str,
+    switch: str,
+    interface: str,
+    until: Stage,
+    grace_ms: int | None,
+    progress: Progress,
+) -> View:
+    """Move a port to another interface, make-before-break.
+
+    The new interface is put on ``edge`` first. When the move is done, the old one is taken off ``edge`` where unoctl
+    had put it there.
+
+    Raises:
+        ApiRefusedError: oneswitchd refused; the plumbing is as before.
+    """
+    server.switch(switch)
+    before = client.find_port(virtual_port)
+    with ExitStack() as undo:
+        progress.update(f"port {before.number}: {interface} on edge of {switch}")
+        if plumber.attach(switch, interface):
+            undo.callback(plumber.detach, switch, interface)
+        request = _request_move(client, before.number, switch, interface, until, grace_ms)
+        port = _watched(client, before.number, request, progress)
+        undo.pop_all()
+    _detach_left(client, plumber, before, port)
+    return _port_view(port)
+
+
+def _request_move(
+    client: Client, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None
+) -> Callable[[], Port]:
+    def request() -> Port:
+        return client.move_port(number, switch, interface, until, grace_ms)
+
+    return lambda: _settled(request, lambda: client.port(number))
+
+
+def continue_move(client: Client, plumber: Plumber, virtual_port: str, until: Stage, progress: Progress) -> View:
+    """Let a stopped move go on; when it is done, take the old interface off as :func:`move` does."""
+    before = client.find_port(virtual_port)
+    port = _watched(client, before.number, lambda: client.continue_move(before.number, until), progress)
+    _detach_left(client, plumber, before, port)
+    return _port_view(port)
+
+
+def abort_move(client: Client, plumber: Plumber, virtual_port: str) -> View:
+    """Undo a move that is only prepared; the interface it prepared goes where unoctl had put it there."""
+    before = client.find_port(virtual_port)
+    port = client.abort_move(before.number)
+    _detach_left(client, plumber, before, port)
+    return _port_view(port)
+
+
+def delete(server: Server, client: Client, plumber: Plumber, virtual_port: str) -> View:
+    """Remove a virtual port, its patch ports, and its interface where unoctl had put it there."""
+    port = client.find_port(virtual_port)
+    client.delete_port(port.number)
+    plumber.remove_patches(port.number, [switch.name for switch in server.switches])
+    detached = plumber.detach(port.switch, port.interface)
+    data = {"deleted": as_json(port), "detached": detached}
+    rows = [(port.number, port.name, "deleted", port.switch, port.interface)]
+    return View(data, table(("PORT", "NAME", "STATE", "SWITCH", "INTERFACE"), rows))
+
+
+def _detach_left(client: Client, plumber: Plumber, before: Port, after: Port) -> None:
+    """Take off ``edge`` what the port no longer uses, once its move has ended, unless another port uses it."""
+    if after.move is not None:
+        return
+    ends = {(before.switch, before.interface)}
+    if before.move is not None:
+        ends.add((before.move.switch, before.move.interface))
+    used = {(port.switch, port.interface) for port in client.ports()}
+    for switch, interface in sorted(ends - used):
+        plumber.detach(switch, interface)
+
+
+def _watched(client: Client, number: int, request: Callable[[], Port], progress: Progress) -> Port:
+    """Make a request that answers late, and meanwhile say which stage the move has reached."""
+    answer: list[Port] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answer.append(request())
+        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread, where it is raised
+            failure.append(error)
+
+    progress.update(f"port {number}: moving")
+    thread = threading.Thread(target=work, name=f"move-{number}", daemon=True)
+    thread.start()
+    with Client(client.api) as watcher:
+        while thread.is_alive():
+            thread.join(0.1)
+            _say_stage(watcher, number, progress)
+    if failure:
+        raise failure[0]
+    return answer[0]
+
+
+def _say_stage(watcher: Client, number: int, progress: Progress) -> None:
+    try:
+        port = watcher.port(number)
+    except UnoctlError:
+        return
+    if port.move is not None:
+        progress.update(f"port {number}: {port.move.stage} ({port.move.switch} {port.move.interface})")
+
+
+def _port_view(port: Port) -> View:
+    moving = f"{port.move.stage}: {port.move.switch} {port.move.interface}" if port.move else None
+    columns = ("PORT", "NAME", "STATE", "SWITCH", "INTERFACE", "FLOW-ID", "MOVE")
+    rows = [(port.number, port.name, port.state, port.switch, port.interface, port.flow_id, moving)]
+    return View(as_json(port), table(columns, rows, right=("PORT", "FLOW-ID")))

@@ -1,0 +1,160 @@
+"""How results reach the operator: tables with colours on a terminal, plain columns in a pipe, or JSON."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from unoctl.errors import UnoctlError
+
+# Wide enough that a pipe never sees a cut cell; lines are stripped at their end.
+PIPE_WIDTH = 2000
+
+STYLES = {
+    "up": "green",
+    "connected": "green",
+    "ok": "green",
+    "syncing": "yellow",
+    "connecting": "yellow",
+    "backoff": "yellow",
+    "warn": "yellow",
+    "down": "red",
+    "fail": "bold red",
+}
+
+
+class Format(StrEnum):
+    """What ``--format`` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class View:
+    """A command's result: plain data for ``--format=json`` and something to print for people.
+
+    ``exit_status`` is 0 where the command did what it was asked.
+    """
+
+    data: Any
+    body: RenderableType
+    exit_status: int = 0
+
+
+class Output:
+    """Where results, notes and errors go. Results only on stdout, everything else on stderr."""
+
+    def __init__(
+        self, chosen: Format, pretty: bool, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.format = chosen
+        self._pretty = pretty
+        self._stdout = stdout or sys.stdout
+        self._out = _console(self._stdout)
+        self._err = _console(stderr or sys.stderr)
+
+    def show(self, view: View) -> None:
+        """Print a result."""
+        if self.format is Format.JSON:
+            print(json.dumps(view.data, indent=2 if self._pretty else None), file=self._stdout)
+        elif self._out.is_terminal:
+            self._out.print(view.body, soft_wrap=isinstance(view.body, Text))
+        else:
+            with self._out.capture() as captured:
+                self._out.print(view.body, soft_wrap=isinstance(view.body, Text))
+            for line in captured.get().splitlines():
+                print(line.rstrip(), file=self._stdout)
+
+    def note(self, text: str) -> None:
+        """Say something that is not the result."""
+        self._err.print(Text(f"unoctl: {text}", style="dim"), soft_wrap=True)
+
+    def error(self, error: UnoctlError) -> None:
+        """Report a failure; as JSON where the result would have been JSON."""
+        if self.format is Format.JSON:
+            problem = {"error": {"code": error.code, "detail": str(error)}}
+            self._err.out(json.dumps(problem), highlight=False)
+        else:
+            self._err.print(Text.assemble(("unoctl: ", "bold red"), str(error)), soft_wrap=True)
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator["Progress"]:
+        """Show that something takes long: a spinner on a terminal, one line per change elsewhere."""
+        with Progress(self._err, text) as running:
+            yield running
+
+
+class Progress:
+    """A spinner with a changing text, or plain lines where stderr is not a terminal."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self._console = console
+        self._status = console.status(text) if console.is_terminal else None
+        self._said = ""
+        self.update(text)
+
+    def __enter__(self) -> "Progress":
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def update(self, text: str) -> None:
+        """Say what is being done now; the same text again says nothing."""
+        if text == self._said:
+            return
+        self._said = text
+        if self._status:
+            self._status.update(text)
+        else:
+            self._console.print(Text(f"unoctl: {text}"), soft_wrap=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
+    """A plain table: no frame, a header, numbers to the right. None prints as ``-``."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell(value) for value in row))
+    return made
+
+
+def cell(value: object) -> Text:
+    """One value, coloured where it is a state."""
+    if isinstance(value, Text):
+        return value
+    text = "-" if value is None else str(value)
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def tree_text(lines: Iterable[tuple[int, Text | str]]) -> Text:
+    """Indented lines, four spaces a level, in the manner of ``ovs-vsctl show``."""
+    text = Text()
+    for depth, line in lines:
+        if text:
+            text.append("\n")
+        text.append("    " * depth)
+        text.append_text(line if isinstance(line, Text) else Text(line))
+    return text
+
+
+def state(word: str) -> Text:
+    """A state word in its colour."""
+    return Text(word, style=STYLES.get(word, ""))
+
+
+def _console(stream: TextIO) -> Console:
+    terminal = stream.isatty()
+    return Console(file=stream, highlight=False, width=None if terminal else PIPE_WIDTH, emoji=False, markup=False)
