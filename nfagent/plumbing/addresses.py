@@ -1,7 +1,8 @@
 """Addresses in Open vSwitch's syntax, as pydantic field types.
 
 Active: ``tcp:HOST[:PORT]``, ``ssl:HOST[:PORT]``, ``unix:PATH``.
-Passive: ``ptcp:[PORT][:HOST]``, ``pssl:[PORT][:HOST]``, ``punix:PATH``. An IPv6 host is written in brackets. The port defaults to 6653, OpenFlow's.
+Passive: ``ptcp:[PORT][:HOST]``, ``pssl:[PORT][:HOST]``, ``punix:PATH``.
+An IPv6 host is written in brackets. The port defaults to 6653, OpenFlow's.
 """
 
 import re

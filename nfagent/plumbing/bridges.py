@@ -1,0 +1,308 @@
+"""The bridges ``virt`` and ``edge`` of one switch, and their ports, over OVSDB.
+
+What plumbing makes carries ``external_ids:oneswitch=...``; what does not carry it is never changed or removed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+from nfagent.plumbing.errors import DatabaseUnreachableError, InterfaceError, OwnershipError
+from nfagent.plumbing.layout import DatapathType, Interface, Layout
+from nfagent.plumbing.names import EDGE, MULTICAST_OFPORT, MULTICAST_PORT, PORT_MAX, PORT_MIN, VIRT, patch_names
+from nfagent.plumbing.ovsdb import Command, Row, SwitchDatabase
+from nfagent.plumbing.server_config import SwitchConfig, TlsConfig
+
+MARK = "oneswitch"
+
+Role = Literal["bridge", "patch", "pcie", "interface"]
+
+
+@dataclass(frozen=True)
+class PortState:
+    """A port as the switch has it.
+
+    Attributes:
+        ofport: OpenFlow port number; None while the switch has not opened the interface, or could not.
+        role: what plumbing made it for; None where somebody else made it.
+        error: Open vSwitch's own words for why it could not be opened.
+    """
+
+    name: str
+    bridge: str
+    type: str
+    ofport: int | None
+    role: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SwitchState:
+    """What `Plumbing.describe` found."""
+
+    switch: str
+    bridges: tuple[str, ...]
+    ports: tuple[PortState, ...]
+
+    def find(self, name: str) -> PortState | None:
+        """The port called ``name``."""
+        return next((port for port in self.ports if port.name == name), None)
+
+
+class Plumbing:
+    """Makes and removes ports on one switch.
+
+    Every change is one OVSDB transaction; it returns once ovs-vswitchd has applied it, and what the switch could not
+    open is taken back out before the error is raised. Methods that change something say whether they had to.
+
+    Thread safety: one thread at a time.
+
+    Args:
+        switch: names the database. `DatabaseUnreachableError` is raised where it has none or none answers.
+        datapath_type: of bridges that have to be made.
+        timeout_s: seconds for connecting, and for each change.
+        tls: PEM files for an ``ssl:`` database.
+
+    Example:
+        >>> with Plumbing(config.hypervisor) as plumbing:          # doctest: +SKIP
+        ...     plumbing.ensure(Layout.of(config, "hypervisor"))
+        ...     plumbing.add_virtual_port(7)
+        ...     plumbing.attach("vm7")
+    """
+
+    def __init__(
+        self,
+        switch: SwitchConfig,
+        *,
+        datapath_type: DatapathType = "netdev",
+        timeout_s: float = 10.0,
+        tls: TlsConfig | None = None,
+    ) -> None:
+        if switch.ovsdb is None:
+            raise DatabaseUnreachableError(f"switch {switch.name}: server.toml names no database; add its key ovsdb")
+        self._switch = switch
+        self._datapath_type = datapath_type
+        self._db = SwitchDatabase(switch.name, switch.ovsdb, timeout_s, tls)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def ensure(self, layout: Layout) -> bool:
+        """Make what of ``layout`` is missing, both bridges included. Removes nothing.
+
+        Raises:
+            OwnershipError: a bridge, port or interface of a needed name exists and does not fit.
+            InterfaceError: the switch could not open some; they were taken back out, the others stay.
+            DatabaseError: see `SwitchDatabase.commit`.
+        """
+        wanted = [
+            *self._patch_pair(MULTICAST_PORT, MULTICAST_OFPORT),
+            *(end for number in layout.virtual_ports for end in self._patch_pair(number, number)),
+            *((EDGE, "pcie", interface) for interface in layout.pcie),
+            *((EDGE, "interface", interface) for interface in layout.physical),
+        ]
+        with self._db.lock:
+            commands = [*self._bridge_commands(VIRT), *self._bridge_commands(EDGE)]
+        return self._apply(commands, wanted)
+
+    def add_virtual_port(self, number: int) -> bool:
+        """Make the patch pair of virtual port ``number``; every switch of the server needs it.
+
+        Raises:
+            ValueError: ``number`` is not a virtual port's.
+            OwnershipError, InterfaceError, DatabaseError: as for `ensure`.
+        """
+        return self._apply([], self._patch_pair(number, number))
+
+    def remove_virtual_port(self, number: int) -> bool:
+        """Remove the patch pair of virtual port ``number``; nothing happens where it is not there.
+
+        Raises:
+            OwnershipError: somebody else made a port of that name.
+        """
+        _check_number(number)
+        return self._remove(patch_names(number), "patch")
+
+    def attach(self, interface: str | Interface) -> bool:
+        """Attach an interface to ``edge``. One that is there already, whoever put it there, is left as it is.
+
+        Raises:
+            OwnershipError: it is on another bridge, or is a patch or PCIe port.
+            InterfaceError: the switch could not open it (its own words); it was taken back out.
+        """
+        wanted = Interface(interface) if isinstance(interface, str) else interface
+        return self._apply([], [(EDGE, "interface", wanted)])
+
+    def detach(self, interface: str) -> bool:
+        """Take an interface off ``edge``; nothing happens where it is not there.
+
+        Raises:
+            OwnershipError: somebody else attached it.
+        """
+        return self._remove([interface], "interface")
+
+    def remove(self) -> bool:
+        """Remove everything that plumbing made on this switch, the bridges last."""
+        with self._db.lock:
+            own = [bridge.name for bridge in self._db.rows("Bridge") if MARK in bridge.external_ids]
+            foreign = [
+                port.name
+                for bridge in self._db.rows("Bridge")
+                for port in bridge.ports
+                if bridge.name in own and port.name != bridge.name and MARK not in port.external_ids
+            ]
+        if foreign:
+            raise OwnershipError(
+                f"switch {self._switch.name}: somebody else's ports are on our bridges: {', '.join(sorted(foreign))}. "
+                "Remove them first."
+            )
+        self._db.commit([self._db.api.del_br(name) for name in own])
+        return bool(own)
+
+    def describe(self) -> SwitchState:
+        """All bridges and ports of the switch, ours and others'."""
+        with self._db.lock:
+            bridges = sorted(self._db.rows("Bridge"), key=lambda bridge: bridge.name)
+            return SwitchState(
+                self._switch.name,
+                tuple(bridge.name for bridge in bridges),
+                tuple(
+                    _state(bridge, port) for bridge in bridges for port in sorted(bridge.ports, key=lambda p: p.name)
+                ),
+            )
+
+    # ---- making
+
+    def _patch_pair(self, port: int | str, ofport: int) -> list["_Wanted"]:
+        if isinstance(port, int):
+            _check_number(port)
+        virt, edge = patch_names(port)
+        return [
+            (VIRT, "patch", Interface(virt, "patch", {"peer": edge}, ofport)),
+            (EDGE, "patch", Interface(edge, "patch", {"peer": virt})),
+        ]
+
+    def _bridge_commands(self, name: str) -> list[Command]:
+        api = self._db.api
+        row = self._db.row("Bridge", name)
+        commands = []
+        if row is None:
+            commands = [api.add_br(name, may_exist=False, datapath_type=self._datapath_type)]
+            commands += [api.db_set("Bridge", name, ("fail_mode", "secure"), ("external_ids", {MARK: name}))]
+            commands += [api.db_set("Port", name, ("external_ids", {MARK: "bridge"}))]
+        else:
+            self._check_bridge(row)
+        return commands + self._listener_commands(name, row)
+
+    def _check_bridge(self, row: Row) -> None:
+        """A bridge that exists is used as it is; one that would not work as the contract says is refused."""
+        found = f"switch {self._switch.name}: bridge {row.name} exists with"
+        if row.fail_mode != ["secure"]:
+            raise OwnershipError(
+                f"{found} fail_mode {row.fail_mode or 'standalone'}, but secure is needed: "
+                f"set it (ovs-vsctl set-fail-mode {row.name} secure) or remove the bridge"
+            )
+        if row.protocols and "OpenFlow13" not in row.protocols:
+            raise OwnershipError(f"{found} protocols {row.protocols} without OpenFlow13: add it or remove the bridge")
+
+    def _listener_commands(self, name: str, row: Row | None) -> list[Command]:
+        """A bridge that is reached over TCP has to listen there; over its unix socket every bridge does by itself."""
+        kind, _, rest = (self._switch.virt if name == VIRT else self._switch.edge).partition(":")
+        if kind == "unix":
+            return []
+        host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdigit() else (rest, "", "6653")
+        target = f"p{kind}:{port}:{host}"
+        if row is not None and any(controller.target == target for controller in row.controller):
+            return []
+        create = self._db.api.db_create_row("Controller", target=target, external_ids={MARK: name})
+        return [create, self._db.api.db_add("Bridge", name, "controller", create)]
+
+    def _exists(self, bridge: str, role: Role, interface: Interface) -> bool:
+        """Whether it is there and fits; raises where something else has its name."""
+        port = self._db.row("Port", interface.name)
+        if port is None:
+            return False
+        owner = next((row.name for row in self._db.rows("Bridge") if port in row.ports), "no bridge")
+        mark = port.external_ids.get(MARK)
+        found = f"switch {self._switch.name}: port {interface.name} already exists"
+        if owner != bridge:
+            raise OwnershipError(f"{found} on bridge {owner}, but is needed on {bridge}: remove it there")
+        if mark == role or (mark is None and role in ("interface", "pcie")):
+            return True
+        made = f"made as {mark}" if mark else "made by somebody else"
+        raise OwnershipError(f"{found} on {bridge}, {made}, but is needed as {role}: remove it first")
+
+    def _apply(self, commands: list[Command], wanted: list["_Wanted"]) -> bool:
+        """Run ``commands``, make what of ``wanted`` is missing, and check all of it."""
+        api = self._db.api
+        with self._db.lock:
+            missing = [item for item in wanted if not self._exists(*item)]
+        for bridge, role, interface in missing:
+            columns: dict[str, object] = {"type": interface.type, "options": dict(interface.options)}
+            if interface.ofport is not None:
+                columns["ofport_request"] = interface.ofport
+            commands.append(api.add_port(bridge, interface.name, may_exist=False, **columns))
+            commands.append(api.db_set("Port", interface.name, ("external_ids", {MARK: role})))
+        self._db.commit(commands)
+        self._db.await_applied()
+        self._check_opened(wanted, {interface.name for _, _, interface in missing})
+        return bool(commands)
+
+    def _check_opened(self, wanted: list["_Wanted"], made: set[str]) -> None:
+        """A port that could not be opened advances ``cur_cfg`` like any other: only its columns tell."""
+        with self._db.lock:
+            failures = {interface.name: problem for _, _, interface in wanted if (problem := self._problem(interface))}
+        if failures:
+            self._db.commit([self._db.api.del_port(name) for name in failures if name in made])
+            raise InterfaceError(self._switch.name, failures)
+
+    def _problem(self, wanted: Interface) -> str | None:
+        row = self._db.row("Interface", wanted.name)
+        if row is None:
+            return "it vanished while it was being made"
+        if row.error:
+            return row.error[0]
+        if row.ofport in ([], [-1]):
+            return "Open vSwitch gave it no port number and no reason; see ovs-vswitchd's log"
+        if wanted.ofport is not None and row.ofport != [wanted.ofport]:
+            return f"Open vSwitch gave it port number {row.ofport[0]}, not {wanted.ofport}, which another port has"
+        return None
+
+    # ---- removing
+
+    def _remove(self, names: Iterable[str], role: Role) -> bool:
+        with self._db.lock:
+            present = [port for name in names if (port := self._db.row("Port", name)) is not None]
+            for port in present:
+                mark = port.external_ids.get(MARK)
+                if mark != role:
+                    whose = f"as {mark}" if mark else "by somebody else"
+                    raise OwnershipError(
+                        f"switch {self._switch.name}: port {port.name} was made {whose}; it is not removed here"
+                    )
+            commands = [self._db.api.del_port(port.name) for port in present]
+        self._db.commit(commands)
+        return bool(commands)
+
+
+_Wanted = tuple[str, Role, Interface]
+
+
+def _check_number(number: int) -> None:
+    if not PORT_MIN <= number <= PORT_MAX:
+        raise ValueError(f"{number} is not a virtual port number; expected {PORT_MIN} to {PORT_MAX}")
+
+
+def _state(bridge: Row, port: Row) -> PortState:
+    interface = port.interfaces[0]
+    ofport = interface.ofport[0] if interface.ofport and interface.ofport[0] > 0 else None
+    error = interface.error[0] if interface.error else None
+    return PortState(port.name, bridge.name, interface.type, ofport, port.external_ids.get(MARK), error)

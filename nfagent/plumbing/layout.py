@@ -1,0 +1,59 @@
+"""What one switch of a server should look like, from server.toml and docs/architecture.md, "Bridges and ports"."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from nfagent.plumbing.server_config import ServerConfig
+
+DatapathType = Literal["netdev", "dummy", "system"]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface to attach to a bridge.
+
+    Attributes:
+        name: at most 15 bytes.
+        type: Open vSwitch's interface type; "" is an existing network device.
+        options: of that type.
+        ofport: the OpenFlow port number to ask for; None leaves it to the switch.
+    """
+
+    name: str
+    type: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    ofport: int | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The ports that a switch's two bridges should have.
+
+    Attributes:
+        virtual_ports: numbers of *all* virtual ports of the server, wherever they are at home.
+        pcie: the PCIe ports of edge.
+        physical: the interfaces, on edge, of the virtual ports homed at this switch.
+    """
+
+    virtual_ports: tuple[int, ...] = ()
+    pcie: tuple[Interface, ...] = ()
+    physical: tuple[Interface, ...] = ()
+
+    @classmethod
+    def of(cls, config: ServerConfig, switch: str, interfaces: Mapping[str, Interface] | None = None) -> Self:
+        """The layout of ``switch`` according to ``config``.
+
+        Args:
+            config: the server.
+            switch: name of one of its switches.
+            interfaces: type and options of the interfaces that are not plain network devices, by name.
+        """
+        special = interfaces or {}
+        return cls(
+            virtual_ports=tuple(port.number for port in config.port),
+            pcie=tuple(special.get(name, Interface(name)) for name in config.pcie_ports(switch)),
+            physical=tuple(
+                special.get(port.interface, Interface(port.interface)) for port in config.port if port.switch == switch
+            ),
+        )

@@ -1,0 +1,196 @@
+"""A connection to one switch's OVSDB that waits until ovs-vswitchd has applied what was written.
+
+``ovsdbapp`` does the work; this module adds what plumbing needs on top: several databases at once (ovsdbapp keeps
+one connection per class), waiting for ``cur_cfg`` as an event, and errors that are raised rather than logged.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ovs.stream
+from ovsdbapp import exceptions as ovsdbapp_errors
+from ovsdbapp.backend.ovs_idl import connection, idlutils, transaction
+from ovsdbapp.schema.open_vswitch import impl_idl
+
+from nfagent.plumbing.errors import DatabaseRefusedError, DatabaseUnreachableError, SwitchNotApplyingError
+from nfagent.plumbing.server_config import TlsConfig
+
+Row = Any
+Command = Any
+
+_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller")
+
+
+class SwitchDatabase:
+    """The database of one switch.
+
+    Thread safety: one thread at a time. A background thread keeps the copy of the database current; rows are read
+    under ``lock``.
+
+    Args:
+        switch: the switch's name, for errors.
+        remote: ``unix:PATH``, ``tcp:HOST:PORT`` or ``ssl:HOST:PORT``.
+        timeout_s: seconds that connecting, and applying a change, may take.
+        tls: PEM files, for ``ssl:``. The ovs library keeps them for the whole process.
+
+    Raises:
+        DatabaseUnreachableError: nothing answers at ``remote``.
+    """
+
+    def __init__(self, switch: str, remote: str, timeout_s: float = 10.0, tls: TlsConfig | None = None) -> None:
+        self.switch = switch
+        self.remote = remote
+        self._timeout_s = timeout_s
+        self._probe(tls)
+        try:
+            idl = _NotifyingIdl.from_server(remote, "Open_vSwitch", helper_tables=_TABLES)
+            self._connection = connection.Connection(idl, timeout_s)
+            idl.changed = threading.Condition(self._connection.lock)
+            self.api = _Api(self._connection)
+            self._connection.start()
+        except (ovsdbapp_errors.OvsdbAppException, OSError, TimeoutError) as error:
+            raise self._unreachable(str(error) or f"no answer within {timeout_s:g} s") from error
+        except Exception as error:  # ovsdbapp raises plain Exception where the schema cannot be fetched
+            raise self._unreachable(str(error)) from error
+        self._changed = idl.changed
+        self._ensure_root_row()
+
+    def close(self) -> None:
+        """Drop the connection. May be called twice."""
+        self._connection.stop(timeout=self._timeout_s)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held while rows are read."""
+        return self._connection.lock
+
+    def rows(self, table: str) -> list[Row]:
+        """All rows of ``table``; valid until ``lock``, which the caller holds, is released."""
+        return list(self.api.tables[table].rows.values())
+
+    def row(self, table: str, name: str) -> Row | None:
+        """The row of ``table`` whose column ``name`` is that."""
+        return idlutils.row_by_value(self.api.idl, table, "name", name, None)
+
+    def commit(self, commands: Sequence[Command], *, apply: bool = True) -> None:
+        """Write ``commands`` (made by ``api``) in one transaction and wait until ovs-vswitchd has applied it.
+
+        Raises:
+            DatabaseRefusedError: the database rejected it; nothing was changed.
+            DatabaseUnreachableError: the connection broke.
+            SwitchNotApplyingError: it is in the database, but ovs-vswitchd did not take it over in time.
+        """
+        if not commands:
+            return
+        commit = _Commit(self.api, self._connection, bump=apply)
+        for command in commands:
+            commit.add(command)
+        try:
+            commit.commit()
+        except (ovsdbapp_errors.TimeoutException, TimeoutError) as error:
+            raise self._unreachable(f"no answer within {self._timeout_s:g} s") from error
+        except Exception as error:  # ovsdbapp hands the database's refusal on as a plain RuntimeError
+            raise DatabaseRefusedError(f"switch {self.switch}: {self.remote} refused a change: {error}") from error
+        if apply:
+            self.await_applied(commit.next_cfg)
+
+    def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until ``holds()``, which may read rows, is true; False if that took too long."""
+        with self._changed:
+            return self._changed.wait_for(holds, self._timeout_s if timeout_s is None else timeout_s)
+
+    def await_applied(self, next_cfg: int = 0) -> None:
+        """Wait until ovs-vswitchd has applied everything up to ``next_cfg`` and the database's present one.
+
+        Raises:
+            SwitchNotApplyingError: it took too long.
+        """
+
+        def applied() -> bool:
+            root = self.rows("Open_vSwitch")[0]
+            return root.cur_cfg >= max(next_cfg, root.next_cfg)
+
+        if not self.wait_for(applied):
+            raise SwitchNotApplyingError(
+                f"switch {self.switch}: ovs-vswitchd did not apply a change within {self._timeout_s:g} s. "
+                f"The change stays in the database ({self.remote}) and takes effect once ovs-vswitchd runs with it."
+            )
+
+    def _probe(self, tls: TlsConfig | None) -> None:
+        """Connect once by hand: ovsdbapp would wait without limit, and not say why."""
+        kind, _, rest = self.remote.partition(":")
+        try:
+            if kind == "unix":
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                    probe.settimeout(self._timeout_s)
+                    probe.connect(rest)
+            else:
+                host, _, port = rest.rpartition(":")
+                socket.create_connection((host.strip("[]"), int(port)), self._timeout_s).close()
+        except OSError as error:
+            raise self._unreachable(error.strerror or str(error)) from error
+        if kind == "ssl":
+            if tls is None:
+                raise self._unreachable("ssl: needs the PEM files of [oneswitchd.tls]")
+            ovs.stream.Stream.ssl_set_private_key_file(tls.private_key)
+            ovs.stream.Stream.ssl_set_certificate_file(tls.certificate)
+            ovs.stream.Stream.ssl_set_ca_cert_file(tls.ca_certificate)
+
+    def _unreachable(self, why: str) -> DatabaseUnreachableError:
+        hint = "is ovsdb-server running there, and may this user connect?"
+        return DatabaseUnreachableError(f"switch {self.switch}: no database at {self.remote}: {why}; {hint}")
+
+    def _ensure_root_row(self) -> None:
+        """A database straight from ovsdb-tool lacks the one row that ``ovs-vsctl init`` makes."""
+        with self.lock:
+            empty = not self.rows("Open_vSwitch")
+        if empty:
+            self.commit([self.api.db_create("Open_vSwitch")], apply=False)
+
+
+class _NotifyingIdl(connection.OvsdbIdl):
+    """Wakes whoever waits for a change. ``notify`` runs with the connection's lock held, as ``changed`` needs."""
+
+    changed: threading.Condition | None = None
+
+    def notify(self, event: str, row: Row, updates: Row | None = None) -> None:  # noqa: ARG002
+        if self.changed is not None:
+            with self.changed:
+                self.changed.notify_all()
+
+
+class _Api(impl_idl.OvsdbIdl):
+    """ovsdbapp's API bound to an own connection: its base class shares the first one among all instances."""
+
+    def __init__(self, own: connection.Connection) -> None:
+        self._own = own
+        super().__init__(own, start=False)
+
+    @property
+    def ovsdb_connection(self) -> Any:
+        return self._own
+
+    @ovsdb_connection.setter
+    def ovsdb_connection(self, connection: Any) -> None:
+        pass
+
+
+class _Commit(transaction.Transaction):
+    """Remembers the ``next_cfg`` that it wrote; who commits waits for it, outside of the connection's thread."""
+
+    def __init__(self, api: _Api, own: connection.Connection, *, bump: bool) -> None:
+        super().__init__(api, own, check_error=True, log_errors=False)
+        self._bump = bump
+        self.next_cfg = 0
+
+    def pre_commit(self, txn: Any) -> None:
+        txn.expected_ifaces = set()
+        if self._bump:
+            self.api._ovs.increment("next_cfg")
+
+    def post_commit(self, txn: Any) -> None:
+        super().post_commit(txn)
+        if self._bump:
+            self.next_cfg = txn.get_increment_new_value()

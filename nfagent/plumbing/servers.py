@@ -1,0 +1,80 @@
+"""Plumbing of all switches of a server together."""
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from nfagent.plumbing.bridges import Plumbing, SwitchState
+from nfagent.plumbing.layout import DatapathType, Interface, Layout
+from nfagent.plumbing.server_config import ServerConfig
+
+
+class ServerPlumbing:
+    """One `Plumbing` for each switch of ``config``.
+
+    Raises:
+        DatabaseUnreachableError: of the first switch whose database does not answer.
+
+    Example:
+        >>> with ServerPlumbing(ServerConfig.load()) as server:     # doctest: +SKIP
+        ...     server.ensure()
+        ...     server.add_virtual_port(5)
+        ...     server.on("snic0").attach("pf0vf0")
+    """
+
+    def __init__(
+        self, config: ServerConfig, *, datapath_type: DatapathType = "netdev", timeout_s: float = 10.0
+    ) -> None:
+        self._config = config
+        self._switches: dict[str, Plumbing] = {}
+        tls = config.oneswitchd.tls
+        with ExitStack() as undo:
+            for switch in config.switch:
+                plumbing = Plumbing(switch, datapath_type=datapath_type, timeout_s=timeout_s, tls=tls)
+                undo.callback(plumbing.close)
+                self._switches[switch.name] = plumbing
+            undo.pop_all()
+
+    def close(self) -> None:
+        """Drop all connections."""
+        for plumbing in self._switches.values():
+            plumbing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def on(self, switch: str) -> Plumbing:
+        """The plumbing of one switch.
+
+        Raises:
+            KeyError: there is no such switch; the message lists those there are.
+        """
+        return self._switches[self._config.find_switch(switch).name]
+
+    def ensure(self, interfaces: dict[str, dict[str, Interface]] | None = None) -> list[str]:
+        """Make what server.toml asks for; returns the switches on which something was missing.
+
+        Args:
+            interfaces: by switch and name, those that are not plain network devices.
+        """
+        special = interfaces or {}
+        return [
+            name
+            for name, plumbing in self._switches.items()
+            if plumbing.ensure(Layout.of(self._config, name, special.get(name)))
+        ]
+
+    def add_virtual_port(self, number: int) -> list[str]:
+        """Make the patch pair of ``number`` on every switch; returns those that lacked it."""
+        return [name for name, plumbing in self._switches.items() if plumbing.add_virtual_port(number)]
+
+    def remove_virtual_port(self, number: int) -> list[str]:
+        """Remove the patch pair of ``number`` from every switch; returns those that had it."""
+        return [name for name, plumbing in self._switches.items() if plumbing.remove_virtual_port(number)]
+
+    def describe(self) -> list[SwitchState]:
+        """What is there, switch by switch."""
+        return [plumbing.describe() for plumbing in self._switches.values()]
