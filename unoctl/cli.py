@@ -32,6 +32,11 @@ PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
 VirtualPort = Annotated[str, typer.Argument(metavar="V", help="Virtual port: number or name.")]
 SwitchOption = Annotated[str, typer.Option("--switch", metavar="S", help="Name of the switch.")]
 InterfaceOption = Annotated[str, typer.Option("--interface", metavar="I", help="Interface on the switch.")]
+TypeOption = Annotated[
+    str, typer.Option("--type", metavar="T", help="Open vSwitch's type of a new interface; default: a network device.")
+]
+UntilOption = Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="Take the interface that is left over off the switch.")]
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ def port_add(
     switch: SwitchOption,
     interface: InterfaceOption,
     name: Annotated[str | None, typer.Option("--name", help="Name of the port; default: the interface's.")] = None,
+    interface_type: TypeOption = "",
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
@@ -118,9 +124,13 @@ def port_add(
 
     def work(session: Session) -> View:
         wanted = ports.parse_number(number)
-        with session.client() as client, session.output.progress("making a port") as progress:
-            plumber = OvsdbPlumber(session.server)
-            return ports.add(session.server, client, plumber, wanted, name, switch, interface, progress)
+        server, output = session.server, session.output
+        with (
+            session.client() as client,
+            OvsdbPlumber(server, interface_type) as plumber,
+            output.progress("making a port") as progress,
+        ):
+            return ports.add(server, client, plumber, wanted, name, switch, interface, progress)
 
     run(ctx, chosen, pretty, work)
 
@@ -131,20 +141,26 @@ def port_move(
     virtual_port: VirtualPort,
     switch: SwitchOption,
     interface: InterfaceOption,
-    until: Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")] = "done",
+    until: UntilOption = "done",
     grace_ms: Annotated[
         int | None, typer.Option("--grace-ms", min=0, help="How long the old way stays open, in ms.")
     ] = None,
+    interface_type: TypeOption = "",
+    detach: DetachOption = False,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
     """Move a virtual port to another interface without losing a packet."""
 
     def work(session: Session) -> View:
-        with session.client() as client, session.output.progress("moving a port") as progress:
-            plumber = OvsdbPlumber(session.server)
+        server, output = session.server, session.output
+        with (
+            session.client() as client,
+            OvsdbPlumber(server, interface_type) as plumber,
+            output.progress("moving a port") as progress,
+        ):
             return ports.move(
-                session.server, client, plumber, virtual_port, switch, interface, until, grace_ms, progress
+                server, client, plumber, virtual_port, switch, interface, until, grace_ms, detach, progress
             )
 
     run(ctx, chosen, pretty, work)
@@ -154,41 +170,54 @@ def port_move(
 def port_continue(
     ctx: typer.Context,
     virtual_port: VirtualPort,
-    until: Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")] = "done",
+    until: UntilOption = "done",
+    detach: DetachOption = False,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
     """Let a stopped move go on."""
 
     def work(session: Session) -> View:
-        with session.client() as client, session.output.progress("moving a port") as progress:
-            return ports.continue_move(client, OvsdbPlumber(session.server), virtual_port, until, progress)
+        with (
+            session.client() as client,
+            OvsdbPlumber(session.server) as plumber,
+            session.output.progress("moving a port") as progress,
+        ):
+            return ports.continue_move(client, plumber, virtual_port, until, detach, progress)
 
     run(ctx, chosen, pretty, work)
 
 
 @port_app.command("abort")
 def port_abort(
-    ctx: typer.Context, virtual_port: VirtualPort, chosen: FormatOption = None, pretty: PrettyOption = False
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    detach: DetachOption = False,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
 ) -> None:
     """Undo a move that is only prepared."""
 
     def work(session: Session) -> View:
-        with session.client() as client:
-            return ports.abort_move(client, OvsdbPlumber(session.server), virtual_port)
+        with session.client() as client, OvsdbPlumber(session.server) as plumber:
+            return ports.abort_move(client, plumber, virtual_port, detach)
 
     run(ctx, chosen, pretty, work)
 
 
 @port_app.command("del")
 def port_del(
-    ctx: typer.Context, virtual_port: VirtualPort, chosen: FormatOption = None, pretty: PrettyOption = False
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    detach: DetachOption = False,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
 ) -> None:
     """Remove a virtual port."""
 
     def work(session: Session) -> View:
-        with session.client() as client:
-            return ports.delete(session.server, client, OvsdbPlumber(session.server), virtual_port)
+        with session.client() as client, OvsdbPlumber(session.server) as plumber:
+            return ports.delete(session.server, client, plumber, virtual_port, detach)
 
     run(ctx, chosen, pretty, work)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from unoctl.errors import (
     ApiAnswerError,
     ApiRefusedError,
-    ApiTimeoutError,
+    ApiNoAnswerError,
     ApiUnreachableError,
     ConfigError,
     UsageError,
@@ -132,14 +132,14 @@ class Client:
     def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
         try:
             response = self._http.request(method, path, json=body, timeout=timeout_s)
-        except httpx.TimeoutException as error:
-            raise ApiTimeoutError(
-                f"oneswitchd at {self.api} did not answer {method} {path} within {timeout_s:g} s; "
-                "see what became of it with: unoctl show"
-            ) from error
-        except httpx.TransportError as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise ApiUnreachableError(
                 f"no oneswitchd answers at {self.api} ({error}); start it with: oneswitchd --config FILE"
+            ) from error
+        except httpx.TransportError as error:
+            why = f"within {timeout_s:g} s" if isinstance(error, httpx.TimeoutException) else f"({error})"
+            raise ApiNoAnswerError(
+                f"oneswitchd at {self.api} did not answer {method} {path} {why}; see what became of it: unoctl show"
             ) from error
         if response.is_success:
             return response

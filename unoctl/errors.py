@@ -9,7 +9,7 @@
     +-- ToolError                an Open vSwitch tool is missing, failed or did not answer in time
     +-- ApiError
     |   +-- ApiUnreachableError  nothing listens at the REST address, or no permission
-    |   +-- ApiTimeoutError      oneswitchd accepted the request and did not answer in time
+    |   +-- ApiNoAnswerError      oneswitchd got the request and did not answer: the outcome is not known
     |   +-- ApiAnswerError       the answer is not what docs/architecture.md promises
     |   +-- ApiRefusedError      oneswitchd refused: status, code and detail of the problem+json
     +-- PlumbingError            bridges or ports could not be changed over OVSDB
@@ -69,10 +69,10 @@ class ApiUnreachableError(ApiError):
     code = "oneswitchd-unreachable"
 
 
-class ApiTimeoutError(ApiError):
-    """oneswitchd took the request but did not answer in time; its outcome is not known."""
+class ApiNoAnswerError(ApiError):
+    """oneswitchd got the request but did not answer, or not in time; the outcome is not known."""
 
-    code = "oneswitchd-timeout"
+    code = "oneswitchd-no-answer"
 
 
 class ApiAnswerError(ApiError):

@@ -1,29 +1,85 @@
 """The OVSDB side of port commands: :mod:`nfagent.plumbing`, in unoctl's words and errors."""
 
-from unoctl.errors import PlumbingError
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from nfagent.plumbing import errors as plumbing_errors
+from nfagent.plumbing.bridges import Plumbing
+from nfagent.plumbing.layout import Interface
+from unoctl.errors import ConfigError, PlumbingError
 from unoctl.topology import Server
 
 
 class OvsdbPlumber:
-    """Implements :class:`unoctl.ports.Plumber`."""
+    """Implements :class:`unoctl.ports.Plumber`; connects to a switch's OVSDB when it is first needed.
 
-    def __init__(self, server: Server) -> None:
+    Args:
+        server: as :func:`unoctl.topology.load` makes it.
+        interface_type: Open vSwitch's type of interfaces that are attached; "" is an existing network device.
+    """
+
+    def __init__(self, server: Server, interface_type: str = "") -> None:
         self._server = server
+        self._interface_type = interface_type
+        self._open: dict[str, Plumbing] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for plumbing in self._open.values():
+            plumbing.close()
 
     def make_patches(self, number: int) -> list[str]:
         """See the protocol."""
-        raise PlumbingError(f"nfagent.plumbing is not installed; cannot make patch ports for port {number}")
+        made: list[str] = []
+        try:
+            for switch in self._server.switches:
+                with _as_plumbing_error():
+                    if self._on(switch.name).add_virtual_port(number):
+                        made.append(switch.name)
+        except BaseException:
+            self.remove_patches(number, made)
+            raise
+        return made
 
     def remove_patches(self, number: int, switches: list[str]) -> None:
         """See the protocol."""
-        raise PlumbingError(
-            f"nfagent.plumbing is not installed; cannot remove patch ports of port {number} on {switches}"
-        )
+        for name in switches:
+            with _as_plumbing_error():
+                self._on(name).remove_virtual_port(number)
 
     def attach(self, switch: str, interface: str) -> bool:
         """See the protocol."""
-        raise PlumbingError(f"nfagent.plumbing is not installed; cannot attach {interface} on {switch}")
+        with _as_plumbing_error():
+            plumbing = self._on(switch)
+            there = plumbing.describe().find(interface) is not None
+            plumbing.attach(Interface(interface, self._interface_type))
+        return not there
 
     def detach(self, switch: str, interface: str) -> bool:
         """See the protocol."""
-        raise PlumbingError(f"nfagent.plumbing is not installed; cannot detach {interface} from {switch}")
+        with _as_plumbing_error():
+            return self._on(switch).detach(interface)
+
+    def _on(self, name: str) -> Plumbing:
+        if name not in self._open:
+            source = self._server.source
+            if source is None:
+                raise ConfigError(
+                    f"{self._server.path}: not read through nfagent.plumbing; cannot reach {name}'s OVSDB"
+                )
+            self._open[name] = Plumbing(source.find_switch(name), tls=source.oneswitchd.tls)
+        return self._open[name]
+
+
+@contextmanager
+def _as_plumbing_error() -> Iterator[None]:
+    try:
+        yield
+    except plumbing_errors.PlumbingError as error:
+        raise PlumbingError(str(error)) from error

@@ -1,18 +1,21 @@
 """``unoctl port``: virtual ports made, moved and removed, plumbing and oneswitchd together.
 
 Order of a new port: plumbing first (patch pairs on every switch, the interface on ``edge``), then oneswitchd. Where
-oneswitchd refuses, the plumbing that was just made is undone; what was there before is left alone. An interface is
-taken off ``edge`` (after a move, after ``del``) only where unoctl put it there: plumbing remembers that.
+oneswitchd refuses, the plumbing that was just made is undone; what was there before is left alone.
+
+An interface that a port no longer uses (after a move, after ``del``) stays on ``edge`` unless ``--detach`` is given: no
+rule leads to it, so it carries nothing, and adding it again stalls the switch's traffic for some 20 ms. ``--detach``
+never takes off what plumbing did not put there.
 """
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from unoctl.client import Client, as_json
-from unoctl.errors import ApiRefusedError, ApiTimeoutError, UnoctlError, UsageError
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, UnoctlError, UsageError
 from unoctl.model import Port, Stage
 from unoctl.render import Progress, View, table
 from unoctl.topology import MAX_PORT_NUMBER, Server
@@ -36,11 +39,11 @@ class Plumber(Protocol):
         ...
 
     def attach(self, switch: str, interface: str) -> bool:
-        """Put an interface on ``edge`` and remember that unoctl did; False: it was there already."""
+        """Put an interface on ``edge``; False: it was there already."""
         ...
 
     def detach(self, switch: str, interface: str) -> bool:
-        """Take an interface off ``edge`` where :meth:`attach` put it there; False: left alone."""
+        """Take an interface off ``edge``; False: it was not there. Refuses what plumbing did not attach."""
         ...
 
 
@@ -109,10 +112,20 @@ def _add_once(
         progress.update(f"port {number}: {interface} on edge of {switch}")
         if plumber.attach(switch, interface):
             undo.callback(plumber.detach, switch, interface)
-        progress.update(f"port {number}: waiting for oneswitchd")
-        port = _settled(lambda: client.add_port(number, name, switch, interface), lambda: client.port(number))
-        undo.pop_all()
-    return port
+        plumbed = undo.pop_all()
+    progress.update(f"port {number}: waiting for oneswitchd")
+    with _undone_if_refused(plumbed):
+        return _settled(lambda: client.add_port(number, name, switch, interface), lambda: client.port(number))
+
+
+@contextmanager
+def _undone_if_refused(plumbed: ExitStack) -> Iterator[None]:
+    """Undo plumbing where oneswitchd surely did not act on it; after anything else it may be in use already."""
+    try:
+        yield
+    except (ApiRefusedError, ApiUnreachableError):
+        plumbed.close()
+        raise
 
 
 def _refuse_taken(ports: list[Port], number: int, switch: str, interface: str) -> None:
@@ -132,7 +145,7 @@ def _settled(request: Callable[[], Port], outcome: Callable[[], Port]) -> Port:
     while True:
         try:
             return request()
-        except ApiTimeoutError:
+        except ApiNoAnswerError:
             return outcome()
         except ApiRefusedError as error:
             if error.code not in LAGGING or time.monotonic() > deadline:
@@ -157,26 +170,27 @@ def move(
     interface: str,
     until: Stage,
     grace_ms: int | None,
+    detach: bool,
     progress: Progress,
 ) -> View:
     """Move a port to another interface, make-before-break.
 
-    The new interface is put on ``edge`` first. When the move is done, the old one is taken off ``edge`` where unoctl
-    had put it there.
+    The new interface is put on ``edge`` first. With ``detach`` the old one is taken off ``edge`` when the move is done.
 
     Raises:
         ApiRefusedError: oneswitchd refused; the plumbing is as before.
     """
     server.switch(switch)
     before = client.find_port(virtual_port)
-    with ExitStack() as undo:
-        progress.update(f"port {before.number}: {interface} on edge of {switch}")
-        if plumber.attach(switch, interface):
-            undo.callback(plumber.detach, switch, interface)
-        request = _request_move(client, before.number, switch, interface, until, grace_ms)
+    plumbed = ExitStack()
+    progress.update(f"port {before.number}: {interface} on edge of {switch}")
+    if plumber.attach(switch, interface):
+        plumbed.callback(plumber.detach, switch, interface)
+    request = _request_move(client, before.number, switch, interface, until, grace_ms)
+    with _undone_if_refused(plumbed):
         port = _watched(client, before.number, request, progress)
-        undo.pop_all()
-    _detach_left(client, plumber, before, port)
+    if detach:
+        _detach_left(client, plumber, before, port)
     return _port_view(port)
 
 
@@ -189,28 +203,32 @@ def _request_move(
     return lambda: _settled(request, lambda: client.port(number))
 
 
-def continue_move(client: Client, plumber: Plumber, virtual_port: str, until: Stage, progress: Progress) -> View:
-    """Let a stopped move go on; when it is done, take the old interface off as :func:`move` does."""
+def continue_move(
+    client: Client, plumber: Plumber, virtual_port: str, until: Stage, detach: bool, progress: Progress
+) -> View:
+    """Let a stopped move go on; ``detach`` as for :func:`move`."""
     before = client.find_port(virtual_port)
     port = _watched(client, before.number, lambda: client.continue_move(before.number, until), progress)
-    _detach_left(client, plumber, before, port)
+    if detach:
+        _detach_left(client, plumber, before, port)
     return _port_view(port)
 
 
-def abort_move(client: Client, plumber: Plumber, virtual_port: str) -> View:
-    """Undo a move that is only prepared; the interface it prepared goes where unoctl had put it there."""
+def abort_move(client: Client, plumber: Plumber, virtual_port: str, detach: bool) -> View:
+    """Undo a move that is only prepared; ``detach`` takes the interface that it prepared off ``edge``."""
     before = client.find_port(virtual_port)
     port = client.abort_move(before.number)
-    _detach_left(client, plumber, before, port)
+    if detach:
+        _detach_left(client, plumber, before, port)
     return _port_view(port)
 
 
-def delete(server: Server, client: Client, plumber: Plumber, virtual_port: str) -> View:
-    """Remove a virtual port, its patch ports, and its interface where unoctl had put it there."""
+def delete(server: Server, client: Client, plumber: Plumber, virtual_port: str, detach: bool) -> View:
+    """Remove a virtual port and its patch ports; with ``detach`` its interface, too."""
     port = client.find_port(virtual_port)
     client.delete_port(port.number)
     plumber.remove_patches(port.number, [switch.name for switch in server.switches])
-    detached = plumber.detach(port.switch, port.interface)
+    detached = detach and plumber.detach(port.switch, port.interface)
     data = {"deleted": as_json(port), "detached": detached}
     rows = [(port.number, port.name, "deleted", port.switch, port.interface)]
     return View(data, table(("PORT", "NAME", "STATE", "SWITCH", "INTERFACE"), rows))

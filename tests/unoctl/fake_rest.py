@@ -14,8 +14,8 @@ Answer = tuple[int, Any]
 class FakeOneswitchd:
     """Answers the requests of docs/architecture.md and keeps a list of what it was asked.
 
-    ``overrides`` maps ``"METHOD /path"`` to a function from the request's body to (HTTP status, JSON body); bytes as the
-    body are sent as they are.
+    ``overrides`` maps ``"METHOD /path"`` to a function from the body of the request to (HTTP status, JSON body); bytes
+    as the body are sent as they are.
     """
 
     def __init__(self, socket: Path, status: dict[str, Any] | None = None) -> None:
@@ -147,7 +147,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
