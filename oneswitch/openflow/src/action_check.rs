@@ -1,0 +1,239 @@
+//! What Open vSwitch 3.1 checks when it decodes actions
+//! (`ofpact_pull_raw`, build-aux/extract-ofp-actions).
+
+use crate::action::{action_kind, nested_header, nicira_action, Action, Strictness};
+use crate::error::{ErrorCode, Refusal};
+use crate::field::{lookup, Kind};
+use crate::oxm::{class, OxmField};
+use crate::port::is_output;
+use crate::wire::{u16_at, u32_at, Reader};
+use crate::{NX_VENDOR, ONF_VENDOR};
+
+/// The largest action length that is a multiple of 8.
+const MAX: usize = 65_528;
+
+/// Smallest and largest length of a standard action, `None` when unknown.
+fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
+    use action_kind as k;
+    Some(match kind {
+        k::OUTPUT => (16, 16),
+        // Deprecated since OpenFlow 1.2: set_dl_src, set_dl_dst.
+        3 | 4 => (16, 16),
+        // Deprecated since OpenFlow 1.2: the other set_*.
+        1 | 2 | 5..=10 | 13 | 14 => (8, 8),
+        k::SET_FIELD => (8, MAX),
+        k::COPY_TTL_OUT
+        | k::COPY_TTL_IN
+        | k::SET_MPLS_TTL
+        | k::DEC_MPLS_TTL
+        | k::PUSH_VLAN
+        | k::POP_VLAN
+        | k::PUSH_MPLS
+        | k::POP_MPLS
+        | k::SET_QUEUE
+        | k::GROUP
+        | k::SET_NW_TTL
+        | k::DEC_NW_TTL
+        | k::PUSH_PBB
+        | k::POP_PBB => (8, 8),
+        _ => return None,
+    })
+}
+
+/// The same for Nicira's actions over OpenFlow 1.3.
+fn nicira_lengths(subtype: u16) -> Option<(usize, usize)> {
+    use nicira_action as n;
+    Some(match subtype {
+        // resubmit, set_tunnel, pop_queue, resubmit_table, exit, fin_timeout,
+        // controller, conjunction, output_trunc, ct_clear, resubmit_table_ct,
+        // dec_nsh_ttl and two debugging actions.
+        1 | 2 | 5 | 14 | 17 | 19 | 20 | 34 | 39 | 43 | 44 | 48 | 254 | 255 => (16, 16),
+        // reg_load, set_tunnel64, output_reg, stack_push, stack_pop, sample,
+        // output_reg2, delete_field.
+        7 | 9 | 15 | 27 | 28 | 29 | 32 | 50 => (24, 24),
+        // multipath, write_metadata, sample2, sample3.
+        10 | 22 | 38 | 41 => (32, 32),
+        // reg_move, note, dec_ttl_cnt_ids, reg_load2, nat, controller2,
+        // clone, encap, decap.
+        6 | 8 | 21 | 33 | 36 | 37 | n::CLONE | 46 | 47 => (16, MAX),
+        // ct, check_pkt_larger.
+        n::CT | 49 => (24, MAX),
+        // bundle, bundle_load, learn.
+        12 | 13 | n::LEARN => (32, MAX),
+        n::LEARN2 => (40, MAX),
+        _ => return None,
+    })
+}
+
+/// The lengths of the action that `rest` begins with, or the error of an
+/// unknown one (`ofpact_decode_raw`).
+fn lengths(rest: &[u8]) -> Result<(usize, usize), ErrorCode> {
+    let (Some(kind), Some(vendor)) = (u16_at(rest, 0), u32_at(rest, 4)) else {
+        return Err(ErrorCode::BAD_ACTION_BAD_LEN);
+    };
+    if kind != action_kind::EXPERIMENTER {
+        return standard_lengths(kind).ok_or(ErrorCode::BAD_ACTION_BAD_TYPE);
+    }
+    if vendor != NX_VENDOR && vendor != ONF_VENDOR {
+        return Err(ErrorCode::BAD_ACTION_BAD_EXPERIMENTER);
+    }
+    let subtype = match rest.get(..16) {
+        Some(header) => u16_at(header, 8).unwrap_or_default(),
+        None => return Err(ErrorCode::BAD_ACTION_BAD_LEN),
+    };
+    match vendor {
+        NX_VENDOR => nicira_lengths(subtype),
+        // copy_field
+        _ => (subtype == 3200).then_some((24, MAX)),
+    }
+    .ok_or(ErrorCode::BAD_ACTION_BAD_EXP_TYPE)
+}
+
+/// Checks a list of actions, nested ones included, in the order in which Open
+/// vSwitch decodes them.
+pub(crate) fn check(list: &[u8], strictness: Strictness) -> Result<(), Refusal> {
+    let mut lists = Vec::new();
+    let mut rest = list;
+    loop {
+        if rest.is_empty() {
+            match lists.pop() {
+                Some(outer) => rest = outer,
+                None => return Ok(()),
+            }
+            continue;
+        }
+        let (raw, after) = pull(rest, strictness)?;
+        let header = match (u16_at(raw, 0), u32_at(raw, 4), u16_at(raw, 8)) {
+            (Some(action_kind::EXPERIMENTER), Some(NX_VENDOR), Some(subtype)) => {
+                nested_header(&Action::Nicira { subtype, body: &[] })
+            }
+            _ => None,
+        };
+        match header.and_then(|header| raw.get(header..)) {
+            Some(nested) => {
+                lists.push(after);
+                rest = nested;
+            }
+            None => rest = after,
+        }
+    }
+}
+
+/// Splits the first action off (`ofpact_pull_raw`).
+fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> {
+    let (min, max) = match lengths(rest) {
+        Ok(range) => range,
+        Err(ErrorCode::BAD_ACTION_BAD_LEN) => {
+            return Err(Refusal::new(
+                ErrorCode::BAD_ACTION_BAD_LEN,
+                "action cut off",
+            ))
+        }
+        Err(_) if strictness == Strictness::Reply => (8, MAX),
+        Err(error) => {
+            let (kind, vendor) = (u16_at(rest, 0), u32_at(rest, 4));
+            return Err(Refusal::new(
+                error,
+                format!(
+                    "unknown action of type {:#x}, {:#x} after its header",
+                    kind.unwrap_or_default(),
+                    vendor.unwrap_or_default()
+                ),
+            ));
+        }
+    };
+    let length = usize::from(u16_at(rest, 2).unwrap_or_default());
+    let bad_length = || {
+        Refusal::new(
+            ErrorCode::BAD_ACTION_BAD_LEN,
+            format!(
+                "action of type {:#x} has length {length}",
+                u16_at(rest, 0).unwrap_or_default()
+            ),
+        )
+    };
+    if length < min || length > max || length % 8 != 0 {
+        return Err(bad_length());
+    }
+    let (raw, after) = rest.split_at_checked(length).ok_or_else(bad_length)?;
+    if strictness == Strictness::Request {
+        match u16_at(raw, 0) {
+            Some(action_kind::SET_FIELD) => set_field(raw)?,
+            Some(action_kind::OUTPUT) => output(raw)?,
+            _ => {}
+        }
+    }
+    Ok((raw, after))
+}
+
+/// `ofpact_check_output_port`.
+fn output(raw: &[u8]) -> Result<(), Refusal> {
+    let port = u32_at(raw, 4).unwrap_or_default();
+    if is_output(port) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorCode::BAD_ACTION_BAD_OUT_PORT,
+        format!("output to port {port:#x}"),
+    ))
+}
+
+/// `decode_ofpat_set_field`.
+fn set_field(raw: &[u8]) -> Result<(), Refusal> {
+    let bytes = raw.get(4..).unwrap_or_default();
+    let mut reader = Reader::new(bytes);
+    let refuse = |error, detail: &'static str| Err(Refusal::new(error, detail));
+    let known = known_field(bytes)?;
+    let tlv = OxmField::pull(&mut reader)?;
+    if let Some(mask) = tlv.mask {
+        if tlv.value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
+            return refuse(
+                ErrorCode::BAD_MATCH_BAD_WILDCARDS,
+                "set-field of masked-out bits",
+            );
+        }
+    }
+    if tlv.has_mask {
+        return refuse(ErrorCode::ONF_BAD_SET_MASK, "set-field with a mask");
+    }
+    if reader.rest().iter().any(|&byte| byte != 0) {
+        return refuse(
+            ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
+            "set-field with non-zero padding",
+        );
+    }
+    let is_in_port = tlv.class == class::OPENFLOW_BASIC && tlv.field == 0;
+    if is_in_port || !known.writable || !crate::canonical::is_settable(&known, tlv.value) {
+        return refuse(
+            ErrorCode::BAD_ACTION_BAD_SET_ARGUMENT,
+            "set-field of a read-only field or to an invalid value",
+        );
+    }
+    Ok(())
+}
+
+/// The field that a set-field names (`nx_pull_header__`).
+fn known_field(bytes: &[u8]) -> Result<crate::field::Field, Refusal> {
+    let cut_off = || Refusal::new(ErrorCode::BAD_MATCH_BAD_LEN, "set-field cut off");
+    let &[c0, c1, field, length] = bytes.first_chunk::<4>().ok_or_else(cut_off)?;
+    let class = u16::from_be_bytes([c0, c1]);
+    let mut length = usize::from(length);
+    let mut experimenter = None;
+    if class == class::EXPERIMENTER {
+        experimenter = Some(u32_at(bytes, 4).ok_or_else(cut_off)?);
+        length = length.checked_sub(4).ok_or_else(cut_off)?;
+    }
+    if field & 1 != 0 {
+        length /= 2;
+    }
+    let refuse = |error| Refusal::new(error, format!("set-field of class {class:#06x} {field:#x}"));
+    let known = lookup(class, field >> 1, experimenter)
+        .ok_or_else(|| refuse(ErrorCode::BAD_ACTION_BAD_SET_TYPE))?;
+    if known.kind == Kind::TunMetadata || usize::from(known.width) == length {
+        return Ok(known);
+    }
+    Err(refuse(match length {
+        0 => ErrorCode::BAD_ACTION_BAD_SET_TYPE,
+        _ => ErrorCode::BAD_ACTION_BAD_SET_LEN,
+    }))
+}

@@ -1,0 +1,361 @@
+//! The rule key of a match: what makes two rules of one table and priority
+//! the same rule for Open vSwitch (`match_equal` over `struct flow`).
+
+use crate::error::{ErrorCode, Refusal};
+use crate::field::{lookup, word, Field, Kind};
+use crate::oxm::OxmField;
+use crate::wire::Reader;
+
+/// Set in a key's bitmap when tunnel options follow its words.
+const OPTIONS: u64 = 1 << 63;
+/// Words of a tunnel option's value or mask: at most 124 bytes, right-aligned.
+const OPTION_WORDS: usize = 16;
+/// Words of one option in a key: index, value, mask.
+const OPTION_ENTRY: usize = 1 + 2 * OPTION_WORDS;
+
+/// Two matches are equal iff an Open vSwitch classifier treats them as the
+/// same rule key: the order of fields does not matter, values are masked,
+/// full masks count as none, empty masks vanish, and the NXM and OXM
+/// spellings of a field, or of its parts, are one.
+///
+/// The box holds a bitmap of the words that are matched on, then the value
+/// and the mask of each, then the tunnel options.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct CanonicalMatch(Box<[u64]>);
+
+impl CanonicalMatch {
+    fn bitmap(&self) -> u64 {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// Value and mask of a word, zeros when it is not matched on.
+    fn word(&self, index: u32) -> (u64, u64) {
+        let bitmap = self.bitmap();
+        if bitmap & (1 << index) == 0 {
+            return (0, 0);
+        }
+        let before = (bitmap & ((1 << index) - 1)).count_ones() as usize;
+        match self.0.get(1 + 2 * before..) {
+            Some(&[value, mask, ..]) => (value, mask),
+            _ => (0, 0),
+        }
+    }
+
+    /// The tunnel options: index, value and mask of each.
+    fn options(&self) -> impl Iterator<Item = (u64, &[u64], &[u64])> {
+        let words = (self.bitmap() & !OPTIONS).count_ones() as usize;
+        let tail = self.0.get(1 + 2 * words..).unwrap_or_default();
+        tail.chunks_exact(OPTION_ENTRY).filter_map(|entry| {
+            let (&index, bits) = entry.split_first()?;
+            let (value, mask) = bits.split_at_checked(OPTION_WORDS)?;
+            Some((index, value, mask))
+        })
+    }
+
+    /// Whether every packet matches.
+    pub fn is_empty(&self) -> bool {
+        self.bitmap() == 0
+    }
+
+    /// The port that is matched, in OpenFlow 1.3 numbers.
+    pub fn in_port(&self) -> Option<u32> {
+        let (value, mask) = self.word(u32::from(word::PORT));
+        (mask >> 32 == u64::from(u32::MAX)).then_some((value >> 32) as u32)
+    }
+
+    /// Whether this match is equal to or more general than `other`: whether a
+    /// non-strict flow-mod with this match reaches a rule with the other.
+    pub fn covers(&self, other: &Self) -> bool {
+        if self.bitmap() & !other.bitmap() != 0 {
+            return false;
+        }
+        bits(self.bitmap() & !OPTIONS).all(|index| {
+            let (value, mask) = self.word(index);
+            let (other_value, other_mask) = other.word(index);
+            mask & !other_mask == 0 && (value ^ other_value) & mask == 0
+        }) && (self.bitmap() & OPTIONS == 0
+            || self.options().all(|(index, value, mask)| {
+                other
+                    .options()
+                    .any(|(other_index, other_value, other_mask)| {
+                        index == other_index
+                            && mask.iter().zip(other_mask).all(|(m, o)| m & !o == 0)
+                            && value
+                                .iter()
+                                .zip(other_value)
+                                .zip(mask)
+                                .all(|((v, o), m)| (v ^ o) & m == 0)
+                    })
+            }))
+    }
+
+    /// Whether some packet can match both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let both = self.bitmap() & other.bitmap();
+        bits(both & !OPTIONS).all(|index| {
+            let (value, mask) = self.word(index);
+            let (other_value, other_mask) = other.word(index);
+            (value ^ other_value) & mask & other_mask == 0
+        }) && (both & OPTIONS == 0
+            || self.options().all(|(index, value, mask)| {
+                other
+                    .options()
+                    .all(|(other_index, other_value, other_mask)| {
+                        index != other_index
+                            || value
+                                .iter()
+                                .zip(other_value)
+                                .zip(mask.iter().zip(other_mask))
+                                .all(|((v, o), (m, n))| (v ^ o) & m & n == 0)
+                    })
+            }))
+    }
+}
+
+/// The positions of the one-bits.
+fn bits(mut bitmap: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let index = (bitmap != 0).then(|| bitmap.trailing_zeros())?;
+        bitmap &= bitmap - 1;
+        Some(index)
+    })
+}
+
+/// A big-endian number of at most eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))
+}
+
+/// A match laid out as words, before it is packed.
+pub(crate) struct Storage {
+    value: [u64; word::COUNT],
+    mask: [u64; word::COUNT],
+    bitmap: u64,
+    options: Vec<[u64; OPTION_ENTRY]>,
+}
+
+impl Storage {
+    /// Reads OXM TLVs as `nx_pull_raw` does, in the same order of checks but
+    /// for prerequisites.
+    pub(crate) fn build(oxm: &[u8]) -> Result<Self, Refusal> {
+        let mut storage = Self {
+            value: [0; word::COUNT],
+            mask: [0; word::COUNT],
+            bitmap: 0,
+            options: Vec::new(),
+        };
+        let mut reader = Reader::new(oxm);
+        while !reader.is_empty() {
+            let tlv = OxmField::pull(&mut reader)?;
+            storage.add(&tlv).map_err(|error| {
+                let detail = format!(
+                    "OXM class {:#06x} field {}{}",
+                    tlv.class,
+                    tlv.field,
+                    if tlv.has_mask { " with a mask" } else { "" }
+                );
+                Refusal::new(error, detail)
+            })?;
+        }
+        Ok(storage)
+    }
+
+    fn add(&mut self, tlv: &OxmField<'_>) -> Result<(), ErrorCode> {
+        if let Some(mask) = tlv.mask {
+            if tlv.value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
+                return Err(ErrorCode::BAD_MATCH_BAD_WILDCARDS);
+            }
+        }
+        let field = lookup(tlv.class, tlv.field, tlv.experimenter)
+            .filter(|field| {
+                field.kind == Kind::TunMetadata || usize::from(field.width) == tlv.value.len()
+            })
+            .ok_or(ErrorCode::BAD_MATCH_BAD_FIELD)?;
+        if field.kind == Kind::TunMetadata {
+            return self.add_option(field.word, tlv.value, tlv.mask);
+        }
+        let full = tlv.mask.is_none_or(|m| m.iter().all(|&b| b == 0xff));
+        let empty = tlv.mask.is_some_and(|m| m.iter().all(|&b| b == 0));
+        if !field.maskable && !full && !empty {
+            return Err(ErrorCode::BAD_MATCH_BAD_MASK);
+        }
+        if field.layered && self.mask[usize::from(word::L2)] >> 32 == 0 {
+            // Any layer of a packet implies packet_type (0,0), Ethernet. A
+            // later field is refused before this can matter.
+            self.put(word::L2, 0, 0xffff_ffff << 32);
+        }
+        if field.width == 16 {
+            return self.add_wide(&field, tlv, empty);
+        }
+        let value = number(tlv.value);
+        let mask = match tlv.mask {
+            Some(mask) if !full => number(mask),
+            _ => u64::MAX >> (64 - 8 * u32::from(field.width)),
+        };
+        let bits = convert(&field, value, mask, full)?;
+        if self.is_matched(field.word, bits.owned << field.shift) {
+            return Err(ErrorCode::BAD_MATCH_DUP_FIELD);
+        }
+        if !empty {
+            self.put(
+                field.word,
+                (bits.value & bits.mask) << field.shift,
+                bits.mask << field.shift,
+            );
+        }
+        Ok(())
+    }
+
+    /// A 128-bit field, in two words.
+    fn add_wide(
+        &mut self,
+        field: &Field,
+        tlv: &OxmField<'_>,
+        empty: bool,
+    ) -> Result<(), ErrorCode> {
+        let halves = |bytes: &[u8]| match bytes.split_at_checked(8) {
+            Some((high, low)) => (number(high), number(low)),
+            None => (0, 0),
+        };
+        if self.is_matched(field.word, u64::MAX) || self.is_matched(field.word + 1, u64::MAX) {
+            return Err(ErrorCode::BAD_MATCH_DUP_FIELD);
+        }
+        let (high, low) = halves(tlv.value);
+        let (high_mask, low_mask) = tlv.mask.map_or((u64::MAX, u64::MAX), halves);
+        if !empty {
+            self.put(field.word, high & high_mask, high_mask);
+            self.put(field.word + 1, low & low_mask, low_mask);
+        }
+        Ok(())
+    }
+
+    /// A tunnel option. Its length is set by a table that only the switch
+    /// knows, so the key takes the bytes that are given, right-aligned; an
+    /// all-zero mask still matches on the option's presence.
+    fn add_option(
+        &mut self,
+        index: u8,
+        value: &[u8],
+        mask: Option<&[u8]>,
+    ) -> Result<(), ErrorCode> {
+        let index = u64::from(index);
+        if self.options.iter().any(|entry| entry[0] == index) {
+            return Err(ErrorCode::BAD_MATCH_DUP_FIELD);
+        }
+        let mut entry = [0; OPTION_ENTRY];
+        entry[0] = index;
+        let (values, masks) = entry[1..].split_at_mut(OPTION_WORDS);
+        for (slot, chunk) in values.iter_mut().rev().zip(value.rchunks(8)) {
+            *slot = number(chunk);
+        }
+        let full = [0xff; 8 * OPTION_WORDS];
+        let mask = mask.or(full.get(..value.len())).unwrap_or(&full);
+        for (slot, chunk) in masks.iter_mut().rev().zip(mask.rchunks(8)) {
+            *slot = number(chunk);
+        }
+        self.options.push(entry);
+        Ok(())
+    }
+
+    fn is_matched(&self, word: u8, bits: u64) -> bool {
+        self.mask
+            .get(usize::from(word))
+            .is_some_and(|mask| mask & bits != 0)
+    }
+
+    fn put(&mut self, word: u8, value: u64, mask: u64) {
+        let index = usize::from(word);
+        if let (Some(v), Some(m)) = (self.value.get_mut(index), self.mask.get_mut(index)) {
+            *v |= value;
+            *m |= mask;
+            if mask != 0 {
+                self.bitmap |= 1 << word;
+            }
+        }
+    }
+
+    pub(crate) fn into_canonical(mut self) -> CanonicalMatch {
+        let count = self.bitmap.count_ones() as usize;
+        let mut packed = Vec::with_capacity(1 + 2 * count + OPTION_ENTRY * self.options.len());
+        let options = if self.options.is_empty() { 0 } else { OPTIONS };
+        packed.push(self.bitmap | options);
+        for index in bits(self.bitmap) {
+            let index = index as usize;
+            if let (Some(&value), Some(&mask)) = (self.value.get(index), self.mask.get(index)) {
+                packed.extend([value & mask, mask]);
+            }
+        }
+        self.options.sort_unstable();
+        for entry in &self.options {
+            packed.extend(entry);
+        }
+        CanonicalMatch(packed.into_boxed_slice())
+    }
+}
+
+/// A field's bits before they are shifted into their word.
+struct Bits {
+    value: u64,
+    mask: u64,
+    /// The bits that make a second match on the field a duplicate
+    /// (`mf_is_all_wild`).
+    owned: u64,
+}
+
+/// Checks a value (`mf_is_value_valid`) and gives it the form it has in
+/// `struct flow` (lib/match.c). `mask` is that of the TLV; `full`: it has none.
+fn convert(field: &Field, value: u64, mask: u64, full: bool) -> Result<Bits, ErrorCode> {
+    const BAD_VALUE: ErrorCode = ErrorCode::BAD_MATCH_BAD_VALUE;
+    if value > field.limit {
+        return Err(BAD_VALUE);
+    }
+    let all = u64::MAX >> (64 - 8 * u32::from(field.width));
+    let same = |value, mask, owned| Bits { value, mask, owned };
+    Ok(match field.kind {
+        Kind::Plain | Kind::TunMetadata => same(value, mask, all),
+        Kind::Port16 => {
+            let port = u64::from(crate::port::from_openflow10(value as u16));
+            same(port, 0xffff_ffff, 0xffff_ffff)
+        }
+        Kind::Port32 => {
+            if (0xff00..u64::from(crate::port_no::MAX)).contains(&value) {
+                return Err(BAD_VALUE);
+            }
+            same(value, mask, all)
+        }
+        Kind::VlanVid => same(value, mask & 0x1fff, 0x1fff),
+        // Matching a priority means matching that there is a tag.
+        Kind::VlanPcp => same(value << 13 | 0x1000, 0xf000, 0xe000),
+        Kind::MplsLabel => same(value << 12, 0xffff_f000, 0xffff_f000),
+        Kind::MplsTc => same(value << 9, 0xe00, 0xe00),
+        Kind::MplsBos => same(value << 8, 0x100, 0x100),
+        Kind::Dscp if value & 3 != 0 => return Err(BAD_VALUE),
+        Kind::Dscp => same(value, 0xfc, 0xfc),
+        Kind::DscpShifted => same(value << 2, 0xfc, 0xfc),
+        Kind::Ecn => same(value, 3, 3),
+        Kind::Frag => same(value, if full { 3 } else { mask }, 3),
+        Kind::ArpOp => same(value, 0xff, 0xff),
+        Kind::Widened => same(value, 0xffff, 0xffff),
+        Kind::CtState => same(value, mask & 0xff, 0xff),
+        Kind::TunFlags => same(value, mask & 1, 1),
+        Kind::Ipv6Label if mask & 0xf_ffff == 0xf_ffff => same(value, all, all),
+        Kind::Ipv6Label => same(value, mask, all),
+        Kind::NshSpi => same(value << 8, 0xffff_ff00, 0xffff_ff00),
+        Kind::NshSi => same(value, 0xff, 0xff),
+        Kind::NshMdtype if !matches!(value, 1 | 2) => return Err(BAD_VALUE),
+        Kind::NshMdtype => same(value, 0xff, 0xff),
+        // match_set_tun_erspan_ver_masked() of 3.1 stores the value as mask.
+        Kind::ErspanVer => same(value & mask, value, 0xff),
+    })
+}
+
+/// Whether a value may be written by set-field: the part of
+/// `decode_ofpat_set_field` that depends on the value.
+pub(crate) fn is_settable(field: &Field, value: &[u8]) -> bool {
+    match field.kind {
+        Kind::TunMetadata => true,
+        _ if field.width > 8 => true,
+        Kind::VlanVid if number(value) & 0x1000 == 0 => false,
+        _ => convert(field, number(value), u64::MAX, true).is_ok(),
+    }
+}

@@ -1,0 +1,56 @@
+//! The OpenFlow 1.3.5 wire format with the Nicira and ONF extensions that
+//! Open vSwitch 3.1 speaks. No I/O; see README.md.
+#![warn(missing_docs)]
+
+mod action;
+mod action_check;
+pub mod bundle;
+mod canonical;
+mod codes;
+mod error;
+mod field;
+mod flow;
+mod group;
+mod header;
+mod instruction;
+mod message;
+mod meter;
+mod multipart;
+mod oxm;
+mod packet;
+mod port;
+mod session;
+mod wire;
+
+/// Actions as on the wire, and lists of them to build.
+pub mod actions {
+    pub use crate::action::{
+        action_kind, flatten, nicira_action, Action, ActionItem, ActionIter, ActionList, Actions,
+    };
+}
+
+pub use action::{Action, ActionItem, ActionIter, ActionList, Actions};
+pub use canonical::CanonicalMatch;
+pub use error::{encode_error, ErrorCode, ErrorMessage, Oversize, Refusal, EXPERIMENTER_ERROR};
+pub use flow::{FlowMod, FlowModCommand, FlowRemoved, ALL_TABLES, NO_BUFFER};
+pub use group::{group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
+pub use header::{frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
+pub use instruction::{Instruction, Instructions};
+pub use message::{decode, encode, Message};
+pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
+pub use multipart::{
+    encode_multipart_reply, multipart_kind, BucketCounter, FlowStats, FlowStatsRequest, GroupDesc,
+    GroupFeatures, GroupStats, MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart,
+    MultipartReply, MultipartRequest, PortStats, QueueStats, SwitchDesc, TableStats,
+};
+pub use oxm::{class as oxm_class, Match, OxmField, OxmFields, VID_PRESENT};
+pub use packet::{PacketIn, PacketOut};
+pub use port::{
+    config, from_openflow10, is_output, is_representable, port_no, state, Port, PortMod, PortStatus,
+};
+pub use session::{AsyncMasks, Experimenter, Features, Hello, Role, SwitchConfig, TableMod};
+
+/// Nicira's experimenter id.
+pub const NX_VENDOR: u32 = 0x0000_2320;
+/// ONF's experimenter id.
+pub const ONF_VENDOR: u32 = 0x4f4e_4600;

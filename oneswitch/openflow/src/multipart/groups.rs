@@ -1,0 +1,153 @@
+//! Replies about groups.
+
+use super::reply::Entry;
+use super::stats::sized_entry;
+use crate::action::Strictness;
+use crate::error::Refusal;
+use crate::group::Buckets;
+use crate::wire::{patch_length, Put, Reader};
+
+/// `ofp_bucket_counter`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct BucketCounter {
+    pub packet_count: u64,
+    pub byte_count: u64,
+}
+
+/// `ofp_group_stats`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStats {
+    /// Which group.
+    pub group_id: u32,
+    /// Rules and groups that use it.
+    pub ref_count: u32,
+    /// Packets it processed.
+    pub packet_count: u64,
+    /// Their bytes.
+    pub byte_count: u64,
+    /// Seconds the group has lived.
+    pub duration_sec: u32,
+    /// Nanoseconds beyond them.
+    pub duration_nsec: u32,
+    /// What each bucket did.
+    pub buckets: Vec<BucketCounter>,
+}
+
+impl Entry for GroupStats {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let mut entry = sized_entry(reader)?;
+        entry.skip(4)?;
+        let group_id = entry.u32()?;
+        let ref_count = entry.u32()?;
+        entry.skip(4)?;
+        let packet_count = entry.u64()?;
+        let byte_count = entry.u64()?;
+        let duration_sec = entry.u32()?;
+        let duration_nsec = entry.u32()?;
+        let mut buckets = Vec::with_capacity(entry.len() / 16);
+        while !entry.is_empty() {
+            buckets.push(BucketCounter {
+                packet_count: entry.u64()?,
+                byte_count: entry.u64()?,
+            });
+        }
+        Ok(Self {
+            group_id,
+            ref_count,
+            packet_count,
+            byte_count,
+            duration_sec,
+            duration_nsec,
+            buckets,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.zeros(4);
+        out.put_u32(self.group_id);
+        out.put_u32(self.ref_count);
+        out.zeros(4);
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+        for bucket in &self.buckets {
+            out.put_u64(bucket.packet_count);
+            out.put_u64(bucket.byte_count);
+        }
+        patch_length(out, start, 0);
+    }
+}
+
+/// `ofp_group_desc`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDesc {
+    /// One of `group_type`.
+    pub group_type: u8,
+    /// Which group.
+    pub group_id: u32,
+    /// Its buckets.
+    pub buckets: Buckets,
+}
+
+impl Entry for GroupDesc {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let mut entry = sized_entry(reader)?;
+        entry.skip(2)?;
+        let [group_type, _] = entry.array()?;
+        Ok(Self {
+            group_type,
+            group_id: entry.u32()?,
+            buckets: Buckets::decode(entry.rest(), Strictness::Reply)?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.zeros(2);
+        out.put(&[self.group_type, 0]);
+        out.put_u32(self.group_id);
+        out.put(self.buckets.as_bytes());
+        patch_length(out, start, 0);
+    }
+}
+
+/// `ofp_group_features`; arrays are indexed by group type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupFeatures {
+    /// Bitmap of group types.
+    pub types: u32,
+    /// `ofp_group_capabilities`.
+    pub capabilities: u32,
+    /// Most groups of a type.
+    pub max_groups: [u32; 4],
+    /// Bitmaps of action types.
+    pub actions: [u32; 4],
+}
+
+impl GroupFeatures {
+    pub(crate) fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let types = reader.u32()?;
+        let capabilities = reader.u32()?;
+        let mut features = Self {
+            types,
+            capabilities,
+            max_groups: [0; 4],
+            actions: [0; 4],
+        };
+        for slot in features.max_groups.iter_mut().chain(&mut features.actions) {
+            *slot = reader.u32()?;
+        }
+        Ok(features)
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.types);
+        out.put_u32(self.capabilities);
+        for number in self.max_groups.iter().chain(&self.actions) {
+            out.put_u32(*number);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `ofp_multipart_reply`, and its splitting over several messages.
+
+use super::{multipart_kind as k, put_header, Body, MULTIPART_HEADER};
+use super::{
+    FlowStats, GroupDesc, GroupFeatures, GroupStats, MeterConfig, MeterFeatures, MeterStats,
+    PortStats, QueueStats, SwitchDesc, TableStats,
+};
+use crate::error::{ErrorCode, Refusal};
+use crate::header::{kind, HEADER_LEN};
+use crate::message::{finish, start};
+use crate::port::Port;
+use crate::wire::{u16_at, Put, Reader};
+
+/// Most bytes of a message.
+const MAX_MESSAGE: usize = 65_535;
+
+/// One of the things a reply lists.
+pub(crate) trait Entry: Sized {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal>;
+    fn put(&self, out: &mut Vec<u8>);
+}
+
+impl Entry for Port {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        Port::pull(reader)
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        Port::put(self, out);
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum MultipartReply {
+    Desc(SwitchDesc),
+    Flow(Vec<FlowStats>),
+    Aggregate {
+        packet_count: u64,
+        byte_count: u64,
+        flow_count: u32,
+    },
+    Table(Vec<TableStats>),
+    PortStats(Vec<PortStats>),
+    Queue(Vec<QueueStats>),
+    Group(Vec<GroupStats>),
+    GroupDesc(Vec<GroupDesc>),
+    GroupFeatures(GroupFeatures),
+    Meter(Vec<MeterStats>),
+    MeterConfig(Vec<MeterConfig>),
+    MeterFeatures(MeterFeatures),
+    /// Raw `ofp_table_features`.
+    TableFeatures(Box<[u8]>),
+    PortDesc(Vec<Port>),
+    Experimenter {
+        vendor: u32,
+        subtype: u32,
+        body: Box<[u8]>,
+    },
+}
+
+fn pull_all<E: Entry>(reader: &mut Reader<'_>) -> Result<Vec<E>, Refusal> {
+    let mut entries = Vec::new();
+    while !reader.is_empty() {
+        entries.push(E::pull(reader)?);
+    }
+    Ok(entries)
+}
+
+fn put_all<E: Entry>(out: &mut Vec<u8>, entries: &[E]) {
+    for entry in entries {
+        entry.put(out);
+    }
+}
+
+impl Body for MultipartReply {
+    fn kind(&self) -> u16 {
+        match self {
+            Self::Desc(_) => k::DESC,
+            Self::Flow(_) => k::FLOW,
+            Self::Aggregate { .. } => k::AGGREGATE,
+            Self::Table(_) => k::TABLE,
+            Self::PortStats(_) => k::PORT_STATS,
+            Self::Queue(_) => k::QUEUE,
+            Self::Group(_) => k::GROUP,
+            Self::GroupDesc(_) => k::GROUP_DESC,
+            Self::GroupFeatures(_) => k::GROUP_FEATURES,
+            Self::Meter(_) => k::METER,
+            Self::MeterConfig(_) => k::METER_CONFIG,
+            Self::MeterFeatures(_) => k::METER_FEATURES,
+            Self::TableFeatures(_) => k::TABLE_FEATURES,
+            Self::PortDesc(_) => k::PORT_DESC,
+            Self::Experimenter { .. } => k::EXPERIMENTER,
+        }
+    }
+
+    fn pull(kind: u16, reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let reply = match kind {
+            k::DESC => Self::Desc(SwitchDesc::pull(reader)?),
+            k::FLOW => Self::Flow(pull_all(reader)?),
+            k::AGGREGATE => {
+                let reply = Self::Aggregate {
+                    packet_count: reader.u64()?,
+                    byte_count: reader.u64()?,
+                    flow_count: reader.u32()?,
+                };
+                reader.skip(4)?;
+                reply
+            }
+            k::TABLE => Self::Table(pull_all(reader)?),
+            k::PORT_STATS => Self::PortStats(pull_all(reader)?),
+            k::QUEUE => Self::Queue(pull_all(reader)?),
+            k::GROUP => Self::Group(pull_all(reader)?),
+            k::GROUP_DESC => Self::GroupDesc(pull_all(reader)?),
+            k::GROUP_FEATURES => Self::GroupFeatures(GroupFeatures::pull(reader)?),
+            k::METER => Self::Meter(pull_all(reader)?),
+            k::METER_CONFIG => Self::MeterConfig(pull_all(reader)?),
+            k::METER_FEATURES => Self::MeterFeatures(MeterFeatures::pull(reader)?),
+            k::TABLE_FEATURES => Self::TableFeatures(reader.rest().into()),
+            k::PORT_DESC => Self::PortDesc(pull_all(reader)?),
+            k::EXPERIMENTER => Self::Experimenter {
+                vendor: reader.u32()?,
+                subtype: reader.u32()?,
+                body: reader.rest().into(),
+            },
+            _ => {
+                return Err(Refusal::new(
+                    ErrorCode::BAD_REQUEST_BAD_MULTIPART,
+                    format!("multipart reply of type {kind}"),
+                ))
+            }
+        };
+        if !reader.is_empty() {
+            return Err(Refusal::new(
+                ErrorCode::BAD_REQUEST_BAD_LEN,
+                format!("multipart reply of type {kind} is too long"),
+            ));
+        }
+        Ok(reply)
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Desc(desc) => desc.put(out),
+            Self::Flow(entries) => put_all(out, entries),
+            Self::Aggregate {
+                packet_count,
+                byte_count,
+                flow_count,
+            } => {
+                out.put_u64(*packet_count);
+                out.put_u64(*byte_count);
+                out.put_u32(*flow_count);
+                out.zeros(4);
+            }
+            Self::Table(entries) => put_all(out, entries),
+            Self::PortStats(entries) => put_all(out, entries),
+            Self::Queue(entries) => put_all(out, entries),
+            Self::Group(entries) => put_all(out, entries),
+            Self::GroupDesc(entries) => put_all(out, entries),
+            Self::GroupFeatures(features) => features.put(out),
+            Self::Meter(entries) => put_all(out, entries),
+            Self::MeterConfig(entries) => put_all(out, entries),
+            Self::MeterFeatures(features) => features.put(out),
+            Self::TableFeatures(body) => out.put(body),
+            Self::PortDesc(entries) => put_all(out, entries),
+            Self::Experimenter {
+                vendor,
+                subtype,
+                body,
+            } => {
+                out.put_u32(*vendor);
+                out.put_u32(*subtype);
+                out.put(body);
+            }
+        }
+    }
+}
+
+/// Collects entries into messages of at most 65,535 bytes.
+struct Splitter {
+    xid: u32,
+    kind: u16,
+    done: Vec<Vec<u8>>,
+    current: Vec<u8>,
+}
+
+impl Splitter {
+    fn fresh(xid: u32, kind_number: u16, more: bool) -> Vec<u8> {
+        let mut out = start(xid, kind::MULTIPART_REPLY);
+        put_header(&mut out, kind_number, more);
+        out
+    }
+
+    fn new(xid: u32, kind: u16) -> Self {
+        Self {
+            xid,
+            kind,
+            done: Vec::new(),
+            current: Self::fresh(xid, kind, false),
+        }
+    }
+
+    /// Adds what `put` writes, in a new message when this one is full.
+    fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.current.len();
+        put(&mut self.current);
+        let length = self.current.len() - before;
+        if self.current.len() <= MAX_MESSAGE {
+            return;
+        }
+        let entry = self.current.split_off(before);
+        if MULTIPART_HEADER + length > MAX_MESSAGE {
+            return;
+        }
+        let next = Self::fresh(self.xid, self.kind, false);
+        let full = std::mem::replace(&mut self.current, next);
+        self.done.push(full);
+        self.current.extend(entry);
+    }
+
+    fn add_all<E: Entry>(&mut self, entries: &[E]) {
+        for entry in entries {
+            self.add(|out| entry.put(out));
+        }
+    }
+
+    fn finish(mut self) -> Vec<Vec<u8>> {
+        for message in &mut self.done {
+            // The low byte of the multipart flags.
+            if let Some(flags) = message.get_mut(HEADER_LEN + 3) {
+                *flags |= 1;
+            }
+        }
+        self.done.push(self.current);
+        self.done
+            .into_iter()
+            .filter_map(|message| finish(message).ok())
+            .collect()
+    }
+}
+
+/// Encodes a reply as one or more messages, of which all but the last carry
+/// the "more" flag. As in Open vSwitch no entry is split. An entry that is
+/// longer than a message is left out, as OpenFlow cannot say it: that can
+/// only be a rule whose flow-mod had more than 65,500 bytes.
+pub fn encode_multipart_reply(xid: u32, reply: &MultipartReply) -> Vec<Vec<u8>> {
+    let mut splitter = Splitter::new(xid, reply.kind());
+    match reply {
+        MultipartReply::Flow(entries) => splitter.add_all(entries),
+        MultipartReply::Table(entries) => splitter.add_all(entries),
+        MultipartReply::PortStats(entries) => splitter.add_all(entries),
+        MultipartReply::Queue(entries) => splitter.add_all(entries),
+        MultipartReply::Group(entries) => splitter.add_all(entries),
+        MultipartReply::GroupDesc(entries) => splitter.add_all(entries),
+        MultipartReply::Meter(entries) => splitter.add_all(entries),
+        MultipartReply::MeterConfig(entries) => splitter.add_all(entries),
+        MultipartReply::PortDesc(entries) => splitter.add_all(entries),
+        MultipartReply::TableFeatures(body) => {
+            let mut rest: &[u8] = body;
+            while !rest.is_empty() {
+                let length = u16_at(rest, 0).map_or(0, usize::from).max(1);
+                let (entry, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+                splitter.add(|out| out.put(entry));
+                rest = after;
+            }
+        }
+        MultipartReply::Desc(_)
+        | MultipartReply::Aggregate { .. }
+        | MultipartReply::GroupFeatures(_)
+        | MultipartReply::MeterFeatures(_)
+        | MultipartReply::Experimenter { .. } => splitter.add(|out| reply.put(out)),
+    }
+    splitter.finish()
+}

@@ -1,0 +1,291 @@
+//! Replies about the switch, its flows, tables, ports and queues.
+
+use std::borrow::Cow;
+
+use super::reply::Entry;
+use crate::action::Strictness;
+use crate::error::{ErrorCode, Refusal};
+use crate::instruction::Instructions;
+use crate::oxm::Match;
+use crate::wire::{patch_length, u16_at, Put, Reader};
+
+/// `ofp_desc`: texts without their zero padding. All but the serial number (31
+/// bytes) are cut to 255 bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SwitchDesc {
+    pub manufacturer: Box<[u8]>,
+    pub hardware: Box<[u8]>,
+    pub software: Box<[u8]>,
+    pub serial: Box<[u8]>,
+    pub datapath: Box<[u8]>,
+}
+
+impl SwitchDesc {
+    /// Lengths of the texts on the wire, in order.
+    const LENGTHS: [usize; 5] = [256, 256, 256, 32, 256];
+
+    /// A text for people.
+    pub fn text(field: &[u8]) -> Cow<'_, str> {
+        String::from_utf8_lossy(field)
+    }
+
+    pub(crate) fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let mut texts: [Box<[u8]>; 5] = Default::default();
+        for (text, length) in texts.iter_mut().zip(Self::LENGTHS) {
+            let raw = reader.bytes(length)?;
+            *text = raw.split(|&b| b == 0).next().unwrap_or_default().into();
+        }
+        let [manufacturer, hardware, software, serial, datapath] = texts;
+        Ok(Self {
+            manufacturer,
+            hardware,
+            software,
+            serial,
+            datapath,
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let texts = [
+            &self.manufacturer,
+            &self.hardware,
+            &self.software,
+            &self.serial,
+            &self.datapath,
+        ];
+        for (text, length) in texts.into_iter().zip(Self::LENGTHS) {
+            let kept = text.len().min(length);
+            out.extend(text.iter().take(kept));
+            out.zeros(length - kept);
+        }
+    }
+}
+
+/// `ofp_flow_stats`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowStats {
+    /// The rule's table.
+    pub table_id: u8,
+    /// Seconds the rule has lived.
+    pub duration_sec: u32,
+    /// Nanoseconds beyond them.
+    pub duration_nsec: u32,
+    /// The rule's priority.
+    pub priority: u16,
+    /// As in the flow-mod.
+    pub idle_timeout: u16,
+    /// As in the flow-mod.
+    pub hard_timeout: u16,
+    /// As in the flow-mod, but for CHECK_OVERLAP and RESET_COUNTS.
+    pub flags: u16,
+    /// The rule's cookie.
+    pub cookie: u64,
+    /// Packets that matched; all ones: not counted.
+    pub packet_count: u64,
+    /// Their bytes; all ones: not counted.
+    pub byte_count: u64,
+    /// The rule's match.
+    pub matching: Match,
+    /// The rule's instructions.
+    pub instructions: Instructions,
+}
+
+impl Entry for FlowStats {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let mut entry = sized_entry(reader)?;
+        entry.skip(2)?;
+        let [table_id, _] = entry.array()?;
+        let duration_sec = entry.u32()?;
+        let duration_nsec = entry.u32()?;
+        let priority = entry.u16()?;
+        let idle_timeout = entry.u16()?;
+        let hard_timeout = entry.u16()?;
+        let flags = entry.u16()?;
+        entry.skip(4)?;
+        Ok(Self {
+            table_id,
+            duration_sec,
+            duration_nsec,
+            priority,
+            idle_timeout,
+            hard_timeout,
+            flags,
+            cookie: entry.u64()?,
+            packet_count: entry.u64()?,
+            byte_count: entry.u64()?,
+            matching: Match::pull(&mut entry)?,
+            instructions: Instructions::decode(entry.rest(), Strictness::Reply)?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put_u16(0);
+        out.put(&[self.table_id, 0]);
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+        out.put_u16(self.priority);
+        out.put_u16(self.idle_timeout);
+        out.put_u16(self.hard_timeout);
+        out.put_u16(self.flags);
+        out.zeros(4);
+        out.put_u64(self.cookie);
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        self.matching.put(out);
+        out.put(self.instructions.as_bytes());
+        patch_length(out, start, 0);
+    }
+}
+
+/// Splits off an entry that begins with its own 16-bit length.
+pub(crate) fn sized_entry<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Refusal> {
+    let length = u16_at(reader.peek(), 0).map_or(0, usize::from);
+    // An entry has at least its length field, so that each makes progress.
+    if length < 8 || length > reader.len() {
+        return Err(Refusal::new(
+            ErrorCode::BAD_REQUEST_BAD_LEN,
+            format!("multipart entry of length {length}"),
+        ));
+    }
+    Ok(Reader::new(reader.bytes(length)?))
+}
+
+/// `ofp_table_stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct TableStats {
+    pub table_id: u8,
+    pub active_count: u32,
+    pub lookup_count: u64,
+    pub matched_count: u64,
+}
+
+impl Entry for TableStats {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let [table_id, _, _, _] = reader.array()?;
+        Ok(Self {
+            table_id,
+            active_count: reader.u32()?,
+            lookup_count: reader.u64()?,
+            matched_count: reader.u64()?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put(&[self.table_id, 0, 0, 0]);
+        out.put_u32(self.active_count);
+        out.put_u64(self.lookup_count);
+        out.put_u64(self.matched_count);
+    }
+}
+
+/// `ofp_port_stats`; all ones: not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct PortStats {
+    pub port_no: u32,
+    pub rx_packets: u64,
+    pub tx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
+    pub rx_dropped: u64,
+    pub tx_dropped: u64,
+    pub rx_errors: u64,
+    pub tx_errors: u64,
+    pub rx_frame_err: u64,
+    pub rx_over_err: u64,
+    pub rx_crc_err: u64,
+    pub collisions: u64,
+    /// Seconds the port has lived.
+    pub duration_sec: u32,
+    /// Nanoseconds beyond them.
+    pub duration_nsec: u32,
+}
+
+impl Entry for PortStats {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        let port_no = reader.u32()?;
+        reader.skip(4)?;
+        Ok(Self {
+            port_no,
+            rx_packets: reader.u64()?,
+            tx_packets: reader.u64()?,
+            rx_bytes: reader.u64()?,
+            tx_bytes: reader.u64()?,
+            rx_dropped: reader.u64()?,
+            tx_dropped: reader.u64()?,
+            rx_errors: reader.u64()?,
+            tx_errors: reader.u64()?,
+            rx_frame_err: reader.u64()?,
+            rx_over_err: reader.u64()?,
+            rx_crc_err: reader.u64()?,
+            collisions: reader.u64()?,
+            duration_sec: reader.u32()?,
+            duration_nsec: reader.u32()?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.port_no);
+        out.zeros(4);
+        for count in [
+            self.rx_packets,
+            self.tx_packets,
+            self.rx_bytes,
+            self.tx_bytes,
+            self.rx_dropped,
+            self.tx_dropped,
+            self.rx_errors,
+            self.tx_errors,
+            self.rx_frame_err,
+            self.rx_over_err,
+            self.rx_crc_err,
+            self.collisions,
+        ] {
+            out.put_u64(count);
+        }
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+    }
+}
+
+/// `ofp_queue_stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct QueueStats {
+    pub port_no: u32,
+    pub queue_id: u32,
+    pub tx_bytes: u64,
+    pub tx_packets: u64,
+    pub tx_errors: u64,
+    /// Seconds the queue has lived; all ones: unknown.
+    pub duration_sec: u32,
+    /// Nanoseconds beyond them; all ones: unknown.
+    pub duration_nsec: u32,
+}
+
+impl Entry for QueueStats {
+    fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        Ok(Self {
+            port_no: reader.u32()?,
+            queue_id: reader.u32()?,
+            tx_bytes: reader.u64()?,
+            tx_packets: reader.u64()?,
+            tx_errors: reader.u64()?,
+            duration_sec: reader.u32()?,
+            duration_nsec: reader.u32()?,
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.port_no);
+        out.put_u32(self.queue_id);
+        out.put_u64(self.tx_bytes);
+        out.put_u64(self.tx_packets);
+        out.put_u64(self.tx_errors);
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+    }
+}

@@ -1,0 +1,246 @@
+//! OXM TLVs and `ofp_match` (OpenFlow 1.3.5, section 7.2.3; lib/nx-match.c).
+
+use crate::canonical::{CanonicalMatch, Storage};
+use crate::error::{ErrorCode, Refusal};
+use crate::wire::{padded, Put, Reader};
+
+/// `oxm_class` values that Open vSwitch knows (python/build/extract_ofp_fields.py).
+pub mod class {
+    /// `NXM_OF_*`.
+    pub const NXM_0: u16 = 0x0000;
+    /// `NXM_NX_*`.
+    pub const NXM_1: u16 = 0x0001;
+    /// `ERICOXM_OF_*`.
+    pub const ERICSSON: u16 = 0x1000;
+    /// `OXM_OF_*`.
+    pub const OPENFLOW_BASIC: u16 = 0x8000;
+    /// `OXM_OF_PKT_REG*`.
+    pub const PACKET_REGS: u16 = 0x8001;
+    /// A four-byte experimenter id follows the TLV's header.
+    pub const EXPERIMENTER: u16 = 0xffff;
+}
+
+/// Bit of a VLAN_VID value that says "there is a tag" (`OFPVID_PRESENT`).
+pub const VID_PRESENT: u16 = 0x1000;
+
+const OXM_IN_PORT: u8 = 0;
+const OXM_VLAN_VID: u8 = 6;
+/// `OFPMT_OXM`.
+const MATCH_TYPE_OXM: u16 = 1;
+
+/// One OXM TLV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OxmField<'a> {
+    /// One of [`class`].
+    pub class: u16,
+    /// Field within the class, 7 bits.
+    pub field: u8,
+    /// Whether a mask follows the value.
+    pub has_mask: bool,
+    /// The experimenter id of class 0xffff.
+    pub experimenter: Option<u32>,
+    /// The value, big-endian.
+    pub value: &'a [u8],
+    /// As long as the value; a one-bit must match.
+    pub mask: Option<&'a [u8]>,
+}
+
+impl<'a> OxmField<'a> {
+    /// Reads one TLV off the front, checking only that it fits.
+    pub(crate) fn pull(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
+        const BAD_LEN: ErrorCode = ErrorCode::BAD_MATCH_BAD_LEN;
+        let short = |_| Refusal::new(BAD_LEN, "OXM field cut off");
+        let class = reader.u16().map_err(short)?;
+        let [field, length] = reader.array::<2>().map_err(short)?;
+        let mut length = usize::from(length);
+        let experimenter = if class == class::EXPERIMENTER {
+            let id = reader.u32().map_err(short)?;
+            length = length
+                .checked_sub(4)
+                .ok_or_else(|| Refusal::new(BAD_LEN, "experimenter OXM shorter than its id"))?;
+            Some(id)
+        } else {
+            None
+        };
+        let payload = reader.bytes(length).map_err(short)?;
+        let has_mask = field & 1 != 0;
+        // An odd masked length loses its last byte, as in Open vSwitch.
+        let (value, mask) = match payload.split_at_checked(length / 2) {
+            Some((value, mask)) if has_mask => (value, mask.get(..length / 2)),
+            _ => (payload, None),
+        };
+        Ok(Self {
+            class,
+            field: field >> 1,
+            has_mask,
+            experimenter,
+            value,
+            mask,
+        })
+    }
+}
+
+/// The TLVs of a match or another OXM list, in order.
+#[derive(Clone, Debug)]
+pub struct OxmFields<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Iterator for OxmFields<'a> {
+    type Item = OxmField<'a>;
+
+    fn next(&mut self) -> Option<OxmField<'a>> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let field = OxmField::pull(&mut self.reader).ok();
+        if field.is_none() {
+            self.reader = Reader::new(&[]);
+        }
+        field
+    }
+}
+
+/// The raw OXM TLVs of an `ofp_match` exactly as received, without the
+/// match's header and padding. The TLVs are known to tile the bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Match(Box<[u8]>);
+
+impl Match {
+    /// Matches every packet.
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Takes TLVs whose lengths are right; fields may be unknown.
+    pub fn from_oxm(oxm: Vec<u8>) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(&oxm);
+        while !reader.is_empty() {
+            OxmField::pull(&mut reader)?;
+        }
+        Ok(Self(oxm.into_boxed_slice()))
+    }
+
+    /// Takes TLVs that Open vSwitch would take as the match of a request,
+    /// but for prerequisites, which it checks itself.
+    pub fn checked(oxm: &[u8]) -> Result<Self, Refusal> {
+        Storage::build(oxm)?;
+        Ok(Self(oxm.into()))
+    }
+
+    /// The TLVs.
+    pub fn as_oxm(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The TLVs one by one.
+    pub fn fields(&self) -> OxmFields<'_> {
+        OxmFields {
+            reader: Reader::new(&self.0),
+        }
+    }
+
+    /// Whether there are no TLVs.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes of the whole `ofp_match`, header and padding included.
+    pub fn wire_len(&self) -> usize {
+        padded(4 + self.0.len())
+    }
+
+    /// The rule key: see [`CanonicalMatch`].
+    pub fn canonical(&self) -> Result<CanonicalMatch, Refusal> {
+        Ok(Storage::build(&self.0)?.into_canonical())
+    }
+
+    /// The port that is matched, in OpenFlow 1.3 numbers.
+    pub fn in_port(&self) -> Option<u32> {
+        self.fields().find_map(|field| {
+            let wildcarded = field
+                .mask
+                .is_some_and(|mask| mask.iter().any(|&b| b != 0xff));
+            match (field.class, field.field, field.value) {
+                _ if wildcarded => None,
+                (class::OPENFLOW_BASIC, OXM_IN_PORT, &[a, b, c, d]) => {
+                    Some(u32::from_be_bytes([a, b, c, d]))
+                }
+                (class::NXM_0, OXM_IN_PORT, &[a, b]) => {
+                    Some(crate::port::from_openflow10(u16::from_be_bytes([a, b])))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Adds a match on the ingress port.
+    #[must_use]
+    pub fn with_in_port(self, port: u32) -> Self {
+        self.with_basic(OXM_IN_PORT, &port.to_be_bytes())
+    }
+
+    /// Adds a match on a tag with this VLAN id, 0 to 4095.
+    #[must_use]
+    pub fn with_vlan_vid(self, vid: u16) -> Self {
+        self.with_basic(OXM_VLAN_VID, &(vid | VID_PRESENT).to_be_bytes())
+    }
+
+    fn with_basic(self, field: u8, value: &[u8]) -> Self {
+        let mut oxm = self.0.into_vec();
+        put_basic(&mut oxm, field, value);
+        Self(oxm.into_boxed_slice())
+    }
+
+    /// Reads the raw TLVs of an `ofp_match` (`oxm_pull_match__`).
+    fn pull_oxm<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Refusal> {
+        const BAD_LEN: ErrorCode = ErrorCode::BAD_MATCH_BAD_LEN;
+        let whole = reader.peek();
+        let short = |_| Refusal::new(BAD_LEN, "match cut off");
+        let kind = reader.u16().map_err(short)?;
+        let length = usize::from(reader.u16().map_err(short)?);
+        if length < 4 {
+            return Err(Refusal::new(BAD_LEN, "match shorter than its header"));
+        }
+        if kind != MATCH_TYPE_OXM {
+            return Err(Refusal::new(
+                ErrorCode::BAD_MATCH_BAD_TYPE,
+                format!("match of type {kind} is not OXM"),
+            ));
+        }
+        reader.skip(padded(length) - 4).map_err(short)?;
+        Ok(whole.get(4..length).unwrap_or_default())
+    }
+
+    /// The match of a request.
+    pub(crate) fn pull_checked(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        Self::checked(Self::pull_oxm(reader)?)
+    }
+
+    /// The match of a message from a switch: unknown fields are let through.
+    pub(crate) fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
+        Self::from_oxm(Self::pull_oxm(reader)?.to_vec())
+    }
+
+    /// Writes the whole `ofp_match`.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let length = 4 + self.0.len();
+        out.put_u16(MATCH_TYPE_OXM);
+        out.put_u16(u16::try_from(length).unwrap_or(u16::MAX));
+        out.put(&self.0);
+        out.zeros(padded(length) - length);
+    }
+}
+
+/// Appends an unmasked TLV of class OPENFLOW_BASIC.
+pub(crate) fn put_basic(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+    out.put_u16(class::OPENFLOW_BASIC);
+    out.put_u8(field << 1);
+    out.put_u8(u8::try_from(value.len()).unwrap_or(u8::MAX));
+    out.put(value);
+}
+
+/// Appends the set-field TLV for a VLAN id.
+pub(crate) fn put_vlan_vid(out: &mut Vec<u8>, vid: u16) {
+    put_basic(out, OXM_VLAN_VID, &(vid | VID_PRESENT).to_be_bytes());
+}

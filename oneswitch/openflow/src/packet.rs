@@ -1,0 +1,128 @@
+//! Packet-ins and packet-outs (OpenFlow 1.3.5, sections 7.3.7, 7.4.1;
+//! lib/ofp-packet.c).
+
+use crate::action::ActionList;
+use crate::error::{ErrorCode, Refusal};
+use crate::oxm::Match;
+use crate::port::{is_representable, port_no};
+use crate::wire::{Put, Reader};
+
+/// `ofp_packet_out`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketOut {
+    /// A buffered packet, or `NO_BUFFER`.
+    pub buffer_id: u32,
+    /// Where the packet pretends to come from, or `CONTROLLER` or `ANY`.
+    pub in_port: u32,
+    /// What to do with it.
+    pub actions: ActionList,
+    /// The frame, when it is not buffered.
+    pub data: Box<[u8]>,
+}
+
+impl PacketOut {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        let buffer_id = reader.u32()?;
+        let in_port = reader.u32()?;
+        let length = usize::from(reader.u16()?);
+        reader.skip(6)?;
+        if !is_representable(in_port) {
+            return Err(Refusal::new(
+                ErrorCode::BAD_ACTION_BAD_OUT_PORT,
+                format!("in_port {in_port:#x}"),
+            ));
+        }
+        if length % 8 != 0 || length > reader.len() {
+            return Err(Refusal::new(
+                ErrorCode::BAD_REQUEST_BAD_LEN,
+                format!("packet-out with {length} bytes of actions"),
+            ));
+        }
+        let actions = ActionList::from_bytes(reader.bytes(length)?.to_vec())?;
+        let may_send = in_port < port_no::MAX
+            || matches!(in_port, port_no::LOCAL | port_no::ANY | port_no::CONTROLLER);
+        if !may_send {
+            return Err(Refusal::new(
+                ErrorCode::BAD_REQUEST_BAD_PORT,
+                format!("in_port {in_port:#x}"),
+            ));
+        }
+        Ok(Self {
+            buffer_id,
+            in_port,
+            actions,
+            data: reader.rest().into(),
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let actions = self.actions.as_bytes();
+        out.reserve(16 + actions.len() + self.data.len());
+        out.put_u32(self.buffer_id);
+        out.put_u32(self.in_port);
+        // Beyond 65,535 the frame is refused as a whole.
+        out.put_u16(u16::try_from(actions.len()).unwrap_or(u16::MAX));
+        out.zeros(6);
+        out.put(actions);
+        out.put(&self.data);
+    }
+}
+
+/// `ofp_packet_in`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketIn {
+    /// Where the switch keeps the packet, or `NO_BUFFER`.
+    pub buffer_id: u32,
+    /// Bytes of the whole packet, of which `data` may be the start.
+    pub total_len: u16,
+    /// One of the constants.
+    pub reason: u8,
+    /// The table that sent it.
+    pub table_id: u8,
+    /// The cookie of the rule that sent it; all ones: none.
+    pub cookie: u64,
+    /// Ingress port and other metadata.
+    pub matching: Match,
+    /// The frame.
+    pub data: Box<[u8]>,
+}
+
+impl PacketIn {
+    /// `OFPR_NO_MATCH`.
+    pub const NO_MATCH: u8 = 0;
+    /// `OFPR_ACTION`.
+    pub const ACTION: u8 = 1;
+    /// `OFPR_INVALID_TTL`.
+    pub const INVALID_TTL: u8 = 2;
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        let buffer_id = reader.u32()?;
+        let total_len = reader.u16()?;
+        let [reason, table_id] = reader.array()?;
+        let cookie = reader.u64()?;
+        let matching = Match::pull(&mut reader)?;
+        reader.skip(2)?;
+        Ok(Self {
+            buffer_id,
+            total_len,
+            reason,
+            table_id,
+            cookie,
+            matching,
+            data: reader.rest().into(),
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.reserve(18 + self.matching.wire_len() + self.data.len());
+        out.put_u32(self.buffer_id);
+        out.put_u16(self.total_len);
+        out.put(&[self.reason, self.table_id]);
+        out.put_u64(self.cookie);
+        self.matching.put(out);
+        out.zeros(2);
+        out.put(&self.data);
+    }
+}

@@ -1,0 +1,285 @@
+//! Messages about the connection and the switch as a whole: hello, features,
+//! configuration, roles, asynchronous messages, tables.
+
+use crate::error::{ErrorCode, Refusal};
+use crate::wire::{padded, Put, Reader};
+
+/// `OFPHET_VERSIONBITMAP`.
+const VERSION_BITMAP: u16 = 1;
+
+/// `ofp_hello` (OpenFlow 1.3.5, section 6.3.1, 7.5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Version in the header: the highest that the sender speaks.
+    pub version: u8,
+    /// Versions 0 to 31 that the sender speaks, bit by bit, if it says so.
+    pub bitmap: Option<u32>,
+}
+
+impl Hello {
+    /// A hello for the versions of a bitmap.
+    pub fn new(versions: u32) -> Self {
+        Self {
+            version: highest(versions).unwrap_or_default(),
+            bitmap: Some(versions),
+        }
+    }
+
+    /// The versions that the sender speaks: without a bitmap all up to that
+    /// in the header (`ofputil_decode_hello`).
+    pub fn versions(&self) -> u32 {
+        match self.bitmap {
+            Some(bitmap) if bitmap & !1 != 0 => bitmap & !1,
+            _ if self.version < 32 => (1u32 << self.version).wrapping_sub(1) << 1,
+            _ => !1,
+        }
+    }
+
+    /// The highest version that is also in `ours`, a bitmap.
+    pub fn negotiate(&self, ours: u32) -> Option<u8> {
+        highest(self.versions() & ours)
+    }
+
+    /// Never refuses, as Open vSwitch does not: elements that are not
+    /// understood are ignored.
+    pub(crate) fn decode(version: u8, body: &[u8]) -> Self {
+        let mut bitmap = None;
+        let mut reader = Reader::new(body);
+        while let (Ok(kind), Ok(length)) = (reader.u16(), reader.u16()) {
+            let length = usize::from(length);
+            let Some(body_length) = length.checked_sub(4) else {
+                break;
+            };
+            let Ok(element) = reader.bytes(body_length) else {
+                break;
+            };
+            if reader.skip(padded(length) - length).is_err() {
+                break;
+            }
+            if kind == VERSION_BITMAP && body_length % 4 == 0 {
+                if let Ok(word) = Reader::new(element).u32() {
+                    bitmap = Some(word);
+                }
+            }
+        }
+        Self { version, bitmap }
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        if let Some(bitmap) = self.bitmap {
+            out.put_u16(VERSION_BITMAP);
+            out.put_u16(8);
+            out.put_u32(bitmap);
+        }
+    }
+}
+
+fn highest(bitmap: u32) -> Option<u8> {
+    u8::try_from(bitmap.checked_ilog2()?).ok()
+}
+
+/// `ofp_switch_features`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// MAC address and 16 bits of the implementer's choice.
+    pub datapath_id: u64,
+    /// Packets the switch can buffer.
+    pub n_buffers: u32,
+    /// Tables.
+    pub n_tables: u8,
+    /// 0 for the main connection.
+    pub auxiliary_id: u8,
+    /// `ofp_capabilities`.
+    pub capabilities: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl Features {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        let datapath_id = reader.u64()?;
+        let n_buffers = reader.u32()?;
+        let [n_tables, auxiliary_id, _, _] = reader.array()?;
+        Ok(Self {
+            datapath_id,
+            n_buffers,
+            n_tables,
+            auxiliary_id,
+            capabilities: reader.u32()?,
+            reserved: reader.u32()?,
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.datapath_id);
+        out.put_u32(self.n_buffers);
+        out.put(&[self.n_tables, self.auxiliary_id, 0, 0]);
+        out.put_u32(self.capabilities);
+        out.put_u32(self.reserved);
+    }
+}
+
+/// `ofp_switch_config`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// What to do with IP fragments.
+    pub flags: u16,
+    /// Bytes of a packet that a table miss sends.
+    pub miss_send_len: u16,
+}
+
+impl SwitchConfig {
+    /// `OFPC_FRAG_MASK`.
+    const FRAGMENTS: u16 = 3;
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        Ok(Self {
+            flags: reader.u16()?,
+            miss_send_len: reader.u16()?,
+        })
+    }
+
+    /// That of a request (`ofputil_decode_set_config`).
+    pub(crate) fn decode_request(body: &[u8]) -> Result<Self, Refusal> {
+        let config = Self::decode(body)?;
+        if config.flags & !Self::FRAGMENTS != 0 {
+            return Err(Refusal::new(
+                ErrorCode::SWITCH_CONFIG_FAILED_BAD_FLAGS,
+                format!("switch configuration flags {:#x}", config.flags),
+            ));
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.flags);
+        out.put_u16(self.miss_send_len);
+    }
+}
+
+/// `ofp_role_request`, also its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// One of the constants.
+    pub role: u32,
+    /// Master election's generation; all ones in a reply: none.
+    pub generation_id: u64,
+}
+
+impl Role {
+    /// `OFPCR_ROLE_NOCHANGE`.
+    pub const NO_CHANGE: u32 = 0;
+    /// `OFPCR_ROLE_EQUAL`.
+    pub const EQUAL: u32 = 1;
+    /// `OFPCR_ROLE_MASTER`.
+    pub const MASTER: u32 = 2;
+    /// `OFPCR_ROLE_SLAVE`.
+    pub const SLAVE: u32 = 3;
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        let role = reader.u32()?;
+        reader.skip(4)?;
+        let generation_id = reader.u64()?;
+        if role > Self::SLAVE {
+            return Err(Refusal::new(
+                ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE,
+                format!("role {role}"),
+            ));
+        }
+        Ok(Self {
+            role,
+            generation_id,
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.role);
+        out.zeros(4);
+        out.put_u64(self.generation_id);
+    }
+}
+
+/// `ofp_async_config`: per message kind a mask of reasons, first for a master
+/// or equal controller, then for a slave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct AsyncMasks {
+    pub packet_in: [u32; 2],
+    pub port_status: [u32; 2],
+    pub flow_removed: [u32; 2],
+}
+
+impl AsyncMasks {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        Ok(Self {
+            packet_in: [reader.u32()?, reader.u32()?],
+            port_status: [reader.u32()?, reader.u32()?],
+            flow_removed: [reader.u32()?, reader.u32()?],
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        for mask in [self.packet_in, self.port_status, self.flow_removed] {
+            out.put_u32(mask[0]);
+            out.put_u32(mask[1]);
+        }
+    }
+}
+
+/// `ofp_table_mod`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableMod {
+    /// Table, or `ALL_TABLES`.
+    pub table_id: u8,
+    /// OpenFlow 1.3 defines no bits; Open vSwitch takes 1.1's.
+    pub config: u32,
+}
+
+impl TableMod {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        let table_id = reader.u8()?;
+        reader.skip(3)?;
+        Ok(Self {
+            table_id,
+            config: reader.u32()?,
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put(&[self.table_id, 0, 0, 0]);
+        out.put_u32(self.config);
+    }
+}
+
+/// `ofp_experimenter_header`: vendor, subtype, and what follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Experimenter {
+    /// Whose message it is.
+    pub vendor: u32,
+    /// Which of the vendor's messages.
+    pub subtype: u32,
+    /// What follows.
+    pub body: Box<[u8]>,
+}
+
+impl Experimenter {
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
+        let mut reader = Reader::new(body);
+        Ok(Self {
+            vendor: reader.u32()?,
+            subtype: reader.u32()?,
+            body: reader.rest().into(),
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.vendor);
+        out.put_u32(self.subtype);
+        out.put(&self.body);
+    }
+}
