@@ -97,18 +97,37 @@ pub struct MoveRequest {
 pub enum PortError {
     PortUnknown(u32),
     SwitchUnknown(String),
-    NumberTaken { number: u32, by: String },
+    NumberTaken {
+        number: u32,
+        by: String,
+    },
     NumberOutOfRange(u32),
-    NameTaken { name: String, number: u32 },
+    NameTaken {
+        name: String,
+        number: u32,
+    },
     NameTooLong(String),
-    InterfaceTaken { switch: String, interface: String, number: u32 },
-    InterfaceMissing { switch: String, interface: String },
-    PatchMissing { switch: String, patch: String },
+    InterfaceTaken {
+        switch: String,
+        interface: String,
+        number: u32,
+    },
+    InterfaceMissing {
+        switch: String,
+        interface: String,
+    },
+    PatchMissing {
+        switch: String,
+        patch: String,
+    },
     SwitchDown(String),
     MoveInProgress(u32),
     NoMove(u32),
     MovePastAbort(u32),
-    MoveFailed { number: u32, reason: String },
+    MoveFailed {
+        number: u32,
+        reason: String,
+    },
     FlowIdsExhausted,
 }
 

@@ -4,76 +4,198 @@
 //! events, management requests and time; it answers with bytes per [`Destination`]. It never blocks and never reads a clock.
 //!
 //! One round: feed events, [`Core::end_of_batch`], write what [`Core::take_outputs`] returns.
+//!
+//! | where | what |
+//! |---|---|
+//! | `truth`, `tables`, `rule`, `facts` | the virtual tables, groups and meters |
+//! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
+//! | `verdict` | one verdict from several switches |
+//! | `northbound`, `reads`, `merge`, `controller` | what controllers say and get |
+//! | `southbound`, `sync`, `removed`, `idle`, `session`, `translate` | what switches say and get |
+//! | `moves`, `management` | the port map at run time |
 
 mod api;
+mod controller;
+mod edge;
+mod executors;
+mod facts;
+mod flood;
+mod idle;
+mod management;
+mod merge;
+mod moves;
+mod northbound;
+mod outbox;
+mod ports;
+mod reads;
+mod removed;
+mod rule;
+mod session;
+mod southbound;
+mod switch_set;
+mod sync;
+mod tables;
+mod translate;
+mod truth;
+mod verdict;
 
 pub use api::*;
+
+use controller::Controller;
+use executors::Executors;
+use flood::Flood;
+use idle::IdleWatch;
+use outbox::Outbox;
+use ports::{Location, PortMap};
+use reads::Read;
+use removed::Removals;
+use session::Switch;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
+use switch_set::SwitchSet;
+use truth::Truth;
+use verdict::{Verdicts, NOT_AN_OPERATION};
 
 /// Unacknowledged messages toward the switches above which the daemon stops reading from controllers.
 pub const IN_FLIGHT_LIMIT: usize = 16_384;
 
-pub struct Core {}
+pub struct Core {
+    datapath_id: u64,
+    switches: Vec<Switch>,
+    ports: PortMap,
+    executors: Executors,
+    truth: Truth,
+    flood: Flood,
+    controllers: BTreeMap<ControllerId, Controller>,
+    /// Of the last accepted ROLE_REQUEST for master or slave (OpenFlow 1.3.5, 6.3.6).
+    role_generation: Option<u64>,
+    fragment_flags: u16,
+    verdicts: Verdicts,
+    reads: HashMap<u32, Read>,
+    removals: Removals,
+    idle: IdleWatch,
+    outbox: Outbox,
+    next_xid: u32,
+    move_outcomes: BTreeMap<u32, Result<(), PortError>>,
+    disconnects: Vec<(ControllerId, String)>,
+    switch_disconnects: Vec<(SwitchIndex, Bridge, String)>,
+    refused: u64,
+}
 
-#[allow(unused_variables, missing_docs)]
 impl Core {
     /// Starts with empty virtual tables and the configured ports.
     ///
     /// # Errors
     /// The first port that contradicts another one or the switches.
-    pub fn new(config: CoreConfig, now: Instant) -> Result<Self, PortError> { Ok(Self {}) }
-
-    pub fn controller_up(&mut self, id: ControllerId, now: Instant) {}
-    pub fn controller_down(&mut self, id: ControllerId, now: Instant) {}
-    /// `frame` is one whole message. A message that cannot be trusted is answered with an error or a disconnect.
-    pub fn from_controller(&mut self, id: ControllerId, frame: &[u8], now: Instant) {}
-    pub fn controller_role(&self, id: ControllerId) -> Option<ControllerRole> { None }
-
-    /// A bridge's session has finished its OpenFlow handshake.
-    pub fn switch_up(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {}
-    pub fn switch_down(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {}
-    pub fn from_switch(&mut self, switch: SwitchIndex, bridge: Bridge, frame: &[u8], now: Instant) {}
+    pub fn new(config: CoreConfig, _now: Instant) -> Result<Self, PortError> {
+        let switches: Vec<Switch> = config
+            .switches
+            .into_iter()
+            .map(|s| Switch::new(s.name, s.link))
+            .collect();
+        let mut ports = PortMap::default();
+        for port in config.ports {
+            let switch = switches
+                .iter()
+                .position(|s| s.name == port.switch)
+                .ok_or_else(|| PortError::SwitchUnknown(port.switch.clone()))?;
+            let home = Location {
+                switch,
+                interface: port.interface,
+            };
+            ports.insert(Some(port.number), port.name, home, &port.switch)?;
+        }
+        Ok(Self {
+            datapath_id: config.datapath_id,
+            executors: Executors::derive(&ports, false),
+            switches,
+            flood: Flood::new(&ports),
+            ports,
+            truth: Truth::default(),
+            controllers: BTreeMap::new(),
+            role_generation: None,
+            fragment_flags: 0,
+            verdicts: Verdicts::default(),
+            reads: HashMap::new(),
+            removals: Removals::default(),
+            idle: IdleWatch::default(),
+            outbox: Outbox::default(),
+            next_xid: 1,
+            move_outcomes: BTreeMap::new(),
+            disconnects: Vec::new(),
+            switch_disconnects: Vec::new(),
+            refused: 0,
+        })
+    }
 
     /// Ends a batch of `from_*` calls: asks the switches for the verdict (barriers) on what was sent.
-    pub fn end_of_batch(&mut self, now: Instant) {}
-    /// When `tick` next has something to do.
-    pub fn next_deadline(&self) -> Option<Instant> { None }
-    pub fn tick(&mut self, now: Instant) {}
+    pub fn end_of_batch(&mut self, now: Instant) {
+        let barrier = self.fresh_xid();
+        if let Some((virt, edge)) = self.verdicts.close(barrier) {
+            for (set, bridge) in [(virt, Bridge::Virt), (edge, Bridge::Edge)] {
+                for switch in set.iter() {
+                    let frame = wire(barrier, &openflow13::Message::BarrierRequest);
+                    self.outbox.put(Destination::Switch(switch, bridge), &frame);
+                }
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Settles what can be settled and lets go on what waited for it.
+    fn settle(&mut self, now: Instant) {
+        while let Some(refused) = self.verdicts.settle(&mut self.truth) {
+            for refusal in refused {
+                self.report_refusal(refusal);
+            }
+            self.release_replies();
+        }
+        self.advance_flood();
+        self.advance_moves(now);
+        self.leave_everywhere(now);
+    }
+
+    /// An xid for a message to a switch that is not an operation.
+    fn fresh_xid(&mut self) -> u32 {
+        self.next_xid = self.next_xid.wrapping_add(1);
+        self.next_xid | NOT_AN_OPERATION
+    }
 
     /// Bytes to write now, in order per destination.
-    pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> { Vec::new() }
-    /// Controllers to disconnect after their pending bytes were written, with the reason for the log.
-    pub fn take_disconnects(&mut self) -> Vec<(ControllerId, String)> { Vec::new() }
-    /// Bridges to disconnect and dial again, with the reason for the log (their stream or state cannot be trusted).
-    pub fn take_switch_disconnects(&mut self) -> Vec<(SwitchIndex, Bridge, String)> { Vec::new() }
-    /// Messages sent to switches and not acknowledged yet; see [`IN_FLIGHT_LIMIT`].
-    pub fn in_flight(&self) -> usize { 0 }
-
-    /// # Errors
-    /// See [`PortError`].
-    pub fn add_port(&mut self, request: PortRequest, now: Instant) -> Result<u32, PortError> { Ok(0) }
-    /// # Errors
-    /// See [`PortError`].
-    pub fn remove_port(&mut self, number: u32, now: Instant) -> Result<(), PortError> { Ok(()) }
-    /// Starts a move; it goes on by itself with the switches' answers and `tick`. See `move_outcome`.
-    /// # Errors
-    /// See [`PortError`].
-    pub fn begin_move(&mut self, number: u32, request: MoveRequest, now: Instant) -> Result<(), PortError> { Ok(()) }
-    /// # Errors
-    /// See [`PortError`].
-    pub fn continue_move(&mut self, number: u32, until: MoveUntil, now: Instant) -> Result<(), PortError> { Ok(()) }
-    /// # Errors
-    /// See [`PortError`].
-    pub fn abort_move(&mut self, number: u32, now: Instant) -> Result<(), PortError> { Ok(()) }
-    /// `None` while the move is under way toward its `until`; then once `Some` with how that ended
-    /// (reaching `prepared`/`flipped`/`done`, or failing). Callers poll it after every round.
-    pub fn move_outcome(&mut self, number: u32) -> Option<Result<(), PortError>> { None }
-
-    pub fn ports(&self) -> Vec<PortView> { Vec::new() }
-    pub fn status(&self) -> StatusView {
-        StatusView { datapath_id: 0, switches: vec![], ports: 0, flows: 0, groups: 0, meters: 0, executors: vec![], refused: 0 }
+    pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> {
+        self.outbox.take()
     }
-    /// Grows with every change of the port map: the daemon then saves [`Core::port_configs`].
-    pub fn ports_revision(&self) -> u64 { 0 }
-    pub fn port_configs(&self) -> Vec<PortConfig> { Vec::new() }
+
+    /// Controllers to disconnect after their pending bytes were written, with the reason for the log.
+    pub fn take_disconnects(&mut self) -> Vec<(ControllerId, String)> {
+        std::mem::take(&mut self.disconnects)
+    }
+
+    /// Bridges to disconnect and dial again, with the reason for the log (their stream or state cannot be trusted).
+    pub fn take_switch_disconnects(&mut self) -> Vec<(SwitchIndex, Bridge, String)> {
+        std::mem::take(&mut self.switch_disconnects)
+    }
+
+    /// Messages sent to switches and not acknowledged yet; see [`IN_FLIGHT_LIMIT`].
+    pub fn in_flight(&self) -> usize {
+        self.verdicts.in_flight() + self.reads.len()
+    }
+
+    /// The switches whose `virt` takes messages now.
+    fn up(&self) -> SwitchSet {
+        self.switches
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.virt.is_up())
+            .map(|(i, _)| i)
+            .collect()
+    }
+}
+
+/// Encodes a message of ours. None of them comes near the 65,535 bytes a message can have; one that did would be left out and logged.
+fn wire(xid: u32, message: &openflow13::Message) -> Vec<u8> {
+    openflow13::encode(xid, message).unwrap_or_else(|oversize| {
+        tracing::error!(target: "core", length = oversize.length, kind = message.kind(), "a message is too long for OpenFlow; left out");
+        Vec::new()
+    })
 }

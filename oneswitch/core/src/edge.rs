@@ -1,0 +1,212 @@
+//! What the `edge` bridge of each switch must do, derived from the port map (docs/architecture.md, "Rules in edge").
+
+use crate::api::{LinkConfig, SwitchIndex};
+use crate::executors::HUB;
+use crate::flood::{pkt_mark_oxm, Flood, Generation};
+use crate::ports::{Location, PortMap, VirtualPort};
+use openflow13::{ActionList, CanonicalMatch, Match};
+use std::collections::BTreeMap;
+
+/// Priority of every rule in `edge`.
+pub const PRIORITY: u16 = 100;
+/// Cookie of every rule in `edge`: "oneswtch".
+pub const COOKIE: u64 = 0x6f6e_6573_7774_6368;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+/// Name of the patch port in `edge` that multicast packets come out of `virt` by.
+pub const MULTICAST_PATCH: &str = "edge-mc";
+
+/// Name of the patch port in `edge` for virtual port `number`.
+pub fn patch_name(number: u32) -> String {
+    format!("edge-{number}")
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeRule {
+    pub matching: Match,
+    pub actions: ActionList,
+}
+
+pub type EdgeRules = BTreeMap<CanonicalMatch, EdgeRule>;
+
+/// Everything the rules of one switch follow from.
+pub struct EdgeInput<'a> {
+    pub switch: SwitchIndex,
+    /// Per switch; `None` for the hypervisor.
+    pub links: &'a [Option<LinkConfig>],
+    pub ports: &'a PortMap,
+    pub flood: &'a Flood,
+    /// OpenFlow port number of an interface of this `edge`, if it is there.
+    pub number_of: &'a dyn Fn(&str) -> Option<u32>,
+}
+
+impl EdgeInput<'_> {
+    pub fn rules(&self) -> EdgeRules {
+        let mut rules = EdgeRules::new();
+        for port in self.ports.iter() {
+            self.ingress(port, &mut rules);
+            self.delivery(port, &mut rules);
+            self.arrival(port, &mut rules);
+        }
+        for generation in self.flood.generations() {
+            self.multicast_departure(generation, &mut rules);
+            self.multicast_arrival(generation, &mut rules);
+        }
+        rules
+    }
+
+    /// Interface to `virt`: both interfaces of a moving port work.
+    fn ingress(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
+            return;
+        };
+        for location in port.locations().filter(|l| l.switch == self.switch) {
+            if let Some(interface) = (self.number_of)(&location.interface) {
+                put(
+                    rules,
+                    Match::any().with_in_port(interface),
+                    ActionList::default().output(patch, 0),
+                );
+            }
+        }
+    }
+
+    /// Out of `virt`: to the interface, or tagged toward it.
+    fn delivery(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
+            return;
+        };
+        let to = port.delivery();
+        let actions = if to.switch == self.switch {
+            (self.number_of)(&to.interface).map(|i| ActionList::default().output(i, 0))
+        } else {
+            self.toward(to.switch)
+                .map(|link| tagged(port.flow_id).output(link, 0))
+        };
+        if let Some(actions) = actions {
+            put(rules, Match::any().with_in_port(patch), actions);
+        }
+    }
+
+    /// Tagged packets from the PCIe links: pop and deliver, or pass on (the hypervisor only).
+    fn arrival(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        for (from, link) in self.pcie_ports() {
+            let Some(to) = self.arrival_goal(port, from) else {
+                continue;
+            };
+            let actions = if to.switch == self.switch {
+                (self.number_of)(&to.interface)
+                    .map(|i| ActionList::default().pop_vlan().output(i, 0))
+            } else {
+                self.toward(to.switch)
+                    .map(|out| ActionList::default().output(out, 0))
+            };
+            if let Some(actions) = actions {
+                put(
+                    rules,
+                    Match::any().with_in_port(link).with_vlan_vid(port.flow_id),
+                    actions,
+                );
+            }
+        }
+    }
+
+    /// Where a packet for `port` that arrived from switch `from` goes. Not back: while a port moves, what a switch still sends the old
+    /// way ends at the old interface.
+    fn arrival_goal<'p>(&self, port: &'p VirtualPort, from: SwitchIndex) -> Option<&'p Location> {
+        if self.switch != HUB {
+            return port.locations().find(|l| l.switch == self.switch);
+        }
+        let first = port.delivery();
+        std::iter::once(first)
+            .chain(port.locations())
+            .find(|l| l.switch != from)
+    }
+
+    fn multicast_departure(&self, generation: &Generation, rules: &mut EdgeRules) {
+        let Some(patch) = (self.number_of)(MULTICAST_PATCH) else {
+            return;
+        };
+        let mut actions = tagged(generation.flow_id());
+        let mut leaves = false;
+        for (switch, link) in self.pcie_ports() {
+            if self.switch != HUB || generation.has_members_at(switch) {
+                actions = actions.output(link, 0);
+                leaves = true;
+            }
+        }
+        if leaves {
+            let oxm = [
+                Match::any().with_in_port(patch).as_oxm(),
+                &pkt_mark_oxm(generation.mark()),
+            ]
+            .concat();
+            if let Ok(matching) = Match::from_oxm(oxm) {
+                put(rules, matching, actions);
+            }
+        }
+    }
+
+    fn multicast_arrival(&self, generation: &Generation, rules: &mut EdgeRules) {
+        for (from, link) in self.pcie_ports() {
+            let mut actions = ActionList::default();
+            if self.switch == HUB {
+                for (_, out) in self
+                    .pcie_ports()
+                    .filter(|(s, _)| *s != from && generation.has_members_at(*s))
+                {
+                    actions = actions.output(out, 0);
+                }
+            }
+            if generation.has_members_at(self.switch) {
+                actions = actions.pop_vlan();
+                for interface in generation
+                    .local_interfaces(self.switch)
+                    .filter_map(self.number_of)
+                {
+                    actions = actions.output(interface, 0);
+                }
+            }
+            put(
+                rules,
+                Match::any()
+                    .with_in_port(link)
+                    .with_vlan_vid(generation.flow_id()),
+                actions,
+            );
+        }
+    }
+
+    /// (peer switch, port number) of this switch's PCIe ports.
+    fn pcie_ports(&self) -> impl Iterator<Item = (SwitchIndex, u32)> + '_ {
+        self.links.iter().enumerate().filter_map(|(switch, link)| {
+            let link = link.as_ref()?;
+            if self.switch == HUB {
+                Some((switch, (self.number_of)(&link.hypervisor)?))
+            } else if switch == self.switch {
+                Some((HUB, (self.number_of)(&link.local)?))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// The PCIe port on the way to `goal`.
+    fn toward(&self, goal: SwitchIndex) -> Option<u32> {
+        let next = if self.switch == HUB { goal } else { HUB };
+        self.pcie_ports()
+            .find(|(peer, _)| *peer == next)
+            .map(|(_, number)| number)
+    }
+}
+
+fn tagged(flow_id: u16) -> ActionList {
+    ActionList::default()
+        .push_vlan(ETHERTYPE_VLAN)
+        .set_vlan_vid(flow_id)
+}
+
+fn put(rules: &mut EdgeRules, matching: Match, actions: ActionList) {
+    if let Ok(key) = matching.canonical() {
+        rules.insert(key, EdgeRule { matching, actions });
+    }
+}

@@ -1,0 +1,65 @@
+//! Which switches run the pipeline of which port, and so which rules each of them needs (design: "which switches get a rule").
+
+use crate::api::SwitchIndex;
+use crate::ports::PortMap;
+use crate::rule::Rule;
+use crate::switch_set::SwitchSet;
+use std::collections::BTreeMap;
+
+/// The hypervisor also runs what enters at no mapped port: packet-outs from the controller, unknown ports.
+pub const HUB: SwitchIndex = 0;
+
+/// A snapshot derived from the port map; comparing two of them tells what must be installed and removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executors {
+    by_port: BTreeMap<u32, SwitchSet>,
+    all: SwitchSet,
+    /// Some rule changes in_port, so any rule can apply at any executor.
+    everywhere: bool,
+}
+
+impl Executors {
+    pub fn derive(ports: &PortMap, everywhere: bool) -> Self {
+        let by_port: BTreeMap<u32, SwitchSet> = ports
+            .iter()
+            .map(|p| (p.number, p.locations().map(|l| l.switch).collect()))
+            .collect();
+        let all = by_port
+            .values()
+            .fold(SwitchSet::of(HUB), |all, s| all.union(*s));
+        Self {
+            by_port,
+            all,
+            everywhere,
+        }
+    }
+
+    pub fn is_everywhere(&self) -> bool {
+        self.everywhere
+    }
+
+    pub fn all(&self) -> SwitchSet {
+        self.all
+    }
+
+    /// The switches that a match on `in_port` (or on no port) concerns.
+    pub fn of_in_port(&self, in_port: Option<u32>) -> SwitchSet {
+        match in_port {
+            Some(port) if !self.everywhere => self
+                .by_port
+                .get(&port)
+                .copied()
+                .unwrap_or(SwitchSet::of(HUB)),
+            _ => self.all,
+        }
+    }
+
+    pub fn of_rule(&self, rule: &Rule) -> SwitchSet {
+        self.of_in_port(rule.in_port())
+    }
+
+    /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old home.
+    pub fn of_packet_out(&self, ports: &PortMap, port: u32) -> SwitchIndex {
+        ports.get(port).map_or(HUB, |p| p.home.switch)
+    }
+}

@@ -1,0 +1,153 @@
+//! What the core must know about a list of actions or instructions; everything else it passes on unread.
+
+use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
+
+/// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
+mod nicira {
+    pub const RESUBMIT: u16 = 1;
+    pub const REG_MOVE: u16 = 6;
+    pub const REG_LOAD: u16 = 7;
+    pub const RESUBMIT_TABLE: u16 = 14;
+    pub const LEARN: u16 = 16;
+    pub const REG_LOAD2: u16 = 33;
+    pub const CT: u16 = 35;
+    pub const RESUBMIT_TABLE_CT: u16 = 44;
+    pub const LEARN2: u16 = 45;
+}
+
+const OFPP_IN_PORT_16: u16 = 0xfff8;
+
+/// Findings about one rule or group, kept beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Outputs to FLOOD or ALL (one and the same for an OpenFlow 1.3 controller: NO_FLOOD cannot be set with it).
+    pub floods: bool,
+    /// Changes in_port for later lookups, so rules of other ports can apply at this executor.
+    pub moves_in_port: bool,
+    pub has_group: bool,
+    pub has_meter: bool,
+    /// Keeps state that one switch would share between all ports.
+    pub stateful: Option<Stateful>,
+}
+
+/// Actions whose state cannot be split over several executors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stateful {
+    Normal,
+    Learn,
+    ConnectionTracking,
+}
+
+impl Facts {
+    pub fn of_instructions(instructions: &Instructions) -> Self {
+        let mut facts = Self::default();
+        for instruction in instructions.iter() {
+            match instruction {
+                Instruction::ApplyActions(list) | Instruction::WriteActions(list) => {
+                    facts.visit(list)
+                }
+                Instruction::Meter(_) => facts.has_meter = true,
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    pub fn of_actions(list: Actions<'_>) -> Self {
+        let mut facts = Self::default();
+        facts.visit(list);
+        facts
+    }
+
+    pub fn of_buckets(buckets: &Buckets) -> Self {
+        let mut facts = Self::default();
+        buckets
+            .iter()
+            .for_each(|bucket| facts.visit(bucket.actions));
+        facts
+    }
+
+    fn visit(&mut self, list: Actions<'_>) {
+        actions::flatten(list, &mut |item| match item.action {
+            Action::Output {
+                port: port_no::FLOOD | port_no::ALL,
+                ..
+            } => self.floods = true,
+            Action::Output {
+                port: port_no::NORMAL,
+                ..
+            } => self.stateful = Some(Stateful::Normal),
+            Action::Group(_) => self.has_group = true,
+            Action::SetField(field) if is_in_port(field.class, field.field) => {
+                self.moves_in_port = true
+            }
+            Action::Nicira { subtype, body } => self.visit_nicira(subtype, body),
+            _ => {}
+        });
+    }
+
+    /// `body` follows the subtype (ten bytes into the action).
+    fn visit_nicira(&mut self, subtype: u16, body: &[u8]) {
+        let header_at = |at: usize| {
+            body.get(at..at + 2).map(|b| {
+                (
+                    u16::from_be_bytes([b[0], b[1]]),
+                    body.get(at + 2).map_or(0, |f| f >> 1),
+                )
+            })
+        };
+        match subtype {
+            nicira::RESUBMIT | nicira::RESUBMIT_TABLE | nicira::RESUBMIT_TABLE_CT => {
+                let port = body.get(..2).map(|b| u16::from_be_bytes([b[0], b[1]]));
+                self.moves_in_port |= port != Some(OFPP_IN_PORT_16);
+            }
+            // struct nx_action_reg_move: n_bits, src_ofs, dst_ofs, src, dst; struct nx_action_reg_load: ofs_nbits, dst.
+            nicira::REG_MOVE => {
+                self.moves_in_port |= header_at(10).is_some_and(|(c, f)| is_in_port(c, f))
+            }
+            nicira::REG_LOAD => {
+                self.moves_in_port |= header_at(2).is_some_and(|(c, f)| is_in_port(c, f))
+            }
+            nicira::REG_LOAD2 => {
+                self.moves_in_port |= header_at(6).is_some_and(|(c, f)| is_in_port(c, f))
+            }
+            nicira::LEARN | nicira::LEARN2 => self.stateful = Some(Stateful::Learn),
+            nicira::CT => self.stateful = Some(Stateful::ConnectionTracking),
+            _ => {}
+        }
+    }
+}
+
+/// OXM_OF_IN_PORT or NXM_OF_IN_PORT.
+fn is_in_port(class: u16, field: u8) -> bool {
+    field == 0 && (class == 0x8000 || class == 0)
+}
+
+/// Whether some action outputs to `port`, as the out_port filter of flow-mods and statistics asks.
+pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
+    any_action(
+        instructions,
+        |action| matches!(action, Action::Output { port: p, .. } if p == port),
+    )
+}
+
+/// Whether some action sends to group `id`.
+pub fn uses_group(instructions: &Instructions, id: u32) -> bool {
+    any_action(
+        instructions,
+        |action| matches!(action, Action::Group(g) if g == id),
+    )
+}
+
+/// Whether the meter instruction names `id`.
+pub fn uses_meter(instructions: &Instructions, id: u32) -> bool {
+    instructions
+        .iter()
+        .any(|i| matches!(i, Instruction::Meter(m) if m == id))
+}
+
+fn any_action(instructions: &Instructions, test: impl Fn(Action<'_>) -> bool) -> bool {
+    let mut found = false;
+    instructions.for_each_action(&mut |item| found |= test(item.action));
+    found
+}

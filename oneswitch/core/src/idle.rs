@@ -1,0 +1,102 @@
+//! Idle timeouts of rules with several copies: a copy's own timer would fire while its twin is busy, so the copies have none and
+//! their counters are compared here.
+
+use crate::api::Bridge;
+use crate::reads::Purpose;
+use crate::rule::RuleKey;
+use crate::sync::everything;
+use crate::Core;
+use openflow13::MultipartRequest;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How often the counters are looked at; idle timeouts are in whole seconds.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Seen {
+    packets: u64,
+    /// When the count was last seen to differ.
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+pub struct IdleWatch {
+    next: Option<Instant>,
+    seen: HashMap<RuleKey, Seen>,
+}
+
+impl IdleWatch {
+    pub fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// A rule with an idle timeout and several copies exists.
+    pub fn start(&mut self, now: Instant) {
+        self.next.get_or_insert(now + INTERVAL);
+    }
+}
+
+impl Core {
+    /// When `tick` next has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let moves = self
+            .ports
+            .iter()
+            .filter_map(|p| p.moving.as_ref()?.deadline);
+        moves.chain(self.idle.next()).min()
+    }
+
+    pub fn tick(&mut self, now: Instant) {
+        self.advance_moves(now);
+        if self.idle.next().is_some_and(|next| next <= now) {
+            self.idle.next = None;
+            let from = self.executors.all().intersection(self.up());
+            if !from.is_empty() && self.truth.tables.iter().any(|r| self.is_watched(r)) {
+                self.idle.next = Some(now + INTERVAL);
+                self.read(
+                    Purpose::IdlePoll,
+                    Bridge::Virt,
+                    from,
+                    MultipartRequest::Flow(everything()),
+                );
+            } else {
+                self.idle.seen.clear();
+            }
+        }
+    }
+
+    fn is_watched(&self, rule: &crate::rule::Rule) -> bool {
+        rule.idle_timeout != 0 && rule.in_port().is_none() && self.executors.of_rule(rule).len() > 1
+    }
+
+    /// Counters per rule, over all copies.
+    pub(crate) fn idle_polled(&mut self, packets: &HashMap<RuleKey, u64>, now: Instant) {
+        let mut expired = Vec::new();
+        let mut seen = HashMap::new();
+        for rule in self.truth.tables.iter().filter(|r| self.is_watched(r)) {
+            let count = packets.get(&rule.key).copied().unwrap_or(0);
+            let since = match self.idle.seen.get(&rule.key) {
+                Some(last) if last.packets == count => last.since.max(rule.modified),
+                _ if count == 0 => rule.modified,
+                _ => now,
+            };
+            if now.saturating_duration_since(since) >= Duration::from_secs(rule.idle_timeout.into())
+            {
+                expired.push(rule.key.clone());
+            } else {
+                seen.insert(
+                    rule.key.clone(),
+                    Seen {
+                        packets: count,
+                        since,
+                    },
+                );
+            }
+        }
+        self.idle.seen = seen;
+        for key in expired {
+            self.expire_idle(&key, now);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The port map at run time, and what the operator sees.
+
+use crate::api::{
+    Bridge, MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchView,
+};
+use crate::edge::patch_name;
+use crate::executors::Executors;
+use crate::ports::{config_names, VirtualPort};
+use crate::Core;
+use openflow13::{config, state, Message, PortMod, PortStatus};
+use std::time::Instant;
+use tracing::info;
+
+impl Core {
+    /// Maps a virtual port to an interface.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn add_port(&mut self, request: PortRequest, now: Instant) -> Result<u32, PortError> {
+        let home = self.locate(&request.switch, &request.interface)?;
+        let name = request.name.unwrap_or_else(|| request.interface.clone());
+        let number = self
+            .ports
+            .insert(request.number, name, home.clone(), &request.switch)?;
+        if let Err(error) = self.check_present(&home, number) {
+            self.ports.remove(number);
+            return Err(error);
+        }
+        self.port_map_changed(now);
+        self.apply_port_config(number);
+        info!(target: "core", port = number, switch = %request.switch, interface = %request.interface, "port added");
+        Ok(number)
+    }
+
+    /// # Errors
+    /// `PortUnknown`, `MoveInProgress`.
+    pub fn remove_port(&mut self, number: u32, now: Instant) -> Result<(), PortError> {
+        if self
+            .ports
+            .get(number)
+            .ok_or(PortError::PortUnknown(number))?
+            .moving
+            .is_some()
+        {
+            return Err(PortError::MoveInProgress(number));
+        }
+        if let Some(removed) = self.ports.remove(number) {
+            let last = removed
+                .announced
+                .clone()
+                .unwrap_or_else(|| removed.view(None));
+            self.port_map_changed(now);
+            self.tell_port_status(PortStatus::DELETE, last, None);
+            info!(target: "core", port = number, name = %removed.name, "port removed");
+        }
+        Ok(())
+    }
+
+    fn port_map_changed(&mut self, now: Instant) {
+        let old = self.executors.clone();
+        let new = Executors::derive(&self.ports, old.is_everywhere());
+        self.executors = new.clone();
+        self.install_copies(&old, &new, now);
+        self.remove_copies(&old, &new, now);
+        self.refresh_paths();
+        self.announce_ports(None);
+    }
+
+    /// Puts a controller's port configuration where it acts: all bits on the patch ports in `virt`, PORT_DOWN also on the interface.
+    pub(crate) fn apply_port_config(&mut self, number: u32) {
+        self.refresh_patch_config(number);
+        let Some(port) = self.ports.get(number) else {
+            return;
+        };
+        let (config, home) = (port.config, port.home.clone());
+        let Some(interface) = self.switches[home.switch].edge.port_named(&home.interface) else {
+            return;
+        };
+        if (interface.config ^ config) & config::PORT_DOWN != 0 {
+            let message = PortMod {
+                port: interface.number,
+                hw_addr: interface.hw_addr,
+                config: config & config::PORT_DOWN,
+                mask: config::PORT_DOWN,
+                advertise: 0,
+            };
+            self.send_to(home.switch, Bridge::Edge, &Message::PortMod(message));
+        }
+    }
+
+    pub(crate) fn refresh_all_patch_config(&mut self) {
+        let numbers: Vec<u32> = self.ports.iter().map(|p| p.number).collect();
+        numbers
+            .into_iter()
+            .for_each(|n| self.refresh_patch_config(n));
+    }
+
+    /// Patch ports always report LIVE; fast-failover groups watch them. A dead interface takes its patch ports down, so that they see it.
+    /// A switch that is merely not connected does not: its data path may well work.
+    pub(crate) fn refresh_patch_config(&mut self, number: u32) {
+        const ALL: u32 =
+            config::PORT_DOWN | config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
+        let Some(port) = self.ports.get(number) else {
+            return;
+        };
+        let location = port.delivery();
+        let physical = self.switches[location.switch]
+            .edge
+            .port_named(&location.interface);
+        let dead = physical.is_some_and(|p| p.state & state::LINK_DOWN != 0);
+        let wanted = port.config | if dead { config::PORT_DOWN } else { 0 };
+        for switch in self.up().iter() {
+            let Some(patch) = self.switches[switch].virt.ports.get_mut(&number) else {
+                continue;
+            };
+            if patch.config & ALL != wanted & ALL {
+                let message = PortMod {
+                    port: number,
+                    hw_addr: patch.hw_addr,
+                    config: wanted & ALL,
+                    mask: ALL,
+                    advertise: 0,
+                };
+                patch.config = (patch.config & !ALL) | (wanted & ALL);
+                self.send_to(switch, Bridge::Virt, &Message::PortMod(message));
+            }
+        }
+    }
+
+    pub fn ports(&self) -> Vec<PortView> {
+        self.ports.iter().map(|p| self.port_view(p)).collect()
+    }
+
+    fn port_view(&self, port: &VirtualPort) -> PortView {
+        let location = port.delivery();
+        let reason = self.down_reason(port);
+        PortView {
+            number: port.number,
+            name: port.name.clone(),
+            switch: self.switches[location.switch].name.clone(),
+            interface: location.interface.clone(),
+            flow_id: port.flow_id,
+            up: reason.is_none(),
+            reason,
+            config: config_names(port.config),
+            mac: port.hw_addr,
+            moving: port.moving.as_ref().map(|m| MoveView {
+                switch: self.switches[m.to.switch].name.clone(),
+                interface: m.to.interface.clone(),
+                stage: m.stage,
+            }),
+        }
+    }
+
+    fn down_reason(&self, port: &VirtualPort) -> Option<String> {
+        let location = port.delivery();
+        let switch = &self.switches[location.switch];
+        if !switch.edge.is_up() || !switch.virt.is_up() {
+            return Some(format!("switch {} is not connected", switch.name));
+        }
+        let Some(interface) = switch.edge.port_named(&location.interface) else {
+            return Some(format!(
+                "interface {} is not on bridge edge of {}",
+                location.interface, switch.name
+            ));
+        };
+        if let Some(missing) = self
+            .switches
+            .iter()
+            .find(|s| s.edge.is_up() && s.edge.number_of(&patch_name(port.number)).is_none())
+        {
+            return Some(format!(
+                "patch port {} is missing on {}",
+                patch_name(port.number),
+                missing.name
+            ));
+        }
+        if port.config & config::PORT_DOWN != 0 {
+            return Some("a controller took it down (PORT_DOWN)".into());
+        }
+        let dead = interface.state & state::LINK_DOWN != 0;
+        dead.then(|| {
+            format!(
+                "interface {} of {} has no link",
+                location.interface, switch.name
+            )
+        })
+    }
+
+    pub fn status(&self) -> StatusView {
+        StatusView {
+            datapath_id: self.datapath_id,
+            switches: (0..self.switches.len())
+                .map(|s| self.switch_view(s))
+                .collect(),
+            ports: self.ports.len(),
+            flows: self.truth.tables.len(),
+            groups: self.truth.groups.len(),
+            meters: self.truth.meters.len(),
+            executors: self
+                .executors
+                .all()
+                .iter()
+                .map(|s| self.switches[s].name.clone())
+                .collect(),
+            refused: self.refused,
+        }
+    }
+
+    fn switch_view(&self, index: usize) -> SwitchView {
+        let switch = &self.switches[index];
+        let executes = self.executors.all().contains(index);
+        let share = |count: usize| if executes { count } else { 0 };
+        SwitchView {
+            name: switch.name.clone(),
+            virt: switch.virt.view(),
+            edge: switch.edge.view(),
+            link_up: self.link_up(index),
+            physical_flows: self
+                .truth
+                .tables
+                .iter()
+                .filter(|r| self.executors.of_rule(r).contains(index))
+                .count(),
+            physical_groups: share(self.truth.groups.len()),
+            physical_meters: share(self.truth.meters.len()),
+            edge_flows: switch.installed.len(),
+            repairs: switch.repairs,
+        }
+    }
+
+    /// Both ends of the switch's PCIe link are there and have carrier; `None` for the hypervisor.
+    fn link_up(&self, index: usize) -> Option<bool> {
+        let link = self.switches[index].link.as_ref()?;
+        let hub = self.switches[crate::executors::HUB]
+            .edge
+            .port_named(&link.hypervisor);
+        let local = self.switches[index].edge.port_named(&link.local);
+        let alive =
+            |port: Option<&openflow13::Port>| port.is_some_and(|p| p.state & state::LINK_DOWN == 0);
+        Some(alive(hub) && alive(local))
+    }
+
+    /// Grows with every change of the port map: the daemon then saves [`Core::port_configs`].
+    pub fn ports_revision(&self) -> u64 {
+        self.ports.revision
+    }
+
+    pub fn port_configs(&self) -> Vec<PortConfig> {
+        self.ports.configs(|s| self.switches[s].name.clone())
+    }
+}

@@ -1,0 +1,447 @@
+//! One answer from several switches: counters are sums (each packet was counted once), the rest is the truth.
+
+use crate::api::SwitchIndex;
+use crate::flood::FLOOD_GROUP;
+use crate::reads::{asks_for_group, asks_for_meter, flows, sum_ports};
+use crate::rule::{Counters, Rule, RuleKey};
+use crate::sync::key_of;
+use crate::tables::Filter;
+use crate::{wire, Core};
+use openflow13::{
+    encode_multipart_reply, port_no, FlowStats, FlowStatsRequest, GroupDesc, GroupStats, Message,
+    MeterConfig, MeterStats, Multipart, MultipartReply, MultipartRequest, Port, PortStats,
+    QueueStats, SwitchDesc, TableStats,
+};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+type Parts = Vec<(SwitchIndex, MultipartReply)>;
+
+impl Core {
+    /// The reply's messages, ready to be sent.
+    pub(crate) fn merge(
+        &self,
+        request: &MultipartRequest,
+        parts: Parts,
+        xid: u32,
+        now: Instant,
+    ) -> Vec<u8> {
+        let reply = match request {
+            MultipartRequest::Desc => MultipartReply::Desc(self.description()),
+            MultipartRequest::Flow(filter) => {
+                MultipartReply::Flow(self.merge_flows(filter, parts, now))
+            }
+            MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, parts, now),
+            MultipartRequest::Table => MultipartReply::Table(self.merge_tables(parts)),
+            MultipartRequest::PortStats { port } => {
+                MultipartReply::PortStats(self.merge_ports(*port, parts))
+            }
+            MultipartRequest::Queue { port, .. } => {
+                MultipartReply::Queue(self.merge_queues(*port, parts))
+            }
+            MultipartRequest::Group { group } => {
+                MultipartReply::Group(self.merge_groups(*group, parts, now))
+            }
+            MultipartRequest::GroupDesc => {
+                MultipartReply::GroupDesc(self.group_descriptions(parts))
+            }
+            MultipartRequest::Meter { meter } => {
+                MultipartReply::Meter(self.merge_meters(*meter, parts, now))
+            }
+            MultipartRequest::MeterConfig { meter } => {
+                MultipartReply::MeterConfig(self.meter_configs(*meter))
+            }
+            MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
+            // The hypervisor's answer, part by part: every switch is the same software.
+            MultipartRequest::GroupFeatures
+            | MultipartRequest::MeterFeatures
+            | MultipartRequest::TableFeatures(_)
+            | MultipartRequest::Experimenter { .. } => return relay(parts, xid),
+        };
+        encode_multipart_reply(xid, &reply).concat()
+    }
+
+    fn description(&self) -> SwitchDesc {
+        SwitchDesc {
+            manufacturer: b"OneSwitch".as_slice().into(),
+            hardware: format!("{} Open vSwitch instances", self.switches.len())
+                .into_bytes()
+                .into(),
+            software: env!("CARGO_PKG_VERSION").as_bytes().into(),
+            serial: b"None".as_slice().into(),
+            datapath: format!("{:016x}", self.datapath_id).into_bytes().into(),
+        }
+    }
+
+    fn merge_flows(&self, filter: &FlowStatsRequest, parts: Parts, now: Instant) -> Vec<FlowStats> {
+        let filtered_here = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
+        let mut merged: Vec<FlowStats> = Vec::new();
+        let mut places: HashMap<RuleKey, usize> = HashMap::new();
+        let several = parts.iter().any(|(switch, _)| *switch != parts[0].0);
+        for flow in flows(parts) {
+            let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key)) else {
+                continue;
+            };
+            if filtered_here && !crate::facts::outputs_to(&rule.instructions, filter.out_port) {
+                continue;
+            }
+            // A rule of one port has one copy, but for a moment while the port moves.
+            let single = !several || self.executors.of_rule(rule).len() == 1;
+            match places.entry(rule.key.clone()) {
+                Entry::Occupied(place) => {
+                    let sum = &mut merged[*place.get()];
+                    sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
+                    sum.byte_count = sum.byte_count.wrapping_add(flow.byte_count);
+                }
+                Entry::Vacant(place) => {
+                    if !single {
+                        place.insert(merged.len());
+                    }
+                    merged.push(as_virtual(flow, rule, now));
+                }
+            }
+        }
+        if self.some_executor_is_down() {
+            self.add_unreachable(filter, &mut merged, now);
+        }
+        merged
+    }
+
+    fn select(&self, filter: &FlowStatsRequest) -> Vec<Arc<Rule>> {
+        filter_of(filter).map_or_else(Vec::new, |f| self.truth.tables.select(&f))
+    }
+
+    fn some_executor_is_down(&self) -> bool {
+        !self.executors.all().minus(self.up()).is_empty()
+    }
+
+    /// Rules whose switches are all away exist nevertheless.
+    fn add_unreachable(
+        &self,
+        filter: &FlowStatsRequest,
+        merged: &mut Vec<FlowStats>,
+        now: Instant,
+    ) {
+        let up = self.up();
+        for rule in self.select(filter) {
+            if self.executors.of_rule(&rule).intersection(up).is_empty() {
+                merged.push(from_truth(&rule, now));
+            }
+        }
+    }
+
+    fn merge_aggregate(
+        &self,
+        filter: &FlowStatsRequest,
+        parts: Parts,
+        now: Instant,
+    ) -> MultipartReply {
+        let chosen = self.select(filter);
+        let mut counters = Counters::default();
+        if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) {
+            self.merge_flows(filter, parts, now)
+                .iter()
+                .for_each(|f| counters.add(f.packet_count, f.byte_count));
+        } else {
+            chosen
+                .iter()
+                .for_each(|rule| counters.add(rule.base.packets, rule.base.bytes));
+            for (_, part) in parts {
+                if let MultipartReply::Aggregate {
+                    packet_count,
+                    byte_count,
+                    ..
+                } = part
+                {
+                    counters.add(packet_count, byte_count);
+                }
+            }
+        }
+        MultipartReply::Aggregate {
+            packet_count: counters.packets,
+            byte_count: counters.bytes,
+            flow_count: chosen.len() as u32,
+        }
+    }
+
+    fn merge_tables(&self, parts: Parts) -> Vec<TableStats> {
+        let mut tables: BTreeMap<u8, TableStats> = BTreeMap::new();
+        for (_, part) in parts {
+            let MultipartReply::Table(list) = part else {
+                continue;
+            };
+            for table in list {
+                let sum = tables.entry(table.table_id).or_insert(TableStats {
+                    lookup_count: 0,
+                    matched_count: 0,
+                    ..table
+                });
+                sum.lookup_count = sum.lookup_count.wrapping_add(table.lookup_count);
+                sum.matched_count = sum.matched_count.wrapping_add(table.matched_count);
+                sum.active_count = 0;
+            }
+        }
+        for (table_id, count) in self.truth.tables.count_by_table() {
+            let blank = TableStats {
+                table_id,
+                active_count: 0,
+                lookup_count: 0,
+                matched_count: 0,
+            };
+            tables.entry(table_id).or_insert(blank).active_count = count as u32;
+        }
+        tables.into_values().collect()
+    }
+
+    fn merge_ports(&self, asked: u32, parts: Parts) -> Vec<PortStats> {
+        let mut merged: BTreeMap<u32, PortStats> = BTreeMap::new();
+        for port in self
+            .ports
+            .iter()
+            .filter(|p| asked == port_no::ANY || asked == p.number)
+        {
+            merged.insert(
+                port.number,
+                PortStats {
+                    port_no: port.number,
+                    ..port.base
+                },
+            );
+        }
+        for (switch, part) in parts {
+            let MultipartReply::PortStats(list) = part else {
+                continue;
+            };
+            for stats in list {
+                if asked == port_no::LOCAL {
+                    merged.insert(port_no::LOCAL, stats);
+                } else if let Some(port) = self.port_of_interface(switch, stats.port_no) {
+                    merged
+                        .entry(port.number)
+                        .and_modify(|sum| *sum = sum_ports(sum, &stats, u64::wrapping_add));
+                }
+            }
+        }
+        merged.into_values().collect()
+    }
+
+    fn merge_queues(&self, asked: u32, parts: Parts) -> Vec<QueueStats> {
+        let mut merged = Vec::new();
+        for (switch, part) in parts {
+            let MultipartReply::Queue(list) = part else {
+                continue;
+            };
+            for queue in list {
+                if let Some(port) = self.port_of_interface(switch, queue.port_no) {
+                    if asked == port_no::ANY || asked == port.number {
+                        merged.push(QueueStats {
+                            port_no: port.number,
+                            ..queue
+                        });
+                    }
+                }
+            }
+        }
+        merged
+    }
+
+    fn merge_groups(&self, asked: u32, parts: Parts, now: Instant) -> Vec<GroupStats> {
+        let mut merged: BTreeMap<u32, GroupStats> = BTreeMap::new();
+        for (_, part) in parts {
+            let MultipartReply::Group(list) = part else {
+                continue;
+            };
+            for stats in list
+                .into_iter()
+                .filter(|s| s.group_id != FLOOD_GROUP && asks_for_group(asked, s.group_id))
+            {
+                match merged.get_mut(&stats.group_id) {
+                    Some(sum) => add_group(sum, &stats),
+                    None => {
+                        merged.insert(stats.group_id, stats);
+                    }
+                }
+            }
+        }
+        for (id, stats) in &mut merged {
+            if let Some(group) = self.truth.groups.get(id) {
+                (stats.duration_sec, stats.duration_nsec) =
+                    seconds(now.saturating_duration_since(group.created));
+                stats.ref_count = self.truth.rules_using_group(*id) as u32;
+            }
+        }
+        merged.into_values().collect()
+    }
+
+    /// As the hypervisor spells them; a group that floods as its controller wrote it.
+    fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
+        let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
+        for (_, part) in parts {
+            if let MultipartReply::GroupDesc(list) = part {
+                spelled.extend(list.into_iter().map(|g| (g.group_id, g)));
+            }
+        }
+        self.truth
+            .groups
+            .values()
+            .map(|group| match spelled.remove(&group.id) {
+                Some(there) if !group.facts.floods => there,
+                _ => GroupDesc {
+                    group_type: group.group_type,
+                    group_id: group.id,
+                    buckets: group.buckets.clone(),
+                },
+            })
+            .collect()
+    }
+
+    fn merge_meters(&self, asked: u32, parts: Parts, now: Instant) -> Vec<MeterStats> {
+        let mut merged: BTreeMap<u32, MeterStats> = BTreeMap::new();
+        for (_, part) in parts {
+            let MultipartReply::Meter(list) = part else {
+                continue;
+            };
+            for stats in list
+                .into_iter()
+                .filter(|s| asks_for_meter(asked, s.meter_id))
+            {
+                match merged.get_mut(&stats.meter_id) {
+                    Some(sum) => add_meter(sum, &stats),
+                    None => {
+                        merged.insert(stats.meter_id, stats);
+                    }
+                }
+            }
+        }
+        for (id, stats) in &mut merged {
+            if let Some(meter) = self.truth.meters.get(id) {
+                (stats.duration_sec, stats.duration_nsec) =
+                    seconds(now.saturating_duration_since(meter.created));
+                stats.flow_count = self.truth.rules_using_meter(*id) as u32;
+            }
+        }
+        merged.into_values().collect()
+    }
+
+    fn meter_configs(&self, asked: u32) -> Vec<MeterConfig> {
+        let chosen = self
+            .truth
+            .meters
+            .values()
+            .filter(|m| asks_for_meter(asked, m.id));
+        chosen
+            .map(|m| MeterConfig {
+                flags: m.flags,
+                meter_id: m.id,
+                bands: m.bands.clone(),
+            })
+            .collect()
+    }
+
+    fn port_descriptions(&self) -> Vec<Port> {
+        self.ports
+            .iter()
+            .map(|port| {
+                let location = port.delivery();
+                port.view(
+                    self.switches[location.switch]
+                        .edge
+                        .port_named(&location.interface),
+                )
+            })
+            .collect()
+    }
+}
+
+/// `None` for a match that cannot be read; such a request was refused when it came.
+fn filter_of(request: &FlowStatsRequest) -> Option<Filter> {
+    Some(Filter {
+        table: request.table_id,
+        matching: request.matching.canonical().ok()?,
+        strict: None,
+        cookie: request.cookie,
+        cookie_mask: request.cookie_mask,
+        out_port: request.out_port,
+        out_group: request.out_group,
+    })
+}
+
+fn seconds(duration: Duration) -> (u32, u32) {
+    (duration.as_secs() as u32, duration.subsec_nanos())
+}
+
+/// A copy's statistics as those of the virtual rule.
+fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
+    let (duration_sec, duration_nsec) = seconds(rule.age(now));
+    FlowStats {
+        duration_sec,
+        duration_nsec,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: rule.flags,
+        cookie: rule.cookie,
+        packet_count: flow.packet_count.wrapping_add(rule.base.packets),
+        byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
+        instructions: if rule.facts.floods {
+            rule.instructions.clone()
+        } else {
+            flow.instructions
+        },
+        ..flow
+    }
+}
+
+fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
+    let (duration_sec, duration_nsec) = seconds(rule.age(now));
+    FlowStats {
+        table_id: rule.key.table,
+        duration_sec,
+        duration_nsec,
+        priority: rule.key.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: rule.flags,
+        cookie: rule.cookie,
+        packet_count: rule.base.packets,
+        byte_count: rule.base.bytes,
+        matching: rule.matching.clone(),
+        instructions: rule.instructions.clone(),
+    }
+}
+
+fn add_group(sum: &mut GroupStats, other: &GroupStats) {
+    sum.packet_count = sum.packet_count.wrapping_add(other.packet_count);
+    sum.byte_count = sum.byte_count.wrapping_add(other.byte_count);
+    for (bucket, more) in sum.buckets.iter_mut().zip(&other.buckets) {
+        bucket.packet_count = bucket.packet_count.wrapping_add(more.packet_count);
+        bucket.byte_count = bucket.byte_count.wrapping_add(more.byte_count);
+    }
+}
+
+fn add_meter(sum: &mut MeterStats, other: &MeterStats) {
+    sum.packet_in_count = sum.packet_in_count.wrapping_add(other.packet_in_count);
+    sum.byte_in_count = sum.byte_in_count.wrapping_add(other.byte_in_count);
+    for (band, more) in sum.bands.iter_mut().zip(&other.bands) {
+        band.packet_count = band.packet_count.wrapping_add(more.packet_count);
+        band.byte_count = band.byte_count.wrapping_add(more.byte_count);
+    }
+}
+
+/// Parts as they came, with the controller's xid and the "more" flag on all but the last.
+fn relay(parts: Parts, xid: u32) -> Vec<u8> {
+    let count = parts.len();
+    let numbered = parts.into_iter().enumerate();
+    numbered
+        .flat_map(|(index, (_, body))| {
+            wire(
+                xid,
+                &Message::MultipartReply(Multipart {
+                    more: index + 1 < count,
+                    body,
+                }),
+            )
+        })
+        .collect()
+}

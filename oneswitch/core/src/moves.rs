@@ -1,0 +1,418 @@
+//! Moving a virtual port to another interface, make-before-break (UNO 3.3.2; docs/architecture.md, "A move").
+//!
+//! Each stage sends its messages, notes the batch they are in, and is reached when that batch is settled and the flood generation that
+//! belongs to it is in force. While a port moves, both interfaces work in both directions.
+
+use crate::api::{Bridge, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex};
+use crate::executors::Executors;
+use crate::flood::Step;
+use crate::ports::{Location, Move};
+use crate::reads::{sum_ports, Purpose};
+use crate::rule::Rule;
+use crate::switch_set::SwitchSet;
+use crate::sync::everything;
+use crate::translate::copy_of;
+use crate::Core;
+use openflow13::{
+    FlowStatsRequest, GroupMod, GroupModCommand, Match, Message, MultipartRequest, PortStats,
+};
+use std::time::Instant;
+use tracing::{info, warn};
+
+impl Core {
+    /// Starts a move; it goes on by itself with the switches' answers and `tick`. See [`Core::move_outcome`].
+    ///
+    /// # Errors
+    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `InterfaceTaken`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`.
+    pub fn begin_move(
+        &mut self,
+        number: u32,
+        request: MoveRequest,
+        now: Instant,
+    ) -> Result<(), PortError> {
+        let port = self
+            .ports
+            .get(number)
+            .ok_or(PortError::PortUnknown(number))?;
+        if port.moving.is_some() {
+            return Err(PortError::MoveInProgress(number));
+        }
+        let to = self.locate(&request.switch, &request.interface)?;
+        if let Some(taken) = self.ports.at(&to) {
+            let taken = taken.number;
+            return Err(PortError::InterfaceTaken {
+                switch: request.switch,
+                interface: request.interface,
+                number: taken,
+            });
+        }
+        self.check_present(&to, number)?;
+        self.move_outcomes.remove(&number);
+        let interface = self.switches[to.switch].edge.number_of(&to.interface);
+        let (old, goal) = (self.executors.clone(), to.clone());
+        if let Some(port) = self.ports.get_mut(number) {
+            port.moving = Some(Move {
+                to,
+                stage: MoveStage::Preparing,
+                until: request.until,
+                grace: request.grace,
+                deadline: None,
+                after_batch: u64::MAX,
+                flood: 0,
+                folding: 0,
+                counted_before: None,
+            });
+        }
+        self.ports.revision += 1;
+        self.executors = Executors::derive(&self.ports, old.is_everywhere());
+        let new = self.executors.clone();
+        self.install_copies(&old, &new, now);
+        if let Some(interface) = interface {
+            let request = MultipartRequest::PortStats { port: interface };
+            self.read(
+                Purpose::MoveBaseline(number),
+                Bridge::Edge,
+                SwitchSet::of(goal.switch),
+                request,
+            );
+        }
+        self.refresh_paths();
+        self.enter_stage(number, MoveStage::Preparing);
+        info!(target: "core", port = number, to = %request.switch, interface = %request.interface, "move: preparing");
+        Ok(())
+    }
+
+    /// Lets a move that waits go on.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `NoMove`.
+    pub fn continue_move(
+        &mut self,
+        number: u32,
+        until: MoveUntil,
+        now: Instant,
+    ) -> Result<(), PortError> {
+        let port = self
+            .ports
+            .get_mut(number)
+            .ok_or(PortError::PortUnknown(number))?;
+        let moving = port.moving.as_mut().ok_or(PortError::NoMove(number))?;
+        moving.until = moving.until.max(until);
+        self.move_outcomes.remove(&number);
+        self.advance_move(number, now);
+        Ok(())
+    }
+
+    /// Undoes a move that has not flipped.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `NoMove`, `MovePastAbort`.
+    pub fn abort_move(&mut self, number: u32, now: Instant) -> Result<(), PortError> {
+        let port = self
+            .ports
+            .get_mut(number)
+            .ok_or(PortError::PortUnknown(number))?;
+        let moving = port.moving.as_ref().ok_or(PortError::NoMove(number))?;
+        if moving.stage > MoveStage::Prepared {
+            return Err(PortError::MovePastAbort(number));
+        }
+        port.moving = None;
+        self.end_move(number, now);
+        info!(target: "core", port = number, "move: aborted");
+        Ok(())
+    }
+
+    /// `None` while the move is under way toward its `until`; then once `Some` with how that ended
+    /// (reaching `prepared`/`flipped`/`done`, or failing). Callers poll it after every round.
+    pub fn move_outcome(&mut self, number: u32) -> Option<Result<(), PortError>> {
+        self.move_outcomes.remove(&number)
+    }
+
+    /// Whether `rule` has left `switch` with its port, though its copy is still there.
+    pub(crate) fn flipped_away(&self, rule: &Rule, switch: SwitchIndex) -> bool {
+        let port = rule.in_port().and_then(|n| self.ports.get(n));
+        port.is_some_and(|p| {
+            p.moving
+                .as_ref()
+                .is_some_and(|m| m.stage >= MoveStage::Flipping)
+                && p.home.switch == switch
+        })
+    }
+
+    fn enter_stage(&mut self, number: u32, stage: MoveStage) {
+        let (after_batch, flood) = (self.verdicts.current_batch(), self.flood.current().number);
+        if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut()) {
+            moving.stage = stage;
+            moving.after_batch = after_batch;
+            moving.flood = flood;
+        }
+    }
+
+    pub(crate) fn advance_moves(&mut self, now: Instant) {
+        let moving: Vec<u32> = self
+            .ports
+            .iter()
+            .filter(|p| p.moving.is_some())
+            .map(|p| p.number)
+            .collect();
+        moving
+            .into_iter()
+            .for_each(|number| self.advance_move(number, now));
+    }
+
+    fn advance_move(&mut self, number: u32, now: Instant) {
+        while let Some(moving) = self.ports.get(number).and_then(|p| p.moving.as_ref()) {
+            let reached = self.verdicts.is_settled(moving.after_batch)
+                && self.flood.is_in_force(moving.flood);
+            let (stage, until, grace, deadline) =
+                (moving.stage, moving.until, moving.grace, moving.deadline);
+            match stage {
+                MoveStage::Preparing if reached => {
+                    self.enter_stage(number, MoveStage::Prepared);
+                    if until == MoveUntil::Prepared {
+                        self.move_outcomes.insert(number, Ok(()));
+                    }
+                }
+                MoveStage::Prepared if until > MoveUntil::Prepared => {
+                    if !self.flip(number, now) {
+                        return;
+                    }
+                }
+                MoveStage::Flipping if reached => {
+                    self.enter_stage(number, MoveStage::Flipped);
+                    if until == MoveUntil::Flipped {
+                        self.move_outcomes.insert(number, Ok(()));
+                    }
+                }
+                MoveStage::Flipped if until > MoveUntil::Flipped => {
+                    self.enter_stage(number, MoveStage::Quiescing);
+                    if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut())
+                    {
+                        moving.deadline = Some(now + grace);
+                    }
+                }
+                MoveStage::Quiescing if deadline.is_some_and(|d| d <= now) => {
+                    if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut())
+                    {
+                        moving.deadline = None;
+                    }
+                    self.fold_counters(number, now);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Points the paths toward the port to its new interface, one atomic bundle per switch. False if the move had to be undone.
+    fn flip(&mut self, number: u32, now: Instant) -> bool {
+        let goal = self
+            .ports
+            .get(number)
+            .and_then(|p| p.moving.as_ref())
+            .map(|m| m.to.clone());
+        if let Some(Err(error)) = goal.map(|to| self.check_present(&to, number)) {
+            let failure = PortError::MoveFailed {
+                number,
+                reason: error.to_string(),
+            };
+            warn!(target: "core", port = number, "{failure}");
+            let outcome = self.abort_move(number, now).and(Err(failure));
+            self.move_outcomes.insert(number, outcome);
+            return false;
+        }
+        // Twice: the stage decides what `edge` must do, and only after that was sent is the batch known.
+        self.enter_stage(number, MoveStage::Flipping);
+        self.update_edges();
+        self.enter_stage(number, MoveStage::Flipping);
+        info!(target: "core", port = number, "move: flipped, waiting for the data paths");
+        true
+    }
+
+    /// Reads what the old copies counted, then removes them.
+    fn fold_counters(&mut self, number: u32, now: Instant) {
+        let Some(port) = self.ports.get_mut(number) else {
+            return;
+        };
+        let Some(moving) = port.moving.as_mut() else {
+            return;
+        };
+        let (old, to) = (port.home.clone(), moving.to.clone());
+        moving.folding = 1;
+        if self.switches[old.switch].edge.is_up() {
+            if let Some(interface) = self.switches[old.switch].edge.number_of(&old.interface) {
+                self.expect_fold(number);
+                let request = MultipartRequest::PortStats { port: interface };
+                self.read(
+                    Purpose::FoldPort(number),
+                    Bridge::Edge,
+                    SwitchSet::of(old.switch),
+                    request,
+                );
+            }
+        }
+        if old.switch != to.switch && self.switches[old.switch].virt.is_up() {
+            self.expect_fold(number);
+            let matching = if self.stays_executor(number, old.switch) {
+                Match::any().with_in_port(number)
+            } else {
+                Match::any()
+            };
+            let request = FlowStatsRequest {
+                matching,
+                ..everything()
+            };
+            self.read(
+                Purpose::FoldRules(number),
+                Bridge::Virt,
+                SwitchSet::of(old.switch),
+                MultipartRequest::Flow(request),
+            );
+        }
+        self.folded(number, now);
+    }
+
+    fn stays_executor(&self, number: u32, switch: SwitchIndex) -> bool {
+        switch == crate::executors::HUB
+            || self
+                .ports
+                .iter()
+                .any(|p| p.number != number && p.locations().any(|l| l.switch == switch))
+    }
+
+    fn expect_fold(&mut self, number: u32) {
+        if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut()) {
+            moving.folding += 1;
+        }
+    }
+
+    /// One awaited statistic is in; with the last one the move ends.
+    pub(crate) fn folded(&mut self, number: u32, now: Instant) {
+        let Some(port) = self.ports.get_mut(number) else {
+            return;
+        };
+        let Some(moving) = port.moving.as_mut() else {
+            return;
+        };
+        moving.folding = moving.folding.saturating_sub(1);
+        if moving.folding > 0 {
+            return;
+        }
+        if let Some(before) = &moving.counted_before {
+            port.base = sum_ports(&port.base, before, u64::wrapping_sub);
+        }
+        port.home = moving.to.clone();
+        port.moving = None;
+        self.end_move(number, now);
+        self.rearm_idle_timers(number, now);
+        self.move_outcomes.insert(number, Ok(()));
+        info!(target: "core", port = number, "move: done");
+    }
+
+    /// After `moving` was cleared: what only the other interface needed goes.
+    fn end_move(&mut self, number: u32, now: Instant) {
+        let old = self.executors.clone();
+        self.executors = Executors::derive(&self.ports, old.is_everywhere());
+        let new = self.executors.clone();
+        self.remove_copies(&old, &new, now);
+        self.ports.revision += 1;
+        self.refresh_paths();
+        self.apply_port_config(number);
+        self.announce_ports(None);
+    }
+
+    /// Rules of the port were copied without idle timers while two copies existed.
+    fn rearm_idle_timers(&mut self, number: u32, now: Instant) {
+        let rules: Vec<_> = self
+            .truth
+            .tables
+            .iter()
+            .filter(|r| r.idle_timeout != 0 && r.in_port() == Some(number))
+            .cloned()
+            .collect();
+        for rule in rules {
+            let targets = self.executors.of_rule(&rule);
+            self.send_own_flow(copy_of(&rule, targets.len(), now), targets, now);
+        }
+    }
+
+    /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when
+    /// those are settled.
+    pub(crate) fn refresh_paths(&mut self) {
+        self.flood.refresh(&self.ports);
+        self.update_edges();
+        let batch = self.verdicts.current_batch();
+        self.flood.sent(batch);
+    }
+
+    /// When the receivers' lists are in place, points every switch's flood group to them.
+    pub(crate) fn advance_flood(&mut self) {
+        let verdicts = &self.verdicts;
+        match self.flood.next_step(|batch| verdicts.is_settled(batch)) {
+            Some(Step::PointSenders) => {
+                for switch in self.up().iter() {
+                    let group = GroupMod {
+                        command: GroupModCommand::Modify,
+                        ..self.flood_group(switch)
+                    };
+                    self.send_to(switch, Bridge::Virt, &Message::GroupMod(group));
+                }
+                let batch = self.verdicts.current_batch();
+                self.flood.senders_pointed(batch);
+            }
+            Some(Step::InForce) => self.flood.in_force(),
+            None => {}
+        }
+    }
+
+    pub(crate) fn locate(&self, switch: &str, interface: &str) -> Result<Location, PortError> {
+        let index = self
+            .switches
+            .iter()
+            .position(|s| s.name == switch)
+            .ok_or_else(|| PortError::SwitchUnknown(switch.into()))?;
+        Ok(Location {
+            switch: index,
+            interface: interface.into(),
+        })
+    }
+
+    /// The interface and the patch ports of `number` must be there, as far as switches are connected.
+    pub(crate) fn check_present(&self, location: &Location, number: u32) -> Result<(), PortError> {
+        let home = &self.switches[location.switch];
+        if !home.edge.is_up() || !home.virt.is_up() {
+            return Err(PortError::SwitchDown(home.name.clone()));
+        }
+        if home.edge.number_of(&location.interface).is_none() {
+            return Err(PortError::InterfaceMissing {
+                switch: home.name.clone(),
+                interface: location.interface.clone(),
+            });
+        }
+        let patch = crate::edge::patch_name(number);
+        for switch in self.switches.iter().filter(|s| s.edge.is_up()) {
+            if switch.edge.number_of(&patch).is_none() {
+                return Err(PortError::PatchMissing {
+                    switch: switch.name.clone(),
+                    patch,
+                });
+            }
+        }
+        for switch in self.switches.iter().filter(|s| s.virt.is_up()) {
+            if !switch.virt.ports.contains_key(&number) {
+                return Err(PortError::PatchMissing {
+                    switch: switch.name.clone(),
+                    patch: format!("virt-{number}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Statistics of the new interface from before it carried the port.
+    pub(crate) fn move_baseline(&mut self, number: u32, stats: PortStats) {
+        if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut()) {
+            moving.counted_before = Some(stats);
+        }
+    }
+}

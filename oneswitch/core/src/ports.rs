@@ -1,0 +1,215 @@
+//! The port map: which interface of which switch each virtual port is, and how it looks to a controller.
+
+use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex};
+use openflow13::{config, state, Port, PortStats};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Highest virtual port number; above it are `virt-mc` and OpenFlow 1.0's reserved numbers.
+pub const MAX_NUMBER: u32 = 0xfdff;
+/// OpenFlow port number of the multicast patch port in every `virt`.
+pub const MULTICAST_PORT: u32 = 0xfe00;
+/// Highest DELIVER flow-id; the ids above are the multicast ones (flood.rs).
+pub const MAX_DELIVER: u16 = 4080;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    pub switch: SwitchIndex,
+    pub interface: String,
+}
+
+/// A move under way (UNO 3.3.2, make-before-break).
+#[derive(Clone, Debug)]
+pub struct Move {
+    pub to: Location,
+    pub stage: MoveStage,
+    pub until: MoveUntil,
+    pub grace: Duration,
+    /// End of the grace period, once it runs.
+    pub deadline: Option<Instant>,
+    /// The stage's messages are in this batch; the stage is reached when it is settled.
+    pub after_batch: u64,
+    /// The flood generation that must be in force for the stage to be reached.
+    pub flood: u64,
+    /// Statistics still awaited before the old copies may go.
+    pub folding: usize,
+    /// What the new interface had counted before it became this port.
+    pub counted_before: Option<PortStats>,
+}
+
+#[derive(Clone, Debug)]
+pub struct VirtualPort {
+    pub number: u32,
+    pub name: String,
+    pub flow_id: u16,
+    pub home: Location,
+    pub moving: Option<Move>,
+    /// OFPPC_* bits set by controllers.
+    pub config: u32,
+    /// Kept over moves: a controller must not see another port.
+    pub hw_addr: Option<[u8; 6]>,
+    /// As last reported to the controllers.
+    pub announced: Option<Port>,
+    /// Added to what the home interface counts (modulo 2^64).
+    pub base: PortStats,
+}
+
+impl VirtualPort {
+    pub fn locations(&self) -> impl Iterator<Item = &Location> {
+        std::iter::once(&self.home).chain(self.moving.as_ref().map(|m| &m.to))
+    }
+
+    /// Where packets for this port are delivered to.
+    pub fn delivery(&self) -> &Location {
+        match &self.moving {
+            Some(m) if m.stage >= MoveStage::Flipping => &m.to,
+            _ => &self.home,
+        }
+    }
+
+    /// The port as a controller sees it; `physical` is the interface that delivers, if it is there.
+    pub fn view(&self, physical: Option<&Port>) -> Port {
+        let mut name = [0; 16];
+        let bytes = self.name.as_bytes();
+        let length = bytes.len().min(15);
+        name[..length].copy_from_slice(&bytes[..length]);
+        let mut view = physical.cloned().unwrap_or_default();
+        view.number = self.number;
+        view.name = name;
+        view.hw_addr = self.hw_addr.unwrap_or(view.hw_addr);
+        view.config = self.config;
+        match physical {
+            Some(port) if port.state & state::LINK_DOWN == 0 => view.state &= !state::LINK_DOWN,
+            _ => view.state = state::LINK_DOWN,
+        }
+        view
+    }
+}
+
+/// Names of the OFPPC_* bits in `config`.
+pub fn config_names(config: u32) -> Vec<&'static str> {
+    [
+        (config::PORT_DOWN, "PORT_DOWN"),
+        (config::NO_RECV, "NO_RECV"),
+        (config::NO_FWD, "NO_FWD"),
+        (config::NO_PACKET_IN, "NO_PACKET_IN"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (config & bit != 0).then_some(name))
+    .collect()
+}
+
+#[derive(Debug, Default)]
+pub struct PortMap {
+    ports: BTreeMap<u32, VirtualPort>,
+    /// Grows with every change.
+    pub revision: u64,
+}
+
+impl PortMap {
+    pub fn get(&self, number: u32) -> Option<&VirtualPort> {
+        self.ports.get(&number)
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut VirtualPort> {
+        self.ports.get_mut(&number)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &VirtualPort> {
+        self.ports.values()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut VirtualPort> {
+        self.ports.values_mut()
+    }
+
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Which port a location belongs to, as home or as the goal of a move.
+    pub fn at(&self, location: &Location) -> Option<&VirtualPort> {
+        self.ports
+            .values()
+            .find(|p| p.locations().any(|l| l == location))
+    }
+
+    /// Checks and inserts; the number, if open, becomes the lowest free one.
+    ///
+    /// # Errors
+    /// `NumberOutOfRange`, `NumberTaken`, `NameTooLong`, `NameTaken`, `InterfaceTaken`, `FlowIdsExhausted`.
+    pub fn insert(
+        &mut self,
+        number: Option<u32>,
+        name: String,
+        home: Location,
+        switch_name: &str,
+    ) -> Result<u32, PortError> {
+        let number = match number {
+            Some(n) if !(1..=MAX_NUMBER).contains(&n) => {
+                return Err(PortError::NumberOutOfRange(n))
+            }
+            Some(n) => n,
+            None => (1..=MAX_NUMBER)
+                .find(|n| !self.ports.contains_key(n))
+                .ok_or(PortError::FlowIdsExhausted)?,
+        };
+        if let Some(taken) = self.ports.get(&number) {
+            return Err(PortError::NumberTaken {
+                number,
+                by: taken.name.clone(),
+            });
+        }
+        if name.len() > 15 {
+            return Err(PortError::NameTooLong(name));
+        }
+        if let Some(taken) = self.ports.values().find(|p| p.name == name) {
+            return Err(PortError::NameTaken {
+                name,
+                number: taken.number,
+            });
+        }
+        if let Some(taken) = self.at(&home) {
+            return Err(PortError::InterfaceTaken {
+                switch: switch_name.into(),
+                interface: home.interface,
+                number: taken.number,
+            });
+        }
+        let used: BTreeSet<u16> = self.ports.values().map(|p| p.flow_id).collect();
+        let flow_id = (1..=MAX_DELIVER)
+            .find(|id| !used.contains(id))
+            .ok_or(PortError::FlowIdsExhausted)?;
+        let port = VirtualPort {
+            number,
+            name,
+            flow_id,
+            home,
+            moving: None,
+            config: 0,
+            hw_addr: None,
+            announced: None,
+            base: PortStats::default(),
+        };
+        self.ports.insert(number, port);
+        self.revision += 1;
+        Ok(number)
+    }
+
+    pub fn remove(&mut self, number: u32) -> Option<VirtualPort> {
+        let removed = self.ports.remove(&number);
+        self.revision += u64::from(removed.is_some());
+        removed
+    }
+
+    pub fn configs(&self, switch_name: impl Fn(SwitchIndex) -> String) -> Vec<PortConfig> {
+        self.iter()
+            .map(|p| PortConfig {
+                number: p.number,
+                name: p.name.clone(),
+                switch: switch_name(p.home.switch),
+                interface: p.home.interface.clone(),
+            })
+            .collect()
+    }
+}

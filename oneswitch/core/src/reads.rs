@@ -1,0 +1,416 @@
+//! Questions to switches: those of controllers, whose answers are merged (merge.rs), and our own.
+
+use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::executors::HUB;
+use crate::ports::VirtualPort;
+use crate::rule::RuleKey;
+use crate::session::SessionState;
+use crate::switch_set::SwitchSet;
+use crate::sync::key_of;
+use crate::verdict::Origin;
+use crate::{wire, Core};
+use openflow13::{
+    encode_error, group_no, meter_no, port_no, ErrorCode, ErrorMessage, FlowStats, Message,
+    Multipart, MultipartReply, MultipartRequest, PortStats,
+};
+use std::collections::HashMap;
+use std::time::Instant;
+use tracing::warn;
+
+/// Why switches were asked.
+#[derive(Debug)]
+pub enum Purpose {
+    Controller {
+        origin: Origin,
+        slot: u64,
+        request: MultipartRequest,
+    },
+    /// A bridge came up.
+    Inventory,
+    /// What a new interface counted before it became this virtual port.
+    MoveBaseline(u32),
+    /// What the old interface of a moving port counted.
+    FoldPort(u32),
+    /// What the old copies of a moving port's rules counted.
+    FoldRules(u32),
+    /// Which rules with several copies are idle.
+    IdlePoll,
+}
+
+#[derive(Debug)]
+pub struct Read {
+    purpose: Purpose,
+    bridge: Bridge,
+    waiting: SwitchSet,
+    parts: Vec<(SwitchIndex, MultipartReply)>,
+    error: Option<ErrorCode>,
+}
+
+impl Core {
+    /// Asks `bridge` of every switch in `from`.
+    pub(crate) fn read(
+        &mut self,
+        purpose: Purpose,
+        bridge: Bridge,
+        from: SwitchSet,
+        request: MultipartRequest,
+    ) {
+        let xid = self.fresh_xid();
+        let frame = wire(xid, &Message::MultipartRequest(Multipart::last(request)));
+        for switch in from.iter() {
+            self.outbox.put(Destination::Switch(switch, bridge), &frame);
+        }
+        self.reads.insert(
+            xid,
+            Read {
+                purpose,
+                bridge,
+                waiting: from,
+                parts: Vec::new(),
+                error: None,
+            },
+        );
+    }
+
+    pub(crate) fn read_reply(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        xid: u32,
+        reply: Multipart<MultipartReply>,
+        now: Instant,
+    ) {
+        let Some(read) = self.reads.get_mut(&xid) else {
+            return;
+        };
+        if read.bridge != bridge || !read.waiting.contains(switch) {
+            return;
+        }
+        read.parts.push((switch, reply.body));
+        if !reply.more {
+            self.read_answered(xid, switch, now);
+        }
+    }
+
+    pub(crate) fn read_failed(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        xid: u32,
+        message: &ErrorMessage,
+        now: Instant,
+    ) {
+        let Some(read) = self.reads.get_mut(&xid) else {
+            return;
+        };
+        if read.bridge == bridge {
+            read.error.get_or_insert(message.error);
+            self.read_answered(xid, switch, now);
+        }
+    }
+
+    fn read_answered(&mut self, xid: u32, switch: SwitchIndex, now: Instant) {
+        let Some(read) = self.reads.get_mut(&xid) else {
+            return;
+        };
+        read.waiting.remove(switch);
+        if read.waiting.is_empty() {
+            if let Some(read) = self.reads.remove(&xid) {
+                self.finish_read(read, switch, now);
+            }
+        }
+    }
+
+    /// A bridge is gone: what it owed is not coming.
+    pub(crate) fn forget_reads(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        let owed: Vec<u32> = self
+            .reads
+            .iter()
+            .filter(|(_, r)| r.bridge == bridge && r.waiting.contains(switch))
+            .map(|(xid, _)| *xid)
+            .collect();
+        owed.into_iter()
+            .for_each(|xid| self.read_answered(xid, switch, now));
+    }
+
+    fn finish_read(&mut self, read: Read, last: SwitchIndex, now: Instant) {
+        let Read {
+            purpose,
+            bridge,
+            parts,
+            error,
+            ..
+        } = read;
+        match purpose {
+            Purpose::Controller {
+                origin,
+                slot,
+                request,
+            } => {
+                let frames = match error {
+                    Some(error) => {
+                        self.refused += 1;
+                        encode_error(origin.xid, error, &origin.head)
+                    }
+                    None => self.merge(&request, parts, origin.xid, now),
+                };
+                self.fill_reply(origin.controller, slot, frames);
+            }
+            Purpose::Inventory => self.inventory_part(last, bridge, parts, error, now),
+            Purpose::MoveBaseline(number) => {
+                if let Some(stats) = first_port_stats(parts) {
+                    self.move_baseline(number, stats);
+                }
+            }
+            Purpose::FoldPort(number) => {
+                if let (Some(stats), Some(port)) =
+                    (first_port_stats(parts), self.ports.get_mut(number))
+                {
+                    port.base = sum_ports(&port.base, &stats, u64::wrapping_add);
+                }
+                self.folded(number, now);
+            }
+            Purpose::FoldRules(number) => {
+                for flow in flows(parts) {
+                    if let Some(key) = key_of(&flow) {
+                        self.truth
+                            .tables
+                            .fold(&key, flow.packet_count, flow.byte_count);
+                    }
+                }
+                self.folded(number, now);
+            }
+            Purpose::IdlePoll => self.idle_polled(&count_by_rule(flows(parts)), now),
+        }
+    }
+
+    fn inventory_part(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        parts: Vec<(SwitchIndex, MultipartReply)>,
+        error: Option<ErrorCode>,
+        now: Instant,
+    ) {
+        let name = self.switches[switch].name.clone();
+        let session = self.switches[switch].session_mut(bridge);
+        let SessionState::Syncing(inventory) = &mut session.state else {
+            return;
+        };
+        if let Some(error) = error {
+            warn!(target: "southbound", switch = %name, ?bridge, %error, "does not tell its state completely");
+        }
+        inventory.missing -= 1;
+        let mut ports = None;
+        for (_, part) in parts {
+            match part {
+                MultipartReply::Flow(mut flows) => inventory.flows.append(&mut flows),
+                MultipartReply::GroupDesc(mut groups) => inventory.groups.append(&mut groups),
+                MultipartReply::MeterConfig(mut meters) => inventory.meters.append(&mut meters),
+                MultipartReply::PortDesc(mut some) => {
+                    ports.get_or_insert_with(Vec::new).append(&mut some)
+                }
+                _ => {}
+            }
+        }
+        let complete = inventory.missing == 0;
+        if let Some(ports) = ports {
+            session.clear_ports();
+            ports.into_iter().for_each(|p| session.set_port(p));
+        }
+        if complete {
+            self.inventory_complete(switch, bridge, now);
+        }
+    }
+
+    /// A controller's multipart request.
+    pub(crate) fn multipart_request(
+        &mut self,
+        origin: &Origin,
+        request: Multipart<MultipartRequest>,
+        now: Instant,
+    ) {
+        if request.more {
+            // Only table features could need several parts, and Open vSwitch takes none either.
+            return self.refuse(origin, ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW);
+        }
+        let request = request.body;
+        if let Some(error) = self.unknown_subject(&request) {
+            return self.refuse(origin, error);
+        }
+        let Some(slot) = self.reserve_reply(origin.controller) else {
+            return;
+        };
+        let (bridge, from) = self.sources(&request);
+        if from.is_empty() {
+            let frames = self.merge(&request, Vec::new(), origin.xid, now);
+            return self.fill_reply(origin.controller, slot, frames);
+        }
+        let asked = self.physical_request(&request);
+        self.read(
+            Purpose::Controller {
+                origin: origin.clone(),
+                slot,
+                request,
+            },
+            bridge,
+            from,
+            asked,
+        );
+    }
+
+    /// The error of Open vSwitch for a port, group or meter that is not there.
+    fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
+        match request {
+            MultipartRequest::PortStats { port }
+                if !matches!(*port, port_no::ANY | port_no::LOCAL)
+                    && self.ports.get(*port).is_none() =>
+            {
+                Some(ErrorCode::BAD_REQUEST_BAD_PORT)
+            }
+            MultipartRequest::Queue { port, .. }
+                if *port != port_no::ANY && self.ports.get(*port).is_none() =>
+            {
+                Some(ErrorCode::QUEUE_OP_FAILED_BAD_PORT)
+            }
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
+                filter.matching.canonical().err().map(|r| r.error)
+            }
+            MultipartRequest::Experimenter { .. } => Some(ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER),
+            _ => None,
+        }
+    }
+
+    /// Whom to ask; nobody, if the truth knows.
+    fn sources(&self, request: &MultipartRequest) -> (Bridge, SwitchSet) {
+        let executors = self.executors.all().intersection(self.up());
+        let edges: SwitchSet = self
+            .switches
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.edge.is_up())
+            .map(|(i, _)| i)
+            .collect();
+        match request {
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
+                let concerned = self.executors.of_in_port(filter.matching.in_port());
+                (Bridge::Virt, concerned.intersection(self.up()))
+            }
+            MultipartRequest::Table
+            | MultipartRequest::Meter { .. }
+            | MultipartRequest::Group { .. } => (Bridge::Virt, executors),
+            MultipartRequest::PortStats { port } if *port == port_no::LOCAL => {
+                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
+            }
+            MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. } => {
+                let home = self
+                    .ports
+                    .get(*port)
+                    .map(|p| SwitchSet::of(p.delivery().switch));
+                (Bridge::Edge, home.unwrap_or(edges).intersection(edges))
+            }
+            MultipartRequest::GroupFeatures
+            | MultipartRequest::MeterFeatures
+            | MultipartRequest::TableFeatures(_)
+            | MultipartRequest::MeterConfig { .. }
+            | MultipartRequest::GroupDesc => {
+                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
+            }
+            MultipartRequest::Desc
+            | MultipartRequest::PortDesc
+            | MultipartRequest::Experimenter { .. } => (Bridge::Virt, SwitchSet::EMPTY),
+        }
+    }
+
+    /// What the switches are asked so that `request` can be answered.
+    fn physical_request(&self, request: &MultipartRequest) -> MultipartRequest {
+        match request {
+            // Physical port numbers are each switch's own: ask for all, choose when merging.
+            MultipartRequest::PortStats { port } if *port != port_no::LOCAL => {
+                MultipartRequest::PortStats { port: port_no::ANY }
+            }
+            MultipartRequest::Queue { queue, .. } => MultipartRequest::Queue {
+                port: port_no::ANY,
+                queue: *queue,
+            },
+            // On the switches these outputs are the flood group; the truth filters.
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
+                if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) =>
+            {
+                MultipartRequest::Flow(openflow13::FlowStatsRequest {
+                    out_port: port_no::ANY,
+                    ..filter.clone()
+                })
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// The virtual port whose packets `interface` of `switch` carries.
+    pub(crate) fn port_of_interface(
+        &self,
+        switch: SwitchIndex,
+        number: u32,
+    ) -> Option<&VirtualPort> {
+        let name = self.switches[switch].edge.ports.get(&number)?.name_str();
+        self.ports
+            .iter()
+            .find(|p| p.delivery().switch == switch && p.delivery().interface == name)
+    }
+}
+
+/// Flow statistics of all parts, in order.
+pub(crate) fn flows(parts: Vec<(SwitchIndex, MultipartReply)>) -> impl Iterator<Item = FlowStats> {
+    parts.into_iter().flat_map(|(_, part)| match part {
+        MultipartReply::Flow(flows) => flows,
+        _ => Vec::new(),
+    })
+}
+
+/// Packets counted per rule, over all copies.
+fn count_by_rule(flows: impl Iterator<Item = FlowStats>) -> HashMap<RuleKey, u64> {
+    let mut counts = HashMap::new();
+    for flow in flows {
+        if let Some(key) = key_of(&flow) {
+            *counts.entry(key).or_insert(0u64) += flow.packet_count;
+        }
+    }
+    counts
+}
+
+fn first_port_stats(parts: Vec<(SwitchIndex, MultipartReply)>) -> Option<PortStats> {
+    parts.into_iter().find_map(|(_, part)| match part {
+        MultipartReply::PortStats(stats) => stats.into_iter().next(),
+        _ => None,
+    })
+}
+
+/// Combines two ports' counters field by field, modulo 2^64.
+pub(crate) fn sum_ports(a: &PortStats, b: &PortStats, combine: fn(u64, u64) -> u64) -> PortStats {
+    PortStats {
+        port_no: a.port_no,
+        rx_packets: combine(a.rx_packets, b.rx_packets),
+        tx_packets: combine(a.tx_packets, b.tx_packets),
+        rx_bytes: combine(a.rx_bytes, b.rx_bytes),
+        tx_bytes: combine(a.tx_bytes, b.tx_bytes),
+        rx_dropped: combine(a.rx_dropped, b.rx_dropped),
+        tx_dropped: combine(a.tx_dropped, b.tx_dropped),
+        rx_errors: combine(a.rx_errors, b.rx_errors),
+        tx_errors: combine(a.tx_errors, b.tx_errors),
+        rx_frame_err: combine(a.rx_frame_err, b.rx_frame_err),
+        rx_over_err: combine(a.rx_over_err, b.rx_over_err),
+        rx_crc_err: combine(a.rx_crc_err, b.rx_crc_err),
+        collisions: combine(a.collisions, b.collisions),
+        duration_sec: b.duration_sec,
+        duration_nsec: b.duration_nsec,
+    }
+}
+
+/// Whether a group or meter request asks for `id`.
+pub(crate) fn asks_for_group(asked: u32, id: u32) -> bool {
+    asked == group_no::ALL || asked == group_no::ANY || asked == id
+}
+
+pub(crate) fn asks_for_meter(asked: u32, id: u32) -> bool {
+    asked == meter_no::ALL || asked == id
+}

@@ -1,0 +1,109 @@
+//! One virtual rule as the controller wrote it, and what identifies it.
+
+use crate::facts::Facts;
+use openflow13::{CanonicalMatch, FlowMod, Instructions, Match};
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What makes two rules the same rule (OpenFlow 1.3.5, 6.4): table, priority and match.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RuleKey {
+    pub table: u8,
+    pub priority: u16,
+    pub matching: CanonicalMatch,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+impl Counters {
+    pub fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets = self.packets.wrapping_add(packets);
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub key: RuleKey,
+    /// The match as the controller spelled it.
+    pub matching: Match,
+    pub instructions: Instructions,
+    pub facts: Facts,
+    pub cookie: u64,
+    /// Seconds; 0 is never.
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    pub flags: u16,
+    pub created: Instant,
+    /// Start of the hard timeout: creation, or the last change.
+    pub modified: Instant,
+    /// Counted by copies that are gone.
+    pub base: Counters,
+}
+
+impl Rule {
+    pub fn new(key: RuleKey, request: &FlowMod, facts: Facts, now: Instant) -> Self {
+        Self {
+            key,
+            matching: request.matching.clone(),
+            instructions: request.instructions.clone(),
+            facts,
+            cookie: request.cookie,
+            idle_timeout: request.idle_timeout,
+            hard_timeout: request.hard_timeout,
+            flags: request.flags,
+            created: now,
+            modified: now,
+            base: Counters::default(),
+        }
+    }
+
+    pub fn in_port(&self) -> Option<u32> {
+        self.matching.in_port()
+    }
+
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.created)
+    }
+
+    /// Seconds that are left of the hard timeout, for a copy installed now; at least 1, because 0 means never.
+    pub fn hard_timeout_left(&self, now: Instant) -> u16 {
+        if self.hard_timeout == 0 {
+            return 0;
+        }
+        let gone = now.saturating_duration_since(self.modified).as_secs();
+        u64::from(self.hard_timeout)
+            .saturating_sub(gone)
+            .clamp(1, u64::from(u16::MAX)) as u16
+    }
+}
+
+/// A rule in a set keyed by [`RuleKey`], which it carries itself.
+#[derive(Clone, Debug)]
+pub struct ByKey(pub Arc<Rule>);
+
+impl Borrow<RuleKey> for ByKey {
+    fn borrow(&self) -> &RuleKey {
+        &self.0.key
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}

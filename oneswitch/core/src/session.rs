@@ -1,0 +1,119 @@
+//! What is known of each switch: its two OpenFlow sessions, their ports, and what was put on `edge`.
+
+use crate::api::{Bridge, BridgeState, LinkConfig};
+use crate::edge::EdgeRules;
+use openflow13::{Features, FlowStats, GroupDesc, MeterConfig, Port};
+use std::collections::BTreeMap;
+
+/// Answers still missing before a bridge that came up can be compared with the truth.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    pub missing: usize,
+    pub flows: Vec<FlowStats>,
+    pub groups: Vec<GroupDesc>,
+    pub meters: Vec<MeterConfig>,
+}
+
+#[derive(Debug, Default)]
+pub struct Session {
+    pub state: SessionState,
+    pub ports: BTreeMap<u32, Port>,
+    numbers: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Default)]
+pub enum SessionState {
+    #[default]
+    Down,
+    /// Waiting for the inventory; messages are not sent here yet, the comparison will bring them.
+    Syncing(Inventory),
+    Up,
+}
+
+impl Session {
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, SessionState::Up)
+    }
+
+    pub fn is_down(&self) -> bool {
+        matches!(self.state, SessionState::Down)
+    }
+
+    pub fn view(&self) -> BridgeState {
+        match self.state {
+            SessionState::Down => BridgeState::Down,
+            SessionState::Syncing(_) => BridgeState::Syncing,
+            SessionState::Up => BridgeState::Up,
+        }
+    }
+
+    pub fn set_port(&mut self, port: Port) {
+        self.remove_port(port.number);
+        self.numbers.insert(port.name_str().into(), port.number);
+        self.ports.insert(port.number, port);
+    }
+
+    pub fn remove_port(&mut self, number: u32) {
+        if let Some(old) = self.ports.remove(&number) {
+            let name = old.name_str();
+            if self.numbers.get::<str>(&name) == Some(&number) {
+                self.numbers.remove::<str>(&name);
+            }
+        }
+    }
+
+    pub fn clear_ports(&mut self) {
+        self.ports.clear();
+        self.numbers.clear();
+    }
+
+    pub fn number_of(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    pub fn port_named(&self, name: &str) -> Option<&Port> {
+        self.ports.get(&self.number_of(name)?)
+    }
+}
+
+#[derive(Debug)]
+pub struct Switch {
+    pub name: String,
+    pub link: Option<LinkConfig>,
+    pub virt: Session,
+    pub edge: Session,
+    pub features: Option<Features>,
+    /// What is in `edge`, as far as it was sent.
+    pub installed: EdgeRules,
+    pub bundles: u32,
+    pub repairs: u64,
+}
+
+impl Switch {
+    pub fn new(name: String, link: Option<LinkConfig>) -> Self {
+        Self {
+            name,
+            link,
+            virt: Session::default(),
+            edge: Session::default(),
+            features: None,
+            installed: EdgeRules::new(),
+            bundles: 0,
+            repairs: 0,
+        }
+    }
+
+    pub fn session(&self, bridge: Bridge) -> &Session {
+        match bridge {
+            Bridge::Virt => &self.virt,
+            Bridge::Edge => &self.edge,
+        }
+    }
+
+    pub fn session_mut(&mut self, bridge: Bridge) -> &mut Session {
+        match bridge {
+            Bridge::Virt => &mut self.virt,
+            Bridge::Edge => &mut self.edge,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What the switches say.
+
+use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
+use crate::controller::Asynchronous;
+use crate::session::SessionState;
+use crate::switch_set::SwitchSet;
+use crate::truth::{Changes, Request};
+use crate::verdict::{Refused, NOT_AN_OPERATION};
+use crate::{wire, Core};
+use openflow13::{decode, encode_error, kind, ErrorMessage, FlowMod, Header, Message, PortStatus};
+use std::time::Instant;
+use tracing::{debug, error, info, warn};
+
+impl Core {
+    /// A bridge's session has finished its OpenFlow handshake.
+    pub fn switch_up(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        if !self.switches[switch].session(bridge).is_down() {
+            self.switch_down(switch, bridge, now);
+        }
+        info!(target: "southbound", switch = %self.switches[switch].name, ?bridge, "connected; reading its state");
+        self.request_inventory(switch, bridge);
+    }
+
+    pub fn switch_down(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        let session = self.switches[switch].session_mut(bridge);
+        if session.is_down() {
+            return;
+        }
+        session.state = SessionState::Down;
+        session.clear_ports();
+        warn!(target: "southbound", switch = %self.switches[switch].name, ?bridge, "disconnected");
+        self.outbox.discard(Destination::Switch(switch, bridge));
+        self.verdicts.forget(switch, bridge);
+        self.forget_reads(switch, bridge, now);
+        if bridge == Bridge::Virt {
+            self.forget_removals(switch, now);
+        } else {
+            self.switches[switch].installed.clear();
+            self.announce_ports(None);
+        }
+        self.settle(now);
+    }
+
+    /// `frame` is one whole message of a bridge.
+    pub fn from_switch(&mut self, switch: SwitchIndex, bridge: Bridge, frame: &[u8], now: Instant) {
+        let Some(header) = Header::parse(frame) else {
+            return;
+        };
+        match header.kind {
+            kind::BARRIER_REPLY => {
+                self.verdicts.barrier_reply(header.xid, switch, bridge);
+                self.settle(now);
+            }
+            kind::PACKET_IN if bridge == Bridge::Virt => self.relay_packet_in(frame),
+            _ => self.from_switch_decoded(switch, bridge, header, frame, now),
+        }
+    }
+
+    fn from_switch_decoded(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        header: Header,
+        frame: &[u8],
+        now: Instant,
+    ) {
+        let message = match decode(frame) {
+            Ok((_, message)) => message,
+            Err(refusal) => {
+                let reason = format!(
+                    "sent a message of type {} that cannot be read: {}",
+                    header.kind, refusal.detail
+                );
+                error!(target: "southbound", switch = %self.switches[switch].name, ?bridge, "{reason}");
+                self.switch_disconnects.push((switch, bridge, reason));
+                return;
+            }
+        };
+        match message {
+            Message::Error(error) => self.switch_error(switch, bridge, header.xid, &error, now),
+            Message::MultipartReply(reply) => {
+                self.read_reply(switch, bridge, header.xid, reply, now)
+            }
+            Message::FlowRemoved(removed) if bridge == Bridge::Virt => {
+                self.flow_removed(switch, &removed, now)
+            }
+            Message::PortStatus(status) => self.switch_port_changed(switch, bridge, status),
+            Message::FeaturesReply(features) => self.switches[switch].features = Some(features),
+            _ => {
+                debug!(target: "southbound", switch = %self.switches[switch].name, ?bridge, kind = header.kind, "ignored message")
+            }
+        }
+    }
+
+    fn switch_error(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        xid: u32,
+        message: &ErrorMessage,
+        now: Instant,
+    ) {
+        let name = &self.switches[switch].name;
+        if xid & NOT_AN_OPERATION == 0 && bridge == Bridge::Virt {
+            if !self.verdicts.refuse(xid, switch, message.error) {
+                warn!(target: "southbound", switch = %name, error = %message.error, xid, "error about an unknown message");
+            }
+        } else if self.reads.contains_key(&xid) {
+            self.read_failed(switch, bridge, xid, message, now);
+        } else {
+            error!(target: "southbound", switch = %name, ?bridge, error = %message.error, "refused a message of ours; reading its state anew");
+            self.switches[switch].repairs += 1;
+            self.request_resync(switch, bridge);
+        }
+    }
+
+    /// The controller's answer to a refused message, or the repair of what was our own.
+    pub(crate) fn report_refusal(&mut self, refusal: Refused) {
+        let names = self.switch_names(refusal.by);
+        if let Some(origin) = refusal.origin {
+            debug!(target: "northbound", controller = origin.controller.0, error = %refusal.error, by = names, "refused");
+            self.refused += 1;
+            let frame = encode_error(origin.xid, refusal.error, &origin.head);
+            self.outbox
+                .put(Destination::Controller(origin.controller), &frame);
+        } else {
+            error!(target: "southbound", by = names, error = %refusal.error, "a copy of an accepted rule, group or meter was refused");
+        }
+        for switch in refusal.accepted_by.iter() {
+            warn!(target: "southbound", switch = %self.switches[switch].name, "accepted what another switch refused; repairing it");
+            self.request_resync(switch, Bridge::Virt);
+        }
+    }
+
+    pub(crate) fn switch_names(&self, set: SwitchSet) -> String {
+        set.iter()
+            .map(|s| self.switches[s].name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// Byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
+    fn relay_packet_in(&mut self, frame: &[u8]) {
+        /// Offset of ofp_packet_in.reason.
+        const REASON: usize = 14;
+        /// Bytes queued toward one controller above which packet-ins are dropped rather than kept.
+        const BACKLOG: usize = 8 << 20;
+        let reason = frame.get(REASON).copied().unwrap_or(0);
+        for (id, controller) in &self.controllers {
+            let to = Destination::Controller(*id);
+            if controller.wants(Asynchronous::PacketIn, reason) && self.outbox.pending(to) < BACKLOG
+            {
+                self.outbox.put_with_xid(to, frame, 0);
+            }
+        }
+    }
+
+    fn switch_port_changed(&mut self, switch: SwitchIndex, bridge: Bridge, status: PortStatus) {
+        let session = self.switches[switch].session_mut(bridge);
+        if session.is_down() {
+            return;
+        }
+        let number = status.port.number;
+        if status.reason == PortStatus::DELETE {
+            session.remove_port(number);
+        } else {
+            session.set_port(status.port);
+        }
+        if session.is_up() && bridge == Bridge::Edge {
+            self.update_edge(switch);
+        }
+        self.announce_ports(None);
+    }
+
+    /// Tells controllers what changed about the virtual ports. `except`: the controller that asked for it (Open vSwitch does not
+    /// echo a port-mod to its sender before OpenFlow 1.5).
+    pub(crate) fn announce_ports(&mut self, except: Option<ControllerId>) {
+        let mut changed = Vec::new();
+        for port in self.ports.iter_mut() {
+            let location = port.delivery();
+            let physical = self.switches[location.switch]
+                .edge
+                .port_named(&location.interface)
+                .cloned();
+            if port.hw_addr.is_none() {
+                port.hw_addr = physical.as_ref().map(|p| p.hw_addr);
+            }
+            let view = port.view(physical.as_ref());
+            if port.announced.as_ref() != Some(&view) {
+                let reason = if port.announced.is_some() {
+                    PortStatus::MODIFY
+                } else {
+                    PortStatus::ADD
+                };
+                port.announced = Some(view.clone());
+                changed.push((reason, view));
+            }
+        }
+        for (reason, view) in changed {
+            self.tell_port_status(reason, view.clone(), except);
+            self.refresh_patch_config(view.number);
+        }
+    }
+
+    pub(crate) fn tell_port_status(
+        &mut self,
+        reason: u8,
+        port: openflow13::Port,
+        except: Option<ControllerId>,
+    ) {
+        let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
+        for (id, controller) in &self.controllers {
+            if Some(*id) != except && controller.wants(Asynchronous::PortStatus, reason) {
+                self.outbox.put(Destination::Controller(*id), &frame);
+            }
+        }
+    }
+
+    /// Sends a message of our own to `virt` of `targets`, as an operation without a controller.
+    pub(crate) fn send_own(&mut self, message: &Message, targets: SwitchSet, now: Instant) {
+        let targets = targets.intersection(self.up());
+        if targets.is_empty() {
+            return;
+        }
+        let xid = self
+            .verdicts
+            .push(None, Request::Other, Changes::default(), targets, now);
+        let frame = wire(xid, message);
+        for switch in targets.iter() {
+            self.outbox
+                .put(Destination::Switch(switch, Bridge::Virt), &frame);
+        }
+    }
+
+    pub(crate) fn send_own_flow(&mut self, message: FlowMod, targets: SwitchSet, now: Instant) {
+        self.send_own(&Message::FlowMod(message), targets, now);
+    }
+
+    /// Sends a message to one bridge outside of the operations; the batch's barrier covers it.
+    pub(crate) fn send_to(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        message: &Message,
+    ) -> u32 {
+        let xid = self.fresh_xid();
+        self.outbox
+            .put(Destination::Switch(switch, bridge), &wire(xid, message));
+        self.verdicts.touch(switch, bridge);
+        xid
+    }
+}

@@ -1,0 +1,277 @@
+//! The virtual flow tables: the truth that what is on the switches is derived from.
+//!
+//! Changes are applied when a message is sent, before the switches' verdict; each application returns what it changed so
+//! that a refused message can be taken back (verdict.rs).
+
+use crate::facts::{self, Facts};
+use crate::rule::{ByKey, Rule, RuleKey};
+use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// OFPTT_ALL.
+pub const ALL_TABLES: u8 = 0xff;
+
+/// One rule before and after; `None` where it did not or does not exist.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub before: Option<Arc<Rule>>,
+    pub after: Option<Arc<Rule>>,
+}
+
+/// Selects rules as flow-mods and statistics requests do (OpenFlow 1.3.5, 6.4 and 7.3.5.2).
+#[derive(Clone, Debug)]
+pub struct Filter {
+    pub table: u8,
+    pub matching: CanonicalMatch,
+    /// Only rules with exactly `matching` and this priority.
+    pub strict: Option<u16>,
+    pub cookie: u64,
+    pub cookie_mask: u64,
+    pub out_port: u32,
+    pub out_group: u32,
+}
+
+impl Filter {
+    pub fn of_flow_mod(request: &FlowMod, matching: CanonicalMatch) -> Self {
+        let strict = matches!(
+            request.command,
+            FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict
+        );
+        let deletes = matches!(
+            request.command,
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict
+        );
+        Self {
+            table: request.table_id,
+            matching,
+            strict: strict.then_some(request.priority),
+            cookie: request.cookie,
+            cookie_mask: request.cookie_mask,
+            out_port: if deletes {
+                request.out_port
+            } else {
+                port_no::ANY
+            },
+            out_group: if deletes {
+                request.out_group
+            } else {
+                group_no::ANY
+            },
+        }
+    }
+
+    /// Everything but the match, which `select` checks first.
+    fn admits(&self, rule: &Rule) -> bool {
+        (rule.cookie ^ self.cookie) & self.cookie_mask == 0
+            && (self.out_port == port_no::ANY
+                || facts::outputs_to(&rule.instructions, self.out_port))
+            && (self.out_group == group_no::ANY
+                || facts::uses_group(&rule.instructions, self.out_group))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct FlowTables {
+    tables: BTreeMap<u8, HashSet<ByKey>>,
+    len: usize,
+    in_port_movers: usize,
+}
+
+impl FlowTables {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Rules whose actions change in_port.
+    pub fn in_port_movers(&self) -> usize {
+        self.in_port_movers
+    }
+
+    pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
+        self.tables.get(&key.table)?.get(key).map(|r| &r.0)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.tables.values().flatten().map(|r| &r.0)
+    }
+
+    pub fn count_by_table(&self) -> impl Iterator<Item = (u8, usize)> + '_ {
+        self.tables
+            .iter()
+            .map(|(table, rules)| (*table, rules.len()))
+    }
+
+    pub fn select(&self, filter: &Filter) -> Vec<Arc<Rule>> {
+        let tables = match filter.table {
+            ALL_TABLES => self.tables.range(..),
+            one => self.tables.range(one..=one),
+        };
+        let mut found = Vec::new();
+        for (table, rules) in tables {
+            match filter.strict {
+                Some(priority) => {
+                    let key = RuleKey {
+                        table: *table,
+                        priority,
+                        matching: filter.matching.clone(),
+                    };
+                    found.extend(
+                        rules
+                            .get(&key)
+                            .filter(|r| filter.admits(&r.0))
+                            .map(|r| Arc::clone(&r.0)),
+                    );
+                }
+                None => found.extend(
+                    rules
+                        .iter()
+                        .map(|r| &r.0)
+                        .filter(|r| filter.matching.covers(&r.key.matching) && filter.admits(r))
+                        .cloned(),
+                ),
+            }
+        }
+        found
+    }
+
+    /// A rule that CHECK_OVERLAP would refuse `key` for; replacing an identical one is no overlap (Open vSwitch, add_flow_start()).
+    pub fn overlapping(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
+        let rules = self.tables.get(&key.table)?;
+        if rules.contains(key) {
+            return None;
+        }
+        rules
+            .iter()
+            .map(|r| &r.0)
+            .find(|r| r.key.priority == key.priority && r.key.matching.overlaps(&key.matching))
+    }
+
+    /// Applies a flow-mod that the switches will accept, and returns what it changed.
+    pub fn apply(
+        &mut self,
+        request: &FlowMod,
+        matching: &CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) -> Vec<Change> {
+        match request.command {
+            FlowModCommand::Add => self.add(request, matching, facts, now),
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                self.modify(request, matching, facts, now)
+            }
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                let doomed = self.select(&Filter::of_flow_mod(request, matching.clone()));
+                doomed
+                    .into_iter()
+                    .filter_map(|rule| self.remove(&rule.key))
+                    .collect()
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        request: &FlowMod,
+        matching: &CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) -> Vec<Change> {
+        if request.table_id == ALL_TABLES {
+            return Vec::new(); // refused by every switch: OFPFMFC_BAD_TABLE_ID
+        }
+        let key = RuleKey {
+            table: request.table_id,
+            priority: request.priority,
+            matching: matching.clone(),
+        };
+        let mut rule = Rule::new(key, request, facts, now);
+        if let Some(old) = self.get(&rule.key) {
+            // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
+            if request.flags & FlowMod::RESET_COUNTS == 0 {
+                rule.base = old.base;
+            }
+        }
+        vec![self.put(Arc::new(rule))]
+    }
+
+    fn modify(
+        &mut self,
+        request: &FlowMod,
+        matching: &CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) -> Vec<Change> {
+        let chosen = self.select(&Filter::of_flow_mod(request, matching.clone()));
+        chosen
+            .into_iter()
+            .map(|old| {
+                let mut rule = Rule::clone(&old);
+                rule.instructions = request.instructions.clone();
+                rule.facts = facts;
+                rule.modified = now;
+                if request.flags & FlowMod::RESET_COUNTS != 0 {
+                    rule.base = Default::default();
+                }
+                self.put(Arc::new(rule))
+            })
+            .collect()
+    }
+
+    pub fn put(&mut self, rule: Arc<Rule>) -> Change {
+        self.in_port_movers += usize::from(rule.facts.moves_in_port);
+        let before = self
+            .tables
+            .entry(rule.key.table)
+            .or_default()
+            .replace(ByKey(Arc::clone(&rule)))
+            .map(|r| r.0);
+        match &before {
+            Some(old) => self.in_port_movers -= usize::from(old.facts.moves_in_port),
+            None => self.len += 1,
+        }
+        Change {
+            before,
+            after: Some(rule),
+        }
+    }
+
+    pub fn remove(&mut self, key: &RuleKey) -> Option<Change> {
+        let table = self.tables.get_mut(&key.table)?;
+        let rule = table.take(key)?.0;
+        if table.is_empty() {
+            self.tables.remove(&key.table);
+        }
+        self.len -= 1;
+        self.in_port_movers -= usize::from(rule.facts.moves_in_port);
+        Some(Change {
+            before: Some(rule),
+            after: None,
+        })
+    }
+
+    /// Takes `changes` back; they must be the latest ones.
+    pub fn revert(&mut self, changes: Vec<Change>) {
+        for change in changes.into_iter().rev() {
+            match (change.before, change.after) {
+                (Some(before), _) => {
+                    self.put(before);
+                }
+                (None, Some(after)) => {
+                    self.remove(&after.key);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Adds what a vanished copy had counted.
+    pub fn fold(&mut self, key: &RuleKey, packets: u64, bytes: u64) {
+        if let Some(old) = self.get(key) {
+            let mut rule = Rule::clone(old);
+            rule.base.add(packets, bytes);
+            self.put(Arc::new(rule));
+        }
+    }
+}

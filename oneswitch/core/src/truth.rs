@@ -1,0 +1,214 @@
+//! The virtual switch's state as its controllers made it: flow tables, groups and meters, with every change undoable.
+
+use crate::facts::{self, Facts};
+use crate::tables::{Change, FlowTables};
+use openflow13::{
+    group_no, meter_no, Buckets, CanonicalMatch, FlowMod, GroupMod, GroupModCommand, MeterMod,
+    MeterModCommand,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub id: u32,
+    pub group_type: u8,
+    pub buckets: Buckets,
+    pub facts: Facts,
+    pub created: Instant,
+}
+
+#[derive(Clone, Debug)]
+pub struct Meter {
+    pub id: u32,
+    pub flags: u16,
+    /// OFPMBT_* structures as received.
+    pub bands: Box<[u8]>,
+    pub created: Instant,
+}
+
+/// A state-changing message, decoded.
+#[derive(Clone, Debug)]
+pub enum Request {
+    Flow {
+        message: Box<FlowMod>,
+        matching: CanonicalMatch,
+        facts: Facts,
+    },
+    Group {
+        message: GroupMod,
+        facts: Facts,
+    },
+    Meter(MeterMod),
+    /// Changes nothing that is kept here.
+    Other,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    pub flows: Vec<Change>,
+    groups: Vec<(u32, Option<Arc<Group>>)>,
+    meters: Vec<(u32, Option<Arc<Meter>>)>,
+}
+
+#[derive(Debug, Default)]
+pub struct Truth {
+    pub tables: FlowTables,
+    pub groups: BTreeMap<u32, Arc<Group>>,
+    pub meters: BTreeMap<u32, Arc<Meter>>,
+}
+
+impl Truth {
+    /// Whether some action changes in_port, so that rules of other ports can apply.
+    pub fn moves_in_port(&self) -> bool {
+        self.tables.in_port_movers() > 0 || self.groups.values().any(|g| g.facts.moves_in_port)
+    }
+
+    /// Applies a message as the switches do if they accept it.
+    pub fn apply(&mut self, request: &Request, now: Instant) -> Changes {
+        let mut changes = Changes::default();
+        match request {
+            Request::Flow {
+                message,
+                matching,
+                facts,
+            } => changes.flows = self.tables.apply(message, matching, *facts, now),
+            Request::Group { message, facts } => {
+                self.apply_group(message, *facts, now, &mut changes)
+            }
+            Request::Meter(message) => self.apply_meter(message, now, &mut changes),
+            Request::Other => {}
+        }
+        changes
+    }
+
+    fn apply_group(
+        &mut self,
+        message: &GroupMod,
+        facts: Facts,
+        now: Instant,
+        changes: &mut Changes,
+    ) {
+        let id = message.group_id;
+        match message.command {
+            GroupModCommand::Add | GroupModCommand::Modify | GroupModCommand::AddOrModify => {
+                let old = self.groups.get(&id).cloned();
+                // Adding one that exists, or modifying one that does not, is refused by every switch.
+                if message.command == GroupModCommand::AddOrModify
+                    || old.is_some() == (message.command == GroupModCommand::Modify)
+                {
+                    let created = old.as_ref().map_or(now, |g| g.created);
+                    let group = Group {
+                        id,
+                        group_type: message.group_type,
+                        buckets: message.buckets.clone(),
+                        facts,
+                        created,
+                    };
+                    self.groups.insert(id, Arc::new(group));
+                    changes.groups.push((id, old));
+                }
+            }
+            // OpenFlow 1.5 commands: refused by every switch on an OpenFlow 1.3 connection.
+            GroupModCommand::InsertBucket | GroupModCommand::RemoveBucket => {}
+            GroupModCommand::Delete => {
+                let doomed: Vec<u32> = if id == group_no::ALL {
+                    self.groups.keys().copied().collect()
+                } else {
+                    vec![id]
+                };
+                for id in doomed {
+                    if let Some(old) = self.groups.remove(&id) {
+                        changes.groups.push((id, Some(old)));
+                        self.remove_rules(changes, |f| f.has_group, |i| facts::uses_group(i, id));
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply_meter(&mut self, message: &MeterMod, now: Instant, changes: &mut Changes) {
+        let id = message.meter_id;
+        match message.command {
+            MeterModCommand::Add | MeterModCommand::Modify => {
+                let old = self.meters.get(&id).cloned();
+                if old.is_some() == (message.command == MeterModCommand::Modify) {
+                    let created = old.as_ref().map_or(now, |m| m.created);
+                    self.meters.insert(
+                        id,
+                        Arc::new(Meter {
+                            id,
+                            flags: message.flags,
+                            bands: message.bands.clone(),
+                            created,
+                        }),
+                    );
+                    changes.meters.push((id, old));
+                }
+            }
+            MeterModCommand::Delete => {
+                let doomed: Vec<u32> = if id == meter_no::ALL {
+                    self.meters.keys().copied().collect()
+                } else {
+                    vec![id]
+                };
+                for id in doomed {
+                    if let Some(old) = self.meters.remove(&id) {
+                        changes.meters.push((id, Some(old)));
+                        self.remove_rules(changes, |f| f.has_meter, |i| facts::uses_meter(i, id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rules that refer to a deleted group or meter go with it (OpenFlow 1.3.5, 6.5 and 6.6).
+    fn remove_rules(
+        &mut self,
+        changes: &mut Changes,
+        may: impl Fn(&Facts) -> bool,
+        refers: impl Fn(&openflow13::Instructions) -> bool,
+    ) {
+        let doomed: Vec<_> = self
+            .tables
+            .iter()
+            .filter(|r| may(&r.facts) && refers(&r.instructions))
+            .map(|r| r.key.clone())
+            .collect();
+        changes
+            .flows
+            .extend(doomed.iter().filter_map(|key| self.tables.remove(key)));
+    }
+
+    /// Takes the latest changes back.
+    pub fn revert(&mut self, changes: Changes) {
+        self.tables.revert(changes.flows);
+        for (id, old) in changes.groups.into_iter().rev() {
+            match old {
+                Some(group) => self.groups.insert(id, group),
+                None => self.groups.remove(&id),
+            };
+        }
+        for (id, old) in changes.meters.into_iter().rev() {
+            match old {
+                Some(meter) => self.meters.insert(id, meter),
+                None => self.meters.remove(&id),
+            };
+        }
+    }
+
+    pub fn rules_using_group(&self, id: u32) -> usize {
+        self.tables
+            .iter()
+            .filter(|r| r.facts.has_group && facts::uses_group(&r.instructions, id))
+            .count()
+    }
+
+    pub fn rules_using_meter(&self, id: u32) -> usize {
+        self.tables
+            .iter()
+            .filter(|r| r.facts.has_meter && facts::uses_meter(&r.instructions, id))
+            .count()
+    }
+}

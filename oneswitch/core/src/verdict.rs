@@ -1,0 +1,246 @@
+//! One verdict per message from several switches.
+//!
+//! A message goes to all its switches at once and changes the truth at once. At the end of each round every touched switch gets
+//! a barrier; when all have answered, the round's *batch* is settled: refused messages are taken out of the truth (later ones are undone
+//! and redone around them, as the switches never saw the refused ones), each refusal goes to its controller once, and what waited
+//! for the batch (barrier replies, moves) goes on.
+
+use crate::api::{Bridge, ControllerId, SwitchIndex};
+use crate::rule::RuleKey;
+use crate::switch_set::SwitchSet;
+use crate::tables::Change;
+use crate::truth::{Changes, Request, Truth};
+use openflow13::ErrorCode;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Set in the xid of everything but operations: operations are found by counting from the oldest one.
+pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
+
+/// Who sent a message, and its beginning: an OpenFlow error carries up to 64 bytes of it (Open vSwitch, ofperr_encode_reply()).
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub controller: ControllerId,
+    pub xid: u32,
+    pub head: Box<[u8]>,
+}
+
+impl Origin {
+    pub fn new(controller: ControllerId, xid: u32, frame: &[u8]) -> Self {
+        Self {
+            controller,
+            xid,
+            head: frame.get(..64).unwrap_or(frame).into(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Operation {
+    /// `None`: our own (installing copies, repairing).
+    pub origin: Option<Origin>,
+    request: Request,
+    changes: Changes,
+    at: Instant,
+    targets: SwitchSet,
+    refused_by: SwitchSet,
+    error: Option<ErrorCode>,
+}
+
+/// A message that the switches refused.
+#[derive(Debug)]
+pub struct Refused {
+    pub origin: Option<Origin>,
+    pub error: ErrorCode,
+    pub by: SwitchSet,
+    /// Switches that accepted it nevertheless and must be repaired.
+    pub accepted_by: SwitchSet,
+}
+
+#[derive(Debug)]
+struct Batch {
+    number: u64,
+    barrier: u32,
+    operations: usize,
+    virt: SwitchSet,
+    edge: SwitchSet,
+}
+
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    operations: VecDeque<Operation>,
+    /// xid of `operations[0]`.
+    first: u32,
+    batches: VecDeque<Batch>,
+    /// Operations that no barrier covers yet.
+    open: usize,
+    virt: SwitchSet,
+    edge: SwitchSet,
+    closed: u64,
+    settled: u64,
+}
+
+impl Verdicts {
+    pub fn in_flight(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// The batch to wait for so that everything sent until now is settled.
+    pub fn current_batch(&self) -> u64 {
+        self.closed + u64::from(self.is_open())
+    }
+
+    pub fn is_settled(&self, batch: u64) -> bool {
+        batch <= self.settled
+    }
+
+    fn is_open(&self) -> bool {
+        self.open > 0 || !self.virt.is_empty() || !self.edge.is_empty()
+    }
+
+    /// Records an operation and returns the xid it must be sent with.
+    pub fn push(
+        &mut self,
+        origin: Option<Origin>,
+        request: Request,
+        changes: Changes,
+        targets: SwitchSet,
+        at: Instant,
+    ) -> u32 {
+        let xid = self.first.wrapping_add(self.operations.len() as u32) & !NOT_AN_OPERATION;
+        self.operations.push_back(Operation {
+            origin,
+            request,
+            changes,
+            at,
+            targets,
+            refused_by: SwitchSet::EMPTY,
+            error: None,
+        });
+        self.open += 1;
+        self.virt = self.virt.union(targets);
+        xid
+    }
+
+    /// Whether a message in flight writes the rule `key`.
+    pub fn is_changing(&self, key: &RuleKey) -> bool {
+        let writes = |change: &Change| change.after.as_ref().is_some_and(|rule| rule.key == *key);
+        self.operations
+            .iter()
+            .any(|o| o.changes.flows.iter().any(writes))
+    }
+
+    /// Something other than an operation was sent that the batch's barrier must cover.
+    pub fn touch(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        match bridge {
+            Bridge::Virt => self.virt.insert(switch),
+            Bridge::Edge => self.edge.insert(switch),
+        }
+    }
+
+    /// Ends the open batch: the switches that must be sent a barrier with `barrier` as xid.
+    pub fn close(&mut self, barrier: u32) -> Option<(SwitchSet, SwitchSet)> {
+        if !self.is_open() {
+            return None;
+        }
+        self.closed += 1;
+        let (virt, edge) = (
+            std::mem::take(&mut self.virt),
+            std::mem::take(&mut self.edge),
+        );
+        self.batches.push_back(Batch {
+            number: self.closed,
+            barrier,
+            operations: std::mem::take(&mut self.open),
+            virt,
+            edge,
+        });
+        Some((virt, edge))
+    }
+
+    /// An error of `switch` about operation `xid`; false if there is no such operation.
+    pub fn refuse(&mut self, xid: u32, switch: SwitchIndex, error: ErrorCode) -> bool {
+        let index = (xid.wrapping_sub(self.first) & !NOT_AN_OPERATION) as usize;
+        let Some(operation) = self.operations.get_mut(index) else {
+            return false;
+        };
+        operation.refused_by.insert(switch);
+        operation.error.get_or_insert(error);
+        true
+    }
+
+    pub fn barrier_reply(&mut self, xid: u32, switch: SwitchIndex, bridge: Bridge) {
+        if let Some(batch) = self.batches.iter_mut().find(|b| b.barrier == xid) {
+            match bridge {
+                Bridge::Virt => batch.virt.remove(switch),
+                Bridge::Edge => batch.edge.remove(switch),
+            }
+        }
+    }
+
+    /// A bridge is gone: nothing more is awaited from it (it is synchronised anew when it returns).
+    pub fn forget(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        for batch in &mut self.batches {
+            match bridge {
+                Bridge::Virt => batch.virt.remove(switch),
+                Bridge::Edge => batch.edge.remove(switch),
+            }
+        }
+        match bridge {
+            Bridge::Virt => self.virt.remove(switch),
+            Bridge::Edge => self.edge.remove(switch),
+        }
+        if bridge == Bridge::Virt {
+            self.operations
+                .iter_mut()
+                .for_each(|o| o.targets.remove(switch));
+        }
+    }
+
+    /// Settles the oldest batch if all its barriers are answered.
+    pub fn settle(&mut self, truth: &mut Truth) -> Option<Vec<Refused>> {
+        let ready = self
+            .batches
+            .front()
+            .is_some_and(|b| b.virt.is_empty() && b.edge.is_empty());
+        let batch = if ready {
+            self.batches.pop_front()?
+        } else {
+            return None;
+        };
+        let failed = self
+            .operations
+            .iter()
+            .take(batch.operations)
+            .any(|o| o.error.is_some());
+        if failed {
+            self.redo_without_refused(truth, batch.operations);
+        }
+        let mut refused = Vec::new();
+        for operation in self.operations.drain(..batch.operations) {
+            if let Some(error) = operation.error {
+                let accepted_by = operation.targets.minus(operation.refused_by);
+                refused.push(Refused {
+                    origin: operation.origin,
+                    error,
+                    by: operation.refused_by,
+                    accepted_by,
+                });
+            }
+        }
+        self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;
+        self.settled = batch.number;
+        Some(refused)
+    }
+
+    fn redo_without_refused(&mut self, truth: &mut Truth, batch: usize) {
+        for operation in self.operations.iter_mut().rev() {
+            truth.revert(std::mem::take(&mut operation.changes));
+        }
+        for (index, operation) in self.operations.iter_mut().enumerate() {
+            if index >= batch || operation.error.is_none() {
+                operation.changes = truth.apply(&operation.request, operation.at);
+            }
+        }
+    }
+}
