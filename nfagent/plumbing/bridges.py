@@ -251,6 +251,9 @@ class Plumbing:
                 columns["ofport_request"] = interface.ofport
             commands.append(api.add_port(bridge, interface.name, may_exist=False, **columns))
             commands.append(api.db_set("Port", interface.name, ("external_ids", {MARK: role})))
+            if interface.shaped_elsewhere:
+                shaping = api.db_create_row("QoS", type="linux-noop", external_ids={MARK: role})
+                commands += [shaping, api.db_set("Port", interface.name, ("qos", shaping))]
         self._db.commit(commands)
         self._db.await_applied()
         self._check_opened(wanted, {interface.name for _, _, interface in missing})

@@ -18,12 +18,14 @@ class Interface:
         type: Open vSwitch's interface type; "" is an existing network device.
         options: of that type.
         ofport: the OpenFlow port number to ask for; None leaves it to the switch.
+        shaped_elsewhere: leave the device's queueing discipline alone, which Open vSwitch would otherwise remove.
     """
 
     name: str
     type: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     ofport: int | None = None
+    shaped_elsewhere: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from nfagent.plumbing.server_config import TlsConfig
 Row = Any
 Command = Any
 
-_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller")
+_TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "QoS")
 
 
 class SwitchDatabase:

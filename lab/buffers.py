@@ -1,0 +1,68 @@
+"""Receive buffers of the switches' ports.
+
+Open vSwitch leaves its packet sockets at ``net.core.rmem_default``, 208 KiB as a rule, which loses more than half of
+what a host sends at full speed; 8 MiB lose nothing. The setting belongs to the whole machine, so it is raised for the
+moment in which Open vSwitch opens its ports, and put back.
+"""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab import namespaces
+
+WANTED_BYTES = 8 * 1024 * 1024
+_SETTING = Path("/proc/sys/net/core/rmem_default")
+
+
+class PortBuffers:
+    """Raises the default for as long as `raised` lasts, where this process may.
+
+    Args:
+        host_net: open file of the machine's first network namespace, which has the setting; None: do not try.
+        lock: a file that all labs of the machine's root share, so that no two restore each other's value.
+    """
+
+    def __init__(self, host_net: int | None, lock: Path) -> None:
+        self._host_net = host_net
+        self._lock = lock
+        self.note: str | None = None
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Ports opened meanwhile get large buffers; where that is refused, ``note`` says so."""
+        if self._host_net is None:
+            self._note("only root may raise net.core.rmem_default")
+            yield
+            return
+        with self._lock.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = self._swap(str(WANTED_BYTES))
+            try:
+                yield
+            finally:
+                if before is not None:
+                    self._swap(before)
+
+    def _swap(self, value: str) -> str | None:
+        try:
+            with namespaces.entered(fd=self._host_net):
+                before = _SETTING.read_text().strip()
+                if int(before) >= int(value) == WANTED_BYTES:
+                    return None
+                _SETTING.write_text(value)
+                return before
+        except OSError as error:
+            self._note(f"raising net.core.rmem_default failed: {error.strerror}")
+            return None
+
+    def _note(self, why: str) -> None:
+        try:
+            size = f"{int(_SETTING.read_text()) // 1024} KiB"
+        except (OSError, ValueError):
+            size = "of the kernel's default size"
+        self.note = (
+            f"receive buffers of the switches' ports stay {size}: {why}. "
+            "Bursts of more than some 20,000 full-size packets/s lose packets."
+        )

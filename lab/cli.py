@@ -1,0 +1,211 @@
+"""``uno-lab``: start, show, use and end emulated servers."""
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lab.directory import LabDirectory, running_labs
+from lab.errors import LabError
+from lab.server import Lab, enter_command
+from lab.spec import LabSpec
+from lab.state import LabState
+
+DEFAULT_NAME = "uno"
+
+app = typer.Typer(
+    help="Emulated servers with smart NICs: switches, PCIe links, hosts and wires. Needs no root.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Spec(StrEnum):
+    """Servers that can be had by name."""
+
+    demo = "demo"
+    star = "star"
+
+
+class SubstrateName(StrEnum):
+    """What the server is made of."""
+
+    netns = "netns"
+    dummy = "dummy"
+
+
+class Format(StrEnum):
+    """How results are written to standard output."""
+
+    text = "text"
+    json = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the lab.")]
+
+
+@app.command()
+def up(
+    spec: Annotated[
+        Spec, typer.Option(help="demo: one sNIC, four hosts; star: --switches and --hosts decide.")
+    ] = Spec.demo,
+    switches: Annotated[int, typer.Option(min=1, help="star: number of switches, the hypervisor included.")] = 2,
+    hosts: Annotated[int, typer.Option(min=0, help="star: number of hosts on each switch.")] = 2,
+    mobile: Annotated[bool, typer.Option(help="star: give each host an interface on every switch.")] = False,
+    name: Annotated[str, typer.Option(help="Name of the lab; several may run side by side.")] = DEFAULT_NAME,
+    substrate: Annotated[
+        SubstrateName, typer.Option(help="netns: namespaces and real traffic; dummy: frames by API.")
+    ] = SubstrateName.netns,
+    pcie_mbps: Annotated[float | None, typer.Option(help="Bandwidth of each PCIe link and direction in Mb/s.")] = None,
+    static_arp: Annotated[bool, typer.Option(help="Hosts know each other's MAC addresses from the start.")] = False,
+    controller: Annotated[
+        list[str] | None, typer.Option(help="OpenFlow controller for server.toml; may be repeated.")
+    ] = None,
+    listen: Annotated[
+        list[str] | None, typer.Option(help="Where oneswitchd shall listen, for server.toml; may be repeated.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach/--foreground", help="Return when ready, or stay.")] = False,
+    output: FormatOption = Format.text,
+) -> None:
+    """Start a lab. In the foreground it ends with Ctrl-C, detached with: uno-lab down."""
+    options = {
+        "substrate": substrate.value,
+        "pcie_mbps": pcie_mbps,
+        "static_arp": static_arp,
+        "controllers": tuple(controller or ()),
+        "listen": tuple(listen or ()),
+    }
+    progress = Console(stderr=True, highlight=False)
+    with _errors_told():
+        if spec is Spec.demo:
+            wanted = LabSpec.demo(**options)
+        else:
+            wanted = LabSpec.star(switches - 1, hosts, mobile=mobile, **options)
+        lab = Lab(wanted, name)
+        with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
+            _print_state(lab.state, output)
+            if not detach:
+                progress.print("[bold]ready[/bold]; Ctrl-C ends it")
+                _wait_for_end(lab)
+
+
+@app.command()
+def down(name: NameArgument = DEFAULT_NAME) -> None:
+    """End a lab and remove its files."""
+    with _errors_told():
+        directory = LabDirectory(name)
+        if directory.state() is None and not directory.path.exists():
+            directory.require_state()
+        Lab.named(name).down()
+        Console(stderr=True, highlight=False).print(f"lab {escape(name)} has ended")
+
+
+@app.command(name="list")
+def list_labs(output: FormatOption = Format.text) -> None:
+    """List the labs that run."""
+    labs = running_labs()
+    if output is Format.json:
+        typer.echo(json.dumps([dataclasses.asdict(state) for state in labs], indent=2))
+        return
+    table = Table("lab", "substrate", "switches", "hosts", "process", "directory", box=None, header_style="bold")
+    for state in labs:
+        counts = (str(len(state.switches)), str(len(state.hosts)), str(state.pid))
+        table.add_row(state.name, state.substrate, *counts, state.directory)
+    Console(highlight=False).print(table if labs else "no lab runs; start one with: uno-lab up")
+
+
+@app.command()
+def show(name: NameArgument = DEFAULT_NAME, output: FormatOption = Format.text) -> None:
+    """Show a lab: its switches, links, hosts and ports, and where its files are."""
+    with _errors_told():
+        _print_state(LabDirectory(name).require_state(), output)
+
+
+@app.command(
+    name="exec", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
+def exec_(
+    context: typer.Context,
+    name: NameArgument,
+    host: Annotated[str, typer.Argument(help="A host, or a switch for its namespace.")],
+) -> None:
+    """Run a program inside a host: uno-lab exec NAME HOST COMMAND [ARGUMENT]..."""
+    with _errors_told():
+        if not context.args:
+            raise LabError(f"no command given; expected: uno-lab exec {name} {host} COMMAND [ARGUMENT]...")
+        command, environment = enter_command(LabDirectory(name).require_state(), host)
+        os.execve(command[0], [*command, *context.args], environment)
+
+
+def main() -> None:
+    """Entry point of ``uno-lab``."""
+    app()
+
+
+def _wait_for_end(lab: Lab) -> None:
+    """Until a signal or the lab's own end."""
+
+    def interrupted(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGHUP, interrupted)
+    try:
+        lab.wait()
+        raise LabError(f"lab {lab.name} ended by itself or was ended from elsewhere")
+    except KeyboardInterrupt:
+        Console(stderr=True, highlight=False).print(f"ending lab {escape(lab.name)}")
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """What went wrong, without a traceback, and exit status 1."""
+    try:
+        yield
+    except LabError as error:
+        Console(stderr=True, highlight=False).print(
+            f"[bold red]uno-lab:[/bold red] {escape(str(error))}", soft_wrap=True
+        )
+        raise typer.Exit(1) from error
+
+
+def _print_state(state: LabState, output: Format) -> None:
+    if output is Format.json:
+        typer.echo(json.dumps(dataclasses.asdict(state), indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(f"[bold]lab {escape(state.name)}[/bold] ({state.substrate}), process {state.pid}")
+    console.print(f"  configuration  {escape(state.server_toml)}", soft_wrap=True)
+    for switch in state.switches:
+        running = ", ".join(f"{daemon} {pid}" for daemon, pid in switch.processes.items()) or "nothing runs"
+        console.print(f"  switch {switch.name}: {escape(switch.directory)} ({running})", soft_wrap=True)
+    for link in state.links:
+        rate = "no limit" if link.mbps is None else f"{link.mbps:g} Mb/s"
+        up_or_down = "up" if link.up else "[red]down[/red]"
+        console.print(f"  PCIe link {link.hypervisor} - {link.local} of {link.switch}: {up_or_down}, {rate}")
+    table = Table(
+        "host", "address", "MAC", "interface", "plugged into", "", box=None, header_style="bold", pad_edge=True
+    )
+    for host in state.hosts:
+        for interface in host.interfaces:
+            active = "active" if interface.name == host.active and len(host.interfaces) > 1 else ""
+            place = f"{interface.port} of {interface.switch}"
+            table.add_row(host.name, host.address, host.mac, interface.name, place, active)
+    console.print(table)
+    ports = Table("port", "name", "interface", "switch", box=None, header_style="bold", pad_edge=True)
+    for port in state.ports:
+        ports.add_row(str(port.number), port.name, port.interface, port.switch)
+    console.print(ports)
+    for note in state.notes:
+        console.print(f"  note: {escape(note)}", soft_wrap=True)

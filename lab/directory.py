@@ -1,0 +1,128 @@
+"""Where labs keep their files, by name; and which of them run.
+
+``$UNO_LAB_DIR/NAME``, by default /tmp/uno-lab-UID/NAME. A lab runs if the process noted in its lab.json does: the same
+process id with the same start time.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.errors import LabNameError, LabNotRunningError, LabRunningError
+from lab.processes import is_running
+from lab.state import LabState
+
+ENVIRONMENT = "UNO_LAB_DIR"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")
+_SOCKET_PATH_MAX = 107  # sun_path without its NUL
+_LONGEST_TAIL = "/switches/hypervisor/ovsdb-server.ctl"
+
+
+class LabDirectory:
+    """The directory of the lab called ``name``, which need not exist.
+
+    Raises:
+        LabNameError: the name, or the directory of all labs, cannot be used; says why.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.match(name):
+            raise LabNameError(f"lab name {name!r}: use up to 32 letters, digits, '.', '_' and '-'")
+        self.name = name
+        self.root = root()
+        self.path = self.root / name
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held while the lab is being started or removed.
+
+        Raises:
+            LabRunningError: somebody else holds it.
+        """
+        _make_root(self.root)
+        with (self.root / f".{self.name}.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LabRunningError(f"lab {self.name} is being started or stopped by another process") from None
+            yield
+
+    def create(self) -> None:
+        """Make the directory, empty; what a dead lab left there goes.
+
+        Raises:
+            LabRunningError: the lab runs.
+            LabNameError: its sockets' paths would be too long.
+        """
+        tail = len(_LONGEST_TAIL.encode())
+        if len(os.fsencode(self.path)) + tail > _SOCKET_PATH_MAX:
+            raise LabNameError(
+                f"{self.path} is too long: Linux allows {_SOCKET_PATH_MAX} bytes for a socket's path, of which the lab "
+                f"needs {tail}. Choose a shorter name, or a shorter directory by {ENVIRONMENT}"
+            )
+        running = self.state()
+        if running is not None:
+            raise LabRunningError(
+                f"lab {self.name} runs already (process {running.pid}); end it with: uno-lab down {self.name}"
+            )
+        self.remove()
+        self.path.mkdir(mode=0o700)
+
+    def remove(self) -> None:
+        """Remove the directory, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+
+    def state(self) -> LabState | None:
+        """The lab's state, or None if it does not run."""
+        try:
+            state = LabState.read(self.path)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return state if is_running(state.pid, state.start_time) else None
+
+    def require_state(self) -> LabState:
+        """The lab's state.
+
+        Raises:
+            LabNotRunningError: it does not run.
+        """
+        state = self.state()
+        if state is None:
+            running = ", ".join(each.name for each in running_labs()) or "none"
+            raise LabNotRunningError(f"no lab {self.name!r} runs below {self.root}; running: {running}")
+        return state
+
+
+def root() -> Path:
+    """The directory of all labs of this user."""
+    chosen = os.environ.get(ENVIRONMENT)
+    return Path(chosen).absolute() if chosen else Path(f"/tmp/uno-lab-{os.geteuid()}")
+
+
+def running_labs() -> list[LabState]:
+    """The labs of this user that run, by name."""
+    try:
+        names = sorted(entry.name for entry in root().iterdir() if _NAME.match(entry.name))
+    except OSError:
+        return []
+    return [state for name in names if (state := LabDirectory(name).state()) is not None]
+
+
+def _make_root(path: Path) -> None:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise LabNameError(
+            f"{path} is not a directory of this user (it belongs to user {found.st_uid}): set {ENVIRONMENT}"
+        )
+    if path.resolve().is_relative_to("/run") or path.resolve().is_relative_to("/proc"):
+        raise LabNameError(
+            f"{path}: the lab covers /run and /proc by its own; choose another directory by {ENVIRONMENT}"
+        )

@@ -1,0 +1,164 @@
+"""Wires and hosts of the netns substrate: veth pairs, addresses, and what keeps them quiet and honest.
+
+Runs inside the lab's namespaces.
+"""
+
+import contextlib
+import fcntl
+import json
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lab import namespaces
+from lab.errors import StartError
+from lab.programs import find_program
+from lab.spec import PCIE_MTU, TENANT_MTU, HostSpec, LabSpec, SwitchSpec
+
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_STXCSUM = 0x17
+_QUEUE_MS = 50
+_BURST_MIN_BYTES = 32 * 1024
+_BURSTS_PER_S = 500  # a token bucket is refilled by timers; below 1/500 s of traffic it cannot reach its rate
+
+
+def interface_name(index: int) -> str:
+    """What a host calls its interface number ``index``."""
+    return f"eth{index}"
+
+
+def make_wires(spec: LabSpec) -> None:
+    """Make all veth pairs, each end in its namespace."""
+    hub = spec.switches[0].name
+    lines = []
+    for host in spec.hosts:
+        for index, each in enumerate(host.interfaces):
+            inside = f"name {interface_name(index)} netns {host.name} mtu {TENANT_MTU} address {host.mac}"
+            lines.append(f"link add name {each.name} netns {each.switch} mtu {TENANT_MTU} type veth peer {inside}")
+    for snic in spec.switches[1:]:
+        local = f"name {snic.uplink} netns {snic.name} mtu {PCIE_MTU}"
+        lines.append(f"link add name {snic.downlink} netns {hub} mtu {PCIE_MTU} type veth peer {local}")
+    namespaces.ip_batch(lines)
+
+
+def configure_switch(spec: LabSpec, switch: SwitchSpec) -> None:
+    """Bring up the switch's ends of the wires and cap its PCIe ports."""
+    plugged = [each.name for host in spec.hosts for each in host.interfaces if each.switch == switch.name]
+    pcie = pcie_ports(spec, switch)
+    with namespaces.entered(switch.name):
+        _no_ipv6()
+        namespaces.ip_batch([f"link set {name} up" for name in ["lo", *plugged, *pcie]])
+        if spec.pcie_mbps is not None:
+            for name in pcie:
+                _cap(name, spec.pcie_mbps)
+
+
+def configure_host(spec: LabSpec, host: HostSpec) -> None:
+    """Bring up the host's interfaces; the first gets the address."""
+    names = [interface_name(index) for index in range(len(host.interfaces))]
+    lines = [f"link set {name} up" for name in ["lo", *names]]
+    lines.append(f"addr add {host.address} dev {names[0]}")
+    if spec.static_arp:
+        others = [other for other in spec.hosts if other is not host]
+        lines += [f"neigh replace {ip(other)} lladdr {other.mac} dev {names[0]} nud permanent" for other in others]
+    with namespaces.entered(host.name):
+        _no_ipv6()
+        _one_address_on_several_interfaces()
+        for name in names:
+            _no_tx_offload(name)
+        namespaces.ip_batch(lines)
+
+
+def activate(host: HostSpec, old: str, new: str) -> None:
+    """Move the host's address, and whom it knows by ARP, from interface ``old`` to ``new``, make-before-break."""
+    with namespaces.entered(host.name):
+        done = subprocess.run(
+            [find_program("ip"), "-json", "neigh", "show", "dev", old], capture_output=True, text=True, check=True
+        )
+        known = [each for each in json.loads(done.stdout or "[]") if "lladdr" in each]
+        lines = [f"addr add {host.address} dev {new}"]
+        for each in known:
+            state = "permanent" if "PERMANENT" in each["state"] else "reachable"
+            lines.append(f"neigh replace {each['dst']} lladdr {each['lladdr']} dev {new} nud {state}")
+        lines.append(f"addr del {host.address} dev {old}")
+        namespaces.ip_batch(lines)
+
+
+def set_link(snic: SwitchSpec, *, up: bool) -> None:
+    """Take the sNIC's end of its PCIe link down or up; the hypervisor's end then loses or regains its carrier."""
+    with namespaces.entered(snic.name):
+        namespaces.ip_batch([f"link set {snic.uplink} {'up' if up else 'down'}"])
+
+
+def pcie_ports(spec: LabSpec, switch: SwitchSpec) -> list[str]:
+    """Names of the PCIe ports on ``switch``."""
+    if switch.uplink is not None:
+        return [switch.uplink]
+    return [snic.downlink for snic in spec.switches[1:] if snic.downlink is not None]
+
+
+def ip(host: HostSpec) -> str:
+    """The host's address without the prefix length."""
+    return host.address.partition("/")[0]
+
+
+# ---- of the namespace that this thread is in
+
+
+def _no_ipv6() -> None:
+    """No router solicitations and the like; nothing to do where the kernel has no IPv6."""
+    _sysctls("net/ipv6/conf", ("all", "default"), "disable_ipv6", "1")
+
+
+def _one_address_on_several_interfaces() -> None:
+    """While a port moves, the address is on both interfaces and either may receive: answer ARP only for one's own."""
+    _sysctls("net/ipv4/conf", ("all", "default"), "rp_filter", "0")
+    _sysctls("net/ipv4/conf", ("all", "default"), "arp_ignore", "1")
+
+
+def _sysctls(directory: str, scopes: Sequence[str], key: str, value: str) -> None:
+    for scope in scopes:
+        # read-only in some containers: the lab then works too, with more noise
+        with contextlib.suppress(OSError):
+            (Path("/proc/sys") / directory / scope / key).write_text(value)
+
+
+def _no_tx_offload(interface: str) -> None:
+    """Let the host compute checksums: a userspace switch forwards frames as they are, unfinished ones too."""
+    request = struct.pack("II", _ETHTOOL_STXCSUM, 0)
+    with _memory(request) as address, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), address))
+
+
+@contextlib.contextmanager
+def _memory(content: bytes) -> Iterator[int]:
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(content)
+    yield ctypes.addressof(buffer)
+
+
+def _cap(interface: str, mbps: float) -> None:
+    rate = int(mbps * 1_000_000)
+    burst = max(_BURST_MIN_BYTES, rate // 8 // _BURSTS_PER_S)
+    command = [
+        find_program("tc"),
+        "qdisc",
+        "add",
+        "dev",
+        interface,
+        "root",
+        "tbf",
+        "rate",
+        f"{rate}bit",
+        "burst",
+        f"{burst}",
+    ]
+    done = subprocess.run([*command, "latency", f"{_QUEUE_MS}ms"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StartError(
+            f"PCIe port {interface} cannot be capped at {mbps:g} Mb/s: {done.stderr.strip()}. "
+            "The kernel needs the queueing discipline tbf (CONFIG_NET_SCH_TBF); leave the cap out otherwise."
+        )

@@ -1,0 +1,88 @@
+"""Processes, identified so that a reused process id is not mistaken for the old process."""
+
+import contextlib
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def start_time(pid: int, proc: Path = _PROC) -> int | None:
+    """When ``pid`` started, in clock ticks since boot; None if there is no such process (a zombie is none)."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain blanks
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def is_running(pid: int, started: int) -> bool:
+    """Whether the process that had ``pid`` and start time ``started`` still runs."""
+    return start_time(pid) == started
+
+
+def wait_gone(pid: int, timeout_s: float | None) -> bool:
+    """Wait until process ``pid``, which need not be a child, has ended; False if that took too long."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+    finally:
+        os.close(pidfd)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that ``pid`` started and that still run."""
+    return [child for child, parent in _parents() if parent == pid]
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            yield int(entry.name), int(stat[stat.rindex(")") + 2 :].split()[1])
+
+
+class OuterProc:
+    """The /proc of before the lab's own was mounted over it: process ids as the user outside sees them.
+
+    Must be made before that mount. The open directory lasts as long as the process.
+    """
+
+    def __init__(self) -> None:
+        self._proc = Path(f"/proc/self/fd/{os.open(_PROC, os.O_RDONLY | os.O_DIRECTORY)}")
+        self.own_pid = _namespaced(self._proc / "self")[0]
+
+    def outer_pid(self, inner: int) -> int:
+        """The outer process id of ``inner``, which is one of this process's namespace; 0 if it is gone."""
+        namespace = (self._proc / "self/ns/pid").readlink()
+        for entry in self._proc.iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                numbers = _namespaced(entry)
+                if numbers[-1] == inner and (entry / "ns/pid").readlink() == namespace:
+                    return numbers[0]
+        return 0
+
+    def start_time(self) -> int:
+        """This process's start time in clock ticks since boot."""
+        return start_time(self.own_pid, self._proc) or 0
+
+
+def _namespaced(entry: Path) -> list[int]:
+    """The ids of a process, from that in the namespace of this /proc to that in its own."""
+    for line in (entry / "status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return [int(number) for number in line.split()[1:]]
+    raise OSError(f"{entry}/status has no NSpid: Linux 4.1 or later is needed")

@@ -1,0 +1,51 @@
+"""Programs that the lab runs, and the environment that it runs them in."""
+
+import os
+import shutil
+from pathlib import Path
+
+from lab.errors import StartError
+
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_SCHEMA = "vswitch.ovsschema"
+_PACKAGES = "on Debian: apt install openvswitch-switch iproute2 util-linux"
+
+
+def search_path() -> str:
+    """PATH with the administrators' directories, which an ordinary user's lacks: ovs-vswitchd, ip and tc are there."""
+    present = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*present, *(each for each in _SBIN if each not in present)])
+
+
+def environment() -> dict[str, str]:
+    """What the lab's processes get: programs are found, and ``python -m lab...`` finds this very package."""
+    package_home = str(Path(__file__).resolve().parent.parent)
+    others = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != package_home]
+    return {**os.environ, "PATH": search_path(), "PYTHONPATH": os.pathsep.join([package_home, *others])}
+
+
+def find_program(name: str) -> str:
+    """Path of an installed program.
+
+    Raises:
+        StartError: it is not installed.
+    """
+    found = shutil.which(name, path=search_path())
+    if found is None:
+        raise StartError(f"{name} is not installed; {_PACKAGES}")
+    return found
+
+
+def find_schema() -> Path:
+    """The schema that was installed with Open vSwitch.
+
+    Raises:
+        StartError: it is in none of the usual places.
+    """
+    places = [os.environ.get("OVS_PKGDATADIR"), "/usr/share/openvswitch", "/usr/local/share/openvswitch"]
+    candidates = [Path(place) / _SCHEMA for place in places if place]
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    places_text = ", ".join(str(each.parent) for each in candidates)
+    raise StartError(f"no {_SCHEMA} in {places_text}; set OVS_PKGDATADIR, or {_PACKAGES}")

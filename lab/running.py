@@ -1,0 +1,257 @@
+"""A lab from the inside: built, operated and stopped by its supervisor."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+from lab.errors import ControlError, StartError
+from lab.ovs import DAEMONS, Daemon, OvsSwitch
+from lab.processes import OuterProc
+from lab.server_toml import server_config
+from lab.spec import LabSpec, SwitchSpec
+from lab.state import HostState, LabState, LinkState, PortState, SwitchState
+from lab.substrate import Substrate
+from nfagent.plumbing.bridges import Plumbing
+from nfagent.plumbing.errors import PlumbingError
+from nfagent.plumbing.layout import Interface, Layout
+from nfagent.plumbing.names import EDGE, VIRT
+from nfagent.plumbing.server_config import ServerConfig
+
+SERVER_TOML = "server.toml"
+
+
+class RunningLab:
+    """The lab's processes and what is known about them.
+
+    Args:
+        spec: what to build.
+        directory: of the lab; exists.
+        outer: process ids as seen from outside.
+        substrate: wires and hosts.
+        user_namespace: for lab.json.
+    """
+
+    def __init__(
+        self, spec: LabSpec, directory: Path, outer: OuterProc, substrate: Substrate, *, user_namespace: bool
+    ) -> None:
+        self._spec = spec
+        self._outer = outer
+        self._substrate = substrate
+        self._switches: dict[str, OvsSwitch] = {}
+        self.state = LabState(
+            name=directory.name,
+            substrate=spec.substrate,
+            directory=str(directory),
+            server_toml=str(directory / SERVER_TOML),
+            pid=outer.own_pid,
+            start_time=outer.start_time(),
+            user_namespace=user_namespace,
+            datapath_type=substrate.datapath_type,
+            switches=[],
+            links=[],
+            hosts=[],
+            ports=[PortState(port.number, port.name, port.switch, port.interface) for port in spec.ports],
+        )
+
+    def build(self, progress: Callable[[str], None]) -> None:
+        """Start everything.
+
+        Args:
+            progress: is told what happens next.
+
+        Raises:
+            StartError: something did not come up.
+        """
+        spec = self._spec
+        progress(f"wiring {len(spec.switches)} switches and {len(spec.hosts)} hosts")
+        self._substrate.prepare()
+        self._switches = {switch.name: self._substrate.switch(switch) for switch in spec.switches}
+        progress(f"starting Open vSwitch: {', '.join(self._switches)}")
+        for switch in self._switches.values():
+            switch.create()
+        for daemon in DAEMONS:
+            for switch in self._switches.values():
+                switch.launch(daemon)
+            for switch in self._switches.values():
+                switch.await_up(daemon, _runs)
+        self._describe()
+        config = server_config(spec, self.state)
+        Path(self.state.server_toml).write_text(config.dump())
+        progress("plumbing the bridges virt and edge on each switch")
+        try:
+            for switch_spec, switch_config in zip(spec.switches, config.switch, strict=True):
+                layout = self._layout(switch_spec, config)
+                with (
+                    self._substrate.opening_ports(),
+                    Plumbing(switch_config, datapath_type=self._substrate.datapath_type) as plumbing,
+                ):
+                    plumbing.ensure(layout)
+                self._switches[switch_spec.name].bridges = (VIRT, EDGE)
+        except PlumbingError as error:
+            raise StartError(str(error)) from error
+        self.state.notes = self._substrate.notes
+        self._note_processes()
+
+    def stop(self) -> None:
+        """End the daemons; the namespaces end with this process."""
+        for daemon in reversed(DAEMONS):
+            for switch in self._switches.values():
+                with contextlib.suppress(ProcessLookupError):
+                    if daemon in switch.pids:
+                        os.kill(switch.pids[daemon], signal.SIGTERM)
+            for switch in self._switches.values():
+                switch.kill(daemon, signal.SIGTERM)
+
+    def reap(self) -> None:
+        """Collect ended children, those that others left behind included (the first process of a namespace has to)."""
+        changed = False
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                changed |= any(_forget(switch, pid) for switch in self._switches.values())
+        if changed:
+            self._changed()
+
+    # ---- requests
+
+    def kill(self, switch: str, daemon: str, signal_name: str = "SIGKILL") -> None:
+        """End a daemon of a switch.
+
+        Raises:
+            ControlError: there is no such switch, daemon or signal, or it does not run.
+        """
+        found, which = self._find_switch(switch), _daemon(daemon)
+        try:
+            number = signal.Signals[signal_name]
+        except KeyError as error:
+            raise ControlError(f"unknown signal {signal_name!r}; expected a name such as SIGKILL or SIGTERM") from error
+        if not found.kill(which, number):
+            raise ControlError(f"{which} of {switch} does not run")
+        self._changed()
+
+    def start(self, switch: str, daemon: str) -> None:
+        """Start a daemon of a switch and wait until it serves again.
+
+        Raises:
+            ControlError: there is no such switch or daemon, or it runs.
+            StartError: it did not come up.
+        """
+        found, which = self._find_switch(switch), _daemon(daemon)
+        if which in found.pids:
+            raise ControlError(f"{which} of {switch} runs already")
+        with self._substrate.opening_ports():
+            found.launch(which)
+            found.await_up(which, _runs)
+        self._changed()
+
+    def set_link(self, snic: str, up: bool) -> None:
+        """Take the PCIe link of an sNIC down or up.
+
+        Raises:
+            ControlError: there is no such sNIC.
+        """
+        link = next((link for link in self.state.links if link.switch == snic), None)
+        if link is None:
+            raise ControlError(f"no sNIC {snic!r}; there are {', '.join(each.switch for each in self.state.links)}")
+        spec = next(switch for switch in self._spec.switches if switch.name == snic)
+        self._substrate.set_link(spec, up=up)
+        link.up = up
+        self._changed()
+
+    def activate(self, host: str, switch: str) -> None:
+        """Make the host's interface at ``switch`` its active one.
+
+        Raises:
+            ControlError: there is no such host, or it has no interface there.
+        """
+        state = next((each for each in self.state.hosts if each.name == host), None)
+        if state is None:
+            raise ControlError(f"no host {host!r}; there are {', '.join(each.name for each in self.state.hosts)}")
+        new = next((each for each in state.interfaces if each.switch == switch), None)
+        if new is None:
+            places = ", ".join(each.switch for each in state.interfaces)
+            raise ControlError(f"host {host} has no interface on {switch}; it has on {places}")
+        old = next(each for each in state.interfaces if each.name == state.active)
+        if new is not old:
+            spec = next(each for each in self._spec.hosts if each.name == host)
+            self._substrate.activate(spec, old, new)
+            state.active = new.name
+            self._changed()
+
+    # ---- description
+
+    def _layout(self, switch: SwitchSpec, config: ServerConfig) -> Layout:
+        """What server.toml asks for, and on edge all that is plugged in: also interfaces that ports may move to."""
+        special = self._substrate.interfaces(switch)
+        plugged = [each.name for host in self._spec.hosts for each in host.interfaces if each.switch == switch.name]
+        physical = tuple(special.get(name, Interface(name)) for name in plugged)
+        return dataclasses.replace(Layout.of(config, switch.name, special), physical=physical)
+
+    def _describe(self) -> None:
+        substrate, spec = self._substrate, self._spec
+        self.state.switches = [
+            SwitchState(
+                name=switch.name,
+                directory=str(switch.directory),
+                netns=substrate.netns(switch.name),
+                ovsdb=f"unix:{switch.db_socket}",
+                virt=f"unix:{switch.management(VIRT)}",
+                edge=f"unix:{switch.management(EDGE)}",
+                control=str(switch.control()),
+            )
+            for switch in self._switches.values()
+        ]
+        self.state.links = [
+            LinkState(snic.name, snic.downlink, snic.uplink, spec.pcie_mbps)
+            for snic in spec.switches[1:]
+            if snic.uplink and snic.downlink
+        ]
+        for host in spec.hosts:
+            interfaces = substrate.host_interfaces(host)
+            self.state.hosts.append(
+                HostState(host.name, substrate.netns(host.name), host.address, host.mac, interfaces, interfaces[0].name)
+            )
+
+    def _changed(self) -> None:
+        self._note_processes()
+        self.state.write()
+
+    def _note_processes(self) -> None:
+        for state in self.state.switches:
+            pids = self._switches[state.name].pids
+            state.processes = {daemon: self._outer.outer_pid(pid) for daemon, pid in pids.items()}
+
+    def _find_switch(self, name: str) -> OvsSwitch:
+        if name not in self._switches:
+            raise ControlError(f"no switch {name!r}; there are {', '.join(self._switches)}")
+        return self._switches[name]
+
+
+def _daemon(name: str) -> Daemon:
+    for daemon in get_args(Daemon):
+        if daemon == name:
+            return daemon
+    raise ControlError(f"no daemon {name!r}; there are {', '.join(DAEMONS)}")
+
+
+def _forget(switch: OvsSwitch, pid: int) -> bool:
+    for daemon in _running(switch):
+        if switch.pids[daemon] == pid:
+            del switch.pids[daemon]
+            return True
+    return False
+
+
+def _running(switch: OvsSwitch) -> Iterator[Daemon]:
+    yield from tuple(switch.pids)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a child has not ended; leaves it to be reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False

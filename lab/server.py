@@ -1,0 +1,295 @@
+"""A lab from the outside: start it, use its hosts, break its parts, end it."""
+
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from lab import control, namespaces
+from lab.directory import LabDirectory
+from lab.errors import ControlError, LabError
+from lab.launch import Launched, launch
+from lab.processes import children, wait_gone
+from lab.programs import environment
+from lab.spec import LabSpec
+from lab.state import HostInterface, HostState, LabState
+from lab.unixctl import unixctl
+from nfagent.plumbing.server_config import ServerConfig
+
+_END_S = 15.0
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+class Lab:
+    """An emulated server.
+
+    Args:
+        spec: what to emulate.
+        name: of the lab; None makes up one.
+
+    Example:
+        >>> with Lab(LabSpec.demo()).start() as lab:                                     # doctest: +SKIP
+        ...     lab.exec("vm1", ["ping", "-c1", lab.host("vm2").address.split("/")[0]])
+        ...     lab.switch("snic0").kill("ovs-vswitchd")
+        ...     lab.switch("snic0").start("ovs-vswitchd")
+    """
+
+    def __init__(self, spec: LabSpec, name: str | None = None) -> None:
+        self.spec: LabSpec | None = spec
+        self._directory = LabDirectory(name or _made_up_name())
+        self._launched: Launched | None = None
+
+    @classmethod
+    def attach(cls, name: str) -> Self:
+        """The running lab called ``name``, whoever started it. Leaving the ``with`` block does not end it.
+
+        Raises:
+            LabNotRunningError: there is none; the message lists those there are.
+        """
+        lab = cls.named(name)
+        lab._directory.require_state()
+        return lab
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """The lab called ``name``, whether it runs or left files only."""
+        lab = cls.__new__(cls)
+        lab.spec = None
+        lab._directory = LabDirectory(name)
+        lab._launched = None
+        return lab
+
+    def start(self, progress: Callable[[str], None] = _silent, *, detach: bool = False) -> Self:
+        """Start the lab; returns when it is ready.
+
+        Args:
+            progress: is told what happens next.
+            detach: let the lab outlive this process. Otherwise it ends with it, even if this process is killed.
+
+        Raises:
+            LabRunningError: a lab of that name runs.
+            NamespacesRefusedError: this user may not make namespaces here.
+            SpecError, StartError: it cannot be, or did not come up; nothing of it is left.
+        """
+        if self.spec is None:
+            raise LabError(f"lab {self.name} was attached to; it runs already")
+        with self._directory.locked():
+            launched = launch(self.spec, self._directory, progress, detach=detach)
+        self._launched = None if detach else launched
+        return self
+
+    def down(self) -> None:
+        """End the lab and remove its files. Nothing happens if it does not run any more."""
+        with self._directory.locked():
+            state = self._directory.state()
+            if state is not None:
+                control.request(self._directory.path, "down")
+                if not wait_gone(state.pid, _END_S):
+                    os.kill(state.pid, signal.SIGKILL)
+                    wait_gone(state.pid, _END_S)
+            if self._launched is not None:
+                self._launched.release()
+                self._launched = None
+            self._directory.remove()
+
+    def wait(self) -> None:
+        """Return when the lab has ended, whyever."""
+        state = self._directory.state()
+        if state is not None:
+            wait_gone(state.pid, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._launched is not None:
+            self.down()
+
+    # ---- what there is
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+        return self._directory.name
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self._directory.path
+
+    @property
+    def state(self) -> LabState:
+        """The lab as it is now.
+
+        Raises:
+            LabNotRunningError: it has ended.
+        """
+        return self._directory.require_state()
+
+    @property
+    def server_toml(self) -> Path:
+        """The configuration for oneswitchd and unoctl."""
+        return self.directory / "server.toml"
+
+    @property
+    def config(self) -> ServerConfig:
+        """``server_toml``, read."""
+        return ServerConfig.load(self.server_toml)
+
+    def host(self, name: str) -> HostState:
+        """A host as it is now.
+
+        Raises:
+            ControlError: there is none of that name.
+        """
+        hosts = self.state.hosts
+        for host in hosts:
+            if host.name == name:
+                return host
+        raise ControlError(f"lab {self.name} has no host {name!r}; it has {', '.join(host.name for host in hosts)}")
+
+    def switch(self, name: str) -> "LabSwitch":
+        """A switch.
+
+        Raises:
+            ControlError: there is none of that name.
+        """
+        names = [switch.name for switch in self.state.switches]
+        if name not in names:
+            raise ControlError(f"lab {self.name} has no switch {name!r}; it has {', '.join(names)}")
+        return LabSwitch(self, name)
+
+    # ---- hosts
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> "HostProcess":
+        """Start a program inside a host (or a switch's namespace).
+
+        Args:
+            host: name of a host or switch.
+            argv: program and arguments.
+            options: as for `subprocess.Popen`.
+
+        Raises:
+            ControlError: there is no such host, or the substrate has no namespaces.
+        """
+        enter, variables = enter_command(self.state, host)
+        given: Mapping[str, str] = options.pop("env", None) or {}
+        return HostProcess([*enter, *argv], env={**variables, **given}, **options)
+
+    def exec(
+        self, host: str, argv: Sequence[str], *, timeout_s: float | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program inside a host and collect what it prints.
+
+        Args:
+            host: name of a host or switch.
+            argv: program and arguments.
+            timeout_s: end it after so many seconds and raise `subprocess.TimeoutExpired`.
+            check: raise `subprocess.CalledProcessError` where it fails.
+        """
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with self.popen(host, argv, text=True, **pipes) as process:
+            try:
+                out, err = process.communicate(timeout=timeout_s)
+            except BaseException:
+                process.kill()
+                raise
+        done = subprocess.CompletedProcess(list(argv), process.returncode, out, err)
+        if check and done.returncode != 0:
+            raise subprocess.CalledProcessError(done.returncode, done.args, out, err)
+        return done
+
+    def activate(self, host: str, switch: str) -> HostInterface:
+        """Make the host's interface at ``switch`` the one with the IP address; returns it."""
+        control.request(self.directory, "activate", host=host, switch=switch)
+        state = self.host(host)
+        return next(each for each in state.interfaces if each.name == state.active)
+
+    # ---- faults
+
+    def unlink(self, snic: str) -> None:
+        """Break the PCIe link of an sNIC."""
+        control.request(self.directory, "link", snic=snic, up=False)
+
+    def relink(self, snic: str) -> None:
+        """Mend the PCIe link of an sNIC."""
+        control.request(self.directory, "link", snic=snic, up=True)
+
+
+class LabSwitch:
+    """One switch of a running lab."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self._lab = lab
+        self.name = name
+
+    def kill(self, daemon: str, with_signal: signal.Signals = signal.SIGKILL) -> None:
+        """End ``ovs-vswitchd`` (or ``vswitchd``) or ``ovsdb-server``; returns when it is gone.
+
+        Raises:
+            ControlError: it does not run, or there is no such daemon.
+        """
+        request = {"switch": self.name, "daemon": _full_name(daemon), "signal_name": with_signal.name}
+        control.request(self._lab.directory, "kill", **request)
+
+    def start(self, daemon: str) -> None:
+        """Start a daemon that does not run; returns when it serves again.
+
+        Raises:
+            ControlError: it runs, or did not come up.
+        """
+        control.request(self._lab.directory, "start", switch=self.name, daemon=_full_name(daemon))
+
+    def appctl(self, command: str, *arguments: str) -> str:
+        """What ovs-vswitchd answers to an ``ovs-appctl`` command.
+
+        Raises:
+            ControlError: it does not run, or refused; its own words.
+        """
+        state = next(switch for switch in self._lab.state.switches if switch.name == self.name)
+        return unixctl(Path(state.control), command, *arguments)
+
+
+class HostProcess(subprocess.Popen[Any]):
+    """A program inside a host. Signals go to the program itself, not to the ``nsenter`` that waits for it outside."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to the program; nothing happens if it has ended."""
+        if self.poll() is not None:
+            return
+        for child in children(self.pid) or [self.pid]:
+            try:
+                os.kill(child, sig)
+            except ProcessLookupError:
+                continue
+
+
+def enter_command(state: LabState, host: str) -> tuple[list[str], dict[str, str]]:
+    """What to put before a command line to run it inside a host, and the environment to run it with.
+
+    Raises:
+        ControlError: there is no such host, or the substrate has no namespaces.
+    """
+    places = {each.name: each.netns for each in (*state.hosts, *state.switches)}
+    if host not in places:
+        raise ControlError(f"lab {state.name} has no host {host!r}; it has {', '.join(places)}")
+    netns = places[host]
+    if netns is None:
+        raise ControlError(f"lab {state.name} has substrate {state.substrate}: its hosts run no programs; use wires()")
+    command = namespaces.enter_command(state.pid, netns, user_namespace=state.user_namespace)
+    return command, environment()
+
+
+def _full_name(daemon: str) -> str:
+    return "ovs-vswitchd" if daemon == "vswitchd" else daemon
+
+
+def _made_up_name() -> str:
+    return f"lab-{secrets.token_hex(4)}"

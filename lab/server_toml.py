@@ -1,0 +1,39 @@
+"""server.toml of a lab."""
+
+from pathlib import Path
+
+from lab.spec import LabSpec
+from lab.state import LabState
+from nfagent.plumbing.server_config import LinkConfig, OneswitchdConfig, PortConfig, ServerConfig, SwitchConfig
+
+_DATAPATH_ID = "0000000000000001"
+
+
+def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
+    """The configuration that oneswitchd and unoctl need for this lab; their sockets are in the lab's directory."""
+    here = Path(state.directory)
+    links = {link.switch: LinkConfig(hypervisor=link.hypervisor, local=link.local) for link in state.links}
+    return ServerConfig(
+        oneswitchd=OneswitchdConfig(
+            datapath_id=_DATAPATH_ID,
+            listen=[f"punix:{here}/oneswitchd.mgmt", *spec.listen],
+            controllers=list(spec.controllers),
+            api=f"unix:{here}/oneswitchd.sock",
+            state=f"{here}/ports.json",
+        ),
+        switch=[
+            SwitchConfig(
+                name=switch.name,
+                virt=switch.virt,
+                edge=switch.edge,
+                ovsdb=switch.ovsdb,
+                control=switch.control,
+                link=links.get(switch.name),
+            )
+            for switch in state.switches
+        ],
+        port=[
+            PortConfig(number=port.number, name=port.name, switch=port.switch, interface=port.interface)
+            for port in spec.ports
+        ],
+    )

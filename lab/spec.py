@@ -1,0 +1,244 @@
+"""What an emulated server consists of."""
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from lab.errors import SpecError
+from nfagent.plumbing.names import NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+
+Substrate = Literal["netns", "dummy"]
+
+HYPERVISOR = "hypervisor"
+TENANT_MTU = 1500
+PCIE_MTU = 1600  # a full tenant frame and the flow-id's tag
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*$")
+_SUBNET = ipaddress.ip_network("10.0.0.0/24")
+
+
+@dataclass(frozen=True)
+class SwitchSpec:
+    """One switch. ``uplink`` and ``downlink`` name the two ends of an sNIC's PCIe link; the hypervisor has neither.
+
+    Attributes:
+        uplink: the port on the sNIC, BlueField's ``pf0hpf``.
+        downlink: the port on the hypervisor, ``pcie-snicK``.
+    """
+
+    name: str
+    uplink: str | None = None
+    downlink: str | None = None
+
+
+@dataclass(frozen=True)
+class InterfaceSpec:
+    """A host's interface, by the switch it is plugged into and the name it has there."""
+
+    switch: str
+    name: str
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """A VM, an NF's host, or something behind a wire.
+
+    Attributes:
+        interfaces: all with the same MAC address; the first is active (carries the IP address) at the start. Inside
+            the host they are called ``eth0``, ``eth1``, ...
+        address: IPv4 address with prefix length.
+    """
+
+    name: str
+    interfaces: tuple[InterfaceSpec, ...]
+    address: str
+    mac: str
+
+
+@dataclass(frozen=True)
+class PortSpec:
+    """A virtual port: its number, its name, and where it is at home."""
+
+    number: int
+    name: str
+    switch: str
+    interface: str
+
+
+@dataclass(frozen=True)
+class LabSpec:
+    """A server, its hosts and its virtual ports.
+
+    Attributes:
+        switches: the hypervisor first.
+        substrate: ``netns`` (network namespaces and veth) or ``dummy`` (Open vSwitch's dummy devices, frames by API).
+        pcie_mbps: bandwidth of each PCIe link and direction in Mb/s; None is unlimited.
+        static_arp: each host knows the others' MAC addresses from the start.
+        controllers: OpenFlow controllers to write into server.toml.
+        listen: where oneswitchd shall listen besides its unix socket, for server.toml.
+
+    Example:
+        >>> [host.name for host in LabSpec.demo().hosts]
+        ['vm1', 'vm2', 'nf1', 'out1']
+    """
+
+    switches: tuple[SwitchSpec, ...]
+    hosts: tuple[HostSpec, ...]
+    ports: tuple[PortSpec, ...]
+    substrate: Substrate = "netns"
+    pcie_mbps: float | None = None
+    static_arp: bool = False
+    controllers: tuple[str, ...] = ()
+    listen: tuple[str, ...] = ()
+
+    @classmethod
+    def demo(cls, **options: Any) -> Self:
+        """One hypervisor, one sNIC; VMs 1 and 2, an NF's host 3 on the sNIC, a host 4 behind the sNIC's wire ``p0``.
+
+        ``vm2`` also has ``pf0vf0`` on the sNIC, to move to. ``options`` are further fields of `LabSpec`.
+        """
+        return cls(
+            switches=_star(1),
+            hosts=(
+                _host(1, "vm1", (HYPERVISOR, "vm1")),
+                _host(2, "vm2", (HYPERVISOR, "vm2"), ("snic0", "pf0vf0")),
+                _host(3, "nf1", ("snic0", "pf0vf1")),
+                _host(4, "out1", ("snic0", "p0")),
+            ),
+            ports=(
+                PortSpec(1, "vm1", HYPERVISOR, "vm1"),
+                PortSpec(2, "vm2", HYPERVISOR, "vm2"),
+                PortSpec(3, "nf1", "snic0", "pf0vf1"),
+                PortSpec(4, "out1", "snic0", "p0"),
+            ),
+            **options,
+        )
+
+    @classmethod
+    def star(cls, snics: int = 1, hosts_per_switch: int = 1, *, mobile: bool = False, **options: Any) -> Self:
+        """One hypervisor, ``snics`` sNICs, ``hosts_per_switch`` hosts on each; ports are numbered in that order.
+
+        Args:
+            snics: number of sNICs, from 0.
+            hosts_per_switch: number of hosts on each switch, from 0.
+            mobile: each host has an interface on every switch, so that its port can move anywhere.
+            options: further fields of `LabSpec`.
+        """
+        switches = _star(snics)
+        hosts, ports = [], []
+        for index, home in enumerate(switches):
+            for local in range(hosts_per_switch):
+                number = index * hosts_per_switch + local + 1
+                vf = number - 1 if mobile else local
+                places = [(home.name, _interface(home, number, vf))]
+                if mobile:
+                    others = [switch for switch in switches if switch is not home]
+                    places += [(switch.name, _interface(switch, number, vf)) for switch in others]
+                name = f"vm{number}" if home.name == HYPERVISOR else f"nf{number}"
+                hosts.append(_host(number, name, *places))
+                ports.append(PortSpec(number, name, *places[0]))
+        return cls(switches, tuple(hosts), tuple(ports), **options)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """What `to_json` made."""
+        return cls(
+            **{
+                **data,
+                "switches": tuple(SwitchSpec(**item) for item in data["switches"]),
+                "hosts": tuple(
+                    HostSpec(**{**item, "interfaces": tuple(InterfaceSpec(**each) for each in item["interfaces"])})
+                    for item in data["hosts"]
+                ),
+                "ports": tuple(PortSpec(**item) for item in data["ports"]),
+                "controllers": tuple(data["controllers"]),
+                "listen": tuple(data["listen"]),
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, dicts, strings and numbers."""
+        return dataclasses.asdict(self)
+
+    def check(self) -> None:
+        """Raise `SpecError` where this describes no possible server."""
+        names = [switch.name for switch in self.switches] + [host.name for host in self.hosts]
+        _no_duplicates("name of a switch or host", names)
+        for name in names:
+            if not _NAME.match(name):
+                raise SpecError(f"{name!r} cannot name a switch or host: use letters, digits, '_', '.' and '-'")
+        if not self.switches or self.switches[0].uplink is not None:
+            raise SpecError("the first switch must be the hypervisor, which has no uplink")
+        self._check_interfaces()
+        self._check_ports()
+        if self.pcie_mbps is not None and self.pcie_mbps <= 0:
+            raise SpecError(f"pcie_mbps is {self.pcie_mbps}; expected more than 0 Mb/s, or None for no limit")
+        for host in self.hosts:
+            _check_address(host)
+
+    def _check_interfaces(self) -> None:
+        plugged = [(each.switch, each.name) for host in self.hosts for each in host.interfaces]
+        for switch in self.switches[1:]:
+            if switch.uplink is None or switch.downlink is None:
+                raise SpecError(f"sNIC {switch.name}: uplink and downlink must be named")
+            plugged += [(switch.name, switch.uplink), (self.switches[0].name, switch.downlink)]
+        _no_duplicates("interface", [f"{name} on {switch}" for switch, name in plugged])
+        known = {switch.name for switch in self.switches}
+        for switch, name in plugged:
+            if switch not in known:
+                raise SpecError(
+                    f"interface {name}: there is no switch {switch!r}; there are {', '.join(sorted(known))}"
+                )
+            if len(name.encode()) > NAME_MAX_BYTES:
+                raise SpecError(f"interface {name!r}: at most {NAME_MAX_BYTES} bytes are allowed")
+
+    def _check_ports(self) -> None:
+        _no_duplicates("port number", [port.number for port in self.ports])
+        plugged = {each for host in self.hosts for each in host.interfaces}
+        for port in self.ports:
+            if not PORT_MIN <= port.number <= PORT_MAX:
+                raise SpecError(f"port number {port.number}: expected {PORT_MIN} to {PORT_MAX}")
+            if InterfaceSpec(port.switch, port.interface) not in plugged:
+                raise SpecError(f"port {port.number}: no host has an interface {port.interface} on {port.switch}")
+
+
+def _star(snics: int) -> tuple[SwitchSpec, ...]:
+    if snics < 0:
+        raise SpecError(f"{snics} sNICs; expected 0 or more")
+    hub = SwitchSpec(HYPERVISOR)
+    return (hub, *(SwitchSpec(f"snic{index}", "pf0hpf", f"pcie-snic{index}") for index in range(snics)))
+
+
+def _interface(switch: SwitchSpec, number: int, vf: int) -> str:
+    return f"vm{number}" if switch.name == HYPERVISOR else f"pf0vf{vf}"
+
+
+def _host(number: int, name: str, *places: tuple[str, str]) -> HostSpec:
+    """A host whose addresses follow from its number."""
+    if number >= _SUBNET.num_addresses - 1:
+        raise SpecError(f"host {name}: {_SUBNET} has no address for host {number}; at most 254 hosts fit")
+    address = f"{_SUBNET[number]}/{_SUBNET.prefixlen}"
+    mac = f"02:00:00:00:{number >> 8:02x}:{number & 0xFF:02x}"
+    return HostSpec(name, tuple(InterfaceSpec(*place) for place in places), address, mac)
+
+
+def _check_address(host: HostSpec) -> None:
+    if not host.interfaces:
+        raise SpecError(f"host {host.name}: needs an interface")
+    try:
+        ipaddress.IPv4Interface(host.address)
+    except ValueError as error:
+        raise SpecError(f"host {host.name}: address {host.address!r}: {error}") from error
+    if not re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", host.mac) or int(host.mac[:2], 16) & 1:
+        raise SpecError(f"host {host.name}: {host.mac!r} is not a unicast MAC address such as 02:00:00:00:00:01")
+
+
+def _no_duplicates(what: str, values: Iterable[object]) -> None:
+    seen: set[object] = set()
+    for value in values:
+        if value in seen:
+            raise SpecError(f"{what} {value} is given twice")
+        seen.add(value)

@@ -1,0 +1,143 @@
+"""What a running lab looks like: the content of lab.json, for whoever is outside of it."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from lab.spec import Substrate
+
+FILE = "lab.json"
+
+
+@dataclass
+class SwitchState:
+    """One switch.
+
+    Attributes:
+        directory: run directory: database, logs, sockets.
+        netns: path of its network namespace, for ``nsenter --net=``; None in the dummy substrate.
+        ovsdb, virt, edge: addresses as in server.toml.
+        control: ``ovs-appctl`` target of ovs-vswitchd.
+        processes: process ids, as this machine's user sees them, of what runs of ``ovsdb-server`` and ``ovs-vswitchd``.
+    """
+
+    name: str
+    directory: str
+    netns: str | None
+    ovsdb: str
+    virt: str
+    edge: str
+    control: str
+    processes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class LinkState:
+    """One PCIe link: the port on the hypervisor, the port on the sNIC, bandwidth in Mb/s (None: unlimited)."""
+
+    switch: str
+    hypervisor: str
+    local: str
+    mbps: float | None
+    up: bool = True
+
+
+@dataclass
+class HostInterface:
+    """An interface of a host.
+
+    Attributes:
+        name: inside the host; "" in the dummy substrate.
+        switch: where it is plugged in.
+        port: its name there.
+        socket: dummy substrate: the unix socket that frames go through.
+    """
+
+    name: str
+    switch: str
+    port: str
+    socket: str | None = None
+
+
+@dataclass
+class HostState:
+    """One host; ``active`` names the interface (inside the host) that carries the IP address."""
+
+    name: str
+    netns: str | None
+    address: str
+    mac: str
+    interfaces: list[HostInterface]
+    active: str
+
+
+@dataclass
+class PortState:
+    """One virtual port at the start of the lab."""
+
+    number: int
+    name: str
+    switch: str
+    interface: str
+
+
+@dataclass
+class LabState:
+    """The whole lab.
+
+    Attributes:
+        pid, start_time: of the supervisor, as this machine's user sees it; start time in clock ticks since boot.
+        user_namespace: it lives in a user namespace of its own (started without root).
+        datapath_type: of its bridges.
+        notes: what of the emulation is weaker here than elsewhere, and why.
+    """
+
+    name: str
+    substrate: Substrate
+    directory: str
+    server_toml: str
+    pid: int
+    start_time: int
+    user_namespace: bool
+    datapath_type: str
+    switches: list[SwitchState]
+    links: list[LinkState]
+    hosts: list[HostState]
+    ports: list[PortState]
+    notes: list[str] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Write lab.json so that a reader sees the old or the new one, never half of one."""
+        path = Path(self.directory) / FILE
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        fresh.replace(path)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """Read lab.json.
+
+        Raises:
+            OSError: it is not there.
+            ValueError, KeyError, TypeError: it was not written by this version of the lab.
+        """
+        return cls.from_json(json.loads((directory / FILE).read_text()))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """What ``dataclasses.asdict`` made."""
+        hosts = [
+            HostState(**{**host, "interfaces": [HostInterface(**each) for each in host["interfaces"]]})
+            for host in data["hosts"]
+        ]
+        return cls(
+            **{
+                **data,
+                "switches": [SwitchState(**item) for item in data["switches"]],
+                "links": [LinkState(**item) for item in data["links"]],
+                "hosts": hosts,
+                "ports": [PortState(**item) for item in data["ports"]],
+            }
+        )

@@ -1,0 +1,57 @@
+"""What the supervisor asks of a substrate; `lab.netns` and `lab.dummy` answer."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from lab.ovs import OvsSwitch
+from lab.spec import HostSpec, SwitchSpec
+from lab.state import HostInterface
+from nfagent.plumbing.layout import DatapathType, Interface
+
+
+class Substrate(Protocol):
+    """Wires and hosts around Open vSwitch switches.
+
+    Attributes:
+        datapath_type: for the bridges.
+    """
+
+    datapath_type: DatapathType
+
+    @property
+    def notes(self) -> list[str]:
+        """What is weaker here than elsewhere, and why; complete once the ports are open."""
+        ...
+
+    def prepare(self) -> None:
+        """Make what must exist before the switches start."""
+        ...
+
+    def switch(self, spec: SwitchSpec) -> OvsSwitch:
+        """The switch's daemons, not yet started."""
+        ...
+
+    def opening_ports(self) -> AbstractContextManager[None]:
+        """Surrounds the moments in which ovs-vswitchd opens its ports."""
+        ...
+
+    def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:
+        """The interfaces of ``spec`` that are not plain network devices, by name."""
+        ...
+
+    def netns(self, name: str) -> str | None:
+        """Path, as seen from outside, of the network namespace of a switch or host."""
+        ...
+
+    def host_interfaces(self, host: HostSpec) -> list[HostInterface]:
+        """The host's interfaces, the initially active one first."""
+        ...
+
+    def activate(self, host: HostSpec, old: HostInterface, new: HostInterface) -> None:
+        """Make ``new`` the host's active interface instead of ``old``."""
+        ...
+
+    def set_link(self, snic: SwitchSpec, *, up: bool) -> None:
+        """Take the PCIe link of ``snic`` down or up."""
+        ...
