@@ -1,0 +1,169 @@
+//! The JSON of the contract that is not the status.
+
+use std::time::Duration;
+
+use oneswitch_core::{MoveRequest, MoveStage, MoveUntil, PortError, PortRequest, PortView};
+use serde::{Deserialize, Serialize};
+
+use super::Problem;
+
+/// The grace period of a move that names none.
+const GRACE_MS: u64 = 500;
+/// The longest that may be asked for.
+const GRACE_MAX_MS: u64 = 600_000;
+
+/// `Port` of the contract.
+#[derive(Serialize)]
+pub struct Port<'a> {
+    number: u32,
+    name: &'a str,
+    switch: &'a str,
+    interface: &'a str,
+    flow_id: u16,
+    state: &'static str,
+    reason: Option<&'a str>,
+    config: &'a [&'static str],
+    mac: Option<String>,
+    r#move: Option<Move<'a>>,
+}
+
+#[derive(Serialize)]
+struct Move<'a> {
+    switch: &'a str,
+    interface: &'a str,
+    stage: &'static str,
+}
+
+impl<'a> From<&'a PortView> for Port<'a> {
+    fn from(view: &'a PortView) -> Self {
+        Self {
+            number: view.number,
+            name: &view.name,
+            switch: &view.switch,
+            interface: &view.interface,
+            flow_id: view.flow_id,
+            state: if view.up { "up" } else { "down" },
+            reason: view.reason.as_deref(),
+            config: &view.config,
+            mac: view.mac.map(|[a, b, c, d, e, f]| {
+                format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+            }),
+            r#move: view.moving.as_ref().map(|moving| Move {
+                switch: &moving.switch,
+                interface: &moving.interface,
+                stage: match moving.stage {
+                    MoveStage::Preparing => "preparing",
+                    MoveStage::Prepared => "prepared",
+                    MoveStage::Flipping => "flipping",
+                    MoveStage::Flipped => "flipped",
+                    MoveStage::Quiescing => "quiescing",
+                },
+            }),
+        }
+    }
+}
+
+/// Body of `POST /v1/ports`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddPort {
+    number: Option<i128>,
+    name: Option<String>,
+    switch: String,
+    interface: String,
+}
+
+impl TryFrom<AddPort> for PortRequest {
+    type Error = Problem;
+
+    fn try_from(body: AddPort) -> Result<Self, Problem> {
+        let AddPort {
+            number,
+            name,
+            switch,
+            interface,
+        } = body;
+        let number = number.map(port_number).transpose()?;
+        Ok(Self {
+            number,
+            name,
+            switch,
+            interface,
+        })
+    }
+}
+
+/// A number that the core can judge.
+fn port_number(number: i128) -> Result<u32, Problem> {
+    u32::try_from(number).map_err(|_| {
+        let shape = Problem::from(PortError::NumberOutOfRange(0));
+        Problem {
+            detail: format!("virtual port number {number} is outside 1..65023"),
+            ..shape
+        }
+    })
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Until {
+    Prepared,
+    Flipped,
+    #[default]
+    Done,
+}
+
+impl From<Until> for MoveUntil {
+    fn from(until: Until) -> Self {
+        match until {
+            Until::Prepared => Self::Prepared,
+            Until::Flipped => Self::Flipped,
+            Until::Done => Self::Done,
+        }
+    }
+}
+
+/// Body of `POST /v1/ports/{n}/move`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeginMove {
+    switch: String,
+    interface: String,
+    #[serde(default)]
+    until: Until,
+    grace_ms: Option<u64>,
+}
+
+impl TryFrom<BeginMove> for MoveRequest {
+    type Error = Problem;
+
+    fn try_from(body: BeginMove) -> Result<Self, Problem> {
+        let grace = body.grace_ms.unwrap_or(GRACE_MS);
+        if grace > GRACE_MAX_MS {
+            return Err(Problem::malformed(format!(
+                "grace_ms is {grace}; at most {GRACE_MAX_MS} is possible"
+            )));
+        }
+        let (switch, interface, until) = (body.switch, body.interface, body.until.into());
+        Ok(Self {
+            switch,
+            interface,
+            until,
+            grace: Duration::from_millis(grace),
+        })
+    }
+}
+
+/// Body of `POST /v1/ports/{n}/move/continue`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContinueMove {
+    #[serde(default)]
+    until: Until,
+}
+
+impl From<ContinueMove> for MoveUntil {
+    fn from(body: ContinueMove) -> Self {
+        body.until.into()
+    }
+}

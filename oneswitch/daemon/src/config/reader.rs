@@ -1,0 +1,301 @@
+//! A TOML document walked by hand, so that every complaint names file, line and key.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+
+/// One thing wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub file: String,
+    /// Counted from 1; 0 where no line is to blame.
+    pub line: usize,
+    /// Dotted path, e.g. `port[2].number`; empty where no key is to blame.
+    pub key: String,
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// The text of one file and what was found wrong with it so far.
+pub struct Document<'a> {
+    file: &'a str,
+    text: &'a str,
+    problems: RefCell<Vec<Problem>>,
+}
+
+/// A value that was read, and where it stands.
+#[derive(Clone, Debug)]
+pub struct Field<T> {
+    pub value: T,
+    pub line: usize,
+    pub key: String,
+}
+
+impl<T> Field<T> {
+    /// The same place with another value.
+    pub fn with<U>(&self, value: U) -> Field<U> {
+        Field {
+            value,
+            line: self.line,
+            key: self.key.clone(),
+        }
+    }
+}
+
+impl<'a> Document<'a> {
+    pub fn new(file: &'a str, text: &'a str) -> Self {
+        Self {
+            file,
+            text,
+            problems: RefCell::default(),
+        }
+    }
+
+    /// Parses the text; complains and returns `None` when it is not TOML.
+    pub fn parse(&self) -> Option<Spanned<DeTable<'a>>> {
+        let parsed = DeTable::parse(self.text);
+        if let Err(error) = &parsed {
+            let line = error.span().map_or(0, |span| self.line(&span));
+            self.problem(line, "", format!("not TOML: {}", error.message()));
+        }
+        parsed.ok()
+    }
+
+    pub fn problem(&self, line: usize, key: &str, message: impl Into<String>) {
+        self.problems.borrow_mut().push(Problem {
+            file: self.file.to_owned(),
+            line,
+            key: key.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    /// A complaint about a value that was read.
+    pub fn blame<T>(&self, field: &Field<T>, message: impl Into<String>) {
+        self.problem(field.line, &field.key, message);
+    }
+
+    /// All complaints in the order of the file.
+    pub fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|problem| problem.line);
+        problems
+    }
+
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().iter().take(span.start);
+        1 + before.filter(|byte| **byte == b'\n').count()
+    }
+}
+
+/// One table of the document.
+pub struct Section<'a> {
+    document: &'a Document<'a>,
+    path: String,
+    /// Line of the table's header; 0 for the document itself.
+    pub line: usize,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole document.
+    pub fn root(document: &'a Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Self {
+        Self {
+            document,
+            path: String::new(),
+            line: 0,
+            table: table.get_ref(),
+        }
+    }
+
+    /// Complains about every key that is not in `known`.
+    pub fn only(&self, known: &[&str]) {
+        for key in self.table.keys() {
+            if !known.contains(&key.get_ref().as_ref()) {
+                let message = format!("unknown key; known here: {}", known.join(", "));
+                self.document.problem(
+                    self.document.line(&key.span()),
+                    &self.key(key.get_ref()),
+                    message,
+                );
+            }
+        }
+    }
+
+    /// Complains that `key`, which must be here, is not.
+    pub fn missing(&self, key: &str, expected: &str) {
+        self.document.problem(
+            self.line,
+            &self.key(key),
+            format!("missing; expected {expected}"),
+        );
+    }
+
+    pub fn string(&self, key: &str, expected: &str) -> Option<Field<String>> {
+        self.typed(key, expected, as_string)
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    pub fn required_string(&self, key: &str, expected: &str) -> Option<Field<String>> {
+        if !self.has(key) {
+            self.missing(key, expected);
+        }
+        self.string(key, expected)
+    }
+
+    pub fn integer(&self, key: &str, expected: &str) -> Option<Field<i64>> {
+        self.typed(key, expected, |value| match value {
+            DeValue::Integer(integer) => {
+                i64::from_str_radix(integer.as_str(), integer.radix()).ok()
+            }
+            _ => None,
+        })
+    }
+
+    /// An array of strings; missing is empty.
+    pub fn strings(&self, key: &str, expected: &str) -> Vec<Field<String>> {
+        let Some((value, line)) = self.get(key) else {
+            return Vec::new();
+        };
+        let DeValue::Array(array) = value else {
+            self.wrong(key, line, value, expected);
+            return Vec::new();
+        };
+        let mut fields = Vec::new();
+        for (index, item) in array.iter().enumerate() {
+            let line = self.document.line(&item.span());
+            let key = format!("{key}[{index}]");
+            match as_string(item.get_ref()) {
+                Some(value) => fields.push(Field {
+                    value,
+                    line,
+                    key: self.key(&key),
+                }),
+                None => self.wrong(&key, line, item.get_ref(), expected),
+            }
+        }
+        fields
+    }
+
+    /// A table within this one.
+    pub fn section(&self, key: &str, expected: &str) -> Option<Section<'a>> {
+        let (value, line) = self.get(key)?;
+        match value {
+            DeValue::Table(table) => Some(Section {
+                document: self.document,
+                path: self.key(key),
+                line,
+                table,
+            }),
+            _ => {
+                self.wrong(key, line, value, expected);
+                None
+            }
+        }
+    }
+
+    /// An array of tables (`[[key]]`); missing is empty.
+    pub fn sections(&self, key: &str, expected: &str) -> Vec<Section<'a>> {
+        let Some((value, line)) = self.get(key) else {
+            return Vec::new();
+        };
+        let DeValue::Array(array) = value else {
+            self.wrong(key, line, value, expected);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (index, item) in array.iter().enumerate() {
+            let line = self.document.line(&item.span());
+            let key = format!("{key}[{index}]");
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    sections.push(Section {
+                        document: self.document,
+                        path: self.key(&key),
+                        line,
+                        table,
+                    });
+                }
+                other => self.wrong(&key, line, other, expected),
+            }
+        }
+        sections
+    }
+
+    pub fn key(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<(&'a DeValue<'a>, usize)> {
+        let value = self.table.get(key)?;
+        Some((value.get_ref(), self.document.line(&value.span())))
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        convert: impl Fn(&DeValue<'_>) -> Option<T>,
+    ) -> Option<Field<T>> {
+        let (value, line) = self.get(key)?;
+        let converted = convert(value);
+        if converted.is_none() {
+            self.wrong(key, line, value, expected);
+        }
+        converted.map(|value| Field {
+            value,
+            line,
+            key: self.key(key),
+        })
+    }
+
+    fn wrong(&self, key: &str, line: usize, value: &DeValue<'_>, expected: &str) {
+        self.document.problem(
+            line,
+            &self.key(key),
+            format!("{} where {expected} is expected", describe(value)),
+        );
+    }
+}
+
+fn as_string(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// A value as a complaint shows it.
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("the string \"{text}\""),
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(truth) => format!("{truth}"),
+        DeValue::Datetime(date) => format!("the date {date}"),
+        DeValue::Array(_) => "an array".into(),
+        DeValue::Table(_) => "a table".into(),
+    }
+}

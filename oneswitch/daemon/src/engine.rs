@@ -1,0 +1,384 @@
+//! The one task that owns the core. It takes what is ready, lets the core work on all of it, and hands out what the core
+//! wants written: one round.
+//!
+//! Events of switches are never held back. A controller's next chunk is read only when the switches have acknowledged
+//! enough of what is under way ([`IN_FLIGHT_LIMIT`]).
+
+mod report;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::pin::pin;
+
+use bytes::BytesMut;
+use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex, IN_FLIGHT_LIMIT};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep_until, Instant};
+use tracing::{debug, enabled, info, Level};
+
+use crate::api::Reply;
+use crate::session::{is_private, messages, Handle, Peer};
+use crate::state::Saver;
+pub use report::{Link, Report, Status};
+pub use requests::Request;
+use requests::Waiting;
+
+/// Events of one round; more wait for the next, so that a flood of input does not hold up all output.
+const ROUND: usize = 256;
+/// A controller that lets so many bytes pile up does not read them.
+const BACKLOG_LIMIT: usize = 64 << 20;
+
+/// What happens to the engine.
+#[derive(Debug)]
+pub enum Event {
+    /// A session has shaken hands.
+    Up {
+        connection: u64,
+        peer: Peer,
+        handle: Handle,
+    },
+    /// Whole messages; the session waits for [`Handle::resume`].
+    Frames { connection: u64, bytes: BytesMut },
+    /// A session has ended.
+    Down { connection: u64, reason: String },
+    /// A peer that is dialled has changed its state without a session.
+    Dial { dialled: Dialled, link: Link },
+    /// A question or an order of the REST API.
+    Request {
+        request: Request,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// The end.
+    Stop,
+}
+
+/// A peer that is dialled for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialled {
+    Controller(usize),
+    Switch(SwitchIndex, Bridge),
+}
+
+struct Session {
+    peer: Peer,
+    handle: Handle,
+    messages_in: u64,
+    messages_out: u64,
+}
+
+/// A bridge of a switch and its session, if there is one.
+struct BridgeLink {
+    link: Link,
+    connection: Option<u64>,
+}
+
+pub struct Engine {
+    core: Core,
+    report: Report,
+    sessions: HashMap<u64, Session>,
+    /// `virt` and `edge` of each switch.
+    bridges: Vec<[BridgeLink; 2]>,
+    /// Links of the controllers that are dialled.
+    dialled: Vec<Link>,
+    /// Controllers whose chunk is dealt with and who were not told to go on yet.
+    paused: Vec<u64>,
+    waiting: Waiting,
+}
+
+impl Engine {
+    pub fn new(core: Core, report: Report, saver: Option<Saver>) -> Self {
+        let bridge = || BridgeLink {
+            link: Link::Connecting { last_error: None },
+            connection: None,
+        };
+        Self {
+            bridges: report
+                .switches
+                .iter()
+                .map(|_| [bridge(), bridge()])
+                .collect(),
+            dialled: report
+                .controllers
+                .iter()
+                .map(|_| Link::Connecting { last_error: None })
+                .collect(),
+            waiting: Waiting::new(&core, saver),
+            core,
+            report,
+            sessions: HashMap::new(),
+            paused: Vec::new(),
+        }
+    }
+
+    /// Runs until [`Event::Stop`].
+    pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        let mut timer = pin!(sleep_until(Instant::now()));
+        loop {
+            let deadline = self.core.next_deadline();
+            if let Some(deadline) = deadline.map(Instant::from_std) {
+                if deadline != timer.deadline() {
+                    timer.as_mut().reset(deadline);
+                }
+            }
+            let mut next = tokio::select! {
+                biased;
+                event = events.recv() => match event {
+                    Some(event) => Some(event),
+                    None => return,
+                },
+                () = &mut timer, if deadline.is_some() => None,
+            };
+            // The same clock as the timer's, so that a stopped one stops both.
+            let now = Instant::now().into_std();
+            for _ in 0..ROUND {
+                match next {
+                    Some(Event::Stop) => return,
+                    Some(event) => self.take(event, now),
+                    None => {}
+                }
+                next = events.try_recv().ok();
+                if next.is_none() {
+                    break;
+                }
+            }
+            if let Some(event) = next {
+                if matches!(event, Event::Stop) {
+                    return;
+                }
+                self.take(event, now);
+            }
+            if self
+                .core
+                .next_deadline()
+                .is_some_and(|deadline| deadline <= now)
+            {
+                self.core.tick(now);
+            }
+            self.finish_round(now);
+        }
+    }
+
+    fn take(&mut self, event: Event, now: std::time::Instant) {
+        match event {
+            Event::Frames { connection, bytes } => self.frames(connection, bytes, now),
+            Event::Up {
+                connection,
+                peer,
+                handle,
+            } => self.up(connection, peer, handle, now),
+            Event::Down { connection, reason } => {
+                if let Some(session) = self.forget(connection, now) {
+                    self.set_link(&session.peer, Link::Backoff { last_error: reason });
+                }
+            }
+            Event::Dial { dialled, link } => {
+                if let Some(slot) = self.link_mut(dialled) {
+                    *slot = link;
+                }
+            }
+            Event::Request { request, reply } => self.request(request, reply, now),
+            Event::Stop => {}
+        }
+    }
+
+    fn up(&mut self, connection: u64, peer: Peer, handle: Handle, now: std::time::Instant) {
+        match &peer {
+            Peer::Controller {
+                target, address, ..
+            } => {
+                let from = if address.is_empty() {
+                    String::new()
+                } else {
+                    format!(" from {address}")
+                };
+                info!(target: "northbound", "controller {connection} connected on {target}{from}");
+                self.core.controller_up(ControllerId(connection), now);
+            }
+            Peer::Switch(switch, bridge) => {
+                let target = self.report.bridge(*switch, *bridge);
+                info!(target: "southbound", "{target}: connected");
+                if let Some(slot) = self.bridge_mut(*switch, *bridge) {
+                    slot.connection = Some(connection);
+                }
+                self.core.switch_up(*switch, *bridge, now);
+            }
+        }
+        self.set_link(&peer, Link::Connected);
+        self.sessions.insert(
+            connection,
+            Session {
+                peer,
+                handle,
+                messages_in: 0,
+                messages_out: 0,
+            },
+        );
+    }
+
+    fn frames(&mut self, connection: u64, bytes: BytesMut, now: std::time::Instant) {
+        // Unknown: a session that was ended here while these bytes were on their way.
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            return;
+        };
+        log_messages("<", connection, &session.peer, &bytes);
+        let mut count = 0;
+        match session.peer {
+            Peer::Controller { .. } => {
+                for (header, frame) in messages(&bytes) {
+                    count += 1;
+                    if !is_private(header) {
+                        self.core
+                            .from_controller(ControllerId(connection), frame, now);
+                    }
+                }
+                self.paused.push(connection);
+            }
+            Peer::Switch(switch, bridge) => {
+                for (header, frame) in messages(&bytes) {
+                    count += 1;
+                    if !is_private(header) {
+                        self.core.from_switch(switch, bridge, frame, now);
+                    }
+                }
+            }
+        }
+        session.messages_in += count;
+        // The session can use the memory again when it reads on.
+        drop(bytes);
+        if matches!(session.peer, Peer::Switch(..)) {
+            session.handle.resume();
+        }
+    }
+
+    fn finish_round(&mut self, now: std::time::Instant) {
+        self.core.end_of_batch(now);
+        for (destination, bytes) in self.core.take_outputs() {
+            self.write(destination, bytes, now);
+        }
+        for (id, reason) in self.core.take_disconnects() {
+            if let Some(session) = self.forget(id.0, now) {
+                session.handle.close(reason);
+            }
+        }
+        for (switch, bridge, reason) in self.core.take_switch_disconnects() {
+            let connection = self
+                .bridge_mut(switch, bridge)
+                .and_then(|slot| slot.connection);
+            if let Some(session) = connection.and_then(|connection| self.forget(connection, now)) {
+                self.set_link(
+                    &session.peer,
+                    Link::Backoff {
+                        last_error: reason.clone(),
+                    },
+                );
+                session.handle.close(reason);
+            }
+        }
+        if !self.paused.is_empty() && self.core.in_flight() <= IN_FLIGHT_LIMIT {
+            for connection in self.paused.drain(..) {
+                if let Some(session) = self.sessions.get(&connection) {
+                    session.handle.resume();
+                }
+            }
+        }
+        self.waiting.finish_round(&mut self.core);
+    }
+
+    fn write(&mut self, destination: Destination, bytes: Vec<u8>, now: std::time::Instant) {
+        let connection = match destination {
+            Destination::Controller(id) => Some(id.0),
+            Destination::Switch(switch, bridge) => self
+                .bridge_mut(switch, bridge)
+                .and_then(|slot| slot.connection),
+        };
+        // A peer that has gone since the core wrote this is reported to the core with its own event.
+        let Some(connection) = connection else { return };
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            return;
+        };
+        log_messages(">", connection, &session.peer, &bytes);
+        session.messages_out += count_messages(&bytes);
+        let backlog = session.handle.write(bytes);
+        if backlog > BACKLOG_LIMIT && matches!(session.peer, Peer::Controller { .. }) {
+            if let Some(session) = self.forget(connection, now) {
+                session
+                    .handle
+                    .abort(format!("it does not read: {backlog} bytes are unsent"));
+            }
+        }
+    }
+
+    /// Ends a session as far as the core is concerned.
+    fn forget(&mut self, connection: u64, now: std::time::Instant) -> Option<Session> {
+        let session = self.sessions.remove(&connection)?;
+        match session.peer {
+            Peer::Controller { .. } => self.core.controller_down(ControllerId(connection), now),
+            Peer::Switch(switch, bridge) => {
+                if let Some(slot) = self.bridge_mut(switch, bridge) {
+                    slot.connection = None;
+                }
+                self.core.switch_down(switch, bridge, now);
+            }
+        }
+        Some(session)
+    }
+
+    fn set_link(&mut self, peer: &Peer, link: Link) {
+        let dialled = match peer {
+            Peer::Controller {
+                dialled: Some(index),
+                ..
+            } => Dialled::Controller(*index),
+            Peer::Controller { dialled: None, .. } => return,
+            Peer::Switch(switch, bridge) => Dialled::Switch(*switch, *bridge),
+        };
+        if let Some(slot) = self.link_mut(dialled) {
+            *slot = link;
+        }
+    }
+
+    fn link_mut(&mut self, dialled: Dialled) -> Option<&mut Link> {
+        match dialled {
+            Dialled::Controller(index) => self.dialled.get_mut(index),
+            Dialled::Switch(switch, bridge) => {
+                self.bridge_mut(switch, bridge).map(|slot| &mut slot.link)
+            }
+        }
+    }
+
+    fn bridge_mut(&mut self, switch: SwitchIndex, bridge: Bridge) -> Option<&mut BridgeLink> {
+        let [virt, edge] = self.bridges.get_mut(switch)?;
+        Some(match bridge {
+            Bridge::Virt => virt,
+            Bridge::Edge => edge,
+        })
+    }
+}
+
+fn count_messages(bytes: &[u8]) -> u64 {
+    messages(bytes).fold(0, |count, _| count + 1)
+}
+
+/// Every message on its way in or out, when the module `openflow` is at `debug`.
+fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8]) {
+    if !enabled!(target: "openflow", Level::DEBUG) {
+        return;
+    }
+    let peer = match peer {
+        Peer::Controller { target, .. } => target.to_string(),
+        Peer::Switch(switch, bridge) => format!("switch {switch} {bridge:?}"),
+    };
+    for (header, _) in messages(bytes) {
+        let (kind, xid, length) = (header.kind, header.xid, header.length);
+        debug!(target: "openflow", "{direction} connection {connection} ({peer}): type {kind}, xid {xid:#x}, {length} bytes");
+    }
+}
+
+/// Answers a request. A client that has gone is nobody's loss.
+fn answer(reply: oneshot::Sender<Reply>, result: Reply) {
+    if reply.send(result).is_err() {
+        debug!(target: "api", "a client did not wait for its answer");
+    }
+}

@@ -1,0 +1,276 @@
+//! `GET /v1/status`.
+
+use std::time::Instant;
+
+use oneswitch_core::{Bridge, BridgeState, ControllerId, ControllerRole, SwitchIndex, SwitchView};
+use serde::Serialize;
+
+use super::{BridgeLink, Engine, Session};
+use crate::config::Config;
+use crate::session::Peer;
+
+/// What the status says that does not change while the daemon runs.
+#[derive(Debug)]
+pub struct Report {
+    pub started: Instant,
+    /// With the ports that the system chose.
+    pub listen: Vec<String>,
+    pub api: String,
+    /// Targets of the controllers that are dialled.
+    pub controllers: Vec<String>,
+    pub switches: Vec<ReportedSwitch>,
+}
+
+#[derive(Debug)]
+pub struct ReportedSwitch {
+    pub name: String,
+    pub virt: String,
+    pub edge: String,
+    /// Names of the PCIe ports: on the hypervisor, on the switch.
+    pub link: Option<(String, String)>,
+}
+
+impl Report {
+    pub fn new(config: &Config, listen: Vec<String>, api: String, started: Instant) -> Self {
+        let switches = config.switches.iter().map(|switch| ReportedSwitch {
+            name: switch.name.clone(),
+            virt: switch.virt.to_string(),
+            edge: switch.edge.to_string(),
+            link: switch
+                .link
+                .as_ref()
+                .map(|link| (link.hypervisor.clone(), link.local.clone())),
+        });
+        Self {
+            started,
+            listen,
+            api,
+            controllers: config.controllers.iter().map(ToString::to_string).collect(),
+            switches: switches.collect(),
+        }
+    }
+
+    /// A bridge as the log names it.
+    pub fn bridge(&self, switch: SwitchIndex, bridge: Bridge) -> String {
+        let Some(switch) = self.switches.get(switch) else {
+            return "unknown switch".into();
+        };
+        match bridge {
+            Bridge::Virt => format!("switch {}, bridge virt ({})", switch.name, switch.virt),
+            Bridge::Edge => format!("switch {}, bridge edge ({})", switch.name, switch.edge),
+        }
+    }
+}
+
+/// State of a peer that is dialled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    Connected,
+    Connecting { last_error: Option<String> },
+    Backoff { last_error: String },
+}
+
+impl Link {
+    fn state(&self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Connecting { .. } => "connecting",
+            Self::Backoff { .. } => "backoff",
+        }
+    }
+
+    fn last_error(&self) -> Option<String> {
+        match self {
+            Self::Connected => None,
+            Self::Connecting { last_error } => last_error.clone(),
+            Self::Backoff { last_error } => Some(last_error.clone()),
+        }
+    }
+}
+
+/// `Status` of the contract.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    version: &'static str,
+    datapath_id: String,
+    uptime_s: u64,
+    listen: Vec<String>,
+    api: String,
+    controllers: Vec<ControllerStatus>,
+    switches: Vec<SwitchStatus>,
+    #[serde(rename = "virtual")]
+    virtual_switch: VirtualStatus,
+    refused: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ControllerStatus {
+    /// `None` while there is no connection.
+    id: Option<u64>,
+    target: String,
+    peer: String,
+    state: &'static str,
+    role: Option<&'static str>,
+    messages_in: u64,
+    messages_out: u64,
+    last_error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct SwitchStatus {
+    name: String,
+    hub: bool,
+    virt: BridgeStatus,
+    edge: BridgeStatus,
+    link: Option<LinkStatus>,
+    physical_flows: usize,
+    physical_groups: usize,
+    physical_meters: usize,
+    edge_flows: usize,
+    repairs: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct BridgeStatus {
+    target: String,
+    state: &'static str,
+    last_error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct LinkStatus {
+    hypervisor: String,
+    local: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct VirtualStatus {
+    ports: usize,
+    flows: usize,
+    groups: usize,
+    meters: usize,
+    executors: Vec<String>,
+}
+
+impl Engine {
+    pub(super) fn status(&self) -> Status {
+        let view = self.core.status();
+        let bridges = self.report.switches.iter().zip(&self.bridges);
+        let switches = view.switches.into_iter().zip(bridges).enumerate();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            datapath_id: format!("{:016x}", view.datapath_id),
+            uptime_s: self.report.started.elapsed().as_secs(),
+            listen: self.report.listen.clone(),
+            api: self.report.api.clone(),
+            controllers: self.controllers(),
+            switches: switches
+                .map(|(index, (view, (report, links)))| switch(index, view, report, links))
+                .collect(),
+            virtual_switch: VirtualStatus {
+                ports: view.ports,
+                flows: view.flows,
+                groups: view.groups,
+                meters: view.meters,
+                executors: view.executors,
+            },
+            refused: view.refused,
+        }
+    }
+
+    /// Who is connected, by id, then who is dialled and not there.
+    fn controllers(&self) -> Vec<ControllerStatus> {
+        let mut connected: Vec<_> = self
+            .sessions
+            .iter()
+            .filter_map(|(id, session)| self.controller(*id, session))
+            .collect();
+        connected.sort_by_key(|controller| controller.id);
+        let missing = self
+            .report
+            .controllers
+            .iter()
+            .zip(&self.dialled)
+            .filter(|(_, link)| **link != Link::Connected);
+        connected.extend(missing.map(|(target, link)| ControllerStatus {
+            id: None,
+            target: target.clone(),
+            peer: String::new(),
+            state: link.state(),
+            role: None,
+            messages_in: 0,
+            messages_out: 0,
+            last_error: link.last_error(),
+        }));
+        connected
+    }
+
+    fn controller(&self, id: u64, session: &Session) -> Option<ControllerStatus> {
+        let Peer::Controller {
+            target, address, ..
+        } = &session.peer
+        else {
+            return None;
+        };
+        let role = self
+            .core
+            .controller_role(ControllerId(id))
+            .map(|role| match role {
+                ControllerRole::Equal => "equal",
+                ControllerRole::Master => "master",
+                ControllerRole::Slave => "slave",
+            });
+        Some(ControllerStatus {
+            id: Some(id),
+            target: target.to_string(),
+            peer: address.clone(),
+            state: Link::Connected.state(),
+            role,
+            messages_in: session.messages_in,
+            messages_out: session.messages_out,
+            last_error: None,
+        })
+    }
+}
+
+fn switch(
+    index: usize,
+    view: SwitchView,
+    report: &ReportedSwitch,
+    [virt, edge]: &[BridgeLink; 2],
+) -> SwitchStatus {
+    SwitchStatus {
+        name: view.name,
+        hub: index == 0,
+        virt: bridge(&report.virt, view.virt, virt),
+        edge: bridge(&report.edge, view.edge, edge),
+        link: report.link.as_ref().map(|(hypervisor, local)| LinkStatus {
+            hypervisor: hypervisor.clone(),
+            local: local.clone(),
+            state: if view.link_up == Some(true) {
+                "up"
+            } else {
+                "down"
+            },
+        }),
+        physical_flows: view.physical_flows,
+        physical_groups: view.physical_groups,
+        physical_meters: view.physical_meters,
+        edge_flows: view.edge_flows,
+        repairs: view.repairs,
+    }
+}
+
+fn bridge(target: &str, state: BridgeState, slot: &BridgeLink) -> BridgeStatus {
+    let state = match state {
+        BridgeState::Down => "down",
+        BridgeState::Syncing => "syncing",
+        BridgeState::Up => "up",
+    };
+    BridgeStatus {
+        target: target.to_owned(),
+        state,
+        last_error: slot.link.last_error(),
+    }
+}

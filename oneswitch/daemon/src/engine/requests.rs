@@ -1,0 +1,158 @@
+//! What the REST API asks of the core, and the answers that must wait: for a move, for the state file.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use oneswitch_core::{Core, MoveRequest, MoveUntil, PortError, PortRequest, PortView};
+use tokio::sync::oneshot;
+
+use super::{answer, Engine};
+use crate::api::{Answer, Problem, Reply};
+use crate::state::{Job, Saver};
+
+/// One request of the contract (docs/architecture.md, "REST of oneswitchd").
+#[derive(Debug)]
+pub enum Request {
+    Status,
+    Ports,
+    Port(u32),
+    AddPort(PortRequest),
+    RemovePort(u32),
+    Move(u32, MoveRequest),
+    ContinueMove(u32, MoveUntil),
+    AbortMove(u32),
+}
+
+/// Answers that are not given yet.
+pub struct Waiting {
+    /// By port: who waits for its move to get where it was told to.
+    moves: BTreeMap<u32, oneshot::Sender<Reply>>,
+    /// Results of this round that changed something.
+    settled: Vec<(oneshot::Sender<Reply>, Reply)>,
+    saver: Option<Saver>,
+    saved_revision: u64,
+}
+
+impl Waiting {
+    pub fn new(core: &Core, saver: Option<Saver>) -> Self {
+        Self {
+            moves: BTreeMap::new(),
+            settled: Vec::new(),
+            saver,
+            saved_revision: core.ports_revision(),
+        }
+    }
+
+    /// Looks which moves have arrived, saves the ports when they changed, and only then lets the answers go.
+    pub fn finish_round(&mut self, core: &mut Core) {
+        let arrived: Vec<_> = self
+            .moves
+            .keys()
+            .filter_map(|number| core.move_outcome(*number).map(|result| (*number, result)))
+            .collect();
+        for (number, result) in arrived {
+            if let Some(reply) = self.moves.remove(&number) {
+                let result = result
+                    .map_err(Problem::from)
+                    .and_then(|()| port(core, number));
+                self.settled.push((reply, result));
+            }
+        }
+        let revision = core.ports_revision();
+        let changed = revision != self.saved_revision;
+        if !changed && self.settled.is_empty() {
+            return;
+        }
+        self.saved_revision = revision;
+        let answers = std::mem::take(&mut self.settled);
+        match &self.saver {
+            Some(saver) => saver.submit(Job {
+                ports: changed.then(|| core.port_configs()),
+                answers,
+            }),
+            None => answers
+                .into_iter()
+                .for_each(|(reply, result)| answer(reply, result)),
+        }
+    }
+
+    fn settle(&mut self, reply: oneshot::Sender<Reply>, result: Reply) {
+        self.settled.push((reply, result));
+    }
+
+    /// Answers who waits for a move that is over without having arrived.
+    fn release(&mut self, core: &mut Core, number: u32) {
+        let Some(reply) = self.moves.remove(&number) else {
+            return;
+        };
+        let outcome = core.move_outcome(number).unwrap_or_else(|| {
+            Err(PortError::MoveFailed {
+                number,
+                reason: "another request ended it".into(),
+            })
+        });
+        let result = outcome
+            .map_err(Problem::from)
+            .and_then(|()| port(core, number));
+        self.settle(reply, result);
+    }
+}
+
+impl Engine {
+    pub(super) fn request(
+        &mut self,
+        request: Request,
+        reply: oneshot::Sender<Reply>,
+        now: Instant,
+    ) {
+        let core = &mut self.core;
+        let result = match request {
+            Request::Status => return answer(reply, Ok(Answer::Status(Box::new(self.status())))),
+            Request::Ports => return answer(reply, Ok(Answer::Ports(core.ports()))),
+            Request::Port(number) => return answer(reply, port(core, number)),
+            Request::AddPort(request) => match core.add_port(request, now) {
+                Ok(number) => view(core, number).map(Answer::Added),
+                Err(error) => Err(error.into()),
+            },
+            Request::RemovePort(number) => {
+                let removed = core.remove_port(number, now);
+                if removed.is_ok() {
+                    self.waiting.release(core, number);
+                }
+                removed.map(|()| Answer::Nothing).map_err(Problem::from)
+            }
+            Request::Move(number, request) => match core.begin_move(number, request, now) {
+                Ok(()) => return self.await_move(number, reply),
+                Err(error) => Err(error.into()),
+            },
+            Request::ContinueMove(number, until) => match core.continue_move(number, until, now) {
+                Ok(()) => return self.await_move(number, reply),
+                Err(error) => Err(error.into()),
+            },
+            Request::AbortMove(number) => match core.abort_move(number, now) {
+                Ok(()) => {
+                    self.waiting.release(core, number);
+                    port(core, number)
+                }
+                Err(error) => Err(error.into()),
+            },
+        };
+        self.waiting.settle(reply, result);
+    }
+
+    fn await_move(&mut self, number: u32, reply: oneshot::Sender<Reply>) {
+        if let Some(earlier) = self.waiting.moves.insert(number, reply) {
+            // The core accepted a new order, so the earlier one is over.
+            answer(earlier, Err(PortError::MoveInProgress(number).into()));
+        }
+    }
+}
+
+fn view(core: &Core, number: u32) -> Result<PortView, Problem> {
+    let found = core.ports().into_iter().find(|port| port.number == number);
+    found.ok_or_else(|| PortError::PortUnknown(number).into())
+}
+
+fn port(core: &Core, number: u32) -> Reply {
+    view(core, number).map(Answer::Port)
+}

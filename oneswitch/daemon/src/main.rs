@@ -1,0 +1,123 @@
+//! `oneswitchd`: shows one server with smart NICs to its SDN controllers as one OpenFlow 1.3 switch.
+//!
+//! The core decides, this program does the I/O around it. Everything runs on one thread:
+//!
+//! ```text
+//! controllers <-> session \                     / session <-> virt, edge of each switch
+//!                          > engine (the core) <
+//! REST clients <-> api   /                     \ saver -> state file
+//! ```
+
+mod api;
+mod config;
+mod endpoint;
+mod engine;
+mod log;
+mod peers;
+mod server;
+mod session;
+mod state;
+mod stream;
+mod tls;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{value_parser, Arg, ArgAction, Command};
+
+use config::Config;
+
+const DEFAULT_CONFIG: &str = "/etc/oneswitch/server.toml";
+
+fn command() -> Command {
+    Command::new("oneswitchd")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Shows one server with smart NICs to its SDN controllers as one OpenFlow 1.3 switch")
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .short('c')
+                .value_name("FILE")
+                .env("ONESWITCH_CONFIG")
+                .default_value(DEFAULT_CONFIG)
+                .value_parser(value_parser!(PathBuf))
+                .help("The server's description"),
+        )
+        .arg(
+            Arg::new("check")
+                .long("check")
+                .action(ArgAction::SetTrue)
+                .help("Check the configuration, the state file and the certificates, and exit"),
+        )
+        .arg(
+            Arg::new("pidfile")
+                .long("pidfile")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Write the process id to FILE; removed at the end"),
+        )
+}
+
+fn main() -> ExitCode {
+    let arguments = command().get_matches();
+    let file = arguments
+        .get_one::<PathBuf>("config")
+        .map_or(Path::new(DEFAULT_CONFIG), PathBuf::as_path);
+    let pidfile = arguments.get_one::<PathBuf>("pidfile");
+    let result = match Config::load(file) {
+        Err(problems) => Err(problems.to_string()),
+        Ok(config) if arguments.get_flag("check") => check(&config),
+        Ok(config) => run(&config, pidfile.map(PathBuf::as_path)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            for line in text.lines() {
+                eprintln!("oneswitchd: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(config: &Config) -> Result<(), String> {
+    server::build_core(config, Instant::now())?;
+    if let Some(files) = &config.tls {
+        tls::Tls::load(files)?;
+    }
+    println!(
+        "{}: ok: {} switches, {} ports",
+        config.file,
+        config.switches.len(),
+        config.ports.len()
+    );
+    Ok(())
+}
+
+fn run(config: &Config, pidfile: Option<&Path>) -> Result<(), String> {
+    let levels = log::Levels::new(config.log);
+    log::install(&levels);
+    let _pidfile = pidfile.map(PidFile::write).transpose()?;
+    server::run(config, &levels)
+}
+
+/// A file with the process id, as long as the process lives.
+struct PidFile<'a>(&'a Path);
+
+impl<'a> PidFile<'a> {
+    fn write(path: &'a Path) -> Result<Self, String> {
+        let text = format!("{}\n", std::process::id());
+        fs::write(path, text)
+            .map_err(|error| format!("{}: cannot be written: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        // Nothing depends on its absence.
+        let _ = fs::remove_file(self.0);
+    }
+}

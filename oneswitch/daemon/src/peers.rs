@@ -1,0 +1,241 @@
+//! Keeps the connections coming: dials switches and controllers for ever, and accepts whoever comes.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use oneswitch_core::{Bridge, SwitchIndex};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout, Instant};
+use tracing::{debug, info, warn};
+
+use crate::endpoint::{Active, Passive};
+use crate::engine::{Dialled, Event, Link};
+use crate::session::{self, Ended, Peer, Timing};
+use crate::stream::{Accepted, Listener, Stream};
+use crate::tls::Tls;
+
+/// A connection attempt may take so long, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// First pause between two attempts; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A session that lasted so long starts the pauses anew: shorter ones are failed attempts in disguise.
+const LASTING: Duration = Duration::from_secs(1);
+
+/// What every connection needs.
+#[derive(Clone)]
+pub struct Context {
+    pub events: mpsc::UnboundedSender<Event>,
+    pub tls: Option<Tls>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Context {
+    pub fn new(events: mpsc::UnboundedSender<Event>, tls: Option<Tls>) -> Self {
+        Self {
+            events,
+            tls,
+            connections: Arc::default(),
+        }
+    }
+
+    /// Runs a session under a new number.
+    async fn session(&self, stream: Stream, peer: Peer, timing: Timing) -> Ended {
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        session::run(stream, connection, peer, timing, &self.events).await
+    }
+
+    fn report(&self, dialled: Dialled, link: Link) {
+        // Without an engine the program is about to end.
+        let _ = self.events.send(Event::Dial { dialled, link });
+    }
+}
+
+/// Keeps one bridge of a switch connected. `name` is the switch's.
+pub async fn dial_switch(
+    context: Context,
+    target: Active,
+    name: String,
+    switch: SwitchIndex,
+    bridge: Bridge,
+) {
+    let bridge_name = match bridge {
+        Bridge::Virt => "virt",
+        Bridge::Edge => "edge",
+    };
+    let whom = format!("switch {name}, bridge {bridge_name} ({target})");
+    let peer = |_: &Stream| Peer::Switch(switch, bridge);
+    // A switch that hangs is as bad as one that is gone, however near it is.
+    keep(
+        &context,
+        &target,
+        Dialled::Switch(switch, bridge),
+        Timing::NETWORK,
+        &whom,
+        peer,
+    )
+    .await;
+}
+
+/// Keeps one configured controller connected.
+pub async fn dial_controller(context: Context, target: Active, index: usize) {
+    let whom = format!("controller {target}");
+    let shown: Arc<str> = target.to_string().into();
+    let peer = |stream: &Stream| Peer::Controller {
+        target: Arc::clone(&shown),
+        dialled: Some(index),
+        address: stream.peer(),
+    };
+    let timing = if matches!(target, Active::Unix(_)) {
+        Timing::LOCAL
+    } else {
+        Timing::NETWORK
+    };
+    keep(
+        &context,
+        &target,
+        Dialled::Controller(index),
+        timing,
+        &whom,
+        peer,
+    )
+    .await;
+}
+
+async fn keep(
+    context: &Context,
+    target: &Active,
+    dialled: Dialled,
+    timing: Timing,
+    whom: &str,
+    peer: impl Fn(&Stream) -> Peer,
+) {
+    let mut last_error = None;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        context.report(
+            dialled,
+            Link::Connecting {
+                last_error: last_error.clone(),
+            },
+        );
+        let started = Instant::now();
+        let ended = match timeout(
+            CONNECT_TIMEOUT,
+            Stream::connect(target, context.tls.as_ref()),
+        )
+        .await
+        {
+            Ok(Ok(stream)) => {
+                let peer = peer(&stream);
+                context.session(stream, peer, timing).await
+            }
+            Ok(Err(error)) => failed(error.to_string()),
+            Err(_) => failed(format!(
+                "no connection within {} seconds",
+                CONNECT_TIMEOUT.as_secs()
+            )),
+        };
+        if ended.established && started.elapsed() >= LASTING {
+            pause = FIRST_PAUSE;
+        }
+        log_end(dialled, whom, &ended, last_error.as_deref());
+        context.report(
+            dialled,
+            Link::Backoff {
+                last_error: ended.reason.clone(),
+            },
+        );
+        last_error = Some(ended.reason);
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn failed(reason: String) -> Ended {
+    Ended {
+        reason,
+        established: false,
+    }
+}
+
+/// A lost connection and the first of equal failures are news; further ones are not.
+fn log_end(dialled: Dialled, whom: &str, ended: &Ended, last_error: Option<&str>) {
+    let reason = &ended.reason;
+    let news = ended.established || last_error != Some(reason);
+    let what = if ended.established {
+        "disconnected"
+    } else {
+        "cannot connect, trying on"
+    };
+    match (dialled, news) {
+        (Dialled::Switch(..), true) => warn!(target: "southbound", "{whom}: {what}: {reason}"),
+        (Dialled::Switch(..), false) => debug!(target: "southbound", "{whom}: {what}: {reason}"),
+        (Dialled::Controller(_), true) => warn!(target: "northbound", "{whom}: {what}: {reason}"),
+        (Dialled::Controller(_), false) => debug!(target: "northbound", "{whom}: {what}: {reason}"),
+    }
+}
+
+/// Accepts controllers for ever.
+pub async fn accept_controllers(context: Context, listener: Listener) {
+    let target: Arc<str> = listener.endpoint.to_string().into();
+    let timing = if matches!(listener.endpoint, Passive::Unix(_)) {
+        Timing::LOCAL
+    } else {
+        Timing::NETWORK
+    };
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => {
+                tokio::spawn(serve(
+                    context.clone(),
+                    accepted,
+                    Arc::clone(&target),
+                    timing,
+                ));
+            }
+            Err(error) => accept_failed(&target, &error).await,
+        }
+    }
+}
+
+/// Out of file descriptors, most likely: accepting again at once would fail again at once.
+async fn accept_failed(target: &str, error: &io::Error) {
+    warn!(target: "northbound", "{target}: cannot accept a connection: {error}");
+    sleep(FIRST_PAUSE).await;
+}
+
+async fn serve(context: Context, accepted: Accepted, target: Arc<str>, timing: Timing) {
+    let address = accepted.peer();
+    let from = if address.is_empty() {
+        String::new()
+    } else {
+        format!(" from {address}")
+    };
+    let ready = match timeout(CONNECT_TIMEOUT, accepted.ready(context.tls.as_ref())).await {
+        Ok(ready) => ready.map_err(|error| error.to_string()),
+        Err(_) => Err(format!(
+            "no TLS handshake within {} seconds",
+            CONNECT_TIMEOUT.as_secs()
+        )),
+    };
+    let ended = match ready {
+        Ok(stream) => {
+            let peer = Peer::Controller {
+                target: Arc::clone(&target),
+                dialled: None,
+                address,
+            };
+            context.session(stream, peer, timing).await
+        }
+        Err(reason) => failed(reason),
+    };
+    let reason = &ended.reason;
+    if ended.established {
+        info!(target: "northbound", "controller{from} on {target} disconnected: {reason}");
+    } else {
+        warn!(target: "northbound", "controller{from} on {target} refused: {reason}");
+    }
+}

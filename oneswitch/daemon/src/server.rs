@@ -1,0 +1,155 @@
+//! Starts everything in the right order and ends it: the runtime's view of the daemon.
+
+use std::io;
+use std::time::Instant;
+
+use oneswitch_core::{Bridge, Core};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{signal, SignalKind};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::api;
+use crate::config::Config;
+use crate::engine::{Engine, Event, Report};
+use crate::log::Levels;
+use crate::peers::{accept_controllers, dial_controller, dial_switch, Context};
+use crate::state::{self, Saver, StateFile};
+use crate::stream::Listener;
+use crate::tls::Tls;
+
+/// Runs the daemon until a signal ends it.
+///
+/// # Errors
+/// Why it could not start.
+pub fn run(config: &Config, levels: &Levels) -> Result<(), String> {
+    // One thread: a message crosses it without locks or wake-ups of another.
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(serve(config, levels))
+}
+
+async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
+    let started = Instant::now();
+    let core = build_core(config, started)?;
+    let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+    let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
+    let mut listeners = Vec::new();
+    for endpoint in &config.listen {
+        listeners.push(Listener::bind(endpoint).await?);
+    }
+    let (events, queue) = mpsc::unbounded_channel();
+    // Last of the sockets: whoever waits for the API finds the others open.
+    let api = api::Server::bind(config, levels.clone(), events.clone()).await?;
+    let listen: Vec<_> = listeners
+        .iter()
+        .map(|listener| listener.endpoint.to_string())
+        .collect();
+    announce(config, &listen, &api.endpoint.to_string());
+    let report = Report::new(config, listen, api.endpoint.to_string(), started);
+
+    let (saver, saving) = match StateFile::new(config).map(Saver::new) {
+        Some((saver, task)) => (Some(saver), Some(tokio::spawn(task))),
+        None => (None, None),
+    };
+    let mut engine = tokio::spawn(Engine::new(core, report, saver).run(queue));
+    let context = Context::new(events.clone(), tls);
+    let mut tasks = tokio::task::JoinSet::new();
+    for (index, switch) in config.switches.iter().enumerate() {
+        for (bridge, target) in [(Bridge::Virt, &switch.virt), (Bridge::Edge, &switch.edge)] {
+            tasks.spawn(dial_switch(
+                context.clone(),
+                target.clone(),
+                switch.name.clone(),
+                index,
+                bridge,
+            ));
+        }
+    }
+    for (index, target) in config.controllers.iter().enumerate() {
+        tasks.spawn(dial_controller(context.clone(), target.clone(), index));
+    }
+    for listener in listeners {
+        tasks.spawn(accept_controllers(context.clone(), listener));
+    }
+    tasks.spawn(api.run());
+
+    let result = tokio::select! {
+        signal = signals.wait() => {
+            info!(target: "config", "{signal}: ending");
+            // The engine ends by itself only when it is broken; then this goes nowhere and the next line says so.
+            let _ = events.send(Event::Stop);
+            (&mut engine).await
+        }
+        broken = &mut engine => broken,
+    };
+    // Without the engine the saver ends when everything is saved.
+    if let Some(saving) = saving {
+        let _ = saving.await;
+    }
+    // Drops the listeners, and with them their files.
+    tasks.shutdown().await;
+    result.map_err(|error| format!("the engine broke: {error}"))
+}
+
+/// The core with the ports of the configuration and the state file.
+///
+/// # Errors
+/// What contradicts what.
+pub fn build_core(config: &Config, now: Instant) -> Result<Core, String> {
+    let ports = state::ports(config)?;
+    Core::new(config.core(ports), now).map_err(|error| format!("{}: {error}", config.file))
+}
+
+fn announce(config: &Config, listen: &[String], api: &str) {
+    let listening = if listen.is_empty() {
+        "nowhere".to_owned()
+    } else {
+        listen.join(" ")
+    };
+    let switches: Vec<_> = config
+        .switches
+        .iter()
+        .map(|switch| format!("{} ({}, {})", switch.name, switch.virt, switch.edge))
+        .collect();
+    info!(
+        target: "config",
+        "oneswitchd {} is switch {:016x}: listens on {listening}, API on {api}, waits for {}",
+        env!("CARGO_PKG_VERSION"),
+        config.datapath_id,
+        switches.join(", ")
+    );
+    if config.listen.is_empty() && config.controllers.is_empty() {
+        warn!(target: "config", "neither listen nor controllers is set in {}: no controller can reach this switch", config.file);
+    }
+}
+
+/// The signals that end the daemon, and the one that does not.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    /// Installed so that it does not kill: a daemon outlives its terminal.
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hangup.recv() => {}
+            }
+        }
+    }
+}

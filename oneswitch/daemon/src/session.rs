@@ -1,0 +1,231 @@
+//! One OpenFlow connection, to a controller or to a switch: handshake, splitting, echoes, keep-alive, writing.
+//!
+//! A session is one task. It hands chunks of whole messages to the engine as [`Event::Frames`] and reads on when the
+//! engine says [`Command::Resume`]: at most one chunk per connection is under way, and a busy engine slows its peers
+//! down instead of filling memory. What the engine wants written comes as [`Command::Write`].
+
+mod frames;
+mod hello;
+mod pump;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use oneswitch_core::{Bridge, SwitchIndex};
+use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::engine::Event;
+pub use frames::{is_private, messages};
+
+/// What the engine asks of a session.
+#[derive(Debug)]
+pub enum Command {
+    /// Whole messages to write, in order.
+    Write(Vec<u8>),
+    /// The last chunk is dealt with: read on.
+    Resume,
+    /// Disconnect when everything before this is written.
+    Close(String),
+    /// Disconnect now.
+    Abort(String),
+}
+
+/// The engine's end of a session.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    backlog: Arc<AtomicUsize>,
+}
+
+impl Handle {
+    /// Queues whole messages; returns how many bytes now wait to be written.
+    pub fn write(&self, bytes: Vec<u8>) -> usize {
+        let length = bytes.len();
+        let backlog = self.backlog.fetch_add(length, Ordering::Relaxed) + length;
+        self.send(Command::Write(bytes));
+        backlog
+    }
+
+    pub fn resume(&self) {
+        self.send(Command::Resume);
+    }
+
+    pub fn close(&self, reason: String) {
+        self.send(Command::Close(reason));
+    }
+
+    pub fn abort(&self, reason: String) {
+        self.send(Command::Abort(reason));
+    }
+
+    fn send(&self, command: Command) {
+        // A session that has ended has said so, or will with the next event.
+        let _ = self.commands.send(command);
+    }
+}
+
+/// Whom a session connects to.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    Controller {
+        /// The endpoint as configured.
+        target: Arc<str>,
+        /// Its index among the controllers that are dialled; `None` when it came to us.
+        dialled: Option<usize>,
+        /// For people: where it comes from.
+        address: String,
+    },
+    Switch(SwitchIndex, Bridge),
+}
+
+/// Times of a session; the tests shorten none of them but stop the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// The peer's HELLO must have come by then.
+    pub handshake: Duration,
+    /// An idle peer is asked for an echo after this, and given up after this again. `None`: never, as Open vSwitch does
+    /// on its local management sockets.
+    pub probe: Option<Duration>,
+}
+
+impl Timing {
+    pub const NETWORK: Self = Self {
+        handshake: Duration::from_secs(10),
+        probe: Some(Duration::from_secs(5)),
+    };
+    pub const LOCAL: Self = Self {
+        handshake: Duration::from_secs(10),
+        probe: None,
+    };
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub reason: String,
+    /// Whether the handshake had succeeded.
+    pub established: bool,
+}
+
+/// Runs a connection from the first HELLO to its end. `connection` is unique for ever.
+pub async fn run<S>(
+    mut stream: S,
+    connection: u64,
+    peer: Peer,
+    timing: Timing,
+    events: &mpsc::UnboundedSender<Event>,
+) -> Ended
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut buffer = BytesMut::new();
+    let greeted = match timeout(timing.handshake, greet(&mut stream, &mut buffer)).await {
+        Ok(greeted) => greeted,
+        Err(_) => Err(format!(
+            "no HELLO within {} seconds",
+            timing.handshake.as_secs()
+        )),
+    };
+    if let Err(reason) = greeted {
+        return Ended {
+            reason,
+            established: false,
+        };
+    }
+    let (sender, commands) = mpsc::unbounded_channel();
+    let backlog = Arc::new(AtomicUsize::new(0));
+    let handle = Handle {
+        commands: sender,
+        backlog: Arc::clone(&backlog),
+    };
+    let patient = matches!(peer, Peer::Switch(..));
+    let up = Event::Up {
+        connection,
+        peer,
+        handle,
+    };
+    let reason = if events.send(up).is_err() {
+        "the engine has stopped".to_owned()
+    } else {
+        pump::Pump::new(connection, patient, timing, backlog, events)
+            .run(stream, buffer, commands)
+            .await
+    };
+    // The engine may have stopped; then nobody needs to know.
+    let _ = events.send(Event::Down {
+        connection,
+        reason: reason.clone(),
+    });
+    Ended {
+        reason,
+        established: true,
+    }
+}
+
+/// Exchanges HELLOs. What came after the peer's stays in `buffer`.
+async fn greet<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let broken = |error: std::io::Error| format!("handshake: {error}");
+    stream.write_all(&hello::hello(1)).await.map_err(broken)?;
+    stream.flush().await.map_err(broken)?;
+    loop {
+        if let Some(header) = Header::parse(buffer) {
+            if !matches!(header.kind, kind::HELLO | kind::ERROR) {
+                return Err(
+                    match std::str::from_utf8(buffer.get(..HEADER_LEN).unwrap_or_default()) {
+                        Ok(text)
+                            if text
+                                .bytes()
+                                .all(|byte| byte.is_ascii_graphic() || byte == b' ') =>
+                        {
+                            format!("the peer does not speak OpenFlow: it begins with \"{text}\"")
+                        }
+                        _ => format!("a message of type {} where HELLO is expected", header.kind),
+                    },
+                );
+            }
+            match frame_length(buffer) {
+                Ok(Some(length)) => {
+                    let frame = buffer.split_to(length);
+                    return answer_hello(stream, header, &frame).await;
+                }
+                Ok(None) => {}
+                Err(refusal) => return Err(format!("handshake: {}", refusal.detail)),
+            }
+        }
+        if stream.read_buf(buffer).await.map_err(broken)? == 0 {
+            return Err("closed by the peer during the handshake".into());
+        }
+    }
+}
+
+async fn answer_hello<S>(stream: &mut S, header: Header, frame: &[u8]) -> Result<(), String>
+where
+    S: AsyncWrite + Unpin,
+{
+    if header.kind == kind::ERROR {
+        let text = String::from_utf8_lossy(frame.get(12..).unwrap_or_default()).into_owned();
+        return Err(format!("the peer refused our HELLO: {text}"));
+    }
+    let Err(text) = hello::negotiate(frame) else {
+        return Ok(());
+    };
+    let error = encode_error(
+        header.xid,
+        ErrorCode::HELLO_FAILED_INCOMPATIBLE,
+        text.as_bytes(),
+    );
+    // The peer may be gone already; the reason below is what counts.
+    let _ = stream.write_all(&error).await;
+    let _ = stream.shutdown().await;
+    Err(text)
+}

@@ -1,0 +1,188 @@
+//! Splits what was read into messages, and keeps out what cannot be trusted.
+
+use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN, VERSION};
+
+/// What stands at the start of a read buffer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Bytes of whole messages that can be handed on.
+    pub whole: usize,
+    pub messages: u64,
+    /// Replies to echo requests among them.
+    pub echo_replies: Vec<u8>,
+    /// Why nothing after `whole` can be trusted.
+    pub trouble: Option<Trouble>,
+}
+
+/// The end of a stream that makes no sense.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// For the log.
+    pub reason: String,
+    /// The last message to the peer.
+    pub error: Vec<u8>,
+}
+
+/// Whether a message is the session's own business and none of the core's. Hellos and echoes of any version are
+/// harmless; so is an error message of another version.
+pub fn is_private(header: Header) -> bool {
+    match header.kind {
+        kind::HELLO | kind::ECHO_REQUEST | kind::ECHO_REPLY => true,
+        kind::ERROR => header.version != VERSION,
+        _ => false,
+    }
+}
+
+/// Walks over the whole messages at the start of `buffer`.
+pub fn scan(buffer: &[u8]) -> Scan {
+    let mut scan = Scan::default();
+    let mut rest = buffer;
+    while let Some(header) = Header::parse(rest) {
+        if header.version != VERSION && !is_private(header) {
+            let reason = format!(
+                "a message of OpenFlow version 0x{:02x} after 0x{VERSION:02x} was agreed on",
+                header.version
+            );
+            let error = encode_error(
+                header.xid,
+                ErrorCode::BAD_REQUEST_BAD_VERSION,
+                offending(rest, header),
+            );
+            scan.trouble = Some(Trouble { reason, error });
+            break;
+        }
+        let length = match frame_length(rest) {
+            Ok(Some(length)) => length,
+            Ok(None) => break,
+            Err(refusal) => {
+                let error = encode_error(
+                    header.xid,
+                    refusal.error,
+                    rest.get(..HEADER_LEN).unwrap_or_default(),
+                );
+                scan.trouble = Some(Trouble {
+                    reason: refusal.detail.into_owned(),
+                    error,
+                });
+                break;
+            }
+        };
+        let Some((frame, after)) = rest.split_at_checked(length) else {
+            break;
+        };
+        if header.kind == kind::ECHO_REQUEST {
+            scan.echo_replies
+                .extend_from_slice(&echo_reply(frame, header));
+        }
+        scan.whole += length;
+        scan.messages += 1;
+        rest = after;
+    }
+    scan
+}
+
+/// At most 64 bytes of a message that is refused unread (OpenFlow 1.3.5, section 7.4.4), less where less has come.
+fn offending(buffer: &[u8], header: Header) -> &[u8] {
+    let end = usize::from(header.length)
+        .clamp(HEADER_LEN, 64)
+        .min(buffer.len());
+    buffer.get(..end).unwrap_or_default()
+}
+
+fn echo_reply(frame: &[u8], header: Header) -> Vec<u8> {
+    let mut reply = frame.to_vec();
+    let head = [VERSION, kind::ECHO_REPLY];
+    for (byte, new) in reply.iter_mut().zip(head) {
+        *byte = new;
+    }
+    debug_assert_eq!(
+        Header::parse(&reply).map(|reply| reply.xid),
+        Some(header.xid)
+    );
+    reply
+}
+
+/// A message without a body.
+pub fn bare(kind: u8, xid: u32) -> Vec<u8> {
+    let mut frame = vec![VERSION, kind, 0, 8];
+    frame.extend_from_slice(&xid.to_be_bytes());
+    frame
+}
+
+/// The whole messages of a chunk that `scan` has passed.
+pub fn messages(chunk: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    let mut rest = chunk;
+    std::iter::from_fn(move || {
+        let header = Header::parse(rest)?;
+        let (frame, after) = rest.split_at_checked(usize::from(header.length).max(HEADER_LEN))?;
+        rest = after;
+        Some((header, frame))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 9];
+
+    #[test]
+    fn whole_messages_are_counted_and_the_rest_waits() {
+        let mut bytes = BARRIER.repeat(3);
+        for cut in 1..8 {
+            bytes.truncate(24 - cut);
+            let scan = scan(&bytes);
+            assert_eq!((scan.whole, scan.messages, scan.trouble), (16, 2, None));
+        }
+        assert_eq!(scan(&[]), Scan::default());
+        let big = [&[4, 13, 0xff, 0xff, 0, 0, 0, 1][..], &[0; 65_527]].concat();
+        assert_eq!(scan(&big).whole, 65_535);
+        assert_eq!(messages(&big).count(), 1);
+    }
+
+    #[test]
+    fn echo_requests_are_answered_with_their_body() {
+        let request = [4, 2, 0, 10, 0, 0, 0, 3, 0xaa, 0xbb];
+        let scan = scan(&[&BARRIER[..], &request].concat());
+        assert_eq!(scan.echo_replies, [4, 3, 0, 10, 0, 0, 0, 3, 0xaa, 0xbb]);
+        assert_eq!(scan.messages, 2);
+    }
+
+    #[test]
+    fn a_short_length_ends_the_stream_with_an_error() {
+        let bytes = [&BARRIER[..], &[4, 14, 0, 7, 1, 2, 3, 4, 5]].concat();
+        let scan = scan(&bytes);
+        assert_eq!(scan.whole, 8);
+        let trouble = scan.trouble.unwrap();
+        assert!(trouble.reason.contains("length 7"), "{}", trouble.reason);
+        assert_eq!(
+            trouble.error,
+            [4, 1, 0, 20, 1, 2, 3, 4, 0, 1, 0, 6, 4, 14, 0, 7, 1, 2, 3, 4]
+        );
+    }
+
+    #[test]
+    fn another_version_ends_the_stream_with_an_error_before_its_body_has_come() {
+        let scan = scan(&[1, 14, 0, 80, 0, 0, 0, 5, 1, 2]);
+        let trouble = scan.trouble.unwrap();
+        assert!(trouble.reason.contains("0x01"), "{}", trouble.reason);
+        assert_eq!(
+            trouble.error,
+            [4, 1, 0, 22, 0, 0, 0, 5, 0, 1, 0, 0, 1, 14, 0, 80, 0, 0, 0, 5, 1, 2]
+        );
+    }
+
+    #[test]
+    fn hellos_echoes_and_errors_of_other_versions_pass() {
+        let bytes: Vec<u8> = [0, 1, 2, 3]
+            .into_iter()
+            .flat_map(|kind| [6, kind, 0, 8, 0, 0, 0, kind])
+            .collect();
+        let scan = scan(&bytes);
+        assert_eq!((scan.messages, scan.trouble), (4, None));
+        assert!(messages(&bytes).all(|(header, _)| is_private(header)));
+        assert!(!is_private(
+            Header::parse(&[4, 1, 0, 12, 0, 0, 0, 0]).unwrap()
+        ));
+    }
+}

@@ -1,0 +1,342 @@
+//! The established part of a session: bytes in, bytes out, until somebody ends it.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use openflow13::kind;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{sleep_until, Instant};
+
+use super::frames::{bare, scan, Trouble};
+use super::{Command, Timing};
+use crate::engine::Event;
+
+/// Bytes that one read may bring. Larger than the largest message, so that a buffer always holds one.
+const READ_SIZE: usize = 128 * 1024;
+/// A controller with more than this unsent gets no more requests read, as in Open vSwitch: it must read its replies.
+const REPLY_BACKLOG: usize = 1 << 20;
+/// Slices of one write.
+const SLICES: usize = 32;
+/// How long the last bytes to a peer that is being disconnected may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+pub struct Pump<'a> {
+    connection: u64,
+    /// A switch is read however much it has yet to read itself.
+    patient: bool,
+    timing: Timing,
+    events: &'a mpsc::UnboundedSender<Event>,
+    /// Bytes in `unsent` and on their way to it; shared with the engine.
+    backlog: Arc<AtomicUsize>,
+    unsent: VecDeque<Vec<u8>>,
+    /// Bytes of the first of `unsent` that are written.
+    sent: usize,
+    /// Written into the stream's own buffer only (TLS).
+    unflushed: bool,
+    /// Nothing can be written any more.
+    silent: bool,
+    /// The engine has dropped its handle.
+    orphaned: bool,
+    /// The engine is ready for a chunk.
+    ready: bool,
+    trouble: Option<Trouble>,
+    closing: Option<(String, Instant)>,
+    heard: Instant,
+    /// An echo request is unanswered since then.
+    probed: Option<Instant>,
+    /// Last time that bytes could be written or none waited.
+    wrote: Instant,
+}
+
+impl<'a> Pump<'a> {
+    pub fn new(
+        connection: u64,
+        patient: bool,
+        timing: Timing,
+        backlog: Arc<AtomicUsize>,
+        events: &'a mpsc::UnboundedSender<Event>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            connection,
+            patient,
+            timing,
+            events,
+            backlog,
+            unsent: VecDeque::new(),
+            sent: 0,
+            unflushed: false,
+            silent: false,
+            orphaned: false,
+            ready: true,
+            trouble: None,
+            closing: None,
+            heard: now,
+            probed: None,
+            wrote: now,
+        }
+    }
+
+    /// Runs until the connection ends and returns why. `buffer` holds what came with the handshake.
+    pub async fn run<S>(
+        mut self,
+        stream: S,
+        mut buffer: BytesMut,
+        mut commands: mpsc::UnboundedReceiver<Command>,
+    ) -> String
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut timer = pin!(sleep_until(self.deadline()));
+        self.take_in(&mut buffer);
+        loop {
+            let reading = self.reading();
+            if reading && buffer.capacity() - buffer.len() < READ_SIZE / 2 {
+                buffer.reserve(READ_SIZE);
+            }
+            tokio::select! {
+                biased;
+                command = commands.recv(), if !self.orphaned => {
+                    let mut next = command;
+                    if next.is_none() {
+                        self.orphaned = true;
+                        self.close("the engine has let go".into());
+                    }
+                    while let Some(command) = next {
+                        if let Some(reason) = self.obey(command) {
+                            return reason;
+                        }
+                        next = commands.try_recv().ok();
+                    }
+                }
+                result = push_out(&mut writer, &self.unsent, self.sent), if self.unflushed || !self.unsent.is_empty() => match result {
+                    Ok(0) => self.unflushed = false,
+                    Ok(count) => self.written(count),
+                    Err(_) => self.fall_silent(),
+                },
+                result = reader.read_buf(&mut buffer), if reading => match result {
+                    Ok(0) if buffer.is_empty() => return "closed by the peer".into(),
+                    Ok(0) => return "closed by the peer in the middle of a message".into(),
+                    Ok(_) => {
+                        self.heard = Instant::now();
+                        self.probed = None;
+                        self.take_in(&mut buffer);
+                    }
+                    Err(error) => return error.to_string(),
+                },
+                () = &mut timer => {
+                    if let Some(reason) = self.look_at_clock() {
+                        return reason;
+                    }
+                    let next = self.deadline();
+                    timer.as_mut().reset(next);
+                }
+            }
+            if let Some((reason, deadline)) = &self.closing {
+                if self.unsent.is_empty() && !self.unflushed {
+                    // The peer may be gone already.
+                    let _ = writer.shutdown().await;
+                    return reason.clone();
+                }
+                if *deadline < timer.deadline() {
+                    timer.as_mut().reset(*deadline);
+                }
+            }
+        }
+    }
+
+    fn reading(&self) -> bool {
+        let attentive = self.patient || self.backlog.load(Ordering::Relaxed) < REPLY_BACKLOG;
+        self.ready && attentive && self.trouble.is_none() && self.closing.is_none()
+    }
+
+    /// Hands the whole messages of the buffer to the engine.
+    fn take_in(&mut self, buffer: &mut BytesMut) {
+        let found = scan(buffer);
+        if !found.echo_replies.is_empty() {
+            self.push(found.echo_replies);
+        }
+        self.trouble = found.trouble;
+        if found.whole > 0 {
+            self.ready = false;
+            let bytes = buffer.split_to(found.whole);
+            // Without an engine no more commands come either, and `run` ends.
+            let _ = self.events.send(Event::Frames {
+                connection: self.connection,
+                bytes,
+            });
+        } else {
+            self.give_up_if_troubled();
+        }
+    }
+
+    /// Carries out a command; returns the reason when the session ends at once.
+    fn obey(&mut self, command: Command) -> Option<String> {
+        match command {
+            Command::Write(bytes) => self.enqueue(bytes),
+            Command::Resume => {
+                self.ready = true;
+                // Time in which nobody listened is not silence of the peer.
+                self.heard = Instant::now();
+                self.give_up_if_troubled();
+            }
+            Command::Close(reason) => self.close(reason),
+            Command::Abort(reason) => return Some(reason),
+        }
+        None
+    }
+
+    /// What came before the trouble is answered by now: say the last word.
+    fn give_up_if_troubled(&mut self) {
+        if let Some(trouble) = self.trouble.take() {
+            self.push(trouble.error);
+            self.close(trouble.reason);
+        }
+    }
+
+    fn close(&mut self, reason: String) {
+        self.closing
+            .get_or_insert((reason, Instant::now() + LAST_WORDS));
+    }
+
+    /// Queues the session's own message.
+    fn push(&mut self, bytes: Vec<u8>) {
+        self.backlog.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.enqueue(bytes);
+    }
+
+    /// Takes bytes that the backlog counts already.
+    fn enqueue(&mut self, bytes: Vec<u8>) {
+        if self.silent {
+            self.backlog.fetch_sub(bytes.len(), Ordering::Relaxed);
+            return;
+        }
+        if self.unsent.is_empty() {
+            self.wrote = Instant::now();
+        }
+        if !bytes.is_empty() {
+            self.unsent.push_back(bytes);
+        }
+    }
+
+    /// The peer takes no more bytes. What it sent before it left is still read: it may be gone because it had said
+    /// everything.
+    fn fall_silent(&mut self) {
+        self.silent = true;
+        self.unflushed = false;
+        let unsent: usize = self.unsent.drain(..).map(|bytes| bytes.len()).sum();
+        self.backlog
+            .fetch_sub(unsent - std::mem::take(&mut self.sent), Ordering::Relaxed);
+    }
+
+    fn written(&mut self, count: usize) {
+        self.wrote = Instant::now();
+        self.unflushed = true;
+        self.backlog.fetch_sub(count, Ordering::Relaxed);
+        self.sent += count;
+        while let Some(first) = self.unsent.front() {
+            let Some(rest) = self.sent.checked_sub(first.len()) else {
+                break;
+            };
+            self.sent = rest;
+            self.unsent.pop_front();
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let far = Instant::now() + Duration::from_secs(3_600);
+        let Some(probe) = self.timing.probe else {
+            return far;
+        };
+        let heard = match self.probed {
+            _ if !self.reading() => Instant::now() + probe,
+            Some(since) => since + probe,
+            None => self.heard + probe,
+        };
+        let wrote = if self.unsent.is_empty() {
+            far
+        } else {
+            self.wrote + 2 * probe
+        };
+        heard.min(wrote)
+    }
+
+    /// Acts on the time; returns the reason when the peer is given up.
+    fn look_at_clock(&mut self) -> Option<String> {
+        let now = Instant::now();
+        if let Some((reason, deadline)) = &self.closing {
+            return (now >= *deadline).then(|| {
+                format!(
+                    "{reason} (and {} bytes could not be written)",
+                    self.backlog.load(Ordering::Relaxed)
+                )
+            });
+        }
+        let probe = self.timing.probe?;
+        if !self.unsent.is_empty() && now >= self.wrote + 2 * probe {
+            let unsent = self.backlog.load(Ordering::Relaxed);
+            return Some(format!(
+                "the peer has read nothing for {} seconds; {unsent} bytes are unsent",
+                2 * probe.as_secs()
+            ));
+        }
+        if !self.reading() {
+            self.heard = now;
+            self.probed = None;
+        } else if self.probed.is_some_and(|since| now >= since + probe) {
+            return Some(format!(
+                "no answer to an echo request for {} seconds",
+                probe.as_secs()
+            ));
+        } else if self.probed.is_none() && now >= self.heard + probe {
+            self.push(bare(kind::ECHO_REQUEST, 0));
+            self.probed = Some(now);
+        }
+        None
+    }
+}
+
+/// Writes as much as the stream takes of the queue, whose first `sent` bytes are written; flushes when it is empty.
+/// Returns the number of bytes written, 0 after flushing.
+async fn push_out<W>(writer: &mut W, unsent: &VecDeque<Vec<u8>>, sent: usize) -> io::Result<usize>
+where
+    W: AsyncWrite + Unpin,
+{
+    let count = match unsent.len() {
+        0 => {
+            writer.flush().await?;
+            return Ok(0);
+        }
+        1 => {
+            writer
+                .write(
+                    unsent
+                        .front()
+                        .and_then(|first| first.get(sent..))
+                        .unwrap_or_default(),
+                )
+                .await?
+        }
+        _ => {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut skip = sent;
+            for (slice, bytes) in slices.iter_mut().zip(unsent) {
+                *slice = IoSlice::new(bytes.get(std::mem::take(&mut skip)..).unwrap_or_default());
+            }
+            writer
+                .write_vectored(slices.get(..unsent.len().min(SLICES)).unwrap_or_default())
+                .await?
+        }
+    };
+    if count == 0 {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    Ok(count)
+}

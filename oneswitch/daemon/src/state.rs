@@ -1,0 +1,289 @@
+//! The ports mapped at run time, in a file that survives a restart.
+//!
+//! The file holds every port that is mapped and, under `deleted`, the `[[port]]` entries that were deleted at run time.
+//! At the next start:
+//! - a port of the file is mapped as the file says, also where a `[[port]]` has the same number;
+//! - a `[[port]]` whose number the file does not know is mapped: ports that were added to `server.toml` since appear;
+//! - a `[[port]]` that equals a deleted one stays deleted; changed in any way, it appears again.
+//!
+//! Deleting the file returns to what `server.toml` says.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use oneswitch_core::PortConfig;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use tracing::error;
+
+use crate::api::{Problem, Reply};
+use crate::config::{Config, Port};
+use crate::stream::make_parent;
+
+/// Version of the file's format.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    version: u32,
+    ports: Vec<SavedPort>,
+    #[serde(default)]
+    deleted: Vec<SavedPort>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedPort {
+    number: u32,
+    name: String,
+    switch: String,
+    interface: String,
+}
+
+impl From<&PortConfig> for SavedPort {
+    fn from(port: &PortConfig) -> Self {
+        let PortConfig {
+            number,
+            name,
+            switch,
+            interface,
+        } = port.clone();
+        Self {
+            number,
+            name,
+            switch,
+            interface,
+        }
+    }
+}
+
+impl From<SavedPort> for PortConfig {
+    fn from(port: SavedPort) -> Self {
+        let SavedPort {
+            number,
+            name,
+            switch,
+            interface,
+        } = port;
+        Self {
+            number,
+            name,
+            switch,
+            interface,
+        }
+    }
+}
+
+/// The ports to start with: those of the configuration and of its state file, if it has one.
+///
+/// # Errors
+/// What is wrong with the state file, or which of its ports contradicts which `[[port]]`.
+pub fn ports(config: &Config) -> Result<Vec<PortConfig>, String> {
+    let saved = match &config.state {
+        Some(path) => load(path)?,
+        None => None,
+    };
+    let Some(saved) = saved else {
+        return Ok(config
+            .ports
+            .iter()
+            .map(|port| port.config.clone())
+            .collect());
+    };
+    let file = config.state.as_deref().unwrap_or(Path::new("")).display();
+    let mut ports: Vec<PortConfig> = Vec::new();
+    for port in saved.ports {
+        let port = PortConfig::from(port);
+        if !config
+            .switches
+            .iter()
+            .any(|switch| switch.name == port.switch)
+        {
+            return Err(format!(
+                "{file}: port {}: there is no switch named \"{}\" in {}; correct either file, or delete {file}",
+                port.number, port.switch, config.file
+            ));
+        }
+        if let Some(other) = conflict(&ports, &port) {
+            return Err(format!(
+                "{file}: port {} contradicts port {}: {}",
+                port.number,
+                other.number,
+                clash(other, &port)
+            ));
+        }
+        ports.push(port);
+    }
+    for Port { config: port, line } in &config.ports {
+        let known = ports.iter().any(|mapped| mapped.number == port.number);
+        if known || saved.deleted.contains(&SavedPort::from(port)) {
+            continue;
+        }
+        if let Some(other) = conflict(&ports, port) {
+            return Err(format!(
+                "{}:{line}: port {} contradicts port {} of {file}: {}",
+                config.file,
+                port.number,
+                other.number,
+                clash(other, port)
+            ));
+        }
+        ports.push(port.clone());
+    }
+    Ok(ports)
+}
+
+fn conflict<'a>(ports: &'a [PortConfig], port: &PortConfig) -> Option<&'a PortConfig> {
+    ports.iter().find(|other| {
+        other.number == port.number
+            || other.name == port.name
+            || (other.switch == port.switch && other.interface == port.interface)
+    })
+}
+
+fn clash(first: &PortConfig, second: &PortConfig) -> String {
+    if first.number == second.number {
+        "both have the same number".into()
+    } else if first.name == second.name {
+        format!("both are named \"{}\"", first.name)
+    } else {
+        format!("both use interface {} of {}", first.interface, first.switch)
+    }
+}
+
+fn load(path: &Path) -> Result<Option<Saved>, String> {
+    let shown = path.display();
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{shown}: the state file cannot be read: {error}")),
+    };
+    let saved: Saved = serde_json::from_str(&text).map_err(|error| {
+        format!(
+            "{shown}:{}: not a state file of oneswitchd: {error}",
+            error.line()
+        )
+    })?;
+    if saved.version != VERSION {
+        return Err(format!(
+            "{shown}: format version {}; this oneswitchd writes {VERSION}",
+            saved.version
+        ));
+    }
+    Ok(Some(saved))
+}
+
+/// Writes the state file, atomically: after a crash it is the old one or the new one.
+pub struct StateFile {
+    path: PathBuf,
+    configured: Vec<PortConfig>,
+}
+
+impl StateFile {
+    /// `None` when the configuration names no state file.
+    pub fn new(config: &Config) -> Option<Self> {
+        let path = config.state.clone()?;
+        Some(Self {
+            path,
+            configured: config
+                .ports
+                .iter()
+                .map(|port| port.config.clone())
+                .collect(),
+        })
+    }
+
+    fn save(&self, ports: &[PortConfig]) -> io::Result<()> {
+        let numbers: BTreeSet<_> = ports.iter().map(|port| port.number).collect();
+        let deleted = self
+            .configured
+            .iter()
+            .filter(|port| !numbers.contains(&port.number));
+        let saved = Saved {
+            version: VERSION,
+            ports: ports.iter().map(SavedPort::from).collect(),
+            deleted: deleted.map(SavedPort::from).collect(),
+        };
+        let mut text = serde_json::to_vec_pretty(&saved)?;
+        text.push(b'\n');
+        make_parent(&self.path)?;
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let temporary = self.path.with_file_name(name);
+        let mut file = File::create(&temporary)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &self.path)?;
+        // The rename itself survives a power cut when the folder is on disk, too.
+        let folder = self
+            .path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+/// Answers to give once the ports they speak of are on disk.
+#[derive(Debug)]
+pub struct Job {
+    /// `None`: nothing changed since the last one.
+    pub ports: Option<Vec<PortConfig>>,
+    pub answers: Vec<(oneshot::Sender<Reply>, Reply)>,
+}
+
+/// Hands jobs to the task that saves; in order, and without holding up messages.
+#[derive(Clone)]
+pub struct Saver(mpsc::UnboundedSender<Job>);
+
+impl Saver {
+    /// The handle, and the task to run; it ends when the last handle is gone.
+    pub fn new(file: StateFile) -> (Self, impl std::future::Future<Output = ()>) {
+        let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let task = async move {
+            let mut file = file;
+            while let Some(job) = jobs.recv().await {
+                let mut failed = None;
+                if let Some(ports) = job.ports {
+                    let saving = tokio::task::spawn_blocking(move || {
+                        let result = file.save(&ports);
+                        (file, result)
+                    });
+                    // The task neither panics nor is cancelled before the runtime ends.
+                    let Ok((back, result)) = saving.await else {
+                        return;
+                    };
+                    file = back;
+                    failed = result.err();
+                }
+                let failed = failed.map(|cause| {
+                    let text = format!(
+                        "{}: cannot be written: {cause}; port changes will be lost at a restart",
+                        file.path.display()
+                    );
+                    error!(target: "config", "{text}");
+                    text
+                });
+                for (reply, result) in job.answers {
+                    let result = match &failed {
+                        Some(text) => result.and_then(|_| Err(Problem::not_saved(text))),
+                        None => result,
+                    };
+                    // A client that left needs no answer.
+                    let _ = reply.send(result);
+                }
+            }
+        };
+        (Self(sender), task)
+    }
+
+    pub fn submit(&self, job: Job) {
+        // The task outlives every handle.
+        let _ = self.0.send(job);
+    }
+}
+
+#[cfg(test)]
+mod tests;
