@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl import dump, logs, ports, show
+from unoctl import dump, logs, ports, show, tracing
 from unoctl.errors import UnoctlError
 from unoctl.model import Stage
 from unoctl.plumber import OvsdbPlumber
@@ -107,6 +107,31 @@ def dump_flows(
 ) -> None:
     """Rules of the one switch, or of the bridges under it."""
     run(ctx, chosen, pretty, lambda session: dump.flows(session.server, kind, switch, bridge))
+
+
+@app.command("trace")
+def trace_command(
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    packet: Annotated[
+        str, typer.Argument(metavar="PACKET", help="Flow syntax (tcp,nw_src=10.0.0.1,...) or hex bytes of a frame.")
+    ],
+    show_hex: Annotated[bool, typer.Option("--hex", help="Print the bytes wherever the packet leaves.")] = False,
+    ct_next: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ct-next", metavar="STATES", help="Connection state after the next ct(), as ofproto/trace has it."
+        ),
+    ] = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Follow a packet from a virtual port over every switch to where it leaves."""
+
+    def work(session: Session) -> View:
+        return tracing.run(session.server, virtual_port, packet, ct_next or [], show_hex)
+
+    run(ctx, chosen, pretty, work)
 
 
 @port_app.command("add")

@@ -9,8 +9,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from unoctl.errors import (
     ApiAnswerError,
-    ApiRefusedError,
     ApiNoAnswerError,
+    ApiRefusedError,
     ApiUnreachableError,
     ConfigError,
     UsageError,

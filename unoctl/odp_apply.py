@@ -1,7 +1,8 @@
 """Carries out data-path actions on the bytes of a packet and tells what comes out.
 
 The model is Open vSwitch 3.1's userspace datapath (odp_execute_actions, dp_netdev_execute_cb). What cannot be known
-from the bytes, such as a meter's verdict or a NAT's new address, is not guessed: it becomes a condition on what follows.
+from the bytes, such as the verdict of a meter or the address that NAT picks, is not guessed: it becomes a condition on
+the rest.
 """
 
 from collections.abc import Callable, Sequence

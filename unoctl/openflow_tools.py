@@ -34,8 +34,8 @@ def run(command: list[str], timeout_s: float = TIMEOUT_S) -> str:
     return run_binary(command, timeout_s).decode(errors="replace")
 
 
-def run_binary(command: list[str], timeout_s: float = TIMEOUT_S) -> bytes:
-    """Run a tool and return what it printed.
+def run_binary(command: list[str], timeout_s: float = TIMEOUT_S, stdin: bytes = b"") -> bytes:
+    """Run a tool on what ``stdin`` holds and return what it printed.
 
     Raises:
         ToolError: the tool is missing, failed (its last line is in the text) or did not end within ``timeout_s``.
@@ -44,7 +44,7 @@ def run_binary(command: list[str], timeout_s: float = TIMEOUT_S) -> bytes:
         raise ToolError(f"{command[0]} is not on PATH; install it with: apt install openvswitch-switch")
     shown = " ".join(command)
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
         raise ToolError(f"no answer within {timeout_s:g} s from: {shown}") from error
     if done.returncode != 0:

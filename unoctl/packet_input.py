@@ -1,0 +1,65 @@
+"""The PACKET of ``unoctl trace``: hexadecimal bytes, or Open vSwitch's flow syntax."""
+
+import re
+
+from unoctl import openflow_tools
+from unoctl.errors import ToolError, UsageError
+from unoctl.flow_text import split_terms
+from unoctl.packet import ETH_LENGTH
+
+DEFAULT_TTL = 64
+_HEX = re.compile(r"^(0x)?[0-9a-fA-F\s:]+$")
+_NETWORK = re.compile(r"^(ip|ipv4|ipv6|tcp6?|udp6?|sctp6?|icmp6?|igmp|(dl|eth)_type=0x0?(800|86dd))$", re.IGNORECASE)
+_TRANSPORT = {"tcp": "tcp", "tcp6": "tcp", "udp": "udp", "udp6": "udp", "sctp": "sctp", "sctp6": "sctp"}
+
+
+def to_bytes(text: str) -> bytes:
+    """The frame that ``text`` means.
+
+    In flow syntax, what is not given is zero, but the TTL, which is 64: a packet with TTL 0 shows little else.
+    ``tp_src`` and ``tp_dst`` are taken for the transport protocol that is named.
+
+    Raises:
+        UsageError: neither hex bytes of a frame nor a flow that is one packet.
+    """
+    if _HEX.match(text):
+        digits = re.sub(r"[\s:]", "", text.removeprefix("0x"))
+        if len(digits) % 2 or len(digits) < 2 * ETH_LENGTH:
+            raise UsageError(
+                f"PACKET has {len(digits)} hex digits; expected two a byte and at least {ETH_LENGTH} bytes"
+            )
+        return bytes.fromhex(digits)
+    try:
+        return openflow_tools.compose_packet(normalized(text))
+    except ToolError as error:
+        raise UsageError(
+            f"PACKET '{text}' is no packet: {error}; expected hex bytes or for example "
+            "tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_dst=80"
+        ) from error
+
+
+def normalized(flow: str) -> str:
+    """The flow as ovs-ofctl compose-packet wants it.
+
+    Raises:
+        UsageError: it names an in_port, which here is the virtual port.
+    """
+    terms = split_terms(flow)
+    names = {term.partition("=")[0] for term in terms}
+    if "in_port" in names:
+        raise UsageError("PACKET names in_port; the port is given before it: unoctl trace V PACKET")
+    transport = next((_TRANSPORT[term] for term in terms if term in _TRANSPORT), None)
+    if transport:
+        terms = [re.sub(r"^tp_(src|dst)=", rf"{transport}_\1=", term) for term in terms]
+    if any(map(_NETWORK.match, terms)) and not names & {"nw_ttl", "ip_ttl", "hlimit"}:
+        terms.append(f"nw_ttl={DEFAULT_TTL}")
+    return ",".join(terms)
+
+
+def describe(frame: bytes) -> str:
+    """The frame in flow syntax, as Open vSwitch sees it; "" where it cannot say."""
+    try:
+        text = openflow_tools.run_binary(["ovs-ofctl", "parse-packet"], stdin=frame).decode(errors="replace")
+    except ToolError:
+        return ""
+    return text.strip().splitlines()[0].partition(" ")[0] if text.strip() else ""

@@ -1,0 +1,78 @@
+"""Asks one switch's ovs-vswitchd, over its control socket, what ``unoctl trace`` has to know."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from unoctl import dpif, openflow_tools
+from unoctl.dpif import Datapath, DatapathPort
+from unoctl.errors import ConfigError, TraceError
+from unoctl.topology import Server, Switch
+
+TRACED_BRIDGE = "edge"
+
+
+class SwitchProbe:
+    """One switch during one trace: its ports are asked for once.
+
+    Args:
+        server: names the configuration file in errors.
+        switch: needs its ``control``.
+
+    Raises:
+        ConfigError: no control socket is configured.
+    """
+
+    def __init__(self, server: Server, switch: Switch) -> None:
+        if switch.control is None:
+            raise ConfigError(
+                f"{server.path}: [[switch]] {switch.name} has no control; trace needs the ovs-appctl target of its "
+                'ovs-vswitchd, for example control = "/run/openvswitch/ovs-vswitchd.ctl"'
+            )
+        self.name = switch.name
+        self._control = switch.control
+
+    @cached_property
+    def datapath(self) -> Datapath:
+        """The datapath that the switch's ``edge`` bridge is on.
+
+        Raises:
+            TraceError: there is no such bridge.
+            ToolError: ovs-vswitchd does not answer.
+        """
+        for datapath in dpif.parse_show(openflow_tools.appctl(self._control, "dpif/show")):
+            if any(port.bridge == TRACED_BRIDGE for port in datapath.ports):
+                return datapath
+        raise TraceError(
+            f"switch {self.name} has no bridge {TRACED_BRIDGE}; make it with the lab or nfagent's plumbing"
+        )
+
+    @cached_property
+    def vlan_limit(self) -> int:
+        """How many VLAN tags its datapath looks behind."""
+        text = openflow_tools.appctl(self._control, "dpif/show-dp-features", TRACED_BRIDGE)
+        return dpif.parse_vlan_limit(text)
+
+    def port(self, interface: str) -> DatapathPort:
+        """An interface on ``edge``.
+
+        Raises:
+            TraceError: it is not there.
+        """
+        port = self.datapath.find(TRACED_BRIDGE, interface)
+        if port is None:
+            there = ", ".join(port.name for port in self.datapath.ports if port.bridge == TRACED_BRIDGE)
+            raise TraceError(
+                f"interface {interface} is not on bridge {TRACED_BRIDGE} of {self.name}; there are: {there}"
+            )
+        return port
+
+    def trace_received(self, ofport: int, data: bytes, ct_next: Sequence[str]) -> str:
+        """ofproto/trace of a frame that comes in at a port of ``edge``."""
+        options = [option for state in ct_next for option in ("--ct-next", state)]
+        return openflow_tools.appctl(
+            self._control, "ofproto/trace", TRACED_BRIDGE, f"in_port={ofport}", *options, data.hex()
+        )
+
+    def trace_recirculated(self, flow: str, data: bytes) -> str:
+        """ofproto/trace of a packet that the datapath has recirculated; ``flow`` is its metadata."""
+        return openflow_tools.appctl(self._control, "ofproto/trace", self.datapath.name, flow, data.hex())

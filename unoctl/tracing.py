@@ -1,0 +1,152 @@
+"""The command ``unoctl trace``: finds the port, makes the packet, traces it and prints the tree."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from unoctl import packet_input
+from unoctl.client import Client
+from unoctl.errors import ApiUnreachableError, UsageError
+from unoctl.model import Port
+from unoctl.render import View, tree_text
+from unoctl.topology import Server
+from unoctl.trace import Tracer
+from unoctl.trace_model import (
+    Again,
+    Crossing,
+    Dropped,
+    Elsewhere,
+    Exit,
+    Outcome,
+    Pass,
+    Stage,
+    Stopped,
+    ToController,
+    Trace,
+    trace_json,
+)
+from unoctl.trace_text import Step
+
+Line = tuple[int, Text | str]
+# How ofproto/trace tells that it goes on with a recirculated packet; the tree shows that already.
+_BOOKKEEPING = ("thaw", "Resuming from ", "Restoring actions: ", "unroll_xlate(", "restored state: ")
+
+
+def run(server: Server, virtual_port: str, packet: str, ct_next: Sequence[str], show_hex: bool) -> View:
+    """Trace one packet.
+
+    Where oneswitchd does not answer, the ports are those of the configuration file: the rules are still on the
+    switches. The exit status is 1 where the trace had to stop before the packet did.
+
+    Raises:
+        UsageError: no such port, or no such packet.
+        TraceError, ToolError, ConfigError: the port's switch cannot be asked.
+    """
+    ports, port, notes = _ports(server, virtual_port)
+    trace = Tracer(server, ports, ct_next).trace(port, packet_input.to_bytes(packet), notes)
+    return View(trace_json(trace), tree_text(_lines(trace, show_hex)), 0 if trace.complete else 1)
+
+
+def _ports(server: Server, virtual_port: str) -> tuple[list[Port], Port, tuple[str, ...]]:
+    try:
+        with Client(server.api) as client:
+            return client.ports(), client.find_port(virtual_port), ()
+    except ApiUnreachableError:
+        ports = [
+            Port(number=port.number, name=port.name, switch=port.switch, interface=port.interface)
+            for port in server.ports
+        ]
+    for port in ports:
+        if virtual_port in (str(port.number), port.name):
+            note = f"oneswitchd does not answer at {server.api}; ports are those of {server.path}, flow-ids unknown"
+            return ports, port, (note,)
+    raise UsageError(f"oneswitchd does not answer at {server.api}, and {server.path} has no port '{virtual_port}'")
+
+
+def _lines(trace: Trace, show_hex: bool) -> Iterator[Line]:
+    yield 0, Text.assemble(f"Packet into port {trace.port} ", (trace.name, "bold"), f", {len(trace.data)} bytes")
+    yield 1, Text(trace.flow, style="dim")
+    for note in trace.notes:
+        yield 1, Text(note, style="yellow")
+    yield from _stage_lines(0, trace.stage, show_hex)
+    leaving = [_leaving(outcome) for outcome in trace.exits()]
+    yield 0, Text.assemble("Leaves through: ", (", ".join(leaving) or "no port", "bold"))
+
+
+def _leaving(outcome: Exit) -> str:
+    if outcome.local:
+        return f"LOCAL of {outcome.switch}"
+    name = f"port {outcome.port} {outcome.name}" if outcome.port is not None else outcome.interface
+    return f"{name} ({'; '.join(outcome.conditions)})" if outcome.conditions else name
+
+
+def _stage_lines(depth: int, stage: Stage, show_hex: bool) -> Iterator[Line]:
+    yield depth, Text.assemble((stage.switch, "bold"), f", in at {stage.interface} (port {stage.ofport} of edge)")
+    yield from _pass_lines(depth + 1, stage.translated, show_hex)
+
+
+def _pass_lines(depth: int, translated: Pass, show_hex: bool) -> Iterator[Line]:
+    translation = translated.translation
+    for step in translation.steps:
+        if step.kind != "bridge" and not step.text.startswith(_BOOKKEEPING):
+            yield depth + step.depth, _step(step)
+    yield depth, Text(f"data-path actions: {translation.actions or 'none'}", style="dim")
+    for reason in translation.slow_path:
+        yield depth, Text(f"slow path: {reason}", style="yellow")
+    for outcome in translated.outcomes:
+        yield from _outcome_lines(depth, outcome, show_hex)
+
+
+def _step(step: Step) -> Text:
+    if step.kind == "rule":
+        return Text.assemble((f"{step.bridge} ", "cyan"), step.text)
+    marks = {"detail": "-> ", "warning": ">> "}
+    return Text(marks.get(step.kind, "") + step.text, style="yellow" if step.kind == "warning" else "")
+
+
+def _outcome_lines(depth: int, outcome: Outcome, show_hex: bool) -> Iterator[Line]:
+    yield depth, Text.assemble(("=> ", "bold"), _headline(outcome))
+    for condition in outcome.conditions:
+        yield depth + 1, Text(f"if {condition}", style="yellow")
+    if isinstance(outcome, Exit) and outcome.flow:
+        yield depth + 1, Text(outcome.flow, style="dim")
+    if show_hex and isinstance(outcome, Exit | Crossing | ToController):
+        yield depth + 1, outcome.data.hex()
+    if isinstance(outcome, Crossing) and outcome.stage is not None:
+        yield from _stage_lines(depth + 1, outcome.stage, show_hex)
+    elif isinstance(outcome, Again):
+        for branch in outcome.branches:
+            if branch.share != branch.shares:
+                yield depth + 1, Text(f"{branch.share} of {branch.shares} hash values:", style="yellow")
+            yield from _pass_lines(depth + 1, branch.translated, show_hex)
+
+
+def _headline(outcome: Outcome) -> Text:
+    size = f"{len(outcome.data)} bytes"
+    match outcome:
+        case Exit(local=True):
+            return Text(f"{outcome.switch}'s own port of bridge {outcome.interface} (LOCAL), {size}", "yellow")
+        case Exit(port=None):
+            return Text(f"exit at {outcome.interface} of {outcome.switch}, which is no virtual port, {size}", "yellow")
+        case Exit():
+            where = f"interface {outcome.interface} of {outcome.switch}"
+            return Text(f"exit at port {outcome.port} {outcome.name}, {where}, {size}", "green")
+        case Crossing():
+            tag = str(outcome.flow_id) if outcome.flow_id else "no flow-id"
+            link = f"{outcome.interface} -- {outcome.peer_interface} of {outcome.peer_switch}"
+            return Text(f"PCIe {link}, {tag}, {size}", "blue")
+        case ToController():
+            cut = "" if outcome.max_len == 0xFFFF else f", at most {outcome.max_len}"
+            return Text(
+                f"packet-in to the controllers ({outcome.reason}, cookie {outcome.cookie:#x}), {size}{cut}", "blue"
+            )
+        case Again():
+            return Text(f"recirculated: {outcome.why}")
+        case Elsewhere():
+            return Text(f"not followed: {outcome.action}", "yellow")
+        case Dropped():
+            return Text(f"dropped: {outcome.reason}", "red")
+        case Stopped():
+            return Text(f"trace stops: {outcome.reason}", "bold red")
+        case _:
+            return Text(type(outcome).__name__)
