@@ -128,7 +128,7 @@ impl Core {
         })
     }
 
-    /// Ends a batch of `from_*` calls: asks the switches for the verdict (barriers) on what was sent.
+    /// Ends a batch of `*_message` calls: asks the switches for the verdict (barriers) on what was sent.
     pub fn end_of_batch(&mut self, now: Instant) {
         let barrier = self.fresh_xid();
         if let Some((virt, edge)) = self.verdicts.close(barrier) {

@@ -45,10 +45,7 @@ impl Core {
             return Err(PortError::MoveInProgress(number));
         }
         if let Some(removed) = self.ports.remove(number) {
-            let last = removed
-                .announced
-                .clone()
-                .unwrap_or_else(|| removed.view(None));
+            let last = removed.announced.unwrap_or_else(|| removed.view(None));
             self.port_map_changed(now);
             self.tell_port_status(PortStatus::DELETE, last, None);
             info!(target: "core", port = number, name = %removed.name, "port removed");

@@ -2,7 +2,7 @@
 
 use crate::api::SwitchIndex;
 use crate::flood::FLOOD_GROUP;
-use crate::reads::{asks_for_group, asks_for_meter, flows, sum_ports};
+use crate::reads::{asks_for_group, asks_for_meter, combine_ports, flows, plus};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::sync::key_of;
 use crate::tables::Filter;
@@ -220,7 +220,7 @@ impl Core {
                 } else if let Some(port) = self.port_of_interface(switch, stats.port_no) {
                     merged
                         .entry(port.number)
-                        .and_modify(|sum| *sum = sum_ports(sum, &stats, u64::wrapping_add));
+                        .and_modify(|sum| *sum = combine_ports(sum, &stats, plus));
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::api::{Bridge, MoveRequest, MoveStage, MoveUntil, PortError, SwitchInd
 use crate::executors::Executors;
 use crate::flood::Step;
 use crate::ports::{Location, Move};
-use crate::reads::{sum_ports, Purpose};
+use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use crate::sync::everything;
@@ -299,7 +299,7 @@ impl Core {
             return;
         }
         if let Some(before) = &moving.counted_before {
-            port.base = sum_ports(&port.base, before, u64::wrapping_sub);
+            port.base = combine_ports(&port.base, before, minus);
         }
         port.home = moving.to.clone();
         port.moving = None;

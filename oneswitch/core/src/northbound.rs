@@ -22,7 +22,7 @@ use openflow13::{
     SwitchConfig,
 };
 use std::time::Instant;
-use tracing::{debug, info};
+use tracing::debug;
 
 /// OFPCR_ROLE_*.
 mod role {
@@ -39,13 +39,11 @@ const TABLES: u8 = 254;
 impl Core {
     pub fn controller_up(&mut self, id: ControllerId, _now: Instant) {
         self.controllers.insert(id, Controller::default());
-        info!(target: "northbound", controller = id.0, "connected");
     }
 
     pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
         self.controllers.remove(&id);
         self.outbox.discard(Destination::Controller(id));
-        info!(target: "northbound", controller = id.0, "disconnected");
     }
 
     pub fn controller_role(&self, id: ControllerId) -> Option<ControllerRole> {
@@ -53,7 +51,7 @@ impl Core {
     }
 
     /// `frame` is one whole message. A message that cannot be trusted is answered with an error or a disconnect.
-    pub fn from_controller(&mut self, id: ControllerId, frame: &[u8], now: Instant) {
+    pub fn controller_message(&mut self, id: ControllerId, frame: &[u8], now: Instant) {
         if !self.controllers.contains_key(&id) {
             return;
         }

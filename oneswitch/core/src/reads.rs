@@ -166,7 +166,7 @@ impl Core {
                 if let (Some(stats), Some(port)) =
                     (first_port_stats(parts), self.ports.get_mut(number))
                 {
-                    port.base = sum_ports(&port.base, &stats, u64::wrapping_add);
+                    port.base = combine_ports(&port.base, &stats, plus);
                 }
                 self.folded(number, now);
             }
@@ -385,8 +385,31 @@ fn first_port_stats(parts: Vec<(SwitchIndex, MultipartReply)>) -> Option<PortSta
     })
 }
 
-/// Combines two ports' counters field by field, modulo 2^64.
-pub(crate) fn sum_ports(a: &PortStats, b: &PortStats, combine: fn(u64, u64) -> u64) -> PortStats {
+/// All ones: this counter is not kept (OpenFlow 1.3.5, 7.3.5.6).
+const UNSUPPORTED: u64 = u64::MAX;
+
+/// `a` + `b` of one port counter, modulo 2^64.
+pub(crate) fn plus(a: u64, b: u64) -> u64 {
+    if a == UNSUPPORTED || b == UNSUPPORTED {
+        return UNSUPPORTED;
+    }
+    a.wrapping_add(b)
+}
+
+/// `a` - `b` of one port counter, modulo 2^64.
+pub(crate) fn minus(a: u64, b: u64) -> u64 {
+    if a == UNSUPPORTED || b == UNSUPPORTED {
+        return UNSUPPORTED;
+    }
+    a.wrapping_sub(b)
+}
+
+/// Combines two ports' counters field by field with [`plus`] or [`minus`].
+pub(crate) fn combine_ports(
+    a: &PortStats,
+    b: &PortStats,
+    combine: fn(u64, u64) -> u64,
+) -> PortStats {
     PortStats {
         port_no: a.port_no,
         rx_packets: combine(a.rx_packets, b.rx_packets),

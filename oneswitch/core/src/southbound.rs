@@ -9,7 +9,7 @@ use crate::verdict::{Refused, NOT_AN_OPERATION};
 use crate::{wire, Core};
 use openflow13::{decode, encode_error, kind, ErrorMessage, FlowMod, Header, Message, PortStatus};
 use std::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 impl Core {
     /// A bridge's session has finished its OpenFlow handshake.
@@ -17,7 +17,6 @@ impl Core {
         if !self.switches[switch].session(bridge).is_down() {
             self.switch_down(switch, bridge, now);
         }
-        info!(target: "southbound", switch = %self.switches[switch].name, ?bridge, "connected; reading its state");
         self.request_inventory(switch, bridge);
     }
 
@@ -28,7 +27,6 @@ impl Core {
         }
         session.state = SessionState::Down;
         session.clear_ports();
-        warn!(target: "southbound", switch = %self.switches[switch].name, ?bridge, "disconnected");
         self.outbox.discard(Destination::Switch(switch, bridge));
         self.verdicts.forget(switch, bridge);
         self.forget_reads(switch, bridge, now);
@@ -42,7 +40,13 @@ impl Core {
     }
 
     /// `frame` is one whole message of a bridge.
-    pub fn from_switch(&mut self, switch: SwitchIndex, bridge: Bridge, frame: &[u8], now: Instant) {
+    pub fn switch_message(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        frame: &[u8],
+        now: Instant,
+    ) {
         let Some(header) = Header::parse(frame) else {
             return;
         };
@@ -52,11 +56,11 @@ impl Core {
                 self.settle(now);
             }
             kind::PACKET_IN if bridge == Bridge::Virt => self.relay_packet_in(frame),
-            _ => self.from_switch_decoded(switch, bridge, header, frame, now),
+            _ => self.decoded_switch_message(switch, bridge, header, frame, now),
         }
     }
 
-    fn from_switch_decoded(
+    fn decoded_switch_message(
         &mut self,
         switch: SwitchIndex,
         bridge: Bridge,
@@ -85,6 +89,7 @@ impl Core {
                 self.flow_removed(switch, &removed, now)
             }
             Message::PortStatus(status) => self.switch_port_changed(switch, bridge, status),
+            Message::Experimenter(_) => {} // a bundle's progress; its errors come as errors
             Message::FeaturesReply(features) => self.switches[switch].features = Some(features),
             _ => {
                 debug!(target: "southbound", switch = %self.switches[switch].name, ?bridge, kind = header.kind, "ignored message")
@@ -192,12 +197,12 @@ impl Core {
                 } else {
                     PortStatus::ADD
                 };
-                port.announced = Some(view.clone());
+                port.announced = Some(view);
                 changed.push((reason, view));
             }
         }
         for (reason, view) in changed {
-            self.tell_port_status(reason, view.clone(), except);
+            self.tell_port_status(reason, view, except);
             self.refresh_patch_config(view.number);
         }
     }

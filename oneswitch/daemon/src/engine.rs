@@ -230,7 +230,7 @@ impl Engine {
                     count += 1;
                     if !is_private(header) {
                         self.core
-                            .from_controller(ControllerId(connection), frame, now);
+                            .controller_message(ControllerId(connection), frame, now);
                     }
                 }
                 self.paused.push(connection);
@@ -239,7 +239,7 @@ impl Engine {
                 for (header, frame) in messages(&bytes) {
                     count += 1;
                     if !is_private(header) {
-                        self.core.from_switch(switch, bridge, frame, now);
+                        self.core.switch_message(switch, bridge, frame, now);
                     }
                 }
             }
