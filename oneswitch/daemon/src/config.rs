@@ -306,8 +306,11 @@ impl<T: Eq + std::hash::Hash> Seen<T> {
     }
 }
 
-/// The switches that could be read, and the names of all.
-fn read_switches(document: &Document<'_>, root: &Section<'_>) -> (Vec<Field<Switch>>, Vec<String>) {
+/// The switches that could be read, and the names of all, as far as they could.
+fn read_switches(
+    document: &Document<'_>,
+    root: &Section<'_>,
+) -> (Vec<Field<Switch>>, Vec<Option<String>>) {
     let sections = root.sections("switch", "tables [[switch]]");
     if sections.is_empty() {
         root.missing(
@@ -331,8 +334,8 @@ fn read_switches(document: &Document<'_>, root: &Section<'_>) -> (Vec<Field<Swit
                 document.blame(field, format!("{:?} where a name is expected", field.value));
             }
             names.first(document, field, &format!("the name \"{}\"", field.value));
-            all.push(field.value.clone());
         }
+        all.push(name.as_ref().map(|field| field.value.clone()));
         let mut bridge = |key: &str| {
             let field = section.required_string(
                 key,
@@ -421,7 +424,7 @@ fn read_ports(
     document: &Document<'_>,
     root: &Section<'_>,
     switches: &[Field<Switch>],
-    known: &[String],
+    known: &[Option<String>],
 ) -> Vec<Port> {
     let mut numbers = Seen::default();
     let mut names = Seen::default();
@@ -443,16 +446,7 @@ fn read_ports(
             check_interface(document, field);
         }
         if let Some(field) = &switch {
-            if !known.contains(&field.value) {
-                document.blame(
-                    field,
-                    format!(
-                        "there is no [[switch]] named \"{}\"; there are: {}",
-                        field.value,
-                        known.join(", ")
-                    ),
-                );
-            }
+            check_switch(document, field, known);
         }
         let (Some(number), Some(interface), Some(switch)) = (number, interface, switch) else {
             continue;
@@ -481,6 +475,20 @@ fn read_ports(
         });
     }
     ports
+}
+
+/// The switch must be there; nothing is said while the names of some are not known.
+fn check_switch(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
+    let Some(known) = known.iter().cloned().collect::<Option<Vec<_>>>() else {
+        return;
+    };
+    if !known.is_empty() && !known.contains(&field.value) {
+        let (name, list) = (&field.value, known.join(", "));
+        document.blame(
+            field,
+            format!("there is no [[switch]] named \"{name}\"; there are: {list}"),
+        );
+    }
 }
 
 /// A PCIe port cannot carry a virtual port.

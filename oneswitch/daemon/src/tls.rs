@@ -173,3 +173,6 @@ impl ServerCertVerifier for ChainOnly {
             .supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

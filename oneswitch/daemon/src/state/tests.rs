@@ -1,1 +1,231 @@
+use super::*;
 
+const SERVER: &str = r#"
+[oneswitchd]
+datapath_id = "0000000000000001"
+state = "STATE"
+[[switch]]
+name = "hypervisor"
+virt = "unix:/v"
+edge = "unix:/e"
+[[port]]
+number = 1
+switch = "hypervisor"
+interface = "vm1"
+[[port]]
+number = 2
+switch = "hypervisor"
+interface = "vm2"
+"#;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("made/ports.json")
+    }
+
+    /// The server with more lines of configuration.
+    fn config(&self, more: &str) -> Config {
+        let text = SERVER.replace("STATE", &self.path().display().to_string());
+        Config::parse("server.toml", &format!("{text}{more}")).unwrap()
+    }
+
+    fn save(&self, ports: &[PortConfig]) {
+        StateFile::new(&self.config(""))
+            .unwrap()
+            .save(ports)
+            .unwrap();
+    }
+
+    fn write(&self, text: &str) {
+        make_parent(&self.path()).unwrap();
+        fs::write(self.path(), text).unwrap();
+    }
+
+    /// What the next start maps, shortly.
+    fn ports(&self, more: &str) -> Result<Vec<String>, String> {
+        let ports = ports(&self.config(more))?;
+        Ok(ports
+            .iter()
+            .map(|port| format!("{} {} {}", port.number, port.name, port.interface))
+            .collect())
+    }
+}
+
+fn port(number: u32, name: &str, interface: &str) -> PortConfig {
+    PortConfig {
+        number,
+        name: name.into(),
+        switch: "hypervisor".into(),
+        interface: interface.into(),
+    }
+}
+
+const THIRD: &str = "[[port]]\nnumber = 3\nswitch = \"hypervisor\"\ninterface = \"vm3\"\n";
+
+#[test]
+fn without_a_file_the_configuration_is_what_there_is() {
+    assert_eq!(
+        Fixture::new().ports("").unwrap(),
+        ["1 vm1 vm1", "2 vm2 vm2"]
+    );
+}
+
+#[test]
+fn the_file_wins_and_new_entries_of_the_configuration_appear() {
+    let fixture = Fixture::new();
+    fixture.save(&[
+        port(1, "vm1", "elsewhere"),
+        port(2, "vm2", "vm2"),
+        port(9, "nine", "nf9"),
+    ]);
+    assert_eq!(
+        fixture.ports("").unwrap(),
+        ["1 vm1 elsewhere", "2 vm2 vm2", "9 nine nf9"]
+    );
+    assert_eq!(
+        fixture.ports(THIRD).unwrap(),
+        ["1 vm1 elsewhere", "2 vm2 vm2", "9 nine nf9", "3 vm3 vm3"]
+    );
+}
+
+#[test]
+fn a_deleted_port_stays_deleted_until_its_entry_changes_or_the_file_goes() {
+    let fixture = Fixture::new();
+    fixture.save(&[port(1, "vm1", "vm1")]);
+    assert_eq!(fixture.ports("").unwrap(), ["1 vm1 vm1"]);
+    let text = fs::read_to_string(fixture.path()).unwrap();
+    fixture.write(&text.replace("\"interface\": \"vm2\"", "\"interface\": \"was-vm2\""));
+    assert_eq!(
+        fixture.ports("").unwrap(),
+        ["1 vm1 vm1", "2 vm2 vm2"],
+        "the entry is another one now"
+    );
+    fs::remove_file(fixture.path()).unwrap();
+    assert_eq!(fixture.ports("").unwrap(), ["1 vm1 vm1", "2 vm2 vm2"]);
+}
+
+#[test]
+fn nothing_but_the_file_is_left_behind() {
+    let fixture = Fixture::new();
+    fixture.save(&[]);
+    fixture.save(&[port(1, "vm1", "vm1")]);
+    let names: Vec<_> = fs::read_dir(fixture.path().parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["ports.json"]);
+}
+
+#[test]
+fn a_broken_file_is_named_and_not_ignored() {
+    let fixture = Fixture::new();
+    for (text, complaint) in [
+        ("", "made/ports.json:1: not a state file of oneswitchd: EOF"),
+        (
+            "{\n\"version\": 1,\n\"ports\": 7}",
+            "made/ports.json:3: not a state file of oneswitchd: invalid type",
+        ),
+        (
+            "{\"version\": 1, \"ports\": [], \"colour\": 1}",
+            "unknown field `colour`",
+        ),
+        (
+            "{\"version\": 2, \"ports\": []}",
+            "made/ports.json: format version 2; this oneswitchd writes 1",
+        ),
+    ] {
+        fixture.write(text);
+        let error = fixture.ports("").unwrap_err();
+        assert!(error.contains(complaint), "{error}");
+    }
+    fs::remove_file(fixture.path()).unwrap();
+    fs::create_dir(fixture.path()).unwrap();
+    let error = fixture.ports("").unwrap_err();
+    assert!(
+        error.contains("made/ports.json: the state file cannot be read: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn contradictions_name_both_sides() {
+    let fixture = Fixture::new();
+    for (saved, more, complaint) in [
+        (
+            vec![port(1, "vm1", "vm3")],
+            THIRD,
+            "server.toml:17: port 3 contradicts port 1 of",
+        ),
+        (
+            vec![port(1, "vm1", "vm3")],
+            THIRD,
+            "both use interface vm3 of hypervisor",
+        ),
+        (vec![port(1, "vm3", "x")], THIRD, "both are named \"vm3\""),
+        (
+            vec![port(1, "a", "x"), port(1, "b", "y")],
+            "",
+            "port 1 contradicts port 1: both have the same number",
+        ),
+        (
+            vec![PortConfig {
+                switch: "gone".into(),
+                ..port(1, "a", "x")
+            }],
+            "",
+            "port 1: there is no switch named \"gone\" in server.toml",
+        ),
+    ] {
+        fixture.save(&saved);
+        let error = fixture.ports(more).unwrap_err();
+        assert!(
+            error.contains(complaint) && error.contains("made/ports.json"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn answers_wait_for_the_disk_and_tell_when_it_fails() {
+    let fixture = Fixture::new();
+    let (saver, task) = Saver::new(StateFile::new(&fixture.config("")).unwrap());
+    let task = tokio::spawn(task);
+    let ask = |ports| {
+        let (reply, answer) = oneshot::channel();
+        saver.submit(Job {
+            ports,
+            answers: vec![(reply, Ok(crate::api::Answer::Nothing))],
+        });
+        answer
+    };
+    ask(Some(vec![port(1, "vm1", "vm1")]))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(fixture.ports("").unwrap(), ["1 vm1 vm1"]);
+
+    fs::remove_dir_all(fixture.path().parent().unwrap()).unwrap();
+    fs::write(fixture.path().parent().unwrap(), "in the way").unwrap();
+    let problem = ask(Some(vec![])).await.unwrap().unwrap_err();
+    assert_eq!(problem.code, "state-not-saved");
+    assert!(
+        problem
+            .detail
+            .contains("made/ports.json: cannot be written: "),
+        "{}",
+        problem.detail
+    );
+    ask(None).await.unwrap().unwrap();
+    drop(saver);
+    task.await.unwrap();
+}
