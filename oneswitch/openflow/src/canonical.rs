@@ -2,7 +2,7 @@
 //! the same rule for Open vSwitch (`match_equal` over `struct flow`).
 
 use crate::error::{ErrorCode, Refusal};
-use crate::field::{lookup, word, Field, Kind};
+use crate::field::{lookup, word, Field, Kind, Prereq};
 use crate::oxm::OxmField;
 use crate::wire::Reader;
 
@@ -132,17 +132,20 @@ pub(crate) struct Storage {
     mask: [u64; word::COUNT],
     bitmap: u64,
     options: Vec<[u64; OPTION_ENTRY]>,
+    /// Whether they are checked.
+    prerequisites: bool,
 }
 
 impl Storage {
-    /// Reads OXM TLVs as `nx_pull_raw` does, in the same order of checks but
-    /// for prerequisites.
-    pub(crate) fn build(oxm: &[u8]) -> Result<Self, Refusal> {
+    /// Reads OXM TLVs as `nx_pull_raw` does, in the same order of checks;
+    /// those of prerequisites can be left out.
+    pub(crate) fn build(oxm: &[u8], prerequisites: bool) -> Result<Self, Refusal> {
         let mut storage = Self {
             value: [0; word::COUNT],
             mask: [0; word::COUNT],
             bitmap: 0,
             options: Vec::new(),
+            prerequisites,
         };
         let mut reader = Reader::new(oxm);
         while !reader.is_empty() {
@@ -179,11 +182,6 @@ impl Storage {
         if !field.maskable && !full && !empty {
             return Err(ErrorCode::BAD_MATCH_BAD_MASK);
         }
-        if field.layered && self.mask[usize::from(word::L2)] >> 32 == 0 {
-            // Any layer of a packet implies packet_type (0,0), Ethernet. A
-            // later field is refused before this can matter.
-            self.put(word::L2, 0, 0xffff_ffff << 32);
-        }
         if field.width == 16 {
             return self.add_wide(&field, tlv, empty);
         }
@@ -193,6 +191,7 @@ impl Storage {
             _ => u64::MAX >> (64 - 8 * u32::from(field.width)),
         };
         let bits = convert(&field, value, mask, full)?;
+        self.check_prereq(&field)?;
         if self.is_matched(field.word, bits.owned << field.shift) {
             return Err(ErrorCode::BAD_MATCH_DUP_FIELD);
         }
@@ -203,6 +202,7 @@ impl Storage {
                 bits.mask << field.shift,
             );
         }
+        self.imply_ethernet(&field);
         Ok(())
     }
 
@@ -217,6 +217,7 @@ impl Storage {
             Some((high, low)) => (number(high), number(low)),
             None => (0, 0),
         };
+        self.check_prereq(field)?;
         if self.is_matched(field.word, u64::MAX) || self.is_matched(field.word + 1, u64::MAX) {
             return Err(ErrorCode::BAD_MATCH_DUP_FIELD);
         }
@@ -226,6 +227,7 @@ impl Storage {
             self.put(field.word, high & high_mask, high_mask);
             self.put(field.word + 1, low & low_mask, low_mask);
         }
+        self.imply_ethernet(field);
         Ok(())
     }
 
@@ -255,6 +257,96 @@ impl Storage {
         }
         self.options.push(entry);
         Ok(())
+    }
+
+    /// Any layer of a packet implies packet_type (0,0), Ethernet
+    /// (`match_add_ethernet_prereq`).
+    fn imply_ethernet(&mut self, field: &Field) {
+        const PACKET_TYPE: u64 = 0xffff_ffff << 32;
+        if field.prereq != Prereq::Nothing && !self.is_matched(word::L2, PACKET_TYPE) {
+            self.put(word::L2, 0, PACKET_TYPE);
+        }
+    }
+
+    /// The value of a field so far; what is not matched is zero.
+    fn get(&self, word: u8, shift: u8, width: u32) -> u64 {
+        let word = self.value.get(usize::from(word)).copied();
+        word.unwrap_or_default() >> shift & (u64::MAX >> (64 - width))
+    }
+
+    /// `get_dl_type`: what is inside the packet type.
+    fn ethertype(&self) -> u64 {
+        match self.get(word::L2, 32, 32) {
+            0 => self.get(word::L2, 16, 16),
+            // Name space 1: ethertypes.
+            other if other >> 16 == 1 => other & 0xffff,
+            _ => 0x05ff,
+        }
+    }
+
+    /// `mf_are_match_prereqs_ok`.
+    fn check_prereq(&self, field: &Field) -> Result<(), ErrorCode> {
+        if !self.prerequisites || field.prereq == Prereq::Nothing || self.is_met(field.prereq) {
+            return Ok(());
+        }
+        Err(ErrorCode::BAD_MATCH_BAD_PREREQ)
+    }
+
+    fn is_met(&self, prereq: Prereq) -> bool {
+        const IPV4: u64 = 0x0800;
+        const IPV6: u64 = 0x86dd;
+        const SOLICIT: u64 = 135;
+        const ADVERT: u64 = 136;
+        let ethertype = self.ethertype();
+        let is_ip = matches!(ethertype, IPV4 | IPV6);
+        let protocol = self.get(word::L4, 24, 8);
+        let first_fragment = self.get(word::L4, 0, 8) & 2 == 0;
+        let nd_type = || match self.get(word::L4, 32, 16) {
+            0 if ethertype == IPV6 && protocol == 58 => self.get(word::L4, 48, 16),
+            _ => 0,
+        };
+        let ethernet = self.get(word::L2, 32, 32) == 0;
+        match prereq {
+            Prereq::Nothing => true,
+            Prereq::Ethernet => ethernet,
+            Prereq::Arp => matches!(ethertype, 0x0806 | 0x8035),
+            Prereq::Ipv4 => ethertype == IPV4,
+            Prereq::Ipv6 => ethertype == IPV6,
+            Prereq::VlanVid => ethernet && self.get(word::L2, 12, 1) == 1,
+            Prereq::Mpls => matches!(ethertype, 0x8847 | 0x8848),
+            Prereq::IpAny => is_ip,
+            Prereq::Nsh => ethertype == 0x894f,
+            Prereq::CtValid => self.is_tracked(),
+            Prereq::Tcp => is_ip && protocol == 6 && first_fragment,
+            Prereq::Udp => is_ip && protocol == 17 && first_fragment,
+            Prereq::Sctp => is_ip && protocol == 132 && first_fragment,
+            Prereq::Icmpv4 => ethertype == IPV4 && protocol == 1,
+            Prereq::Icmpv6 => ethertype == IPV6 && protocol == 58,
+            Prereq::Nd => matches!(nd_type(), SOLICIT | ADVERT),
+            Prereq::NdSolicit => nd_type() == SOLICIT,
+            Prereq::NdAdvert => nd_type() == ADVERT,
+        }
+    }
+
+    /// `is_ct_valid` for a match: new, est, rel, rpl, snat or dnat is set, or
+    /// trk is and inv is not.
+    fn is_tracked(&self) -> bool {
+        let (inv, trk) = (1 << 4, 1 << 5);
+        let state = self.get(word::CT, 32, 32);
+        state & !(inv | trk) != 0
+            || (state & trk != 0 && state & inv == 0 && self.is_matched(word::CT, inv << 32))
+    }
+
+    /// Whether the addresses of a tracked connection are of another IP
+    /// version than the packet (`ofputil_decode_flow_mod`).
+    pub(crate) fn mismatches_connection(&self) -> bool {
+        let ethertype = self.get(word::L2, 16, 16);
+        let wide = [word::CT_IPV6_SRC, word::CT_IPV6_DST];
+        let ipv6 = wide
+            .iter()
+            .any(|&word| self.is_matched(word, u64::MAX) || self.is_matched(word + 1, u64::MAX));
+        self.is_matched(word::CT_IPV4, u64::MAX) && ethertype != 0x0800
+            || ipv6 && ethertype != 0x86dd
     }
 
     fn is_matched(&self, word: u8, bits: u64) -> bool {

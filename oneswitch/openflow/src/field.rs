@@ -8,6 +8,7 @@
 
 use crate::oxm::class;
 use crate::{NX_VENDOR, ONF_VENDOR};
+use Prereq::*;
 
 /// Experimenter of `NXOXM_NSH_*`.
 const NSH_VENDOR: u32 = 0x005a_d650;
@@ -82,6 +83,29 @@ pub(crate) enum Kind {
     TunMetadata,
 }
 
+/// What must be matched before a field can be (`enum mf_prereqs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prereq {
+    Nothing,
+    Ethernet,
+    Arp,
+    Ipv4,
+    Ipv6,
+    VlanVid,
+    Mpls,
+    IpAny,
+    Nsh,
+    CtValid,
+    Tcp,
+    Udp,
+    Sctp,
+    Icmpv4,
+    Icmpv6,
+    Nd,
+    NdSolicit,
+    NdAdvert,
+}
+
 /// A field that Open vSwitch knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
@@ -96,9 +120,9 @@ pub(crate) struct Field {
     pub(crate) limit: u64,
     pub(crate) maskable: bool,
     pub(crate) writable: bool,
-    /// Has prerequisites, so that matching it means matching Ethernet
+    /// Any but `Nothing` also means matching Ethernet
     /// (`match_add_ethernet_prereq`).
-    pub(crate) layered: bool,
+    pub(crate) prereq: Prereq,
 }
 
 impl Field {
@@ -133,43 +157,70 @@ const fn at(width: u8, word: u8, shift: u8) -> Field {
         limit: u64::MAX,
         maskable: true,
         writable: true,
-        layered: false,
+        prereq: Prereq::Nothing,
     }
 }
 
-/// A field with prerequisites.
-const fn layer(width: u8, word: u8, shift: u8) -> Field {
+/// A field of an Ethernet frame, with further prerequisites.
+const fn layer(prereq: Prereq, width: u8, word: u8, shift: u8) -> Field {
     let mut field = at(width, word, shift);
-    field.layered = true;
+    field.prereq = prereq;
     field
 }
 
 const IN_PORT: Field = at(4, word::PORT, 32).kind(Kind::Port32).no_mask();
 const TUN_ID: Field = at(8, word::TUN_ID, 0);
-const ETH_DST: Field = layer(6, word::ETH_DST, 16);
-const ETH_SRC: Field = layer(6, word::ETH_SRC, 16);
-const ETH_TYPE: Field = layer(2, word::L2, 16).no_mask().read_only();
-const IP_PROTO: Field = layer(1, word::L4, 24).no_mask().read_only();
-const IP_ECN: Field = layer(1, word::L4, 16).kind(Kind::Ecn).limit(3).no_mask();
-const NW_SRC: Field = layer(4, word::IPV4, 32);
-const NW_DST: Field = layer(4, word::IPV4, 0);
-const TP_SRC: Field = layer(2, word::L4, 48);
-const TP_DST: Field = layer(2, word::L4, 32);
-const TCP_FLAGS: Field = layer(2, word::ETH_DST, 0).limit(0x0fff).read_only();
-const ARP_OP: Field = layer(2, word::L4, 24)
+const ETH_DST: Field = layer(Ethernet, 6, word::ETH_DST, 16);
+const ETH_SRC: Field = layer(Ethernet, 6, word::ETH_SRC, 16);
+const ETH_TYPE: Field = layer(Ethernet, 2, word::L2, 16).no_mask().read_only();
+const IP_PROTO: Field = layer(IpAny, 1, word::L4, 24).no_mask().read_only();
+const IP_ECN: Field = layer(IpAny, 1, word::L4, 16)
+    .kind(Kind::Ecn)
+    .limit(3)
+    .no_mask();
+const TCP_FLAGS: Field = layer(Tcp, 2, word::ETH_DST, 0).limit(0x0fff).read_only();
+const ARP_OP: Field = layer(Arp, 2, word::L4, 24)
     .kind(Kind::ArpOp)
     .limit(0xff)
     .no_mask();
-const ARP_SHA: Field = layer(6, word::ARP_SHA, 16);
-const ARP_THA: Field = layer(6, word::ARP_THA, 16);
-const ICMP_TYPE: Field = layer(1, word::L4, 48).kind(Kind::Widened).no_mask();
-const ICMP_CODE: Field = layer(1, word::L4, 32).kind(Kind::Widened).no_mask();
-const IPV6_SRC: Field = layer(16, word::IPV6_SRC, 0);
-const IPV6_DST: Field = layer(16, word::IPV6_DST, 0);
-const IPV6_LABEL: Field = layer(4, word::MPLS, 0)
+const IPV6_SRC: Field = layer(Ipv6, 16, word::IPV6_SRC, 0);
+const IPV6_DST: Field = layer(Ipv6, 16, word::IPV6_DST, 0);
+const IPV6_LABEL: Field = layer(Ipv6, 4, word::MPLS, 0)
     .kind(Kind::Ipv6Label)
     .limit(0xf_ffff);
-const ND_TARGET: Field = layer(16, word::ND_TARGET, 0);
+const ND_TARGET: Field = layer(Nd, 16, word::ND_TARGET, 0);
+
+const fn nw_src(prereq: Prereq) -> Field {
+    layer(prereq, 4, word::IPV4, 32)
+}
+
+const fn nw_dst(prereq: Prereq) -> Field {
+    layer(prereq, 4, word::IPV4, 0)
+}
+
+const fn tp_src(prereq: Prereq) -> Field {
+    layer(prereq, 2, word::L4, 48)
+}
+
+const fn tp_dst(prereq: Prereq) -> Field {
+    layer(prereq, 2, word::L4, 32)
+}
+
+const fn icmp_type(prereq: Prereq) -> Field {
+    layer(prereq, 1, word::L4, 48).kind(Kind::Widened).no_mask()
+}
+
+const fn icmp_code(prereq: Prereq) -> Field {
+    layer(prereq, 1, word::L4, 32).kind(Kind::Widened).no_mask()
+}
+
+const fn arp_sha(prereq: Prereq) -> Field {
+    layer(prereq, 6, word::ARP_SHA, 16)
+}
+
+const fn arp_tha(prereq: Prereq) -> Field {
+    layer(prereq, 6, word::ARP_THA, 16)
+}
 
 /// The field of a TLV's header, if Open vSwitch has one.
 pub(crate) fn lookup(class: u16, field: u8, experimenter: Option<u32>) -> Option<Field> {
@@ -179,8 +230,8 @@ pub(crate) fn lookup(class: u16, field: u8, experimenter: Option<u32>) -> Option
         (class::NXM_1, _) => nxm_1(field),
         (class::PACKET_REGS, _) if field < 8 => Some(at(8, word::REGS + field, 0)),
         (class::ERICSSON, _) => match field {
-            1 => Some(layer(4, word::ND_RESERVED, 32).no_mask()),
-            2 => Some(layer(1, word::ETH_DST, 0).kind(Kind::Widened).no_mask()),
+            1 => Some(layer(Nd, 4, word::ND_RESERVED, 32).no_mask()),
+            2 => Some(layer(Nd, 1, word::ETH_DST, 0).kind(Kind::Widened).no_mask()),
             _ => None,
         },
         (class::EXPERIMENTER, Some(ONF_VENDOR)) => match field {
@@ -207,36 +258,51 @@ fn openflow_basic(field: u8) -> Option<Field> {
         3 => ETH_DST,
         4 => ETH_SRC,
         5 => ETH_TYPE,
-        6 => layer(2, word::L2, 0).kind(Kind::VlanVid).limit(0x1fff),
-        7 => layer(1, word::L2, 0).kind(Kind::VlanPcp).limit(7).no_mask(),
-        8 => layer(1, word::L4, 16)
+        6 => layer(Ethernet, 2, word::L2, 0)
+            .kind(Kind::VlanVid)
+            .limit(0x1fff),
+        7 => layer(VlanVid, 1, word::L2, 0)
+            .kind(Kind::VlanPcp)
+            .limit(7)
+            .no_mask(),
+        8 => layer(IpAny, 1, word::L4, 16)
             .kind(Kind::DscpShifted)
             .limit(0x3f)
             .no_mask(),
         9 => IP_ECN,
         10 => IP_PROTO,
-        11 | 22 => NW_SRC,
-        12 | 23 => NW_DST,
-        13 | 15 | 17 => TP_SRC,
-        14 | 16 | 18 => TP_DST,
-        19 | 29 => ICMP_TYPE,
-        20 | 30 => ICMP_CODE,
+        11 => nw_src(Ipv4),
+        12 => nw_dst(Ipv4),
+        13 => tp_src(Tcp),
+        14 => tp_dst(Tcp),
+        15 => tp_src(Udp),
+        16 => tp_dst(Udp),
+        17 => tp_src(Sctp),
+        18 => tp_dst(Sctp),
+        19 => icmp_type(Icmpv4),
+        20 => icmp_code(Icmpv4),
         21 => ARP_OP,
-        24 | 32 => ARP_SHA,
-        25 | 33 => ARP_THA,
+        22 => nw_src(Arp),
+        23 => nw_dst(Arp),
+        24 => arp_sha(Arp),
+        25 => arp_tha(Arp),
         26 => IPV6_SRC,
         27 => IPV6_DST,
         28 => IPV6_LABEL,
+        29 => icmp_type(Icmpv6),
+        30 => icmp_code(Icmpv6),
         31 => ND_TARGET,
-        34 => layer(4, word::MPLS, 32)
+        32 => arp_sha(NdSolicit),
+        33 => arp_tha(NdAdvert),
+        34 => layer(Mpls, 4, word::MPLS, 32)
             .kind(Kind::MplsLabel)
             .limit(0xf_ffff)
             .no_mask(),
-        35 => layer(1, word::MPLS, 32)
+        35 => layer(Mpls, 1, word::MPLS, 32)
             .kind(Kind::MplsTc)
             .limit(7)
             .no_mask(),
-        36 => layer(1, word::MPLS, 32)
+        36 => layer(Mpls, 1, word::MPLS, 32)
             .kind(Kind::MplsBos)
             .limit(1)
             .no_mask()
@@ -254,16 +320,20 @@ fn nxm_0(field: u8) -> Option<Field> {
         1 => ETH_DST,
         2 => ETH_SRC,
         3 => ETH_TYPE,
-        4 => layer(2, word::L2, 0),
-        5 => layer(1, word::L4, 16).kind(Kind::Dscp).no_mask(),
+        4 => layer(Ethernet, 2, word::L2, 0),
+        5 => layer(IpAny, 1, word::L4, 16).kind(Kind::Dscp).no_mask(),
         6 => IP_PROTO,
-        7 | 16 => NW_SRC,
-        8 | 17 => NW_DST,
-        9 | 11 => TP_SRC,
-        10 | 12 => TP_DST,
-        13 => ICMP_TYPE,
-        14 => ICMP_CODE,
+        7 => nw_src(Ipv4),
+        8 => nw_dst(Ipv4),
+        9 => tp_src(Tcp),
+        10 => tp_dst(Tcp),
+        11 => tp_src(Udp),
+        12 => tp_dst(Udp),
+        13 => icmp_type(Icmpv4),
+        14 => icmp_code(Icmpv4),
         15 => ARP_OP,
+        16 => nw_src(Arp),
+        17 => nw_dst(Arp),
         _ => return None,
     })
 }
@@ -277,18 +347,23 @@ fn nxm_1(field: u8) -> Option<Field> {
             if field % 2 == 0 { 32 } else { 0 },
         ),
         16 => TUN_ID,
-        17 | 24 => ARP_SHA,
-        18 | 25 => ARP_THA,
+        17 => arp_sha(Arp),
+        18 => arp_tha(Arp),
         19 => IPV6_SRC,
         20 => IPV6_DST,
-        21 => ICMP_TYPE,
-        22 => ICMP_CODE,
+        21 => icmp_type(Icmpv6),
+        22 => icmp_code(Icmpv6),
         23 => ND_TARGET,
-        26 => layer(1, word::L4, 0).kind(Kind::Frag).limit(3).read_only(),
+        24 => arp_sha(NdSolicit),
+        25 => arp_tha(NdAdvert),
+        26 => layer(IpAny, 1, word::L4, 0)
+            .kind(Kind::Frag)
+            .limit(3)
+            .read_only(),
         27 => IPV6_LABEL,
         28 => IP_ECN,
-        29 => layer(1, word::L4, 8).no_mask(),
-        30 => layer(1, word::MPLS, 32).no_mask(),
+        29 => layer(IpAny, 1, word::L4, 8).no_mask(),
+        30 => layer(Mpls, 1, word::MPLS, 32).no_mask(),
         31 => at(4, word::TUN_IPV4, 32),
         32 => at(4, word::TUN_IPV4, 0),
         33 => at(4, word::CONJ, 0),
@@ -310,13 +385,13 @@ fn nxm_1(field: u8) -> Option<Field> {
         109 => at(16, word::TUN_IPV6_SRC, 0),
         110 => at(16, word::TUN_IPV6_DST, 0),
         111..=114 => at(16, word::REGS + 2 * (field - 111), 0),
-        119 => layer(1, word::CT_L4, 8).no_mask().read_only(),
-        120 => layer(4, word::CT_IPV4, 32).read_only(),
-        121 => layer(4, word::CT_IPV4, 0).read_only(),
-        122 => layer(16, word::CT_IPV6_SRC, 0).read_only(),
-        123 => layer(16, word::CT_IPV6_DST, 0).read_only(),
-        124 => layer(2, word::CT_L4, 32).read_only(),
-        125 => layer(2, word::CT_L4, 16).read_only(),
+        119 => layer(CtValid, 1, word::CT_L4, 8).no_mask().read_only(),
+        120 => layer(CtValid, 4, word::CT_IPV4, 32).read_only(),
+        121 => layer(CtValid, 4, word::CT_IPV4, 0).read_only(),
+        122 => layer(CtValid, 16, word::CT_IPV6_SRC, 0).read_only(),
+        123 => layer(CtValid, 16, word::CT_IPV6_DST, 0).read_only(),
+        124 => layer(CtValid, 2, word::CT_L4, 32).read_only(),
+        125 => layer(CtValid, 2, word::CT_L4, 16).read_only(),
         _ => return None,
     })
 }
@@ -338,23 +413,24 @@ fn nicira_experimenter(field: u8) -> Option<Field> {
 /// `NXOXM_NSH_*`.
 fn nsh(field: u8) -> Option<Field> {
     Some(match field {
-        1 => layer(1, word::NSH, 24),
-        2 => layer(1, word::NSH, 16)
+        1 => layer(Nsh, 1, word::NSH, 24),
+        2 => layer(Nsh, 1, word::NSH, 16)
             .kind(Kind::NshMdtype)
             .no_mask()
             .read_only(),
-        3 => layer(1, word::NSH, 8).no_mask().read_only(),
-        4 => layer(4, word::NSH, 32)
+        3 => layer(Nsh, 1, word::NSH, 8).no_mask().read_only(),
+        4 => layer(Nsh, 4, word::NSH, 32)
             .kind(Kind::NshSpi)
             .limit(0x00ff_ffff)
             .no_mask(),
-        5 => layer(1, word::NSH, 32).kind(Kind::NshSi).no_mask(),
+        5 => layer(Nsh, 1, word::NSH, 32).kind(Kind::NshSi).no_mask(),
         6..=9 => layer(
+            Nsh,
             4,
             word::NSH_CONTEXT + (field - 6) / 2,
             if field % 2 == 0 { 32 } else { 0 },
         ),
-        10 => layer(1, word::NSH, 0).limit(63).no_mask(),
+        10 => layer(Nsh, 1, word::NSH, 0).limit(63).no_mask(),
         _ => return None,
     })
 }

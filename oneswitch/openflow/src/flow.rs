@@ -107,7 +107,7 @@ impl FlowMod {
                 "flow-mod is not padded to 8 bytes",
             ));
         }
-        let matching = Match::pull_checked(&mut reader)?;
+        let (matching, key) = Match::pull_checked(&mut reader)?;
         let known = FlowModCommand::from_wire(command);
         if table_id == ALL_TABLES && !known.is_some_and(FlowModCommand::is_delete) {
             return Err(Refusal::new(
@@ -119,6 +119,12 @@ impl FlowMod {
             return Err(Refusal::new(
                 ErrorCode::BAD_ACTION_BAD_OUT_PORT,
                 format!("out_port {out_port:#x}"),
+            ));
+        }
+        if key.mismatches_connection() {
+            return Err(Refusal::new(
+                ErrorCode::BAD_ACTION_MATCH_INCONSISTENT,
+                "match on the addresses of a connection of another IP version",
             ));
         }
         let command = known.ok_or_else(|| {

@@ -111,8 +111,8 @@ fn fixed_length(kind_number: u8) -> Option<usize> {
 }
 
 /// Decodes exactly one message. Refuses what Open vSwitch 3.1 certainly
-/// refuses for its structure, with the error it sends; prerequisites and
-/// everything that depends on state are left to it.
+/// refuses for its structure, with the error it sends; what actions mean and
+/// everything that depends on state is left to it.
 pub fn decode(frame: &[u8]) -> Result<(Header, Message), Refusal> {
     let bad_length = |detail: &'static str| Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, detail);
     let header = Header::parse(frame).ok_or_else(|| bad_length("shorter than a header"))?;

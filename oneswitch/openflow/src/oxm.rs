@@ -121,10 +121,9 @@ impl Match {
         Ok(Self(oxm.into_boxed_slice()))
     }
 
-    /// Takes TLVs that Open vSwitch would take as the match of a request,
-    /// but for prerequisites, which it checks itself.
+    /// Takes TLVs that Open vSwitch would take as the match of a request.
     pub fn checked(oxm: &[u8]) -> Result<Self, Refusal> {
-        Storage::build(oxm)?;
+        Storage::build(oxm, true)?;
         Ok(Self(oxm.into()))
     }
 
@@ -150,9 +149,10 @@ impl Match {
         padded(4 + self.0.len())
     }
 
-    /// The rule key: see [`CanonicalMatch`].
+    /// The rule key: see [`CanonicalMatch`]. Fails for unknown, invalid or
+    /// duplicate fields; prerequisites are not asked for.
     pub fn canonical(&self) -> Result<CanonicalMatch, Refusal> {
-        Ok(Storage::build(&self.0)?.into_canonical())
+        Ok(Storage::build(&self.0, false)?.into_canonical())
     }
 
     /// The port that is matched, in OpenFlow 1.3 numbers.
@@ -213,8 +213,10 @@ impl Match {
     }
 
     /// The match of a request.
-    pub(crate) fn pull_checked(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
-        Self::checked(Self::pull_oxm(reader)?)
+    pub(crate) fn pull_checked(reader: &mut Reader<'_>) -> Result<(Self, Storage), Refusal> {
+        let oxm = Self::pull_oxm(reader)?;
+        let storage = Storage::build(oxm, true)?;
+        Ok((Self(oxm.into()), storage))
     }
 
     /// The match of a message from a switch: unknown fields are let through.

@@ -45,7 +45,7 @@ impl FlowStatsRequest {
                 format!("out_port {out_port:#x}"),
             ));
         }
-        let matching = Match::pull_checked(reader)?;
+        let (matching, _) = Match::pull_checked(reader)?;
         // Open vSwitch ignores what follows the match.
         reader.rest();
         Ok(Self {
