@@ -186,7 +186,8 @@ def _print_state(state: LabState, output: Format) -> None:
         return
     console = Console(highlight=False)
     console.print(f"[bold]lab {escape(state.name)}[/bold] ({state.substrate}), process {state.pid}")
-    console.print(f"  configuration  {escape(state.server_toml)}", soft_wrap=True)
+    if state.server_toml is not None:
+        console.print(f"  configuration: {escape(state.server_toml)}", soft_wrap=True)
     for switch in state.switches:
         running = ", ".join(f"{daemon} {pid}" for daemon, pid in switch.processes.items()) or "nothing runs"
         console.print(f"  switch {switch.name}: {escape(switch.directory)} ({running})", soft_wrap=True)

@@ -72,6 +72,9 @@ class NetnsSubstrate:
         capped = self._spec.pcie_mbps is not None
         return {name: Interface(name, shaped_elsewhere=capped) for name in hosts.pcie_ports(self._spec, spec)}
 
+    def await_links(self, running: Mapping[str, OvsSwitch]) -> None:
+        """Nothing: veth pairs carry frames from the start."""
+
     def netns(self, name: str) -> str | None:
         return f"/proc/{self._outer_pid}/root{namespaces.NETNS_DIRECTORY}/{name}"
 

@@ -16,7 +16,8 @@ from lab.programs import environment, find_program, find_schema
 from lab.waiting import wait_for_sockets
 
 Daemon = Literal["ovsdb-server", "ovs-vswitchd"]
-DAEMONS: tuple[Daemon, ...] = ("ovsdb-server", "ovs-vswitchd")
+VSWITCHD: Daemon = "ovs-vswitchd"
+DAEMONS: tuple[Daemon, ...] = ("ovsdb-server", VSWITCHD)
 
 _START_S = 20.0
 _STOP_S = 3.0

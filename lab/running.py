@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 from lab.errors import ControlError, StartError
-from lab.ovs import DAEMONS, Daemon, OvsSwitch
+from lab.ovs import DAEMONS, VSWITCHD, Daemon, OvsSwitch
 from lab.processes import OuterProc
+from lab.reference import BRIDGE, make_bridge
 from lab.server_toml import server_config
 from lab.spec import LabSpec, SwitchSpec
 from lab.state import HostState, LabState, LinkState, PortState, SwitchState
@@ -46,7 +47,7 @@ class RunningLab:
             name=directory.name,
             substrate=spec.substrate,
             directory=str(directory),
-            server_toml=str(directory / SERVER_TOML),
+            server_toml=None if spec.plain else str(directory / SERVER_TOML),
             pid=outer.own_pid,
             start_time=outer.start_time(),
             user_namespace=user_namespace,
@@ -79,22 +80,30 @@ class RunningLab:
             for switch in self._switches.values():
                 switch.await_up(daemon, _runs)
         self._describe()
-        config = server_config(spec, self.state)
-        Path(self.state.server_toml).write_text(config.dump())
-        progress("plumbing the bridges virt and edge on each switch")
         try:
-            for switch_spec, switch_config in zip(spec.switches, config.switch, strict=True):
-                layout = self._layout(switch_spec, config)
-                with (
-                    self._substrate.opening_ports(),
-                    Plumbing(switch_config, datapath_type=self._substrate.datapath_type) as plumbing,
-                ):
-                    plumbing.ensure(layout)
-                self._switches[switch_spec.name].bridges = (VIRT, EDGE)
+            with self._substrate.opening_ports():
+                self._make_reference(progress) if spec.plain else self._plumb(progress)
         except PlumbingError as error:
             raise StartError(str(error)) from error
+        self._substrate.await_links(self._switches)
         self.state.notes = self._substrate.notes
         self._note_processes()
+
+    def _plumb(self, progress: Callable[[str], None]) -> None:
+        progress("plumbing the bridges virt and edge on each switch")
+        config = server_config(self._spec, self.state)
+        (Path(self.state.directory) / SERVER_TOML).write_text(config.dump())
+        for spec, switch in zip(self._spec.switches, config.switch, strict=True):
+            with Plumbing(switch, datapath_type=self._substrate.datapath_type) as plumbing:
+                plumbing.ensure(self._layout(spec, config))
+            self._switches[spec.name].bridges = (VIRT, EDGE)
+
+    def _make_reference(self, progress: Callable[[str], None]) -> None:
+        progress(f"making the plain bridge {BRIDGE}")
+        spec, state = self._spec.switches[0], self.state.switches[0]
+        interfaces = self._substrate.interfaces(spec)
+        make_bridge(self._spec, spec, state.ovsdb, self._substrate.datapath_type, interfaces)
+        self._switches[spec.name].bridges = (BRIDGE,)
 
     def stop(self) -> None:
         """End the daemons; the namespaces end with this process."""
@@ -145,6 +154,7 @@ class RunningLab:
         with self._substrate.opening_ports():
             found.launch(which)
             found.await_up(which, _runs)
+        self._substrate.await_links({name: each for name, each in self._switches.items() if VSWITCHD in each.pids})
         self._changed()
 
     def set_link(self, snic: str, up: bool) -> None:
@@ -198,8 +208,8 @@ class RunningLab:
                 directory=str(switch.directory),
                 netns=substrate.netns(switch.name),
                 ovsdb=f"unix:{switch.db_socket}",
-                virt=f"unix:{switch.management(VIRT)}",
-                edge=f"unix:{switch.management(EDGE)}",
+                virt=f"unix:{switch.management(BRIDGE if spec.plain else VIRT)}",
+                edge=None if spec.plain else f"unix:{switch.management(EDGE)}",
                 control=str(switch.control()),
             )
             for switch in self._switches.values()

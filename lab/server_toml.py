@@ -25,7 +25,7 @@ def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
             SwitchConfig(
                 name=switch.name,
                 virt=switch.virt,
-                edge=switch.edge,
+                edge=str(switch.edge),
                 ovsdb=switch.ovsdb,
                 control=switch.control,
                 link=links.get(switch.name),

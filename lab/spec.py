@@ -79,6 +79,7 @@ class LabSpec:
         static_arp: each host knows the others' MAC addresses from the start.
         controllers: OpenFlow controllers to write into server.toml.
         listen: where oneswitchd shall listen besides its unix socket, for server.toml.
+        plain: instead of virt and edge there is one bridge ``br0`` on the only switch; see `reference`.
 
     Example:
         >>> [host.name for host in LabSpec.demo().hosts]
@@ -93,6 +94,7 @@ class LabSpec:
     static_arp: bool = False
     controllers: tuple[str, ...] = ()
     listen: tuple[str, ...] = ()
+    plain: bool = False
 
     @classmethod
     def demo(cls, **options: Any) -> Self:
@@ -163,6 +165,26 @@ class LabSpec:
         """Plain lists, dicts, strings and numbers."""
         return dataclasses.asdict(self)
 
+    def reference(self) -> Self:
+        """The same hosts and port numbers on one plain Open vSwitch bridge, to compare with.
+
+        Each host has one interface, at the only switch, called like its port.
+        """
+        home = {(port.switch, port.interface): port for port in self.ports}
+        hosts = []
+        for host in self.hosts:
+            port = next((home[key] for each in host.interfaces if (key := (each.switch, each.name)) in home), None)
+            if port is not None:
+                hosts.append(dataclasses.replace(host, interfaces=(InterfaceSpec(HYPERVISOR, port.name),)))
+        return dataclasses.replace(
+            self,
+            switches=(SwitchSpec(HYPERVISOR),),
+            hosts=tuple(hosts),
+            ports=tuple(PortSpec(port.number, port.name, HYPERVISOR, port.name) for port in self.ports),
+            pcie_mbps=None,
+            plain=True,
+        )
+
     def check(self) -> None:
         """Raise `SpecError` where this describes no possible server."""
         names = [switch.name for switch in self.switches] + [host.name for host in self.hosts]
@@ -174,6 +196,8 @@ class LabSpec:
             raise SpecError("the first switch must be the hypervisor, which has no uplink")
         self._check_interfaces()
         self._check_ports()
+        if self.plain and len(self.switches) != 1:
+            raise SpecError(f"a plain bridge has one switch, not {len(self.switches)}: use reference()")
         if self.pcie_mbps is not None and self.pcie_mbps <= 0:
             raise SpecError(f"pcie_mbps is {self.pcie_mbps}; expected more than 0 Mb/s, or None for no limit")
         for host in self.hosts:

@@ -18,7 +18,7 @@ class SwitchState:
     Attributes:
         directory: run directory: database, logs, sockets.
         netns: path of its network namespace, for ``nsenter --net=``; None in the dummy substrate.
-        ovsdb, virt, edge: addresses as in server.toml.
+        ovsdb, virt, edge: addresses as in server.toml. Of a plain bridge, ``virt`` is that of the only one.
         control: ``ovs-appctl`` target of ovs-vswitchd.
         processes: process ids, as this machine's user sees them, of what runs of ``ovsdb-server`` and ``ovs-vswitchd``.
     """
@@ -28,7 +28,7 @@ class SwitchState:
     netns: str | None
     ovsdb: str
     virt: str
-    edge: str
+    edge: str | None
     control: str
     processes: dict[str, int] = field(default_factory=dict)
 
@@ -88,6 +88,7 @@ class LabState:
     """The whole lab.
 
     Attributes:
+        server_toml: path of the configuration; None for a plain bridge, which has none.
         pid, start_time: of the supervisor, as this machine's user sees it; start time in clock ticks since boot.
         user_namespace: it lives in a user namespace of its own (started without root).
         datapath_type: of its bridges.
@@ -97,7 +98,7 @@ class LabState:
     name: str
     substrate: Substrate
     directory: str
-    server_toml: str
+    server_toml: str | None
     pid: int
     start_time: int
     user_namespace: bool

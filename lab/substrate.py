@@ -40,6 +40,10 @@ class Substrate(Protocol):
         """The interfaces of ``spec`` that are not plain network devices, by name."""
         ...
 
+    def await_links(self, running: Mapping[str, OvsSwitch]) -> None:
+        """Wait until the PCIe links between those switches, whose ovs-vswitchd runs, carry frames."""
+        ...
+
     def netns(self, name: str) -> str | None:
         """Path, as seen from outside, of the network namespace of a switch or host."""
         ...

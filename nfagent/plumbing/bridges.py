@@ -246,10 +246,7 @@ class Plumbing:
         with self._db.lock:
             missing = [item for item in wanted if not self._exists(*item)]
         for bridge, role, interface in missing:
-            columns: dict[str, object] = {"type": interface.type, "options": dict(interface.options)}
-            if interface.ofport is not None:
-                columns["ofport_request"] = interface.ofport
-            commands.append(api.add_port(bridge, interface.name, may_exist=False, **columns))
+            commands.append(api.add_port(bridge, interface.name, may_exist=False, **interface.columns()))
             commands.append(api.db_set("Port", interface.name, ("external_ids", {MARK: role})))
             if interface.shaped_elsewhere:
                 shaping = api.db_create_row("QoS", type="linux-noop", external_ids={MARK: role})

@@ -18,6 +18,7 @@ class Interface:
         type: Open vSwitch's interface type; "" is an existing network device.
         options: of that type.
         ofport: the OpenFlow port number to ask for; None leaves it to the switch.
+        mtu: for types whose MTU Open vSwitch sets itself; None leaves it alone.
         shaped_elsewhere: leave the device's queueing discipline alone, which Open vSwitch would otherwise remove.
     """
 
@@ -25,7 +26,17 @@ class Interface:
     type: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     ofport: int | None = None
+    mtu: int | None = None
     shaped_elsewhere: bool = False
+
+    def columns(self) -> dict[str, object]:
+        """The columns of OVSDB's table Interface that say so."""
+        columns: dict[str, object] = {"type": self.type, "options": dict(self.options)}
+        if self.ofport is not None:
+            columns["ofport_request"] = self.ofport
+        if self.mtu is not None:
+            columns["mtu_request"] = self.mtu
+        return columns
 
 
 @dataclass(frozen=True)
