@@ -1,0 +1,1 @@
+"""What the commands in bench/ run; each prints one JSON object as its last line."""

@@ -1,0 +1,164 @@
+"""oneswitchd and a controller in front of a lab: outside of its namespaces, as on a real server."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lab.errors import StartError
+from lab.programs import environment, find_program
+from nfagent.plumbing.server_config import ServerConfig
+from unoctl.client import Client
+from unoctl.errors import ApiUnreachableError
+from unoctl.model import Status
+
+_STOP_S = 5.0
+_POLL_S = 0.01
+
+
+class Daemon:
+    """A program that ends with this process, even if this process is killed.
+
+    Args:
+        name: for messages, and of its log file.
+        argv: program and arguments.
+        directory: where ``NAME.log`` is written.
+    """
+
+    def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [find_program("setpriv"), "--pdeathsig", "KILL", "--", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id, of the program itself: setpriv has become it."""
+        return self._process.pid
+
+    def require_running(self) -> None:
+        """Say so if it has ended.
+
+        Raises:
+            StartError: it has; with the end of its log.
+        """
+        code = self._process.poll()
+        if code is not None:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            lines = self.log.read_text(errors="replace").splitlines()[-5:]
+            raise StartError(f"{self.name} {how}; the end of {self.log}:\n  " + "\n  ".join(lines or ["(empty)"]))
+
+    def stop(self, with_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End it, and return when it has ended."""
+        if self._process.poll() is None:
+            self._process.send_signal(with_signal)
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+class Oneswitchd(Daemon):
+    """oneswitchd on a server.toml, with a REST client.
+
+    Args:
+        server_toml: its configuration.
+        binary: None finds the installed one.
+
+    Raises:
+        StartError: oneswitchd is not installed.
+    """
+
+    def __init__(self, server_toml: Path, binary: Path | None = None) -> None:
+        self.config = ServerConfig.load(server_toml)
+        self.client = Client(self.config.oneswitchd.api, timeout_s=30.0)
+        program = str(binary or find_oneswitchd())
+        super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent)
+
+    @property
+    def management(self) -> str:
+        """Where ``ovs-ofctl`` can be pointed: the ``punix:`` listener, as ``unix:PATH``."""
+        return next(f"unix:{each[6:]}" for each in self.config.oneswitchd.listen if each.startswith("punix:"))
+
+    def wait_up(self, controllers: int = 0, timeout_s: float = 30.0) -> Status:
+        """Wait until all switches, and so many controllers, are connected.
+
+        Raises:
+            StartError: oneswitchd has ended, or time is up; what is missing.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.require_running()
+            missing = "its REST API"
+            try:
+                status = self.client.status()
+            except ApiUnreachableError:
+                pass
+            else:
+                down = [s.name for s in status.switches if s.virt.state != "up" or s.edge.state != "up"]
+                connected = sum(each.state == "connected" for each in status.controllers)
+                if not down and connected >= controllers:
+                    return status
+                missing = f"switches {', '.join(down)}" if down else f"{controllers - connected} controller(s)"
+            if time.monotonic() > deadline:
+                raise StartError(f"oneswitchd still waits for {missing} after {timeout_s:.0f} s; see {self.log}")
+            # oneswitchd has nothing to subscribe to before its API is there.
+            time.sleep(_POLL_S)
+
+
+class OsKenController(Daemon):
+    """An os-ken application that waits for switches on a loopback port.
+
+    Args:
+        application: its file.
+        directory: for its log.
+        port: TCP port; see `free_port`.
+    """
+
+    def __init__(self, application: Path, directory: Path, port: int) -> None:
+        runner = application.parent / "run_os_ken.py"
+        argv = [sys.executable, "-u", str(runner), str(application)]
+        argv += ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port)]
+        super().__init__("controller", argv, directory)
+
+
+def find_oneswitchd() -> Path:
+    """The installed oneswitchd: beside this Python first, then on PATH.
+
+    Raises:
+        StartError: there is none.
+    """
+    beside = Path(sys.executable).with_name("oneswitchd")
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("oneswitchd")
+    if found is None:
+        raise StartError("oneswitchd is not installed; run `make build`, or `pip install .`")
+    return Path(found)
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
