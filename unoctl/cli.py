@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from unoctl import dump, logs, ports, show, tracing
+from unoctl.doctor import checkup
 from unoctl.errors import UnoctlError
 from unoctl.model import Stage
 from unoctl.plumber import OvsdbPlumber
@@ -273,6 +274,12 @@ def log_set(
             return logs.change(client, levels)
 
     run(ctx, chosen, pretty, work)
+
+
+@app.command("doctor")
+def doctor_command(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
+    """Check machine, switches, oneswitchd and rules; say how to mend what is wrong."""
+    run(ctx, chosen, pretty, checkup.run)
 
 
 @app.command("list-commands")

@@ -14,6 +14,7 @@ _NUMBERS = ("n_packets", "n_bytes", "idle_timeout", "hard_timeout", "importance"
 _FLAGS = ("send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
 _PREFIX = re.compile(rf"(?:(cookie|duration|table|{'|'.join(_NUMBERS)})=([^,\s]+),?\s+|({'|'.join(_FLAGS)})\s+)")
 _PORT = re.compile(r"^\s*port\s+(\S+?):\s+rx\s+(.*)$")
+_DESCRIBED = re.compile(r"^ (\d+|LOCAL)\((.+)\): addr:")
 _COUNTER = re.compile(r"(\w+)=(\d+|\?)")
 _DURATION = re.compile(r"duration=([\d.]+)s")
 
@@ -44,7 +45,7 @@ class Flow:
         """Plain data; ``match_fields`` maps field to value, None for a bare protocol name."""
         record = asdict(self)
         record["cookie"] = f"{self.cookie:#x}"
-        record["match_fields"] = dict(_field(term) for term in self.match)
+        record["match_fields"] = dict(split_field(term) for term in self.match)
         return record
 
 
@@ -128,6 +129,22 @@ def split_terms(text: str) -> list[str]:
     return [term for term in terms if term]
 
 
+def split_field(term: str) -> tuple[str, str | None]:
+    """``key=value`` as key and value; a bare word has the value None."""
+    key, found, value = term.partition("=")
+    return key, value if found else None
+
+
+def parse_port_numbers(text: str) -> dict[str, int | None]:
+    """Name to number of each port in the output of ``show``; None: LOCAL."""
+    found: dict[str, int | None] = {}
+    for line in text.splitlines():
+        if match := _DESCRIBED.match(line):
+            number, name = match.groups()
+            found[name.strip('"')] = int(number) if number.isdecimal() else None
+    return found
+
+
 def parse_ports(text: str) -> dict[str, PortCounters]:
     """Counters in the output of ``dump-ports``, by port number (``LOCAL`` by that name)."""
     ports: dict[str, PortCounters] = {}
@@ -170,8 +187,3 @@ def _take_priority(match: list[str]) -> int:
             del match[index]
             return int(term.removeprefix("priority="))
     return DEFAULT_PRIORITY
-
-
-def _field(term: str) -> tuple[str, str | None]:
-    key, found, value = term.partition("=")
-    return key, value if found else None

@@ -83,6 +83,23 @@ def appctl(control: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> str:
     return run(["ovs-appctl", "-t", control, *arguments], timeout_s)
 
 
+def show(target: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
+    """``show`` of one OpenFlow switch: its ports with numbers and names."""
+    return ofctl("show", target, tls=tls, timeout_s=timeout_s)
+
+
+def vsctl(remote: str, *arguments: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
+    """Run ``ovs-vsctl --db=REMOTE ARGUMENTS``; reading only, changes are plumbing's.
+
+    Raises:
+        ToolError: see :func:`run`.
+    """
+    secure = tls.arguments() if tls else ()
+    # Its own limit ends the retries and says why; the outer one is for a server that hangs.
+    limit = f"--timeout={max(int(timeout_s), 1)}"
+    return run(["ovs-vsctl", f"--db={remote}", limit, *secure, *arguments], timeout_s + 2)
+
+
 def compose_packet(flow: str) -> bytes:
     """The bytes of a packet in Open vSwitch's flow syntax, with correct checksums and a 64-byte payload.
 

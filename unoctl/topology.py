@@ -13,10 +13,10 @@ from unoctl.errors import ConfigError
 from unoctl.openflow_tools import Tls
 
 BRIDGES = ("virt", "edge")
-MULTICAST_VID = 4094
+# From here on a tag means MULTICAST; oneswitchd takes several in turn while the list of ports changes.
+FIRST_MULTICAST_VID = 4087
 MULTICAST_PORT = 65024
 MAX_PORT_NUMBER = 65023
-MAX_DELIVER_VID = 4093
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from unoctl.odp_apply import Event, Lost, Output, PacketIn, Recirculation
 from unoctl.packet import TYPE_VLAN, Packet
 from unoctl.recirculation import Continuation, Variant
 from unoctl.switch_probe import SwitchProbe
-from unoctl.topology import MULTICAST_VID, PciePort, Server
+from unoctl.topology import FIRST_MULTICAST_VID, PciePort, Server
 from unoctl.trace_model import (
     Again,
     Branch,
@@ -203,10 +203,10 @@ class Tracer:
         if len(data) < 18 or int.from_bytes(data[12:14], "big") != TYPE_VLAN:
             return None
         vid = int.from_bytes(data[14:16], "big") & 0xFFF
-        if vid == MULTICAST_VID:
-            return FlowId(vid, "MULTICAST")
         names = [port.name for port in self._ports if port.flow_id == vid]
-        return FlowId(vid, f"DELIVER({names[0]})" if names else "unknown: no port has it")
+        if names:
+            return FlowId(vid, f"DELIVER({names[0]})")
+        return FlowId(vid, "MULTICAST" if vid >= FIRST_MULTICAST_VID else "unknown: no port has it")
 
     def _again(self, place: _Place, asked: _Asked, event: Recirculation) -> Outcome:
         if place.recirculations >= MAX_RECIRCULATIONS:

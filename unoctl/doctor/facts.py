@@ -1,0 +1,115 @@
+"""What the checks of one run share: each thing is asked for once, and where it fails, the error is remembered."""
+
+from functools import cached_property
+
+from unoctl import flow_text, openflow_tools, ovsdb_text
+from unoctl.client import Client
+from unoctl.errors import ConfigError, UnoctlError
+from unoctl.flow_text import Flow
+from unoctl.model import Port, Status
+from unoctl.ovsdb_text import Database
+from unoctl.topology import Server, Switch
+
+# A doctor asks many that may be dead; a switch that needs longer than this is one of them.
+ASK_TIMEOUT_S = 3.0
+
+
+class SwitchFacts:
+    """One switch, asked over its sockets. Properties raise UnoctlError where it does not answer."""
+
+    def __init__(self, server: Server, switch: Switch) -> None:
+        self.server = server
+        self.switch = switch
+        self._problems: dict[str, UnoctlError | None] = {}
+
+    def problem(self, name: str) -> UnoctlError | None:
+        """Why a property of this class cannot be had; None: it can."""
+        if name not in self._problems:
+            self._problems[name] = None
+            try:
+                getattr(self, name)
+            except UnoctlError as error:
+                self._problems[name] = error
+        return self._problems[name]
+
+    @property
+    def name(self) -> str:
+        """The switch's name."""
+        return self.switch.name
+
+    @cached_property
+    def database(self) -> Database:
+        """Its bridges and interfaces in OVSDB."""
+        if self.switch.ovsdb is None:
+            raise ConfigError(f"{self.server.path}: [[switch]] {self.name} has no ovsdb")
+        text = openflow_tools.vsctl(
+            self.switch.ovsdb, *ovsdb_text.LIST_COMMAND, tls=self.server.tls, timeout_s=ASK_TIMEOUT_S
+        )
+        return ovsdb_text.parse(text)
+
+    @cached_property
+    def version(self) -> str:
+        """What its ovs-vswitchd says about itself."""
+        if self.switch.control is None:
+            raise ConfigError(f"{self.server.path}: [[switch]] {self.name} has no control")
+        return openflow_tools.appctl(self.switch.control, "version", timeout_s=ASK_TIMEOUT_S)
+
+    @cached_property
+    def virt_ports(self) -> dict[str, int | None]:
+        """Ports of ``virt`` over OpenFlow, name to number."""
+        return self._port_numbers("virt")
+
+    @cached_property
+    def edge_ports(self) -> dict[str, int | None]:
+        """Ports of ``edge`` over OpenFlow, name to number."""
+        return self._port_numbers("edge")
+
+    @cached_property
+    def virt_flows(self) -> list[Flow]:
+        """Rules of ``virt``."""
+        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.virt, self.server.tls))
+
+    @cached_property
+    def edge_flows(self) -> list[Flow]:
+        """Rules of ``edge``."""
+        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.edge, self.server.tls))
+
+    def _port_numbers(self, bridge: str) -> dict[str, int | None]:
+        text = openflow_tools.show(self.switch.target(bridge), self.server.tls, ASK_TIMEOUT_S)
+        return flow_text.parse_port_numbers(text)
+
+
+class Facts:
+    """The server and oneswitchd."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.switches = [SwitchFacts(server, switch) for switch in server.switches]
+
+    @cached_property
+    def status(self) -> Status:
+        """Oneswitchd's status."""
+        with Client(self.server.api, timeout_s=ASK_TIMEOUT_S) as client:
+            return client.status()
+
+    @cached_property
+    def mapped(self) -> list[Port]:
+        """The virtual ports, from oneswitchd."""
+        with Client(self.server.api, timeout_s=ASK_TIMEOUT_S) as client:
+            return client.ports()
+
+    @cached_property
+    def ports(self) -> list[Port]:
+        """The virtual ports: from oneswitchd, or the configured ones where it does not answer."""
+        try:
+            return self.mapped
+        except UnoctlError:
+            return [
+                Port(number=port.number, name=port.name, switch=port.switch, interface=port.interface)
+                for port in self.server.ports
+            ]
+
+    @cached_property
+    def virtual_flows(self) -> list[Flow]:
+        """The controllers' rules, over oneswitchd's management socket."""
+        return flow_text.parse_flows(openflow_tools.dump_flows(self.server.management_target(), self.server.tls))

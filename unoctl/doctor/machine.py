@@ -1,0 +1,138 @@
+"""The machine: what the lab and the switches need of kernel, tools and limits. Nothing is changed for good."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from unoctl import openflow_tools
+from unoctl.doctor.findings import Finding, Topic
+from unoctl.errors import ToolError
+
+TOPIC = Topic("machine")
+OVS_TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+TESTED_VERSION = (3, 1)
+OLDEST_VERSION = (2, 17)
+# OVS never sets SO_RCVBUF, so a port's buffer is the default of the moment it was added: 208 KiB lose bursts.
+WANTED_RMEM = 8 << 20
+TRY_TIMEOUT_S = 10
+_INSTALL = "apt install openvswitch-switch"
+_VERSION = re.compile(r"\(Open vSwitch\) (\d+)\.(\d+)\S*")
+
+
+def namespaces() -> Iterator[Finding]:
+    """User namespaces: what a lab without root is made of."""
+    problem = _attempt("unshare", "-Urnm", "--map-root-user", "true")
+    if problem is None:
+        yield TOPIC.ok("user namespaces", "an ordinary user can make network namespaces")
+    elif os.geteuid() == 0:
+        yield TOPIC.warn("user namespaces", f"off ({problem}); the lab needs root", _namespace_mend())
+    else:
+        yield TOPIC.fail("user namespaces", f"off ({problem}); the lab would need root", _namespace_mend())
+
+
+def _namespace_mend() -> str:
+    for path, wanted in (
+        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "1"),
+    ):
+        value = _read(Path(path))
+        if value is not None and value != wanted:
+            return f"as root: sysctl -w kernel.{Path(path).name}={wanted}"
+    return "as root: sysctl -w user.max_user_namespaces=15000, or run the lab as root"
+
+
+def devices() -> Iterator[Finding]:
+    """Veth pairs and tap devices."""
+    problem = _in_namespace("ip link add unoctl-a type veth peer name unoctl-b")
+    if problem is None:
+        yield TOPIC.ok("veth", "pairs can be made")
+    else:
+        yield TOPIC.fail("veth", f"no pair can be made ({problem})", "as root: modprobe veth; apt install iproute2")
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as error:
+        mend = "as root: modprobe tun; chmod 666 /dev/net/tun"
+        yield TOPIC.fail("tun", f"/dev/net/tun cannot be opened ({error.strerror}); bridges need it", mend)
+    else:
+        yield TOPIC.ok("tun", "/dev/net/tun can be opened")
+
+
+def tools() -> Iterator[Finding]:
+    """Open vSwitch's programs and their version."""
+    missing = [tool for tool in OVS_TOOLS if shutil.which(tool, path=_search_path()) is None]
+    if missing:
+        yield TOPIC.fail("Open vSwitch", f"not on PATH: {', '.join(missing)}", _INSTALL)
+        return
+    try:
+        text = openflow_tools.run(["ovs-vsctl", "--version"])
+    except ToolError as error:
+        yield TOPIC.fail("Open vSwitch", str(error), _INSTALL)
+        return
+    yield version_finding(text)
+
+
+def version_finding(text: str) -> Finding:
+    """What ``--version`` or ``ovs-appctl version`` says, judged."""
+    match = _VERSION.search(text)
+    if match is None:
+        return TOPIC.warn(
+            "Open vSwitch", f"unknown version {text.strip()[:60]!r}", "expected Open vSwitch 3.1 or newer"
+        )
+    version = (int(match.group(1)), int(match.group(2)))
+    shown = f"version {version[0]}.{version[1]}"
+    if version < OLDEST_VERSION:
+        wanted = ".".join(map(str, OLDEST_VERSION))
+        return TOPIC.fail("Open vSwitch", f"{shown} is older than {wanted}", f"install Open vSwitch {wanted} or newer")
+    if version < TESTED_VERSION:
+        return TOPIC.warn("Open vSwitch", f"{shown} is older than the tested 3.1", "install Open vSwitch 3.1 or newer")
+    return TOPIC.ok("Open vSwitch", shown)
+
+
+def buffers() -> Iterator[Finding]:
+    """Socket buffers that ports get when they are added."""
+    value = _read(Path("/proc/sys/net/core/rmem_default"))
+    if value is None or not value.isdecimal():
+        hint = "expected in the machine's first network namespace only; look there"
+        yield TOPIC.warn("socket buffers", "net.core.rmem_default cannot be read here", hint)
+    elif int(value) < WANTED_RMEM:
+        mend = f"as root, before ports are added: sysctl -w net.core.rmem_default={WANTED_RMEM}"
+        yield TOPIC.warn("socket buffers", f"net.core.rmem_default is {value} bytes: bursts get lost", mend)
+    else:
+        yield TOPIC.ok("socket buffers", f"net.core.rmem_default is {value} bytes")
+
+
+def _in_namespace(command: str) -> str | None:
+    """Try a shell command in a network namespace of its own, with root or with a user namespace."""
+    enter = ("unshare", "-n") if os.geteuid() == 0 else ("unshare", "-Urn", "--map-root-user")
+    return _attempt(*enter, "sh", "-c", command)
+
+
+def _attempt(*command: str) -> str | None:
+    """Run a command; None, or its last words."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        return f"{command[0]} is not on PATH"
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {TRY_TIMEOUT_S} s"
+    if done.returncode == 0:
+        return None
+    words = (done.stderr or done.stdout).strip().splitlines()
+    return words[-1] if words else f"exit status {done.returncode}"
+
+
+def _search_path() -> str:
+    """PATH, and where daemons are that an ordinary user's PATH leaves out."""
+    return os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
