@@ -17,7 +17,7 @@ class Answer(BaseModel):
 class Controller(Answer):
     """One controller connection. ``messages_in`` counts what the controller sent to us."""
 
-    id: int | str
+    id: int | str | None
     target: str
     peer: str | None = None
     state: str

@@ -50,7 +50,9 @@ def measure(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port:
     """The same messages to both, one after the other."""
     numbers = range(rules)
     ports = [1 + number % PORTS for number in numbers]
-    messages = b"".join(add_flow(n, port, port if matches_in_port else None) for n, port in zip(numbers, ports, strict=True))
+    messages = b"".join(
+        add_flow(n, port, port if matches_in_port else None) for n, port in zip(numbers, ports, strict=True)
+    )
     direct_s = install(direct, messages)
     before = cpu_s(oneswitchd.pid)
     proxy_s = install(oneswitchd.management, messages)
