@@ -94,5 +94,5 @@ def report(rules: int, matching: list[Sample], others: list[Sample]) -> dict[str
         "replicated_proxy_per_s": median([s.proxy_per_s for s in others]),
         "replicated_ratio": median([s.ratio for s in others]),
         "replicated_proxy_cpu_us_per_rule": median([s.proxy_cpu_us for s in others]),
-        "note": "replicated: rules that do not match in_port are installed on both switches; with 2 cores for 4 processes",
+        "note": "replicated: rules that do not match in_port, installed on both switches",
     }

@@ -9,6 +9,6 @@ errors          everything that can be raised
 
 import warnings
 
-# The ovs library looks whether eventlet (which os-ken brings) is there; eventlet then warns every user of these commands
-# about itself.
+# The ovs library looks whether eventlet (which os-ken brings) is there; eventlet then warns every user of these
+# commands about itself.
 warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
