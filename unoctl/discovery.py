@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from unoctl.errors import ConfigChoiceError, ConfigError
 
@@ -96,23 +95,23 @@ def _hint(running: Mapping[str, Path]) -> str:
 
 
 def _runs(folder: Path) -> bool:
-    """A lab whose lab.json names processes of which none is left is only its remains."""
+    """Whether the process that lab.json names is alive and still that process; without lab.json: it may be."""
     try:
         record = json.loads((folder / "lab.json").read_text())
-    except (OSError, ValueError):
+        pid, start_time = int(record["pid"]), record.get("start_time")
+    except FileNotFoundError:
         return True
-    pids = _pids(record)
-    return not pids or any(_alive(pid) for pid in pids)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    started = _start_time(pid)
+    return started is not None and start_time in (None, started)
 
 
-def _pids(value: Any) -> set[int]:
-    if isinstance(value, dict):
-        own = {item for key, item in value.items() if key == "pid" and isinstance(item, int)}
-        return own.union(*(_pids(item) for item in value.values()))
-    if isinstance(value, list):
-        return set().union(*(_pids(item) for item in value))
-    return set()
-
-
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+def _start_time(pid: int) -> int | None:
+    """When a process started, in ticks since boot (proc(5), stat); None: it does not run."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])

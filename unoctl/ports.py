@@ -209,7 +209,9 @@ def continue_move(
     """Let a stopped move go on; ``detach`` as for :func:`move`."""
     before = client.find_port(virtual_port)
     port = _watched(client, before.number, lambda: client.continue_move(before.number, until), progress)
-    if detach:
+    if detach and before.move and (before.move.switch, before.move.interface) == (before.switch, before.interface):
+        progress.update(f"port {before.number}: had flipped before, so the interface it left is not known; it stays")
+    elif detach:
         _detach_left(client, plumber, before, port)
     return _port_view(port)
 
@@ -231,7 +233,7 @@ def delete(server: Server, client: Client, plumber: Plumber, virtual_port: str, 
     detached = detach and plumber.detach(port.switch, port.interface)
     data = {"deleted": as_json(port), "detached": detached}
     rows = [(port.number, port.name, "deleted", port.switch, port.interface)]
-    return View(data, table(("PORT", "NAME", "STATE", "SWITCH", "INTERFACE"), rows))
+    return View(data, table(("PORT", "NAME", "STATE", "SWITCH", "INTERFACE"), rows, right=("PORT",)))
 
 
 def _detach_left(client: Client, plumber: Plumber, before: Port, after: Port) -> None:

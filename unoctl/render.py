@@ -98,8 +98,7 @@ class Progress:
     def __init__(self, console: Console, text: str) -> None:
         self._console = console
         self._status = console.status(text) if console.is_terminal else None
-        self._said = ""
-        self.update(text)
+        self._said = text
 
     def __enter__(self) -> "Progress":
         if self._status:

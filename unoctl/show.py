@@ -62,7 +62,7 @@ def _server_lines(server: Server, status: Status, ports: list[Port]) -> Iterator
         role = "hub" if switch.hub else "sNIC"
         yield 1, Text.assemble("Switch ", (switch.name, "bold"), f" ({role})")
         yield from _bridge_lines("virt", switch.virt, _virt_counts(switch))
-        yield from _bridge_lines("edge", switch.edge, f"{switch.edge_flows} flows, repaired {switch.repairs} times")
+        yield from _bridge_lines("edge", switch.edge, f"{switch.edge_flows} flows, {switch.repairs} repairs")
         if switch.link:
             ends = f"{switch.link.hypervisor} -- {switch.link.local}"
             yield 2, Text.assemble(f"PCIe link {ends}: ", state(switch.link.state))
