@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lab.directory import LabDirectory, running_labs
-from lab.errors import LabError
+from lab.errors import LabError, SpecError
 from lab.server import Lab, enter_command
 from lab.spec import LabSpec
 from lab.state import LabState
@@ -58,17 +58,21 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the lab.")]
 @app.command()
 def up(
     spec: Annotated[
-        Spec, typer.Option(help="demo: one sNIC, four hosts; star: --switches and --hosts decide.")
-    ] = Spec.demo,
-    switches: Annotated[int, typer.Option(min=1, help="star: number of switches, the hypervisor included.")] = 2,
-    hosts: Annotated[int, typer.Option(min=0, help="star: number of hosts on each switch.")] = 2,
-    mobile: Annotated[bool, typer.Option(help="star: give each host an interface on every switch.")] = False,
+        Spec | None, typer.Option(help="demo: one sNIC, four hosts (default); star: as the next three say.")
+    ] = None,
+    switches: Annotated[
+        int | None, typer.Option(min=1, help="star: number of switches, the hypervisor included (2).")
+    ] = None,
+    hosts: Annotated[int | None, typer.Option(min=0, help="star: number of hosts on each switch (2).")] = None,
+    mobile: Annotated[bool, typer.Option("--mobile", help="star: each host has an interface on every switch.")] = False,
     name: Annotated[str, typer.Option(help="Name of the lab; several may run side by side.")] = DEFAULT_NAME,
     substrate: Annotated[
         SubstrateName, typer.Option(help="netns: namespaces and real traffic; dummy: frames by API.")
     ] = SubstrateName.netns,
     pcie_mbps: Annotated[float | None, typer.Option(help="Bandwidth of each PCIe link and direction in Mb/s.")] = None,
-    static_arp: Annotated[bool, typer.Option(help="Hosts know each other's MAC addresses from the start.")] = False,
+    static_arp: Annotated[
+        bool, typer.Option("--static-arp", help="Hosts know each other's MAC addresses from the start.")
+    ] = False,
     controller: Annotated[
         list[str] | None, typer.Option(help="OpenFlow controller for server.toml; may be repeated.")
     ] = None,
@@ -88,10 +92,13 @@ def up(
     }
     progress = Console(stderr=True, highlight=False)
     with _errors_told():
-        if spec is Spec.demo:
-            wanted = LabSpec.demo(**options)
+        sized = mobile or switches is not None or hosts is not None
+        if sized and spec is Spec.demo:
+            raise SpecError("--switches, --hosts and --mobile size a star; leave out --spec demo")
+        if sized or spec is Spec.star:
+            wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
-            wanted = LabSpec.star(switches - 1, hosts, mobile=mobile, **options)
+            wanted = LabSpec.demo(**options)
         lab = Lab(wanted, name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
             _print_state(lab.state, output)

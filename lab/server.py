@@ -13,11 +13,13 @@ from lab import control, namespaces
 from lab.directory import LabDirectory
 from lab.errors import ControlError, LabError
 from lab.launch import Launched, launch
-from lab.processes import children, wait_gone
+from lab.processes import children, is_running, wait_gone
 from lab.programs import environment
 from lab.spec import LabSpec
 from lab.state import HostInterface, HostState, LabState
+from lab.traffic import Stream
 from lab.unixctl import unixctl
+from lab.wires import Wires
 from nfagent.plumbing.server_config import ServerConfig
 
 _END_S = 15.0
@@ -91,7 +93,7 @@ class Lab:
             state = self._directory.state()
             if state is not None:
                 control.request(self._directory.path, "down")
-                if not wait_gone(state.pid, _END_S):
+                if not wait_gone(state.pid, _END_S) and is_running(state.pid, state.start_time):
                     os.kill(state.pid, signal.SIGKILL)
                     wait_gone(state.pid, _END_S)
             if self._launched is not None:
@@ -205,6 +207,14 @@ class Lab:
         if check and done.returncode != 0:
             raise subprocess.CalledProcessError(done.returncode, done.args, out, err)
         return done
+
+    def stream(self, source: str, target: str, **options: Any) -> Stream:
+        """Start numbered traffic from one host to another; ``options`` are those of `lab.traffic.Stream`."""
+        return Stream(self, source, target, **options)
+
+    def wires(self) -> Wires:
+        """The hosts' interfaces, to inject and collect frames at (substrate dummy only)."""
+        return Wires(self.state)
 
     def activate(self, host: str, switch: str) -> HostInterface:
         """Make the host's interface at ``switch`` the one with the IP address; returns it."""

@@ -1,0 +1,115 @@
+"""What became of a stream's frames. Pure arithmetic; `lab.stream` feeds it."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """The result of a stream.
+
+    Attributes:
+        sent: data frames that were sent; None if neither the sender nor its last frames said so.
+        received: different data frames that arrived.
+        lost: sent and never arrived; None where ``sent`` is.
+        duplicated: arrivals of a frame that had arrived before.
+        reordered: frames that arrived after one with a higher number.
+        longest_gap_ms: the longest time between an arrival and the next, duplicates not counted.
+        longest_pause_ms: the longest time between two frames at the sender; a gap is not to be blamed on the network
+            where this is as long. None if unknown.
+        delay_mean_ms, delay_max_ms: from the sender's clock to the arrival in the receiver's kernel.
+        overflowed: frames that the receiver's own socket had no room for; they count as lost too.
+        by_interface: arrivals at each of the receiver's interfaces.
+    """
+
+    sent: int | None
+    received: int
+    lost: int | None
+    duplicated: int
+    reordered: int
+    longest_gap_ms: float
+    longest_pause_ms: float | None = None
+    delay_mean_ms: float = 0.0
+    delay_max_ms: float = 0.0
+    overflowed: int = 0
+    by_interface: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, strings and dicts."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """What `to_json` made."""
+        return cls(**data)
+
+    def with_sender(self, sent: int, longest_pause_ms: float) -> "StreamReport":
+        """The same with what the sender knows."""
+        known = {"sent": sent, "lost": sent - self.received, "longest_pause_ms": longest_pause_ms}
+        return StreamReport(**{**asdict(self), **known})
+
+
+class Tally:
+    """Counts arrivals.
+
+    Example:
+        >>> tally = Tally()
+        >>> for number, at_ms in [(0, 0), (2, 1), (1, 2), (1, 3), (4, 20)]:
+        ...     tally.arrived(number, at_ms * 1_000_000, at_ms * 1_000_000, "eth0")
+        >>> report = tally.report(sent=5)
+        >>> report.lost, report.duplicated, report.reordered, report.longest_gap_ms
+        (1, 1, 1, 18.0)
+    """
+
+    def __init__(self) -> None:
+        self._seen = bytearray()
+        self._highest = -1
+        self._last_ns: int | None = None
+        self._longest_gap_ns = 0
+        self._received = self._duplicated = self._reordered = 0
+        self._delay_sum_ns = self._delay_max_ns = 0
+        self._by_interface: Counter[str] = Counter()
+
+    def arrived(self, number: int, sent_ns: int, at_ns: int, interface: str) -> None:
+        """Count an arrival.
+
+        Args:
+            number: of the frame, from 0.
+            sent_ns: by the sender's clock.
+            at_ns: when it arrived, by the same clock.
+            interface: where it arrived.
+        """
+        self._by_interface[interface] += 1
+        if number >= len(self._seen):
+            self._seen.extend(bytes(number + 4096 - len(self._seen)))
+        if self._seen[number]:
+            self._duplicated += 1
+            return
+        self._seen[number] = 1
+        self._received += 1
+        if number < self._highest:
+            self._reordered += 1
+        else:
+            self._highest = number
+        if self._last_ns is not None:
+            self._longest_gap_ns = max(self._longest_gap_ns, at_ns - self._last_ns)
+        self._last_ns = at_ns
+        delay = at_ns - sent_ns
+        self._delay_sum_ns += delay
+        self._delay_max_ns = max(self._delay_max_ns, delay)
+
+    def report(self, sent: int | None, overflowed: int = 0) -> StreamReport:
+        """The result, given how many were sent."""
+        return StreamReport(
+            sent=sent,
+            received=self._received,
+            lost=None if sent is None else sent - self._received,
+            duplicated=self._duplicated,
+            reordered=self._reordered,
+            longest_gap_ms=self._longest_gap_ns / 1e6,
+            delay_mean_ms=round(self._delay_sum_ns / max(1, self._received) / 1e6, 3),
+            delay_max_ms=round(self._delay_max_ns / 1e6, 3),
+            overflowed=overflowed,
+            by_interface=dict(self._by_interface),
+        )
