@@ -188,12 +188,7 @@ impl Engine {
             Peer::Controller {
                 target, address, ..
             } => {
-                let from = if address.is_empty() {
-                    String::new()
-                } else {
-                    format!(" from {address}")
-                };
-                info!(target: "northbound", "controller {connection} connected on {target}{from}");
+                log_arrival(connection, target, address);
                 self.core.controller_up(ControllerId(connection), now);
             }
             Peer::Switch(switch, bridge) => {
@@ -359,6 +354,15 @@ impl Engine {
 
 fn count_messages(bytes: &[u8]) -> u64 {
     messages(bytes).fold(0, |count, _| count + 1)
+}
+
+/// Unix sockets, whose peers have no address, serve tools that ask one question each: too many to tell.
+fn log_arrival(connection: u64, target: &str, address: &str) {
+    if address.is_empty() {
+        debug!(target: "northbound", "controller {connection} connected on {target}");
+    } else {
+        info!(target: "northbound", "controller {connection} connected on {target} from {address}");
+    }
 }
 
 /// Every message on its way in or out, when the module `openflow` is at `debug`.

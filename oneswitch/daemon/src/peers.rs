@@ -41,10 +41,9 @@ impl Context {
         }
     }
 
-    /// Runs a session under a new number.
-    async fn session(&self, stream: Stream, peer: Peer, timing: Timing) -> Ended {
-        let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
-        session::run(stream, connection, peer, timing, &self.events).await
+    /// A number that no connection has had.
+    fn number(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn report(&self, dialled: Dialled, link: Link) {
@@ -130,7 +129,7 @@ async fn keep(
         {
             Ok(Ok(stream)) => {
                 let peer = peer(&stream);
-                context.session(stream, peer, timing).await
+                session::run(stream, context.number(), peer, timing, &context.events).await
             }
             Ok(Err(error)) => failed(error.to_string()),
             Err(_) => failed(format!(
@@ -208,6 +207,7 @@ async fn accept_failed(target: &str, error: &io::Error) {
 }
 
 async fn serve(context: Context, accepted: Accepted, target: Arc<str>, timing: Timing) {
+    let number = context.number();
     let address = accepted.peer();
     let from = if address.is_empty() {
         String::new()
@@ -228,14 +228,17 @@ async fn serve(context: Context, accepted: Accepted, target: Arc<str>, timing: T
                 dialled: None,
                 address,
             };
-            context.session(stream, peer, timing).await
+            session::run(stream, number, peer, timing, &context.events).await
         }
         Err(reason) => failed(reason),
     };
     let reason = &ended.reason;
-    if ended.established {
-        info!(target: "northbound", "controller{from} on {target} disconnected: {reason}");
+    if !ended.established {
+        warn!(target: "northbound", "controller {number} on {target}{from} refused: {reason}");
+    } else if timing.probe.is_none() {
+        // Tools that ask one question each come and go there.
+        debug!(target: "northbound", "controller {number} on {target} disconnected: {reason}");
     } else {
-        warn!(target: "northbound", "controller{from} on {target} refused: {reason}");
+        info!(target: "northbound", "controller {number} on {target}{from} disconnected: {reason}");
     }
 }
