@@ -35,9 +35,11 @@ def syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Confi
 
 
 def first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigError:
-    """The fault that is nearest to the top of the file; ``error`` lists them in the model's order."""
-    faults = [fault_at(path, lines, item["loc"], _problem(dict(item))) for item in error.errors()]
-    return min(faults, key=lambda fault: fault.line or 0)
+    """The fault nearest to the top of the file; a key that is missing may only be misspelt, so it comes last."""
+    faults = [
+        (item["type"] == "missing", fault_at(path, lines, item["loc"], _problem(dict(item)))) for item in error.errors()
+    ]
+    return min(faults, key=lambda fault: (fault[0], fault[1].line or 0))[1]
 
 
 def fault_at(path: Path, lines: Mapping[KeyPath, int], where: Sequence[str | int], problem: str) -> ConfigError:

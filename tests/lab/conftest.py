@@ -1,0 +1,109 @@
+"""Fixtures: a short directory for labs, and an ordinary user to run them as."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.directory import ENVIRONMENT
+from lab.ovs import DAEMONS, OvsSwitch
+from nfagent.plumbing.server_config import LinkConfig, SwitchConfig
+
+ORDINARY_UID = 1000
+PROJECT = Path(__file__).resolve().parents[2]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def lab_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for this test's labs; pytest's own would be too long for unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
+        monkeypatch.setenv(ENVIRONMENT, path)
+        yield Path(path)
+
+
+@pytest.fixture
+def ovs(lab_dir: Path) -> Iterator[OvsSwitch]:
+    """One Open vSwitch with dummy devices and no bridges."""
+    switch = OvsSwitch("hypervisor", lab_dir / "ovs", vswitchd_options=("--enable-dummy",))
+    switch.create()
+    for daemon in DAEMONS:
+        switch.launch(daemon)
+        switch.await_up(daemon, lambda pid: Path(f"/proc/{pid}").exists())
+    yield switch
+    for daemon in reversed(DAEMONS):
+        switch.kill(daemon)
+
+
+@pytest.fixture
+def switch_config(ovs: OvsSwitch) -> SwitchConfig:
+    """What server.toml would say about `ovs`."""
+    return SwitchConfig(
+        name=ovs.name,
+        virt=f"unix:{ovs.management('virt')}",
+        edge=f"unix:{ovs.management('edge')}",
+        ovsdb=f"unix:{ovs.db_socket}",
+        control=str(ovs.control()),
+    )
+
+
+@pytest.fixture
+def snic_config(switch_config: SwitchConfig) -> SwitchConfig:
+    """The same as an sNIC."""
+    return switch_config.model_copy(update={"link": LinkConfig(hypervisor="pcie-snic0", local="pf0hpf")})
+
+
+@pytest.fixture
+def run_as_user() -> Iterator[Run]:
+    """Runs Python code as an ordinary user, who is this one where it is not root."""
+    with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as home:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": home,
+            ENVIRONMENT: f"{home}/labs",
+            "PYTHONPATH": str(PROJECT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        before: list[str] = []
+        python = sys.executable
+        if os.geteuid() == 0:
+            os.chown(home, ORDINARY_UID, ORDINARY_UID)
+            before = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
+            python, packages = _python_for_others(before, environment)
+            environment["PYTHONPATH"] = f"{PROJECT}{packages}"
+
+        def run(code: str, *, inside: tuple[str, ...] = (), timeout: float = 60) -> subprocess.CompletedProcess[str]:
+            command = [*before, *inside, python, "-c", code]
+            return subprocess.run(
+                command, env=environment, cwd="/", capture_output=True, text=True, timeout=timeout, check=False
+            )
+
+        yield run
+
+
+def _python_for_others(before: list[str], environment: dict[str, str]) -> tuple[str, str]:
+    """A Python that another user may run, and what it needs on PYTHONPATH: root's own may be in root's home."""
+    spec = importlib.util.find_spec("ovsdbapp")
+    assert spec is not None
+    assert spec.origin is not None
+    packages = f":{Path(spec.origin).parents[1]}"
+    said = ""
+    for python in (sys.executable, "/usr/bin/python3"):
+        tried = subprocess.run(
+            [*before, python, "-c", "import ovsdbapp, pydantic, lab.server"],
+            env={**environment, "PYTHONPATH": f"{PROJECT}{packages}"},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if tried.returncode == 0:
+            return python, packages
+        said = tried.stderr.strip()
+    pytest.skip(f"no Python that user {ORDINARY_UID} can run with this project's packages: {said[-300:]}")

@@ -1,0 +1,283 @@
+"""Plumbing against a real Open vSwitch."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.ovs import OvsSwitch
+from lab.unixctl import unixctl
+from nfagent.plumbing.bridges import MARK, Plumbing
+from nfagent.plumbing.errors import (
+    DatabaseUnreachableError,
+    InterfaceError,
+    OwnershipError,
+    PlumbingError,
+    SwitchNotApplyingError,
+)
+from nfagent.plumbing.layout import Interface, Layout
+from nfagent.plumbing.ovsdb import SwitchDatabase
+from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
+from nfagent.plumbing.servers import ServerPlumbing
+
+LAYOUT = Layout((1, 2), (Interface("pcie-snic0", "dummy"),), (Interface("vm1", "dummy"),))
+
+
+@pytest.fixture
+def plumbing(switch_config: SwitchConfig) -> Iterator[Plumbing]:
+    with Plumbing(switch_config, datapath_type="dummy") as plumbing:
+        yield plumbing
+
+
+@pytest.fixture
+def database(switch_config: SwitchConfig) -> Iterator[SwitchDatabase]:
+    """Somebody else's access to the same database."""
+    database = SwitchDatabase(switch_config.name, str(switch_config.ovsdb))
+    yield database
+    database.close()
+
+
+def test_makes_what_the_contract_says(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    assert plumbing.ensure(LAYOUT) is True
+    state = plumbing.describe()
+    assert state.bridges == ("edge", "virt")
+    names = {(port.bridge, port.name): port for port in state.ports}
+    for number in (1, 2):
+        assert names["virt", f"virt-{number}"].ofport == number
+        assert names["edge", f"edge-{number}"].role == "patch"
+    assert names["virt", "virt-mc"].ofport == 0xFE00
+    assert names["edge", "pcie-snic0"].role == "pcie"
+    assert names["edge", "vm1"].role == "interface"
+    with database.lock:
+        for bridge in database.rows("Bridge"):
+            assert bridge.fail_mode == ["secure"]
+            assert bridge.datapath_type == "dummy"
+            assert bridge.external_ids[MARK] == bridge.name
+        peers = {row.name: row.options.get("peer") for row in database.rows("Interface") if row.type == "patch"}
+    assert peers["virt-1"] == "edge-1"
+    assert peers["edge-1"] == "virt-1"
+
+
+def test_ensure_again_changes_nothing(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    plumbing.ensure(LAYOUT)
+    with database.lock:
+        before = database.rows("Open_vSwitch")[0].next_cfg
+    assert plumbing.ensure(LAYOUT) is False
+    assert plumbing.add_virtual_port(2) is False
+    assert plumbing.attach(Interface("vm1", "dummy")) is False
+    with database.lock:
+        assert database.rows("Open_vSwitch")[0].next_cfg == before
+
+
+def test_ensure_only_adds(plumbing: Plumbing) -> None:
+    plumbing.ensure(LAYOUT)
+    plumbing.add_virtual_port(7)
+    assert plumbing.ensure(Layout((1, 3))) is True
+    state = plumbing.describe()
+    assert all(state.find(f"virt-{number}") for number in (1, 2, 3, 7))
+
+
+def test_ports_come_and_go(plumbing: Plumbing) -> None:
+    plumbing.ensure(LAYOUT)
+    assert plumbing.add_virtual_port(65023) is True
+    port = plumbing.describe().find("virt-65023")
+    assert port is not None
+    assert port.ofport == 65023
+    assert plumbing.remove_virtual_port(65023) is True
+    assert plumbing.remove_virtual_port(65023) is False
+    assert plumbing.describe().find("edge-65023") is None
+    assert plumbing.attach(Interface("vm9", "dummy")) is True
+    assert plumbing.detach("vm9") is True
+    assert plumbing.detach("vm9") is False
+
+
+@pytest.mark.parametrize("number", [0, 65024, -1])
+def test_numbers_outside_of_the_range_are_refused(plumbing: Plumbing, number: int) -> None:
+    plumbing.ensure(LAYOUT)
+    with pytest.raises(ValueError, match="not a virtual port number"):
+        plumbing.add_virtual_port(number)
+
+
+def test_what_ovs_cannot_open_is_named_in_its_words_and_taken_back(plumbing: Plumbing) -> None:
+    plumbing.ensure(LAYOUT)
+    with pytest.raises(InterfaceError, match=r"switch hypervisor: interface nosuch: .*No such device") as caught:
+        plumbing.attach("nosuch")
+    assert list(caught.value.failures) == ["nosuch"]
+    assert plumbing.describe().find("nosuch") is None
+
+
+def test_one_bad_interface_does_not_take_the_others(plumbing: Plumbing) -> None:
+    bad = Layout((1,), (), (Interface("vm1", "dummy"), Interface("nosuch")))
+    with pytest.raises(InterfaceError, match="nosuch"):
+        plumbing.ensure(bad)
+    state = plumbing.describe()
+    assert state.find("vm1")
+    assert state.find("virt-1")
+
+
+def test_a_port_number_that_is_taken(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    plumbing.ensure(Layout((1,)))
+    database.commit([database.api.add_port("virt", "stranger", type="dummy", ofport_request=5)])
+    with pytest.raises(InterfaceError, match="not 5, which another port has"):
+        plumbing.add_virtual_port(5)
+    assert plumbing.describe().find("edge-5") is not None  # it could be opened; only virt-5 had to go
+    assert plumbing.describe().find("virt-5") is None
+
+
+def test_a_port_that_fails_later_is_noticed(plumbing: Plumbing, ovs: OvsSwitch) -> None:
+    plumbing.ensure(Layout((1,), (), (Interface("vm1", "dummy", {"pstream": f"punix:{ovs.directory}/a.sock"}),)))
+    assert plumbing.ensure(Layout((1,), (), (Interface("vm1", "dummy"),))) is False
+
+
+def test_others_ports_are_left_alone(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    plumbing.ensure(LAYOUT)
+    database.commit([database.api.add_port("edge", "theirs", type="dummy")])
+    database.commit([database.api.add_port("virt", "virt-9", type="dummy")])
+    assert plumbing.attach("theirs") is False
+    with pytest.raises(OwnershipError, match="port theirs was made by somebody else"):
+        plumbing.detach("theirs")
+    with pytest.raises(OwnershipError, match="virt-9"):
+        plumbing.add_virtual_port(9)
+    with pytest.raises(OwnershipError, match="virt-9"):
+        plumbing.remove_virtual_port(9)
+    with pytest.raises(OwnershipError, match="theirs"):
+        plumbing.remove()
+    assert plumbing.describe().find("theirs")
+
+
+def test_an_interface_on_another_bridge(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    plumbing.ensure(LAYOUT)
+    database.commit([database.api.add_br("ovsbr1", datapath_type="dummy")])
+    database.commit([database.api.add_port("ovsbr1", "p0", type="dummy")])
+    with pytest.raises(OwnershipError, match="port p0 already exists on bridge ovsbr1, but is needed on edge"):
+        plumbing.attach("p0")
+
+
+def test_own_ports_of_another_role_are_not_mistaken(plumbing: Plumbing) -> None:
+    plumbing.ensure(LAYOUT)
+    for name in ("edge-1", "pcie-snic0", "edge"):
+        with pytest.raises(OwnershipError):
+            plumbing.detach(name)
+        with pytest.raises(OwnershipError):
+            plumbing.attach(name)
+
+
+def test_a_bridge_of_somebody_elses_that_does_not_fit(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    database.commit([database.api.add_br("virt", datapath_type="dummy")])
+    with pytest.raises(OwnershipError, match="bridge virt exists with fail_mode standalone"):
+        plumbing.ensure(LAYOUT)
+    database.commit([database.api.db_set("Bridge", "virt", ("fail_mode", "secure"))])
+    plumbing.ensure(LAYOUT)
+    assert plumbing.remove() is True  # edge only
+    assert plumbing.describe().bridges == ("virt",)
+
+
+def test_remove_takes_all_of_ours(plumbing: Plumbing) -> None:
+    plumbing.ensure(LAYOUT)
+    assert plumbing.remove() is True
+    assert plumbing.remove() is False
+    assert plumbing.describe().ports == ()
+
+
+def test_bridges_reached_over_tcp_listen(switch_config: SwitchConfig, database: SwitchDatabase) -> None:
+    remote = switch_config.model_copy(update={"virt": "tcp:127.0.0.1:16640", "edge": "tcp:127.0.0.1:16641"})
+    with Plumbing(remote, datapath_type="dummy") as plumbing:
+        plumbing.ensure(Layout((1,)))
+        assert plumbing.ensure(Layout((1,))) is False
+    with database.lock:
+        targets = sorted(row.target for row in database.rows("Controller"))
+    assert targets == ["ptcp:16640:127.0.0.1", "ptcp:16641:127.0.0.1"]
+
+
+def test_ovs_leaves_foreign_shaping_alone(plumbing: Plumbing, database: SwitchDatabase) -> None:
+    plumbing.ensure(Layout((), (Interface("pcie", "dummy", shaped_elsewhere=True),)))
+    with database.lock:
+        port = database.row("Port", "pcie")
+        assert port is not None
+        assert [qos.type for qos in port.qos] == ["linux-noop"]
+
+
+def test_a_stopped_vswitchd_is_reported(switch_config: SwitchConfig, ovs: OvsSwitch) -> None:
+    with Plumbing(switch_config, datapath_type="dummy", timeout_s=0.5) as plumbing:
+        plumbing.ensure(LAYOUT)
+        os.kill(ovs.pids["ovs-vswitchd"], signal.SIGSTOP)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.kill, ovs.pids["ovs-vswitchd"], signal.SIGCONT)
+            for _ in range(2):  # also when there is nothing to write any more
+                with pytest.raises(SwitchNotApplyingError, match=r"did not apply a change within 0\.5 s"):
+                    plumbing.add_virtual_port(3)
+        assert plumbing.add_virtual_port(3) is False
+
+
+def test_survives_a_restarted_database(plumbing: Plumbing, ovs: OvsSwitch) -> None:
+    plumbing.ensure(LAYOUT)
+    ovs.kill("ovsdb-server")
+    ovs.launch("ovsdb-server")
+    ovs.await_up("ovsdb-server", lambda pid: Path(f"/proc/{pid}").exists())
+    assert plumbing.add_virtual_port(3) is True
+
+
+@pytest.mark.parametrize(
+    ("remote", "why"),
+    [("unix:/nowhere/db.sock", "No such file"), ("tcp:127.0.0.1:1", "refused"), ("ssl:127.0.0.1:1", "refused")],
+)
+def test_no_database(switch_config: SwitchConfig, remote: str, why: str) -> None:
+    with pytest.raises(DatabaseUnreachableError, match=f"switch hypervisor: no database at {remote}: .*{why}"):
+        Plumbing(switch_config.model_copy(update={"ovsdb": remote}))
+
+
+def test_no_database_in_server_toml(switch_config: SwitchConfig) -> None:
+    with pytest.raises(PlumbingError, match="add its key ovsdb"):
+        Plumbing(switch_config.model_copy(update={"ovsdb": None}))
+
+
+def test_two_databases_at_once(switch_config: SwitchConfig, ovs: OvsSwitch, lab_dir: Path) -> None:
+    other = OvsSwitch("snic0", lab_dir / "other", vswitchd_options=("--enable-dummy",))
+    other.create()
+    with contextlib.ExitStack() as undo:
+        for daemon in ("ovsdb-server", "ovs-vswitchd"):
+            other.launch(daemon)
+            undo.callback(other.kill, daemon)
+            other.await_up(daemon, lambda pid: Path(f"/proc/{pid}").exists())
+        config = ServerConfig.parse(
+            f"""
+            [oneswitchd]
+            datapath_id = "0000000000000001"
+            [[switch]]
+            name = "hypervisor"
+            virt = "{switch_config.virt}"
+            edge = "{switch_config.edge}"
+            ovsdb = "{switch_config.ovsdb}"
+            [[switch]]
+            name = "snic0"
+            virt = "unix:{other.management("virt")}"
+            edge = "unix:{other.management("edge")}"
+            ovsdb = "unix:{other.db_socket}"
+            link = {{ hypervisor = "pcie-snic0", local = "pf0hpf" }}
+            [[port]]
+            number = 1
+            switch = "snic0"
+            interface = "pf0vf0"
+            """
+        )
+        special = {
+            "hypervisor": {"pcie-snic0": Interface("pcie-snic0", "dummy")},
+            "snic0": {name: Interface(name, "dummy") for name in ("pf0hpf", "pf0vf0")},
+        }
+        with ServerPlumbing(config, datapath_type="dummy") as server:
+            assert server.ensure(special) == ["hypervisor", "snic0"]
+            assert server.ensure(special) == []
+            assert server.add_virtual_port(5) == ["hypervisor", "snic0"]
+            assert server.remove_virtual_port(5) == ["hypervisor", "snic0"]
+            hub, snic = server.describe()
+            assert hub.find("pcie-snic0")
+            assert not hub.find("pf0vf0")
+            assert snic.find("pf0hpf")
+            assert snic.find("pf0vf0")
+            assert hub.find("edge-1")
+            with pytest.raises(KeyError, match="there are hypervisor, snic0"):
+                server.on("snic9")
+        assert "edge-1" in unixctl(other.control(), "dpif/show")
