@@ -113,8 +113,8 @@ def test_fault_names_file_line_and_key(tmp_path: Path, old: str, new: str, key: 
     assert error.path == path
     assert str(error).startswith(f"{path}:{error.line}: {key}: ")
     if new:
-        at_fault = new.splitlines()[0 if new.startswith("[") else -1]
-        assert error.line == line_of(text, at_fault)
+        lines_before = 0 if new.startswith("[") else len(new.splitlines()) - 1
+        assert error.line == line_of(GOOD, old) + lines_before
 
 
 def test_missing_key_is_reported_at_its_table() -> None:
