@@ -1,0 +1,69 @@
+"""The Mininet form of the emulated server: ``mn`` itself, in namespaces of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="Mininet needs root"),
+    pytest.mark.skipif(shutil.which("mn") is None, reason="Mininet is not installed: apt-get install mininet"),
+    pytest.mark.skipif(not (ROOT / ".venv/bin/oneswitchd").exists(), reason="not built: make build"),
+]
+
+
+def mininet(*arguments: str, commands: str = "") -> str:
+    """Run ``mn``; what it printed."""
+    done = subprocess.run(
+        [ROOT / "tools/mininet", *arguments],
+        input=commands,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    # mn ends with 0 after an exception, too.
+    assert done.returncode == 0, done.stdout
+    assert "completed in" in done.stdout, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("snics", [1, 2])
+def test_pingall_through_the_one_switch(snics: int) -> None:
+    pairs = (2 + 2 * snics) * (1 + 2 * snics)
+    assert f"0% dropped ({pairs}/{pairs} received)" in mininet("--topo", f"server,{snics}", "--test", "pingall")
+
+
+def test_port_moves_under_traffic_and_switch_comes_back() -> None:
+    printed = mininet(
+        commands="""\
+py setattr(net, 'pinging', net['vm1'].popen(['ping', '-i0.005', '-c400', '-q', '10.0.0.2']))
+move vm2 snic0
+move vm2 hypervisor
+py net.pinging.communicate()[0]
+move nf1 hypervisor
+switch snic0 stop
+unoctl dump-ports
+switch snic0 start
+py net['vm1'].cmd('ping -c1 -W1 -s1472 -Mdo 10.0.0.4')
+pingall
+unoctl show
+"""
+    )
+    assert "vm2 is now at snic0" in printed
+    assert "vm2 is now at hypervisor" in printed
+    assert re.search(r"400 packets transmitted, 400 received, 0% packet loss", printed)
+    assert "nf1 has no interface at hypervisor; it has one at snic0" in printed
+    assert re.search(r"\bout1 +down +snic0", printed), "a switch that is gone takes its ports down"
+    assert "1480 bytes from 10.0.0.4" in printed, "a full-size packet fits through the PCIe link with its flow-id"
+    assert "0% dropped (12/12 received)" in printed
+    assert printed.count("datapath 0000000000000001") == 1
