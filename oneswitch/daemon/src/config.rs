@@ -445,6 +445,10 @@ fn read_ports(
         for field in [&interface, &name].into_iter().flatten() {
             check_interface(document, field);
         }
+        if let Some(field) = interface.as_ref().filter(|field| is_plumbing(&field.value)) {
+            let name = &field.value;
+            document.blame(field, format!("\"{name}\" is the bridge itself or a patch port to virt; it cannot carry a virtual port"));
+        }
         if let Some(field) = &switch {
             check_switch(document, field, known);
         }
@@ -475,6 +479,12 @@ fn read_ports(
         });
     }
     ports
+}
+
+/// Whether a port of `edge` joins the bridges: `edge`, `edge-mc`, `edge-7`.
+fn is_plumbing(interface: &str) -> bool {
+    let rest = interface.strip_prefix("edge-");
+    interface == "edge" || rest.is_some_and(|rest| rest == "mc" || rest.parse::<u32>().is_ok())
 }
 
 /// The switch must be there; nothing is said while the names of some are not known.

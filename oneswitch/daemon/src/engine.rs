@@ -16,7 +16,7 @@ use bytes::BytesMut;
 use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex, IN_FLIGHT_LIMIT};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, Instant};
-use tracing::{debug, enabled, info, Level};
+use tracing::{debug, enabled, info, trace, Level};
 
 use crate::api::Reply;
 use crate::session::{is_private, messages, Handle, Peer};
@@ -365,19 +365,71 @@ fn log_arrival(connection: u64, target: &str, address: &str) {
     }
 }
 
-/// Every message on its way in or out, when the module `openflow` is at `debug`.
+/// Bytes of a message that a trace line shows.
+const TRACED: usize = 1_024;
+
+/// Every message on its way in or out, when the module `openflow` is at `debug`; with its bytes, as `ovs-ofctl ofp-print`
+/// reads them, at `trace`.
 fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8]) {
     if !enabled!(target: "openflow", Level::DEBUG) {
         return;
     }
     let peer = match peer {
         Peer::Controller { target, .. } => target.to_string(),
-        Peer::Switch(switch, bridge) => format!("switch {switch} {bridge:?}"),
+        Peer::Switch(switch, bridge) => format!("switch {switch} {bridge:?}").to_lowercase(),
     };
-    for (header, _) in messages(bytes) {
-        let (kind, xid, length) = (header.kind, header.xid, header.length);
-        debug!(target: "openflow", "{direction} connection {connection} ({peer}): type {kind}, xid {xid:#x}, {length} bytes");
+    for (header, frame) in messages(bytes) {
+        let (kind, xid, length) = (kind_name(header.kind), header.xid, header.length);
+        debug!(target: "openflow", "{direction} connection {connection} ({peer}): {kind}, xid {xid:#x}, {length} bytes");
+        if enabled!(target: "openflow", Level::TRACE) {
+            let hex: String = frame
+                .iter()
+                .take(TRACED)
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            trace!(target: "openflow", "{hex}");
+        }
     }
+}
+
+/// `ofp_type` names without their prefix.
+fn kind_name(kind: u8) -> &'static str {
+    const NAMES: [&str; 30] = [
+        "HELLO",
+        "ERROR",
+        "ECHO_REQUEST",
+        "ECHO_REPLY",
+        "EXPERIMENTER",
+        "FEATURES_REQUEST",
+        "FEATURES_REPLY",
+        "GET_CONFIG_REQUEST",
+        "GET_CONFIG_REPLY",
+        "SET_CONFIG",
+        "PACKET_IN",
+        "FLOW_REMOVED",
+        "PORT_STATUS",
+        "PACKET_OUT",
+        "FLOW_MOD",
+        "GROUP_MOD",
+        "PORT_MOD",
+        "TABLE_MOD",
+        "MULTIPART_REQUEST",
+        "MULTIPART_REPLY",
+        "BARRIER_REQUEST",
+        "BARRIER_REPLY",
+        "QUEUE_GET_CONFIG_REQUEST",
+        "QUEUE_GET_CONFIG_REPLY",
+        "ROLE_REQUEST",
+        "ROLE_REPLY",
+        "GET_ASYNC_REQUEST",
+        "GET_ASYNC_REPLY",
+        "SET_ASYNC",
+        "METER_MOD",
+    ];
+    NAMES
+        .get(usize::from(kind))
+        .copied()
+        .unwrap_or("unknown type")
 }
 
 /// Answers a request. A client that has gone is nobody's loss.
