@@ -49,7 +49,7 @@ def configure_switch(spec: LabSpec, switch: SwitchSpec) -> None:
     pcie = pcie_ports(spec, switch)
     with namespaces.entered(switch.name):
         _no_ipv6()
-        namespaces.ip_batch([f"link set {name} up" for name in ["lo", *plugged, *pcie]])
+        namespaces.ip_batch([f"link set dev {name} up" for name in ["lo", *plugged, *pcie]])
         if spec.pcie_mbps is not None:
             for name in pcie:
                 _cap(name, spec.pcie_mbps)
@@ -58,7 +58,7 @@ def configure_switch(spec: LabSpec, switch: SwitchSpec) -> None:
 def configure_host(spec: LabSpec, host: HostSpec) -> None:
     """Bring up the host's interfaces; the first gets the address."""
     names = [interface_name(index) for index in range(len(host.interfaces))]
-    lines = [f"link set {name} up" for name in ["lo", *names]]
+    lines = [f"link set dev {name} up" for name in ["lo", *names]]
     lines.append(f"addr add {host.address} dev {names[0]}")
     if spec.static_arp:
         others = [other for other in spec.hosts if other is not host]
@@ -89,7 +89,7 @@ def activate(host: HostSpec, old: str, new: str) -> None:
 def set_link(snic: SwitchSpec, *, up: bool) -> None:
     """Take the sNIC's end of its PCIe link down or up; the hypervisor's end then loses or regains its carrier."""
     with namespaces.entered(snic.name):
-        namespaces.ip_batch([f"link set {snic.uplink} {'up' if up else 'down'}"])
+        namespaces.ip_batch([f"link set dev {snic.uplink} {'up' if up else 'down'}"])
 
 
 def pcie_ports(spec: LabSpec, switch: SwitchSpec) -> list[str]:

@@ -1,5 +1,6 @@
 """Fixtures: a short directory for labs, and an ordinary user to run them as."""
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -12,6 +13,9 @@ import pytest
 
 from lab.directory import ENVIRONMENT
 from lab.ovs import DAEMONS, OvsSwitch
+from lab.programs import environment
+from lab.server import Lab
+from lab.spec import LabSpec
 from nfagent.plumbing.server_config import LinkConfig, SwitchConfig
 
 ORDINARY_UID = 1000
@@ -26,6 +30,44 @@ def lab_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
         monkeypatch.setenv(ENVIRONMENT, path)
         yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Lab]:
+    """The demo server, its switches joined by plain learning bridges; shared by a module's tests."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
+        patch.setenv(ENVIRONMENT, path)
+        with Lab(LabSpec.demo()).start() as lab:
+            learn(lab)
+            yield lab
+
+
+@pytest.fixture
+def plain_forwarding() -> Callable[[Lab], None]:
+    """Makes a lab's switches forward as learning bridges."""
+    return learn
+
+
+def learn(lab: Lab) -> None:
+    """Until oneswitchd writes rules, a switch forwards nothing; learning bridges in a tree are the simplest that do."""
+    for switch in lab.state.switches:
+        command = ["ovs-ofctl", "-OOpenFlow13", "add-flow", switch.edge or switch.virt, "actions=NORMAL"]
+        subprocess.run(command, check=True, env=environment())
+
+
+@pytest.fixture
+def members() -> Callable[[str], list[int]]:
+    """Process ids of a PID namespace's processes, by what ``readlink /proc/PID/ns/pid`` gives."""
+
+    def find(namespace: str) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and str((entry / "ns/pid").readlink()) == namespace:
+                    found.append(int(entry.name))
+        return found
+
+    return find
 
 
 @pytest.fixture
@@ -63,7 +105,7 @@ def snic_config(switch_config: SwitchConfig) -> SwitchConfig:
 def run_as_user() -> Iterator[Run]:
     """Runs Python code as an ordinary user, who is this one where it is not root."""
     with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as home:
-        environment = {
+        variables = {
             "PATH": os.environ["PATH"],
             "HOME": home,
             ENVIRONMENT: f"{home}/labs",
@@ -75,19 +117,19 @@ def run_as_user() -> Iterator[Run]:
         if os.geteuid() == 0:
             os.chown(home, ORDINARY_UID, ORDINARY_UID)
             before = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
-            python, packages = _python_for_others(before, environment)
-            environment["PYTHONPATH"] = f"{PROJECT}{packages}"
+            python, packages = _python_for_others(before, variables)
+            variables["PYTHONPATH"] = f"{PROJECT}{packages}"
 
         def run(code: str, *, inside: tuple[str, ...] = (), timeout: float = 60) -> subprocess.CompletedProcess[str]:
             command = [*before, *inside, python, "-c", code]
             return subprocess.run(
-                command, env=environment, cwd="/", capture_output=True, text=True, timeout=timeout, check=False
+                command, env=variables, cwd="/", capture_output=True, text=True, timeout=timeout, check=False
             )
 
         yield run
 
 
-def _python_for_others(before: list[str], environment: dict[str, str]) -> tuple[str, str]:
+def _python_for_others(before: list[str], variables: dict[str, str]) -> tuple[str, str]:
     """A Python that another user may run, and what it needs on PYTHONPATH: root's own may be in root's home."""
     spec = importlib.util.find_spec("ovsdbapp")
     assert spec is not None
@@ -97,7 +139,7 @@ def _python_for_others(before: list[str], environment: dict[str, str]) -> tuple[
     for python in (sys.executable, "/usr/bin/python3"):
         tried = subprocess.run(
             [*before, python, "-c", "import ovsdbapp, pydantic, lab.server"],
-            env={**environment, "PYTHONPATH": f"{PROJECT}{packages}"},
+            env={**variables, "PYTHONPATH": f"{PROJECT}{packages}"},
             cwd="/",
             capture_output=True,
             text=True,
