@@ -155,6 +155,20 @@ def exec_(
         os.execve(command[0], [*command, *context.args], environment)
 
 
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
+    output: FormatOption = Format.text,
+) -> None:
+    """One server, one switch: a controller, traffic, and a port that moves under it."""
+    from lab.demo import run  # it imports much that the other commands do not need
+
+    console = Console(stderr=output is Format.json, highlight=False)
+    with _errors_told():
+        if not run(console, keep=keep, as_json=output is Format.json):
+            raise typer.Exit(1)
+
+
 def main() -> None:
     """Entry point of ``uno-lab``."""
     app()

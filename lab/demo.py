@@ -1,0 +1,255 @@
+"""``make demo``: an emulated server, a controller that sees one switch, traffic, and a port that moves under it."""
+
+import dataclasses
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lab.control_plane import Oneswitchd, OsKenController, free_port
+from lab.errors import LabError, StartError
+from lab.mobility import MovingHost, Tour
+from lab.server import Lab
+from lab.spec import HYPERVISOR, LabSpec
+from unoctl.model import Status
+
+NAME = "demo"
+APPLICATION = Path(__file__).resolve().parent.parent / "examples" / "learning_switch.py"
+MOBILE, PEER = "vm2", "out1"
+SNIC = "snic0"
+RATE = 1000.0
+IPERF_S = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that the demo shows."""
+
+    title: str
+    holds: bool
+    detail: str
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+class Demo:
+    """A started server with its one switch and controller.
+
+    Args:
+        lab: the server.
+        oneswitchd: in front of it.
+        controller: its controller.
+    """
+
+    def __init__(self, lab: Lab, oneswitchd: Oneswitchd, controller: OsKenController) -> None:
+        self._lab = lab
+        self._oneswitchd = oneswitchd
+        self._controller = controller
+        self._hosts = [host.name for host in lab.state.hosts]
+
+    def checks(self) -> list[Callable[[], Check]]:
+        """What is shown, in order."""
+        return [self.one_switch, self.everybody_reaches_everybody, self.throughput, self.move_out, self.move_back]
+
+    def require_running(self) -> None:
+        """Name the process that has ended, if one has.
+
+        Raises:
+            LabError: one has.
+        """
+        self._oneswitchd.require_running()
+        self._controller.require_running()
+        for switch in self._lab.state.switches:
+            for daemon in ("ovs-vswitchd", "ovsdb-server"):
+                if daemon not in switch.processes:
+                    raise StartError(f"{daemon} of {switch.name} has ended; its logs are in {switch.directory}")
+
+    def one_switch(self) -> Check:
+        """The controller is connected to one datapath that has the ports of all switches."""
+        status = self._oneswitchd.wait_up(controllers=1)
+        seen = self._seen_by_controller()
+        expected = [f"{port.number} {port.name}" for port in self._lab.state.ports]
+        holds = list(seen.values()) == [expected]
+        datapaths = "; ".join(f"switch {dpid}: ports {', '.join(ports)}" for dpid, ports in seen.items())
+        behind = _behind(status, self._oneswitchd)
+        return Check("the controller sees one switch", holds, f"{datapaths or 'it sees none'}\nbehind it: {behind}")
+
+    def everybody_reaches_everybody(self) -> Check:
+        """All ordered pairs of hosts ping each other."""
+        pairs = list(permutations(self._hosts, 2))
+        deaf = [f"{a} -> {b}" for a, b in pairs if not self._ping(a, b)]
+        detail = f"{len(pairs) - len(deaf)} of {len(pairs)} pairs" + (f"; no answer: {', '.join(deaf)}" if deaf else "")
+        return Check("all-pairs ping", not deaf, detail, {"pairs": len(pairs), "reached": len(pairs) - len(deaf)})
+
+    def throughput(self) -> Check:
+        """TCP from the wire of the sNIC over PCIe to a VM."""
+        server = self._lab.popen(
+            "vm1", ["iperf3", "--server", "--one-off", "--forceflush"], stdout=subprocess.PIPE, text=True
+        )
+        with server:
+            try:
+                _wait_for_line(server, "Server listening")
+                client = ["iperf3", "--client", self._address("vm1"), f"--time={IPERF_S}", "--json"]
+                done = self._lab.exec(PEER, client, timeout_s=30, check=False)
+            finally:
+                server.kill()
+        result = json.loads(done.stdout or "{}")
+        received = result.get("end", {}).get("sum_received", {}).get("bits_per_second", 0.0) / 1e6
+        detail = f"{received:.0f} Mb/s" if received else result.get("error", "iperf3 said nothing")
+        title = f"TCP {PEER} -> vm1, over the PCIe link"
+        return Check(title, received > 0, detail, {"mbps": round(received)})
+
+    def move_out(self) -> Check:
+        """A VM's port moves to the sNIC under traffic."""
+        return self._move(SNIC)
+
+    def move_back(self) -> Check:
+        """And back."""
+        return self._move(HYPERVISOR)
+
+    def _move(self, switch: str) -> Check:
+        with MovingHost(self._lab, self._oneswitchd, MOBILE, PEER, RATE) as host:
+            port = host.move(switch)
+            tour = host.finish()
+        still_one = len(self._seen_by_controller()) == 1
+        holds = port.switch == switch and still_one and not (tour.lost or tour.duplicated)
+        title = f"{MOBILE} moves to {switch} at {RATE:.0f} packets/s each way"
+        return Check(title, holds, _summary(tour), _figures(tour))
+
+    def _seen_by_controller(self) -> dict[str, list[str]]:
+        """What the controller's log says: ports by datapath id."""
+        lines = self._controller.log.read_text().splitlines()
+        found = (re.search(r"switch ([0-9a-f]{16}): ports (.*)", line) for line in lines)
+        return {each[1]: each[2].split(", ") for each in found if each}
+
+    def _ping(self, source: str, target: str) -> bool:
+        # The first packet waits for ARP and for the controller: two tries.
+        command = ["ping", "-q", "-c", "2", "-i", "0.2", "-W", "2", self._address(target)]
+        return self._lab.exec(source, command, timeout_s=20, check=False).returncode == 0
+
+    def _address(self, host: str) -> str:
+        return self._lab.host(host).address.partition("/")[0]
+
+
+def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
+    """Start everything, run the checks, print what they show; True if all hold.
+
+    Args:
+        console: for people; on standard error when ``as_json``.
+        keep: leave it all running until Ctrl-C.
+        as_json: print one JSON object on standard output at the end.
+
+    Raises:
+        LabError: something did not come up, or ended; named.
+    """
+    if not APPLICATION.exists():
+        raise StartError(f"{APPLICATION} is missing: the demo runs from a clone of the repository")
+    port = free_port()
+    spec = LabSpec.demo(controllers=(f"tcp:127.0.0.1:{port}",))
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab(spec, NAME).start(lambda text: console.print(f"[dim]... {text}[/dim]")))
+        console.print("[dim]... starting oneswitchd and an os-ken learning switch[/dim]")
+        controller = stack.enter_context(OsKenController(APPLICATION, lab.directory, port))
+        oneswitchd = stack.enter_context(Oneswitchd(lab.server_toml))
+        demo = Demo(lab, oneswitchd, controller)
+        results = [_run_check(demo, check, console) for check in demo.checks()]
+        _print_moves(console, results)
+        holds = all(each.holds for each in results)
+        _print_end(console, holds, lab, keep)
+        if as_json:
+            print(json.dumps({"holds": holds, "checks": [dataclasses.asdict(each) for each in results]}))
+        if keep:
+            _wait_for_interrupt(lab)
+    return holds
+
+
+def _run_check(demo: Demo, check: Callable[[], Check], console: Console) -> Check:
+    with console.status((check.__doc__ or "").strip()):
+        try:
+            result = check()
+        except (LabError, OSError, subprocess.SubprocessError, TimeoutError):
+            demo.require_running()
+            raise
+    demo.require_running()
+    mark = "[green]ok[/green]  " if result.holds else "[red]FAIL[/red]"
+    first, *rest = result.detail.splitlines()
+    console.print(f"{mark} {result.title}: {first}", soft_wrap=True)
+    for line in rest:
+        console.print(f"       {line}", soft_wrap=True)
+    return result
+
+
+def _behind(status: Status, oneswitchd: Oneswitchd) -> str:
+    homes = {
+        switch.name: [p.name for p in oneswitchd.client.ports() if p.switch == switch.name]
+        for switch in status.switches
+    }
+    return ", ".join(f"{name} ({', '.join(ports) or 'no port'})" for name, ports in homes.items())
+
+
+def _summary(tour: Tour) -> str:
+    return f"{tour.sent} sent, {tour.lost} lost, {tour.duplicated} duplicated, {tour.reordered} reordered"
+
+
+def _figures(tour: Tour) -> dict[str, Any]:
+    return {
+        "sent": tour.sent,
+        "lost": tour.lost,
+        "duplicated": tour.duplicated,
+        "reordered": tour.reordered,
+        "longest_gap_ms": round(tour.longest_gap_ms, 1),
+        "longest_pause_ms": round(tour.longest_pause_ms, 1),
+    }
+
+
+def _print_moves(console: Console, results: list[Check]) -> None:
+    columns = ("sent", "lost", "duplicated", "reordered", "longest_gap_ms", "longest_pause_ms")
+    titles = ("sent", "lost", "duplicated", "reordered", "longest gap", "sender paused")
+    table = Table(MOBILE, box=None, header_style="bold", pad_edge=True)
+    for title in titles:
+        table.add_column(title, justify="right")
+    for result in results:
+        if "sent" in result.figures:
+            values = [str(result.figures[column]) for column in columns]
+            values[4:] = [f"{value} ms" for value in values[4:]]
+            table.add_row(result.title.split(" at ")[0].removeprefix(f"{MOBILE} moves "), *values)
+    console.print()
+    console.print(table)
+
+
+def _print_end(console: Console, holds: bool, lab: Lab, keep: bool) -> None:
+    console.print()
+    if not holds:
+        console.print(f"[red]Not all of it holds.[/red] Logs: {lab.directory}", soft_wrap=True)
+    if keep:
+        console.print("It keeps running; Ctrl-C ends it. In another terminal, try:")
+        for line in (
+            "unoctl show                                what the controller sees, and what is there",
+            "unoctl trace vm1 'icmp,nw_dst=10.0.0.4'    a packet's way over both switches, flow-ids and bytes",
+            "unoctl dump-flows virtual                  the controller's rules; `physical`: what became of them",
+            f"uno-lab exec {lab.name} vm1 ping 10.0.0.2          a host's shell",
+        ):
+            console.print(f"  .venv/bin/{line}", highlight=False, soft_wrap=True)
+    else:
+        console.print("Next: `.venv/bin/uno-lab demo --keep` leaves it running to look around.")
+
+
+def _wait_for_line(process: "subprocess.Popen[str]", text: str) -> None:
+    """Read a program's output up to a line with ``text``, or to its end."""
+    for line in process.stdout or ():
+        if text in line:
+            return
+
+
+def _wait_for_interrupt(lab: Lab) -> None:
+    try:
+        lab.wait()
+    except KeyboardInterrupt:
+        return
