@@ -6,11 +6,12 @@ use crate::reads::{asks_for_group, asks_for_meter, combine_ports, flows, plus};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::sync::key_of;
 use crate::tables::Filter;
+use crate::translate::{buckets_with_floods, instructions_with_floods};
 use crate::{wire, Core};
 use openflow13::{
-    encode_multipart_reply, port_no, FlowStats, FlowStatsRequest, GroupDesc, GroupStats, Message,
-    MeterConfig, MeterStats, Multipart, MultipartReply, MultipartRequest, Port, PortStats,
-    QueueStats, SwitchDesc, TableStats,
+    encode_multipart_reply, port_no, Buckets, FlowStats, FlowStatsRequest, GroupDesc, GroupStats,
+    Instructions, Message, MeterConfig, MeterStats, Multipart, MultipartReply, MultipartRequest,
+    Port, PortStats, QueueStats, SwitchDesc, TableStats,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -275,7 +276,7 @@ impl Core {
         merged.into_values().collect()
     }
 
-    /// As the hypervisor spells them; a group that floods as its controller wrote it.
+    /// As the hypervisor spells them, but for the flood group.
     fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
         let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
         for (_, part) in parts {
@@ -287,8 +288,17 @@ impl Core {
             .groups
             .values()
             .map(|group| match spelled.remove(&group.id) {
-                Some(there) if !group.facts.floods => there,
-                _ => GroupDesc {
+                Some(there) if group.facts.floods => {
+                    let bytes =
+                        buckets_with_floods(there.buckets.as_bytes(), group.buckets.as_bytes());
+                    GroupDesc {
+                        buckets: Buckets::from_bytes(bytes)
+                            .unwrap_or_else(|_| group.buckets.clone()),
+                        ..there
+                    }
+                }
+                Some(there) => there,
+                None => GroupDesc {
                     group_type: group.group_type,
                     group_id: group.id,
                     buckets: group.buckets.clone(),
@@ -385,7 +395,11 @@ fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
         packet_count: flow.packet_count.wrapping_add(rule.base.packets),
         byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
         instructions: if rule.facts.floods {
-            rule.instructions.clone()
+            let bytes = instructions_with_floods(
+                flow.instructions.as_bytes(),
+                rule.instructions.as_bytes(),
+            );
+            Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
         } else {
             flow.instructions
         },

@@ -92,6 +92,69 @@ pub fn buckets_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     result
 }
 
+/// The reverse of [`actions_with_flood_group`] for a list that a switch spelled: the outputs in `original` take the groups' places.
+fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+    let mut floods = std::iter::from_fn(|| {
+        while let Some((action, rest)) = split_tlv(original, 2) {
+            original = rest;
+            if is_flood(action) {
+                return Some(action);
+            }
+        }
+        None
+    });
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((action, rest)) = split_tlv(list, 2) {
+        let is_group = u16_at(action, 0) == Some(GROUP) && u32_at(action, 4) == Some(FLOOD_GROUP);
+        let flood = if is_group { floods.next() } else { None };
+        result.extend(flood.unwrap_or(action));
+        list = rest;
+    }
+    result
+}
+
+/// The reverse of [`instructions_with_flood_group`], for instructions that a switch spelled.
+pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
+    let applied = |mut list| {
+        while let Some((instruction, rest)) = split_tlv(list, 2) {
+            if u16_at(instruction, 0) == Some(APPLY_ACTIONS) {
+                return instruction.get(8..).unwrap_or_default();
+            }
+            list = rest;
+        }
+        &[]
+    };
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((instruction, rest)) = split_tlv(list, 2) {
+        if u16_at(instruction, 0) == Some(APPLY_ACTIONS) && instruction.len() >= 8 {
+            let actions = actions_with_floods(&instruction[8..], applied(original));
+            result.extend(&instruction[..2]);
+            result.extend((8 + actions.len() as u16).to_be_bytes());
+            result.extend(&instruction[4..8]);
+            result.extend(actions);
+        } else {
+            result.extend(instruction);
+        }
+        list = rest;
+    }
+    result
+}
+
+/// The reverse of [`buckets_with_flood_group`], for buckets that a switch spelled.
+pub fn buckets_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((bucket, rest)) = split_tlv(list, 0) {
+        let (wanted, others) = split_tlv(original, 0).unwrap_or_default();
+        let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
+        let actions = actions_with_floods(actions, wanted.get(BUCKET_HEADER..).unwrap_or_default());
+        result.extend((BUCKET_HEADER as u16 + actions.len() as u16).to_be_bytes());
+        result.extend(&header[2..]);
+        result.extend(actions);
+        (list, original) = (rest, others);
+    }
+    result
+}
+
 fn count(mut actions: &[u8], kind: u16) -> usize {
     let mut found = 0;
     while let Some((action, rest)) = split_tlv(actions, 2) {
