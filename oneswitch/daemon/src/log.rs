@@ -167,8 +167,10 @@ impl Levels {
         modules.fold(self.level(None), Level::max)
     }
 
+    /// Spans are not used here; what is not one is an event, or the question of `tracing::enabled!`.
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
-        Level::of(metadata.level()) <= self.level(module_index(metadata.target()))
+        !metadata.is_span()
+            && Level::of(metadata.level()) <= self.level(module_index(metadata.target()))
     }
 }
 
@@ -242,7 +244,7 @@ impl<W: Write + Send + 'static> Subscriber<W> {
 
 impl<W: Write + Send + 'static> tracing::Subscriber for Subscriber<W> {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if metadata.is_event() && self.levels.wants(metadata) {
+        if self.levels.wants(metadata) {
             Interest::always()
         } else {
             Interest::never()
@@ -250,7 +252,7 @@ impl<W: Write + Send + 'static> tracing::Subscriber for Subscriber<W> {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && self.levels.wants(metadata)
+        self.levels.wants(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -393,6 +395,8 @@ mod tests {
     fn levels_change_while_running() {
         let levels = Levels::new(Level::Warn);
         let speak = || {
+            let asked = tracing::enabled!(target: "core", tracing::Level::INFO);
+            assert_eq!(asked, levels.shown()["core"] == "info");
             for _ in 0..2 {
                 tracing::info!(target: "api", "i");
                 tracing::info!(target: "core", "i");

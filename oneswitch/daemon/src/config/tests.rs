@@ -144,6 +144,7 @@ fn every_complaint_names_file_line_and_key() {
         ("interface = \"vm1\"", "interface = \"vm1\"\nname = \"a b\"", "server.toml:11: port[0].name: \"a b\" where"),
         ("interface = \"vm1\"", "interface = \"vm1\"\ninterface = \"vm2\"", "server.toml:11: not TOML: duplicate key"),
         ("interface = \"vm1\"", "interface = \"vm1", "server.toml:10: not TOML: "),
+        ("interface = \"vm1\"", "interface = \"edge-12\"", "server.toml:10: port[0].interface: \"edge-12\" is the bridge itself or a patch port"),
         ("interface = \"vm1\"", "port = 7\ninterface = \"vm1\"", "server.toml:10: port[0].port: unknown key"),
         ("[oneswitchd]", "[oneswitch]", "server.toml:1: oneswitch: unknown key; known here: oneswitchd, switch, port"),
     ] {
