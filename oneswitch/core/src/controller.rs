@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 /// A reply that is due: it leaves when it is there, its turn has come and its batch is settled.
 #[derive(Debug)]
 struct Slot {
-    id: u64,
     /// Everything the controller sent before is settled with this batch.
     after: u64,
     frames: Option<Vec<u8>>,
+    /// Errors about messages between the reply before and this one; they go first.
+    errors: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -19,7 +20,8 @@ pub struct Controller {
     pub asynchronous: AsyncMasks,
     pub miss_send_len: u16,
     slots: VecDeque<Slot>,
-    next_slot: u64,
+    /// Number of `slots[0]`; they are numbered in order.
+    first_slot: u64,
 }
 
 impl Default for Controller {
@@ -29,7 +31,7 @@ impl Default for Controller {
             asynchronous: default_masks(),
             miss_send_len: 128, // OFP_DEFAULT_MISS_SEND_LEN
             slots: VecDeque::new(),
-            next_slot: 0,
+            first_slot: 0,
         }
     }
 }
@@ -66,30 +68,56 @@ impl Controller {
             .is_some_and(|bit| mask & bit != 0)
     }
 
-    /// Reserves the next place among the replies.
-    pub fn reserve(&mut self, after: u64) -> u64 {
-        let id = self.next_slot;
-        self.next_slot += 1;
-        self.slots.push_back(Slot {
-            id,
-            after,
-            frames: None,
-        });
-        id
+    /// The number of the next reply, which tells where among the replies a message was.
+    pub fn place(&self) -> u64 {
+        self.first_slot + self.slots.len() as u64
     }
 
-    pub fn fill(&mut self, id: u64, frames: Vec<u8>) {
-        if let Some(slot) = self.slots.iter_mut().find(|s| s.id == id) {
+    /// Reserves the next place among the replies.
+    pub fn reserve(&mut self, after: u64) -> u64 {
+        let place = self.place();
+        self.slots.push_back(Slot {
+            after,
+            frames: None,
+            errors: Vec::new(),
+        });
+        place
+    }
+
+    pub fn fill(&mut self, place: u64, frames: Vec<u8>) {
+        if let Some(slot) = self.slot_mut(place) {
             slot.frames = Some(frames);
         }
     }
 
-    /// The next reply that may leave.
+    /// Puts an error about a message that came just before reply `place` into the order. The message's batch is settled.
+    pub fn refuse(&mut self, place: u64, error: &[u8]) {
+        if let Some(slot) = self.slot_mut(place) {
+            slot.errors.extend_from_slice(error);
+            return;
+        }
+        self.slots.push_back(Slot {
+            after: 0,
+            frames: Some(Vec::new()),
+            errors: error.to_vec(),
+        });
+    }
+
+    fn slot_mut(&mut self, place: u64) -> Option<&mut Slot> {
+        let index = place.checked_sub(self.first_slot)?;
+        self.slots.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// What may leave next.
     pub fn pop_ready(&mut self, is_settled: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
-        let front = self.slots.front()?;
+        let front = self.slots.front_mut()?;
+        if !front.errors.is_empty() {
+            return Some(std::mem::take(&mut front.errors));
+        }
         if front.frames.is_none() || !is_settled(front.after) {
             return None;
         }
+        self.first_slot += 1;
         self.slots.pop_front()?.frames
     }
 }

@@ -1,5 +1,6 @@
 //! What the core must know about a list of actions or instructions; everything else it passes on unread.
 
+use crate::flood::FLOOD_GROUP;
 use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
 
 /// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
@@ -26,6 +27,8 @@ pub struct Facts {
     pub moves_in_port: bool,
     pub has_group: bool,
     pub has_meter: bool,
+    /// Names the hidden flood group, which does not exist for controllers.
+    pub names_flood_group: bool,
     /// Keeps state that one switch would share between all ports.
     pub stateful: Option<Stateful>,
 }
@@ -77,7 +80,10 @@ impl Facts {
                 port: port_no::NORMAL,
                 ..
             } => self.stateful = Some(Stateful::Normal),
-            Action::Group(_) => self.has_group = true,
+            Action::Group(id) => {
+                self.has_group = true;
+                self.names_flood_group |= id == FLOOD_GROUP;
+            }
             Action::SetField(field) if is_in_port(field.class, field.field) => {
                 self.moves_in_port = true
             }

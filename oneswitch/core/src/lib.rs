@@ -10,7 +10,7 @@
 //! | `truth`, `tables`, `rule`, `facts` | the virtual tables, groups and meters |
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
-//! | `northbound`, `reads`, `merge`, `controller` | what controllers say and get |
+//! | `northbound`, `writes`, `settings`, `reads`, `merge`, `controller` | what controllers say and get |
 //! | `southbound`, `sync`, `removed`, `idle`, `session`, `translate` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
 
@@ -31,6 +31,7 @@ mod reads;
 mod removed;
 mod rule;
 mod session;
+mod settings;
 mod southbound;
 mod switch_set;
 mod sync;
@@ -38,6 +39,7 @@ mod tables;
 mod translate;
 mod truth;
 mod verdict;
+mod writes;
 
 pub use api::*;
 
@@ -130,24 +132,33 @@ impl Core {
 
     /// Ends a batch of `*_message` calls: asks the switches for the verdict (barriers) on what was sent.
     pub fn end_of_batch(&mut self, now: Instant) {
+        self.close_batch();
+        self.settle(now);
+        // What settling sent needs a verdict too: nothing else may ever happen that would end a batch.
+        while self.close_batch() {
+            self.settle(now);
+        }
+    }
+
+    /// Sends the barriers of the open batch; false if there is none.
+    fn close_batch(&mut self) -> bool {
         let barrier = self.fresh_xid();
-        if let Some((virt, edge)) = self.verdicts.close(barrier) {
-            for (set, bridge) in [(virt, Bridge::Virt), (edge, Bridge::Edge)] {
-                for switch in set.iter() {
-                    let frame = wire(barrier, &openflow13::Message::BarrierRequest);
-                    self.outbox.put(Destination::Switch(switch, bridge), &frame);
-                }
+        let Some((virt, edge)) = self.verdicts.close(barrier) else {
+            return false;
+        };
+        let frame = wire(barrier, &openflow13::Message::BarrierRequest);
+        for (set, bridge) in [(virt, Bridge::Virt), (edge, Bridge::Edge)] {
+            for switch in set.iter() {
+                self.outbox.put(Destination::Switch(switch, bridge), &frame);
             }
         }
-        self.settle(now);
+        true
     }
 
     /// Settles what can be settled and lets go on what waited for it.
     fn settle(&mut self, now: Instant) {
-        while let Some(refused) = self.verdicts.settle(&mut self.truth) {
-            for refusal in refused {
-                self.report_refusal(refusal);
-            }
+        while let Some(settled) = self.verdicts.settle(&mut self.truth) {
+            self.report_settled(settled);
             self.release_replies();
         }
         self.advance_flood();

@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::executors::HUB;
+use crate::northbound::Incoming;
 use crate::ports::VirtualPort;
 use crate::rule::RuleKey;
 use crate::session::SessionState;
@@ -10,8 +11,8 @@ use crate::sync::key_of;
 use crate::verdict::Origin;
 use crate::{wire, Core};
 use openflow13::{
-    encode_error, group_no, meter_no, port_no, ErrorCode, ErrorMessage, FlowStats, Message,
-    Multipart, MultipartReply, MultipartRequest, PortStats,
+    encode_error, group_no, meter_no, port_no, ErrorCode, FlowStats, Message, Multipart,
+    MultipartReply, MultipartRequest, PortStats,
 };
 use std::collections::HashMap;
 use std::time::Instant;
@@ -22,6 +23,7 @@ use tracing::warn;
 pub enum Purpose {
     Controller {
         origin: Origin,
+        frame: Box<[u8]>,
         slot: u64,
         request: MultipartRequest,
     },
@@ -97,14 +99,14 @@ impl Core {
         switch: SwitchIndex,
         bridge: Bridge,
         xid: u32,
-        message: &ErrorMessage,
+        error: ErrorCode,
         now: Instant,
     ) {
         let Some(read) = self.reads.get_mut(&xid) else {
             return;
         };
         if read.bridge == bridge {
-            read.error.get_or_insert(message.error);
+            read.error.get_or_insert(error);
             self.read_answered(xid, switch, now);
         }
     }
@@ -144,13 +146,14 @@ impl Core {
         match purpose {
             Purpose::Controller {
                 origin,
+                frame,
                 slot,
                 request,
             } => {
                 let frames = match error {
                     Some(error) => {
                         self.refused += 1;
-                        encode_error(origin.xid, error, &origin.head)
+                        encode_error(origin.xid, error, &frame)
                     }
                     None => self.merge(&request, parts, origin.xid, now),
                 };
@@ -226,18 +229,19 @@ impl Core {
     /// A controller's multipart request.
     pub(crate) fn multipart_request(
         &mut self,
-        origin: &Origin,
+        incoming: Incoming<'_>,
         request: Multipart<MultipartRequest>,
         now: Instant,
     ) {
         if request.more {
             // Only table features could need several parts, and Open vSwitch takes none either.
-            return self.refuse(origin, ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW);
+            return self.refuse(incoming, ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW);
         }
         let request = request.body;
         if let Some(error) = self.unknown_subject(&request) {
-            return self.refuse(origin, error);
+            return self.refuse(incoming, error);
         }
+        let origin = incoming.origin;
         let Some(slot) = self.reserve_reply(origin.controller) else {
             return;
         };
@@ -249,7 +253,8 @@ impl Core {
         let asked = self.physical_request(&request);
         self.read(
             Purpose::Controller {
-                origin: origin.clone(),
+                origin,
+                frame: incoming.frame.into(),
                 slot,
                 request,
             },

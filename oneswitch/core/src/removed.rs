@@ -143,7 +143,7 @@ impl Core {
         let Some(rule) = self.truth.tables.get(key).cloned() else {
             return;
         };
-        if self.verdicts.is_changing(key) {
+        if self.verdicts.may_be_in_flight(rule.created) {
             // The controller has just written the rule anew; this is the end of the one before.
             let counters = Counters {
                 packets: message.packet_count,

@@ -5,9 +5,11 @@ use crate::controller::Asynchronous;
 use crate::session::SessionState;
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Request};
-use crate::verdict::{Refused, NOT_AN_OPERATION};
+use crate::verdict::{Refused, Settled, NOT_AN_OPERATION};
 use crate::{wire, Core};
-use openflow13::{decode, encode_error, kind, ErrorMessage, FlowMod, Header, Message, PortStatus};
+use openflow13::{
+    decode, encode_error, kind, set_xid, ErrorMessage, FlowMod, Header, Message, PortStatus,
+};
 use std::time::Instant;
 use tracing::{debug, error, warn};
 
@@ -81,7 +83,7 @@ impl Core {
             }
         };
         match message {
-            Message::Error(error) => self.switch_error(switch, bridge, header.xid, &error, now),
+            Message::Error(error) => self.switch_error(switch, bridge, header.xid, error, now),
             Message::MultipartReply(reply) => {
                 self.read_reply(switch, bridge, header.xid, reply, now)
             }
@@ -102,38 +104,49 @@ impl Core {
         switch: SwitchIndex,
         bridge: Bridge,
         xid: u32,
-        message: &ErrorMessage,
+        message: ErrorMessage,
         now: Instant,
     ) {
-        let name = &self.switches[switch].name;
+        let error = message.error;
         if xid & NOT_AN_OPERATION == 0 && bridge == Bridge::Virt {
-            if !self.verdicts.refuse(xid, switch, message.error) {
-                warn!(target: "southbound", switch = %name, error = %message.error, xid, "error about an unknown message");
+            if !self.verdicts.refuse(xid, switch, message) {
+                warn!(target: "southbound", switch = %self.switches[switch].name, %error, xid, "error about an unknown message");
             }
         } else if self.reads.contains_key(&xid) {
-            self.read_failed(switch, bridge, xid, message, now);
+            self.read_failed(switch, bridge, xid, error, now);
         } else {
-            error!(target: "southbound", switch = %name, ?bridge, error = %message.error, "refused a message of ours; reading its state anew");
+            error!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "refused a message of ours; reading its state anew");
             self.switches[switch].repairs += 1;
             self.request_resync(switch, bridge);
         }
     }
 
-    /// The controller's answer to a refused message, or the repair of what was our own.
-    pub(crate) fn report_refusal(&mut self, refusal: Refused) {
-        let names = self.switch_names(refusal.by);
-        if let Some(origin) = refusal.origin {
-            debug!(target: "northbound", controller = origin.controller.0, error = %refusal.error, by = names, "refused");
-            self.refused += 1;
-            let frame = encode_error(origin.xid, refusal.error, &origin.head);
-            self.outbox
-                .put(Destination::Controller(origin.controller), &frame);
-        } else {
-            error!(target: "southbound", by = names, error = %refusal.error, "a copy of an accepted rule, group or meter was refused");
+    /// The controllers' answers to refused messages, and the repair of switches that disagreed.
+    pub(crate) fn report_settled(&mut self, settled: Settled) {
+        for refused in settled.refused {
+            self.report_refusal(refused);
         }
-        for switch in refusal.accepted_by.iter() {
-            warn!(target: "southbound", switch = %self.switches[switch].name, "accepted what another switch refused; repairing it");
+        for switch in settled.repair.iter() {
+            warn!(target: "southbound", switch = %self.switches[switch].name, "disagrees with another switch about a message; repairing it");
             self.request_resync(switch, Bridge::Virt);
+        }
+    }
+
+    fn report_refusal(&mut self, refused: Refused) {
+        let by = self.switch_names(refused.by);
+        let Some(origin) = refused.origin else {
+            error!(target: "southbound", by, error = %refused.error, "a copy of an accepted rule, group or meter was refused");
+            return;
+        };
+        debug!(target: "northbound", controller = origin.controller.0, error = %refused.error, by, "refused");
+        self.refused += 1;
+        if let Some(controller) = self.controllers.get_mut(&origin.controller) {
+            let mut message = refused.message;
+            set_xid(&mut message, origin.xid);
+            controller.refuse(
+                origin.place,
+                &encode_error(origin.xid, refused.error, &message),
+            );
         }
     }
 
@@ -229,7 +242,7 @@ impl Core {
         }
         let xid = self
             .verdicts
-            .push(None, Request::Other, Changes::default(), targets, now);
+            .push(None, None, Request::Other, Changes::default(), targets, now);
         let frame = wire(xid, message);
         for switch in targets.iter() {
             self.outbox

@@ -23,7 +23,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 /// OFPT_SET_CONFIG: also asks a service connection of Open vSwitch for asynchronous messages.
-const WHOLE_PACKET: u16 = 0xffff;
+pub(crate) const WHOLE_PACKET: u16 = 0xffff;
 
 impl Core {
     /// Asks a bridge that came up for all that it has.
@@ -88,7 +88,10 @@ impl Core {
             return;
         };
         match bridge {
-            Bridge::Virt => self.compare_virt(switch, inventory, now),
+            Bridge::Virt => {
+                self.verdicts.adopt(SwitchSet::of(switch));
+                self.compare_virt(switch, inventory, now);
+            }
             Bridge::Edge => self.compare_edge(switch, &inventory.flows),
         }
         self.announce_ports(None);
@@ -348,6 +351,10 @@ impl Core {
 
     /// Installs what `new` asks for beyond `old`. Copies whose idle timer changes owner are written anew.
     pub(crate) fn install_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
+        if old == new {
+            return;
+        }
+        self.verdicts.adopt(new.all().intersection(self.up()));
         for switch in new.all().minus(old.all()).intersection(self.up()).iter() {
             self.compare_meters(SwitchSet::of(switch), &[], true, now);
             let groups: Vec<GroupMod> = self
@@ -375,6 +382,9 @@ impl Core {
 
     /// Removes what `new` asks for no more.
     pub(crate) fn remove_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
+        if old == new {
+            return;
+        }
         let rules: Vec<_> = self.truth.tables.iter().cloned().collect();
         for rule in rules {
             let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));

@@ -6,45 +6,45 @@
 //! for the batch (barrier replies, moves) goes on.
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
-use crate::rule::RuleKey;
 use crate::switch_set::SwitchSet;
-use crate::tables::Change;
 use crate::truth::{Changes, Request, Truth};
-use openflow13::ErrorCode;
+use openflow13::{ErrorCode, ErrorMessage};
 use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Set in the xid of everything but operations: operations are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
 
-/// Who sent a message, and its beginning: an OpenFlow error carries up to 64 bytes of it (Open vSwitch, ofperr_encode_reply()).
-#[derive(Clone, Debug)]
+/// Who sent a message, and where it was among the controller's replies.
+#[derive(Clone, Copy, Debug)]
 pub struct Origin {
     pub controller: ControllerId,
     pub xid: u32,
-    pub head: Box<[u8]>,
-}
-
-impl Origin {
-    pub fn new(controller: ControllerId, xid: u32, frame: &[u8]) -> Self {
-        Self {
-            controller,
-            xid,
-            head: frame.get(..64).unwrap_or(frame).into(),
-        }
-    }
+    pub place: u64,
 }
 
 #[derive(Debug)]
-pub struct Operation {
+struct Operation {
     /// `None`: our own (installing copies, repairing).
-    pub origin: Option<Origin>,
+    origin: Option<Origin>,
+    /// The controller's message, where the switches got another one.
+    original: Option<Box<[u8]>>,
     request: Request,
     changes: Changes,
     at: Instant,
     targets: SwitchSet,
+    /// Did not get the message, which was expected to be refused; must be repaired if it is not.
+    spared: SwitchSet,
     refused_by: SwitchSet,
-    error: Option<ErrorCode>,
+    refusal: Option<Refusal>,
+}
+
+/// What the first switch to refuse a message said.
+#[derive(Debug)]
+struct Refusal {
+    error: ErrorCode,
+    /// The message as the switch got it.
+    data: Box<[u8]>,
 }
 
 /// A message that the switches refused.
@@ -52,9 +52,17 @@ pub struct Operation {
 pub struct Refused {
     pub origin: Option<Origin>,
     pub error: ErrorCode,
+    /// The message as the controller wrote it.
+    pub message: Box<[u8]>,
     pub by: SwitchSet,
-    /// Switches that accepted it nevertheless and must be repaired.
-    pub accepted_by: SwitchSet,
+}
+
+/// What a settled batch asks for.
+#[derive(Debug, Default)]
+pub struct Settled {
+    pub refused: Vec<Refused>,
+    /// Switches that have what another one refused, or lack what was accepted.
+    pub repair: SwitchSet,
 }
 
 #[derive(Debug)]
@@ -98,10 +106,11 @@ impl Verdicts {
         self.open > 0 || !self.virt.is_empty() || !self.edge.is_empty()
     }
 
-    /// Records an operation and returns the xid it must be sent with.
+    /// Records an operation and returns the xid it must be sent with. `original`: the controller's message, if another one is sent.
     pub fn push(
         &mut self,
         origin: Option<Origin>,
+        original: Option<Box<[u8]>>,
         request: Request,
         changes: Changes,
         targets: SwitchSet,
@@ -110,24 +119,39 @@ impl Verdicts {
         let xid = self.first.wrapping_add(self.operations.len() as u32) & !NOT_AN_OPERATION;
         self.operations.push_back(Operation {
             origin,
+            original,
             request,
             changes,
             at,
             targets,
+            spared: SwitchSet::EMPTY,
             refused_by: SwitchSet::EMPTY,
-            error: None,
+            refusal: None,
         });
         self.open += 1;
         self.virt = self.virt.union(targets);
         xid
     }
 
-    /// Whether a message in flight writes the rule `key`.
-    pub fn is_changing(&self, key: &RuleKey) -> bool {
-        let writes = |change: &Change| change.after.as_ref().is_some_and(|rule| rule.key == *key);
+    /// The latest operation was sent to some of its switches only, as they will refuse it.
+    pub fn spare(&mut self, switches: SwitchSet) {
+        if let Some(latest) = self.operations.back_mut() {
+            latest.spared = switches;
+        }
+    }
+
+    /// Copies of the truth, which contains what is in flight, were sent to `switches`: if that is refused, they must be repaired.
+    pub fn adopt(&mut self, switches: SwitchSet) {
         self.operations
-            .iter()
-            .any(|o| o.changes.flows.iter().any(writes))
+            .iter_mut()
+            .for_each(|o| o.targets = o.targets.union(switches));
+    }
+
+    /// Whether what was written at `time` can be in flight.
+    pub fn may_be_in_flight(&self, time: Instant) -> bool {
+        self.operations
+            .front()
+            .is_some_and(|oldest| time >= oldest.at)
     }
 
     /// Something other than an operation was sent that the batch's barrier must cover.
@@ -159,13 +183,16 @@ impl Verdicts {
     }
 
     /// An error of `switch` about operation `xid`; false if there is no such operation.
-    pub fn refuse(&mut self, xid: u32, switch: SwitchIndex, error: ErrorCode) -> bool {
+    pub fn refuse(&mut self, xid: u32, switch: SwitchIndex, error: ErrorMessage) -> bool {
         let index = (xid.wrapping_sub(self.first) & !NOT_AN_OPERATION) as usize;
         let Some(operation) = self.operations.get_mut(index) else {
             return false;
         };
         operation.refused_by.insert(switch);
-        operation.error.get_or_insert(error);
+        operation.refusal.get_or_insert_with(|| Refusal {
+            error: error.error,
+            data: error.data,
+        });
         true
     }
 
@@ -198,7 +225,7 @@ impl Verdicts {
     }
 
     /// Settles the oldest batch if all its barriers are answered.
-    pub fn settle(&mut self, truth: &mut Truth) -> Option<Vec<Refused>> {
+    pub fn settle(&mut self, truth: &mut Truth) -> Option<Settled> {
         let ready = self
             .batches
             .front()
@@ -212,25 +239,17 @@ impl Verdicts {
             .operations
             .iter()
             .take(batch.operations)
-            .any(|o| o.error.is_some());
+            .any(|o| o.refusal.is_some());
         if failed {
             self.redo_without_refused(truth, batch.operations);
         }
-        let mut refused = Vec::new();
+        let mut settled = Settled::default();
         for operation in self.operations.drain(..batch.operations) {
-            if let Some(error) = operation.error {
-                let accepted_by = operation.targets.minus(operation.refused_by);
-                refused.push(Refused {
-                    origin: operation.origin,
-                    error,
-                    by: operation.refused_by,
-                    accepted_by,
-                });
-            }
+            settled.add(operation);
         }
         self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;
         self.settled = batch.number;
-        Some(refused)
+        Some(settled)
     }
 
     fn redo_without_refused(&mut self, truth: &mut Truth, batch: usize) {
@@ -238,9 +257,26 @@ impl Verdicts {
             truth.revert(std::mem::take(&mut operation.changes));
         }
         for (index, operation) in self.operations.iter_mut().enumerate() {
-            if index >= batch || operation.error.is_none() {
+            if index >= batch || operation.refusal.is_none() {
                 operation.changes = truth.apply(&operation.request, operation.at);
             }
         }
+    }
+}
+
+impl Settled {
+    fn add(&mut self, operation: Operation) {
+        let Some(refusal) = operation.refusal else {
+            self.repair = self.repair.union(operation.spared);
+            return;
+        };
+        let accepted_by = operation.targets.minus(operation.refused_by);
+        self.repair = self.repair.union(accepted_by);
+        self.refused.push(Refused {
+            origin: operation.origin,
+            error: refusal.error,
+            message: operation.original.unwrap_or(refusal.data),
+            by: operation.refused_by,
+        });
     }
 }

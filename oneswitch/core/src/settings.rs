@@ -1,0 +1,126 @@
+//! What a controller asks of the switch as a whole, and how it wants to be treated.
+
+use crate::api::{Bridge, ControllerId, ControllerRole};
+use crate::executors::HUB;
+use crate::northbound::Incoming;
+use crate::sync::WHOLE_PACKET;
+use crate::Core;
+use openflow13::{port_no, AsyncMasks, ErrorCode, Features, Message, Role, SwitchConfig};
+
+/// What Open vSwitch 3.1 reports, until the hypervisor's own answer is known: FLOW, TABLE, PORT, GROUP and QUEUE statistics.
+const CAPABILITIES: u32 = 0x4f;
+const TABLES: u8 = 254;
+
+impl Core {
+    pub(crate) fn features(&self) -> Features {
+        let hub = self.switches[HUB].features.as_ref();
+        Features {
+            datapath_id: self.datapath_id,
+            n_buffers: 0,
+            n_tables: hub.map_or(TABLES, |f| f.n_tables),
+            auxiliary_id: 0,
+            capabilities: hub.map_or(CAPABILITIES, |f| f.capabilities),
+            reserved: 0,
+        }
+    }
+
+    pub(crate) fn get_config(&mut self, incoming: Incoming<'_>) {
+        let controller = self.controllers.get(&incoming.origin.controller);
+        let config = SwitchConfig {
+            flags: self.fragment_flags,
+            miss_send_len: controller.map_or(0, |c| c.miss_send_len),
+        };
+        self.reply(incoming, Message::GetConfigReply(config));
+    }
+
+    pub(crate) fn set_config(&mut self, id: ControllerId, config: SwitchConfig) {
+        let Some(controller) = self.controllers.get_mut(&id) else {
+            return;
+        };
+        controller.miss_send_len = config.miss_send_len;
+        if config.flags == self.fragment_flags || controller.role == ControllerRole::Slave {
+            return;
+        }
+        self.fragment_flags = config.flags;
+        let physical = Message::SetConfig(SwitchConfig {
+            flags: config.flags,
+            miss_send_len: WHOLE_PACKET,
+        });
+        for switch in self.up().iter() {
+            self.send_to(switch, Bridge::Virt, &physical);
+        }
+    }
+
+    pub(crate) fn role_request(&mut self, incoming: Incoming<'_>, request: Role) {
+        let wanted = match request.role {
+            Role::NO_CHANGE => None,
+            Role::EQUAL => Some(ControllerRole::Equal),
+            Role::MASTER => Some(ControllerRole::Master),
+            Role::SLAVE => Some(ControllerRole::Slave),
+            _ => return self.refuse(incoming, ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE),
+        };
+        if matches!(wanted, Some(ControllerRole::Master | ControllerRole::Slave)) {
+            // Signed distance: generation ids wrap (OpenFlow 1.3.5, 6.3.6).
+            let stale = self
+                .role_generation
+                .is_some_and(|current| (request.generation_id.wrapping_sub(current) as i64) < 0);
+            if stale {
+                return self.refuse(incoming, ErrorCode::ROLE_REQUEST_FAILED_STALE);
+            }
+            self.role_generation = Some(request.generation_id);
+        }
+        if wanted == Some(ControllerRole::Master) {
+            for other in self
+                .controllers
+                .values_mut()
+                .filter(|c| c.role == ControllerRole::Master)
+            {
+                other.role = ControllerRole::Slave;
+            }
+        }
+        let Some(controller) = self.controllers.get_mut(&incoming.origin.controller) else {
+            return;
+        };
+        controller.role = wanted.unwrap_or(controller.role);
+        let role = match controller.role {
+            ControllerRole::Equal => Role::EQUAL,
+            ControllerRole::Master => Role::MASTER,
+            ControllerRole::Slave => Role::SLAVE,
+        };
+        let generation_id = self.role_generation.unwrap_or(u64::MAX);
+        self.reply(
+            incoming,
+            Message::RoleReply(Role {
+                role,
+                generation_id,
+            }),
+        );
+    }
+
+    pub(crate) fn get_async(&mut self, incoming: Incoming<'_>) {
+        let controller = self.controllers.get(&incoming.origin.controller);
+        if let Some(masks) = controller.map(|c| c.asynchronous) {
+            self.reply(incoming, Message::GetAsyncReply(masks));
+        }
+    }
+
+    pub(crate) fn set_async(&mut self, id: ControllerId, masks: AsyncMasks) {
+        if let Some(controller) = self.controllers.get_mut(&id) {
+            controller.asynchronous = masks;
+        }
+    }
+
+    /// No queues are configured on virtual ports, as on an Open vSwitch port without QoS.
+    pub(crate) fn queue_config(&mut self, incoming: Incoming<'_>, port: u32) {
+        if port != port_no::ANY && self.ports.get(port).is_none() {
+            return self.refuse(incoming, ErrorCode::QUEUE_OP_FAILED_BAD_PORT);
+        }
+        self.reply(
+            incoming,
+            Message::QueueGetConfigReply {
+                port,
+                queues: Box::default(),
+            },
+        );
+    }
+}

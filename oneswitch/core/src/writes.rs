@@ -1,0 +1,265 @@
+//! Messages that change the virtual switch or send packets.
+
+use crate::api::{Bridge, Destination};
+use crate::executors::Executors;
+use crate::facts::{Facts, Stateful};
+use crate::flood::FLOOD_GROUP;
+use crate::northbound::Incoming;
+use crate::rule::RuleKey;
+use crate::switch_set::SwitchSet;
+use crate::sync::group_removal;
+use crate::tables::Filter;
+use crate::translate::{
+    actions_with_flood_group, copy_flags, flow_mod_with_flood_group, group_mod_with_flood_group,
+    patch_added, removal_of,
+};
+use crate::truth::Request;
+use crate::{wire, Core};
+use openflow13::{
+    group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, GroupMod,
+    GroupModCommand, Message, PacketOut, PortMod,
+};
+use std::time::Instant;
+use tracing::debug;
+
+impl Core {
+    /// Sends a controller's message, or `changed` in its place, to `targets` and applies it to the truth; the verdict follows.
+    pub(crate) fn operate(
+        &mut self,
+        incoming: Incoming<'_>,
+        changed: Option<Vec<u8>>,
+        request: Request,
+        targets: SwitchSet,
+        now: Instant,
+    ) {
+        let targets = targets.intersection(self.up());
+        let changes = self.truth.apply(&request, now);
+        self.expect_removals(&changes.flows, now);
+        let original = changed.is_some().then(|| incoming.frame.into());
+        let origin = Some(incoming.origin);
+        let xid = self
+            .verdicts
+            .push(origin, original, request, changes, targets, now);
+        let frame = changed.as_deref().unwrap_or(incoming.frame);
+        for switch in targets.iter() {
+            self.outbox
+                .put_with_xid(Destination::Switch(switch, Bridge::Virt), frame, xid);
+        }
+    }
+
+    pub(crate) fn flow_mod(&mut self, incoming: Incoming<'_>, message: FlowMod, now: Instant) {
+        let matching = match message.matching.canonical() {
+            Ok(matching) => matching,
+            Err(refusal) => return self.refuse(incoming, refusal.error),
+        };
+        let facts = Facts::of_instructions(&message.instructions);
+        if let Some(error) = self.refuse_by_facts(&facts) {
+            return self.refuse(incoming, error);
+        }
+        if facts.moves_in_port {
+            self.enter_everywhere(now);
+        }
+        if filters_on_flood(&message) {
+            return self.delete_by_truth(incoming, message, matching, facts, now);
+        }
+        let targets = self.executors.of_in_port(matching.in_port());
+        let add = message.command == FlowModCommand::Add;
+        let holder = if add && message.flags & FlowMod::CHECK_OVERLAP != 0 {
+            self.holder_of_overlapping(&message, &matching)
+        } else {
+            None
+        };
+        let changed = self.physical_flow_mod(incoming.frame, &message, &facts, targets.len(), now);
+        let request = Request::Flow {
+            message: Box::new(message),
+            matching,
+            facts,
+        };
+        match holder {
+            None => self.operate(incoming, changed, request, targets, now),
+            Some(holder) if holder.is_empty() => {
+                self.refuse(incoming, ErrorCode::FLOW_MOD_FAILED_OVERLAP)
+            }
+            Some(holder) => {
+                self.operate(incoming, changed, request, holder, now);
+                self.verdicts.spare(targets.minus(holder));
+            }
+        }
+    }
+
+    /// Only a switch that has the overlapping rule can refuse; none may accept. Nobody: that switch is not there.
+    fn holder_of_overlapping(
+        &self,
+        message: &FlowMod,
+        matching: &CanonicalMatch,
+    ) -> Option<SwitchSet> {
+        let key = RuleKey {
+            table: message.table_id,
+            priority: message.priority,
+            matching: matching.clone(),
+        };
+        let other = self.truth.tables.overlapping(&key)?;
+        let holders = self.executors.of_rule(other).intersection(self.up());
+        Some(holders.iter().take(1).collect())
+    }
+
+    /// What the switches get in place of a flow-mod; `None`: the same.
+    fn physical_flow_mod(
+        &mut self,
+        frame: &[u8],
+        message: &FlowMod,
+        facts: &Facts,
+        copies: usize,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        let (idle, hard) = (message.idle_timeout, message.hard_timeout);
+        let timed = message.command == FlowModCommand::Add && (idle != 0 || hard != 0);
+        if !timed && !facts.floods {
+            return None;
+        }
+        let mut changed = if facts.floods {
+            flow_mod_with_flood_group(frame)
+        } else {
+            frame.to_vec()
+        };
+        if timed {
+            let kept = if copies > 1 { 0 } else { idle };
+            patch_added(&mut changed, kept, copy_flags(message.flags, idle, hard));
+            if idle != 0 && copies > 1 {
+                self.idle.start(now);
+            }
+        }
+        Some(changed)
+    }
+
+    /// A delete filtered by out_port FLOOD or ALL: on the switches those outputs are a group, so the rules are named one by one.
+    fn delete_by_truth(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: FlowMod,
+        matching: CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) {
+        for rule in self
+            .truth
+            .tables
+            .select(&Filter::of_flow_mod(&message, matching.clone()))
+        {
+            self.send_own_flow(removal_of(&rule), self.executors.of_rule(&rule), now);
+        }
+        let request = Request::Flow {
+            message: Box::new(message),
+            matching,
+            facts,
+        };
+        self.operate(incoming, None, request, SwitchSet::EMPTY, now);
+    }
+
+    /// What the switches would take, though one switch would not, or could not do in its stead.
+    fn refuse_by_facts(&self, facts: &Facts) -> Option<ErrorCode> {
+        if facts.names_flood_group {
+            return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
+        }
+        // State that would have to be shared by all ports cannot be split over executors.
+        if self.switches.len() == 1 {
+            return None;
+        }
+        facts.stateful.map(|kind| match kind {
+            Stateful::Normal => ErrorCode::BAD_ACTION_BAD_OUT_PORT,
+            Stateful::Learn | Stateful::ConnectionTracking => ErrorCode::BAD_ACTION_BAD_EXP_TYPE,
+        })
+    }
+
+    /// From now on any rule may apply at any executor.
+    fn enter_everywhere(&mut self, now: Instant) {
+        if self.executors.is_everywhere() {
+            return;
+        }
+        let old = std::mem::replace(&mut self.executors, Executors::derive(&self.ports, true));
+        let new = self.executors.clone();
+        self.install_copies(&old, &new, now);
+    }
+
+    /// The last rule that changes in_port is gone.
+    pub(crate) fn leave_everywhere(&mut self, now: Instant) {
+        if !self.executors.is_everywhere()
+            || self.truth.moves_in_port()
+            || self.verdicts.in_flight() > 0
+        {
+            return;
+        }
+        let old = std::mem::replace(&mut self.executors, Executors::derive(&self.ports, false));
+        let new = self.executors.clone();
+        self.remove_copies(&old, &new, now);
+    }
+
+    pub(crate) fn group_mod(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
+        if message.group_id == FLOOD_GROUP {
+            return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
+        }
+        let facts = Facts::of_buckets(&message.buckets);
+        if let Some(error) = self.refuse_by_facts(&facts) {
+            return self.refuse(incoming, error);
+        }
+        if facts.moves_in_port {
+            self.enter_everywhere(now);
+        }
+        let targets = self.executors.all();
+        if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
+            // One by one: the flood group stays.
+            let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
+            ids.into_iter()
+                .for_each(|id| self.send_own(&Message::GroupMod(group_removal(id)), targets, now));
+            let request = Request::Group { message, facts };
+            return self.operate(incoming, None, request, SwitchSet::EMPTY, now);
+        }
+        let changed = facts
+            .floods
+            .then(|| group_mod_with_flood_group(incoming.frame));
+        let request = Request::Group { message, facts };
+        self.operate(incoming, changed, request, targets, now);
+    }
+
+    pub(crate) fn packet_out(&mut self, incoming: Incoming<'_>, message: PacketOut, now: Instant) {
+        let facts = Facts::of_actions(message.actions.as_actions());
+        if let Some(error) = self.refuse_by_facts(&facts) {
+            return self.refuse(incoming, error);
+        }
+        let switch = self.executors.of_packet_out(&self.ports, message.in_port);
+        if !self.switches[switch].virt.is_up() {
+            debug!(target: "northbound", switch = %self.switches[switch].name, "packet-out for a switch that is not connected");
+            return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
+        }
+        let changed = facts.floods.then(|| {
+            let actions = actions_with_flood_group(message.actions.as_bytes());
+            let translated = PacketOut {
+                actions: ActionList::from_bytes(actions).unwrap_or_default(),
+                ..message
+            };
+            wire(incoming.origin.xid, &Message::PacketOut(translated))
+        });
+        let targets = SwitchSet::of(switch);
+        self.operate(incoming, changed, Request::Other, targets, now);
+    }
+
+    pub(crate) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
+        let Some(port) = self.ports.get_mut(message.port) else {
+            return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_PORT);
+        };
+        if port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
+            return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR);
+        }
+        port.config = (port.config & !message.mask) | (message.config & message.mask);
+        self.apply_port_config(message.port);
+        self.announce_ports(Some(incoming.origin.controller));
+    }
+}
+
+fn filters_on_flood(message: &FlowMod) -> bool {
+    let deletes = matches!(
+        message.command,
+        FlowModCommand::Delete | FlowModCommand::DeleteStrict
+    );
+    deletes && matches!(message.out_port, port_no::FLOOD | port_no::ALL)
+}

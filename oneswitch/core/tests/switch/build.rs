@@ -1,0 +1,107 @@
+//! Messages, shortly.
+
+use openflow13::{
+    group_no, group_type, port_no, ActionList, Buckets, FlowMod, FlowModCommand, FlowStatsRequest,
+    GroupMod, GroupModCommand, Instructions, Match, Message, MeterBand, MeterMod, MeterModCommand,
+    Multipart, MultipartRequest, PacketOut, ALL_TABLES, NO_BUFFER,
+};
+
+pub fn any() -> Match {
+    Match::any()
+}
+
+pub fn from(port: u32) -> Match {
+    any().with_in_port(port)
+}
+
+pub fn output(port: u32) -> ActionList {
+    ActionList::new().output(port, 0)
+}
+
+/// An addition to table 0 at priority 10.
+pub fn add(cookie: u64, matching: Match, actions: &ActionList) -> FlowMod {
+    FlowMod {
+        cookie,
+        cookie_mask: 0,
+        table_id: 0,
+        command: FlowModCommand::Add,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        priority: 10,
+        buffer_id: NO_BUFFER,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        flags: 0,
+        matching,
+        instructions: Instructions::apply(actions),
+    }
+}
+
+/// A non-strict deletion from all tables.
+pub fn delete(matching: Match) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::Delete,
+        table_id: ALL_TABLES,
+        ..add(0, matching, &ActionList::new())
+    }
+}
+
+pub fn group(command: GroupModCommand, id: u32, outputs: &[u32]) -> Message {
+    let lists: Vec<ActionList> = outputs.iter().map(|p| output(*p)).collect();
+    let buckets = lists
+        .iter()
+        .map(|list| (0, port_no::ANY, group_no::ANY, list));
+    Message::GroupMod(GroupMod {
+        command,
+        group_type: group_type::ALL,
+        group_id: id,
+        buckets: Buckets::build(buckets),
+    })
+}
+
+pub fn meter(command: MeterModCommand, id: u32, rate: u32) -> Message {
+    let mut bands = Vec::new();
+    if command != MeterModCommand::Delete {
+        let band = MeterBand {
+            kind: 1,
+            rate,
+            burst_size: 0,
+            prec_level: 0,
+        };
+        band.put(&mut bands);
+    }
+    Message::MeterMod(MeterMod {
+        command,
+        flags: openflow13::meter_flags::PKTPS,
+        meter_id: id,
+        bands: bands.into(),
+    })
+}
+
+pub fn packet_out(in_port: u32, actions: ActionList) -> Message {
+    Message::PacketOut(PacketOut {
+        buffer_id: NO_BUFFER,
+        in_port,
+        actions,
+        data: vec![0xab; 60].into(),
+    })
+}
+
+pub fn request(body: MultipartRequest) -> Message {
+    Message::MultipartRequest(Multipart::last(body))
+}
+
+pub fn everything() -> FlowStatsRequest {
+    FlowStatsRequest {
+        table_id: ALL_TABLES,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        cookie: 0,
+        cookie_mask: 0,
+        matching: any(),
+    }
+}
+
+pub fn flow_stats() -> Message {
+    request(MultipartRequest::Flow(everything()))
+}

@@ -1,0 +1,373 @@
+//! One bridge of a fake switch: keeps a real flow table, answers as Open vSwitch does, and can be told to misbehave.
+
+use openflow13::{
+    bundle, decode, encode, encode_error, group_no, meter_no, port_no, Action, Buckets,
+    CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
+    GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut, Port,
+    PortMod, PortStats, ALL_TABLES,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    pub table: u8,
+    pub priority: u16,
+    pub key: CanonicalMatch,
+    pub matching: Match,
+    pub instructions: Instructions,
+    pub cookie: u64,
+    pub flags: u16,
+    pub idle: u16,
+    pub hard: u16,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+type Refuser = Box<dyn Fn(&Message) -> Option<ErrorCode>>;
+
+#[derive(Default)]
+pub struct FakeBridge {
+    pub connected: bool,
+    /// Takes messages but does not work on them.
+    pub slow: bool,
+    pub input: VecDeque<Vec<u8>>,
+    pub output: Vec<Vec<u8>>,
+    pub ports: BTreeMap<u32, Port>,
+    pub port_stats: BTreeMap<u32, PortStats>,
+    pub flows: Vec<Flow>,
+    pub groups: BTreeMap<u32, (u8, Buckets)>,
+    pub group_packets: BTreeMap<u32, u64>,
+    pub meters: BTreeMap<u32, (u16, Box<[u8]>)>,
+    pub meter_packets: BTreeMap<u32, u64>,
+    pub lookups: u64,
+    pub packet_outs: Vec<PacketOut>,
+    pub refuse: Option<Refuser>,
+    /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
+    late: Vec<Vec<u8>>,
+    bundles: BTreeMap<u32, Vec<FlowMod>>,
+    /// State-changing messages that were accepted.
+    pub accepted: usize,
+}
+
+const STATE_FLAGS: u16 = FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS;
+
+impl FakeBridge {
+    pub fn work(&mut self) {
+        while let Some(frame) = self.input.pop_front() {
+            self.handle(&frame);
+        }
+        self.output.append(&mut self.late);
+    }
+
+    pub fn handle(&mut self, frame: &[u8]) {
+        let (header, message) = match decode(frame) {
+            Ok(decoded) => decoded,
+            Err(refusal) => {
+                let error = encode_error(0, refusal.error, frame);
+                return self.output.push(error);
+            }
+        };
+        let xid = header.xid;
+        let refused = self.refuse.as_ref().and_then(|refuse| refuse(&message));
+        let result = match refused {
+            Some(error) => Err(error),
+            None => self.act(xid, message),
+        };
+        if let Err(error) = result {
+            self.output.push(encode_error(xid, error, frame));
+        }
+    }
+
+    pub fn reply(&mut self, xid: u32, message: Message) {
+        self.output.push(encode(xid, &message).unwrap());
+    }
+
+    fn act(&mut self, xid: u32, message: Message) -> Result<(), ErrorCode> {
+        match message {
+            Message::BarrierRequest => self.reply(xid, Message::BarrierReply),
+            Message::FeaturesRequest => {
+                let features = Features {
+                    datapath_id: 1,
+                    n_buffers: 0,
+                    n_tables: 254,
+                    auxiliary_id: 0,
+                    capabilities: 0x4f,
+                    reserved: 0,
+                };
+                self.reply(xid, Message::FeaturesReply(features));
+            }
+            Message::FlowMod(m) => self.flow_mod(&m)?,
+            Message::GroupMod(m) => self.group_mod(&m)?,
+            Message::MeterMod(m) => self.meter_mod(&m)?,
+            Message::PortMod(m) => self.port_mod(&m)?,
+            Message::PacketOut(m) => {
+                self.check_groups(m.actions.as_actions().iter().map(|i| i.action))?;
+                self.accepted += 1;
+                self.packet_outs.push(m);
+            }
+            Message::MultipartRequest(request) => self.multipart(xid, request)?,
+            Message::Experimenter(m) => self.bundle(xid, &m)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn port_mod(&mut self, m: &PortMod) -> Result<(), ErrorCode> {
+        let port = self
+            .ports
+            .get_mut(&m.port)
+            .ok_or(ErrorCode::PORT_MOD_FAILED_BAD_PORT)?;
+        if port.hw_addr != m.hw_addr {
+            return Err(ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR);
+        }
+        port.config = (port.config & !m.mask) | (m.config & m.mask);
+        Ok(())
+    }
+
+    fn bundle(&mut self, xid: u32, m: &openflow13::Experimenter) -> Result<(), ErrorCode> {
+        use bundle::{Bundle, Control, ControlType};
+        match bundle::decode(xid, m).expect("a bundle message") {
+            Ok(Bundle::Add(add)) => {
+                let Ok((_, Message::FlowMod(inner))) = decode(add.inner) else {
+                    panic!("only flow-mods are bundled");
+                };
+                let open = self
+                    .bundles
+                    .get_mut(&add.bundle_id)
+                    .expect("an open bundle");
+                open.push(inner);
+            }
+            Ok(Bundle::Control(control)) => {
+                match control.control_type {
+                    ControlType::OpenRequest => {
+                        self.bundles.insert(control.bundle_id, Vec::new());
+                    }
+                    ControlType::CommitRequest => {
+                        let open = self.bundles.remove(&control.bundle_id);
+                        for flow_mod in open.expect("an open bundle") {
+                            self.flow_mod(&flow_mod)?;
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+                let done = Control {
+                    control_type: control.control_type.reply().unwrap(),
+                    ..control
+                };
+                self.output.push(bundle::encode_control(xid, done));
+            }
+            Err(refusal) => return Err(refusal.error),
+        }
+        Ok(())
+    }
+
+    fn check_groups<'a>(
+        &self,
+        mut actions: impl Iterator<Item = Action<'a>>,
+    ) -> Result<(), ErrorCode> {
+        let missing =
+            |a: Action<'_>| matches!(a, Action::Group(id) if !self.groups.contains_key(&id));
+        match actions.any(missing) {
+            true => Err(ErrorCode::BAD_ACTION_BAD_OUT_GROUP),
+            false => Ok(()),
+        }
+    }
+
+    fn check_instructions(&self, instructions: &Instructions) -> Result<(), ErrorCode> {
+        let mut result = Ok(());
+        instructions.for_each_action(&mut |item| {
+            result = result.and(self.check_groups(std::iter::once(item.action)));
+        });
+        for instruction in instructions.iter() {
+            if let openflow13::Instruction::Meter(id) = instruction {
+                if !self.meters.contains_key(&id) {
+                    return Err(ErrorCode::METER_MOD_FAILED_INVALID_METER);
+                }
+            }
+        }
+        result
+    }
+
+    fn flow_mod(&mut self, m: &FlowMod) -> Result<(), ErrorCode> {
+        let key = m.matching.canonical().map_err(|r| r.error)?;
+        match m.command {
+            FlowModCommand::Add => self.add(m, key)?,
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                let chosen = self.chosen(m, &key);
+                if chosen.contains(&true) {
+                    self.check_instructions(&m.instructions)?;
+                }
+                for (flow, chosen) in self.flows.iter_mut().zip(chosen) {
+                    if chosen {
+                        flow.instructions = m.instructions.clone();
+                        if m.flags & FlowMod::RESET_COUNTS != 0 {
+                            (flow.packets, flow.bytes) = (0, 0);
+                        }
+                    }
+                }
+            }
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                let chosen = self.chosen(m, &key);
+                self.remove(&chosen, FlowRemoved::DELETE);
+            }
+        }
+        self.accepted += 1;
+        Ok(())
+    }
+
+    fn add(&mut self, m: &FlowMod, key: CanonicalMatch) -> Result<(), ErrorCode> {
+        self.check_instructions(&m.instructions)?;
+        let same = self
+            .flows
+            .iter()
+            .position(|f| (f.table, f.priority, &f.key) == (m.table_id, m.priority, &key));
+        let overlaps =
+            |f: &Flow| f.table == m.table_id && f.priority == m.priority && f.key.overlaps(&key);
+        if m.flags & FlowMod::CHECK_OVERLAP != 0
+            && same.is_none()
+            && self.flows.iter().any(overlaps)
+        {
+            return Err(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
+        }
+        let mut flow = Flow {
+            table: m.table_id,
+            priority: m.priority,
+            key,
+            matching: m.matching.clone(),
+            instructions: m.instructions.clone(),
+            cookie: m.cookie,
+            flags: m.flags & STATE_FLAGS,
+            idle: m.idle_timeout,
+            hard: m.hard_timeout,
+            packets: 0,
+            bytes: 0,
+        };
+        match same {
+            Some(index) => {
+                if m.flags & FlowMod::RESET_COUNTS == 0 {
+                    (flow.packets, flow.bytes) =
+                        (self.flows[index].packets, self.flows[index].bytes);
+                }
+                self.flows[index] = flow;
+            }
+            None => self.flows.push(flow),
+        }
+        Ok(())
+    }
+
+    fn chosen(&self, m: &FlowMod, key: &CanonicalMatch) -> Vec<bool> {
+        let strict = matches!(
+            m.command,
+            FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict
+        );
+        let filtered = m.command.is_delete();
+        self.flows
+            .iter()
+            .map(|f| {
+                let by_match = if strict {
+                    f.key == *key && f.priority == m.priority
+                } else {
+                    key.covers(&f.key)
+                };
+                by_match
+                    && (m.table_id == ALL_TABLES || m.table_id == f.table)
+                    && (f.cookie ^ m.cookie) & m.cookie_mask == 0
+                    && (!filtered || outputs_to(&f.instructions, m.out_port, m.out_group))
+            })
+            .collect()
+    }
+
+    /// Removes the chosen flows, as a timer or a message does.
+    pub fn remove(&mut self, chosen: &[bool], reason: u8) {
+        let mut chosen = chosen.iter();
+        let (gone, kept): (Vec<Flow>, Vec<Flow>) =
+            self.flows.drain(..).partition(|_| *chosen.next().unwrap());
+        self.flows = kept;
+        for flow in gone {
+            if flow.flags & FlowMod::SEND_FLOW_REM != 0 {
+                let message = Message::FlowRemoved(FlowRemoved {
+                    cookie: flow.cookie,
+                    priority: flow.priority,
+                    reason,
+                    table_id: flow.table,
+                    duration_sec: 1,
+                    duration_nsec: 0,
+                    idle_timeout: flow.idle,
+                    hard_timeout: flow.hard,
+                    packet_count: flow.packets,
+                    byte_count: flow.bytes,
+                    matching: flow.matching,
+                });
+                self.late.push(encode(0, &message).unwrap());
+            }
+        }
+    }
+
+    /// The timer of every flow with this cookie fires.
+    pub fn expire(&mut self, cookie: u64, reason: u8) {
+        let chosen: Vec<bool> = self.flows.iter().map(|f| f.cookie == cookie).collect();
+        assert!(chosen.contains(&true), "nothing to expire");
+        self.remove(&chosen, reason);
+    }
+
+    fn group_mod(&mut self, m: &GroupMod) -> Result<(), ErrorCode> {
+        let there = self.groups.contains_key(&m.group_id);
+        match m.command {
+            GroupModCommand::Add if there => return Err(ErrorCode::GROUP_MOD_FAILED_GROUP_EXISTS),
+            GroupModCommand::Modify if !there => {
+                return Err(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP)
+            }
+            GroupModCommand::Delete => {
+                let all = m.group_id == group_no::ALL;
+                self.groups.retain(|id, _| !all && *id != m.group_id);
+                let orphans: Vec<bool> = self
+                    .flows
+                    .iter()
+                    .map(|f| self.check_instructions(&f.instructions).is_err())
+                    .collect();
+                self.remove(&orphans, FlowRemoved::GROUP_DELETE);
+            }
+            _ => {
+                let group = (m.group_type, m.buckets.clone());
+                self.groups.insert(m.group_id, group);
+            }
+        }
+        self.accepted += 1;
+        Ok(())
+    }
+
+    fn meter_mod(&mut self, m: &MeterMod) -> Result<(), ErrorCode> {
+        let there = self.meters.contains_key(&m.meter_id);
+        match m.command {
+            MeterModCommand::Add if there => return Err(ErrorCode::METER_MOD_FAILED_METER_EXISTS),
+            MeterModCommand::Modify if !there => {
+                return Err(ErrorCode::METER_MOD_FAILED_UNKNOWN_METER)
+            }
+            MeterModCommand::Delete => {
+                let all = m.meter_id == meter_no::ALL;
+                self.meters.retain(|id, _| !all && *id != m.meter_id);
+                let orphans: Vec<bool> = self
+                    .flows
+                    .iter()
+                    .map(|f| self.check_instructions(&f.instructions).is_err())
+                    .collect();
+                self.remove(&orphans, FlowRemoved::DELETE);
+            }
+            _ => {
+                self.meters.insert(m.meter_id, (m.flags, m.bands.clone()));
+            }
+        }
+        self.accepted += 1;
+        Ok(())
+    }
+}
+
+pub fn outputs_to(instructions: &Instructions, port: u32, group: u32) -> bool {
+    let (mut by_port, mut by_group) = (port == port_no::ANY, group == group_no::ANY);
+    instructions.for_each_action(&mut |item| match item.action {
+        Action::Output { port: p, .. } => by_port |= p == port,
+        Action::Group(g) => by_group |= g == group,
+        _ => {}
+    });
+    by_port && by_group
+}

@@ -1,0 +1,293 @@
+//! A core over fake switches, and controllers that read what it sends.
+
+use crate::fake::FakeBridge;
+use oneswitch_core::{
+    Bridge, ControllerId, Core, CoreConfig, Destination, LinkConfig, MoveRequest, MoveUntil,
+    PortConfig, SwitchConfig,
+};
+use openflow13::{decode, encode, Header, Message, Port};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Virtual ports that every switch has patch ports for.
+pub const PATCHES: u32 = 9;
+pub const PATCH: u32 = 100;
+pub const MULTICAST_PATCH: u32 = 99;
+pub const PCIE: u32 = 50;
+pub const GRACE: Duration = Duration::from_millis(500);
+
+pub struct Fake {
+    pub virt: FakeBridge,
+    pub edge: FakeBridge,
+}
+
+pub struct Lab {
+    pub core: Core,
+    pub switches: Vec<Fake>,
+    pub now: Instant,
+    /// What each controller got and has not looked at.
+    inboxes: BTreeMap<u64, Vec<Vec<u8>>>,
+    pub disconnects: usize,
+}
+
+pub type Answer = (Header, Message);
+
+pub fn switch_name(index: usize) -> String {
+    match index {
+        0 => "hypervisor".into(),
+        n => format!("snic{}", n - 1),
+    }
+}
+
+pub fn port(number: u32, name: &str) -> Port {
+    Port {
+        number,
+        hw_addr: [2, 0, 0, 0, (number >> 8) as u8, number as u8],
+        name: Port::name_bytes(name),
+        ..Port::default()
+    }
+}
+
+fn fake(index: usize, count: usize) -> Fake {
+    let (mut virt, mut edge) = (FakeBridge::default(), FakeBridge::default());
+    let put = |bridge: &mut FakeBridge, number, name: String| {
+        bridge.ports.insert(number, port(number, &name));
+    };
+    for n in 1..=PATCHES {
+        put(&mut virt, n, format!("virt-{n}"));
+        put(&mut edge, PATCH + n, format!("edge-{n}"));
+        put(&mut edge, n, format!("if{n}"));
+    }
+    put(&mut virt, 0xfe00, "virt-mc".into());
+    put(&mut edge, MULTICAST_PATCH, "edge-mc".into());
+    if index == 0 {
+        (1..count).for_each(|n| put(&mut edge, PCIE + n as u32, format!("pcie-snic{}", n - 1)));
+    } else {
+        put(&mut edge, PCIE, "pf0hpf".into());
+    }
+    Fake { virt, edge }
+}
+
+impl Lab {
+    /// `homes`: the switch of virtual ports 1, 2, ...; port N is on interface ifN. Everything is connected, controller 1 too.
+    pub fn new(switches: usize, homes: &[usize]) -> Self {
+        let mut lab = Self::dark(switches, homes);
+        (0..switches).for_each(|s| lab.connect(s));
+        lab.controller_up(1);
+        lab.run();
+        lab.take(1);
+        lab
+    }
+
+    /// Nothing is connected yet.
+    pub fn dark(switches: usize, homes: &[usize]) -> Self {
+        let link = |index: usize| LinkConfig {
+            hypervisor: format!("pcie-snic{}", index - 1),
+            local: "pf0hpf".into(),
+        };
+        let config = CoreConfig {
+            datapath_id: 0xa1,
+            switches: (0..switches)
+                .map(|index| SwitchConfig {
+                    name: switch_name(index),
+                    link: (index > 0).then(|| link(index)),
+                })
+                .collect(),
+            ports: (1..)
+                .zip(homes)
+                .map(|(number, home)| PortConfig {
+                    number,
+                    name: format!("p{number}"),
+                    switch: switch_name(*home),
+                    interface: format!("if{number}"),
+                })
+                .collect(),
+        };
+        let now = Instant::now();
+        Self {
+            core: Core::new(config, now).unwrap(),
+            switches: (0..switches).map(|s| fake(s, switches)).collect(),
+            now,
+            inboxes: BTreeMap::new(),
+            disconnects: 0,
+        }
+    }
+
+    pub fn bridge(&mut self, switch: usize, bridge: Bridge) -> &mut FakeBridge {
+        let fake = &mut self.switches[switch];
+        match bridge {
+            Bridge::Virt => &mut fake.virt,
+            Bridge::Edge => &mut fake.edge,
+        }
+    }
+
+    pub fn virt(&mut self, switch: usize) -> &mut FakeBridge {
+        self.bridge(switch, Bridge::Virt)
+    }
+
+    pub fn edge(&mut self, switch: usize) -> &mut FakeBridge {
+        self.bridge(switch, Bridge::Edge)
+    }
+
+    pub fn connect(&mut self, switch: usize) {
+        for bridge in [Bridge::Virt, Bridge::Edge] {
+            self.bridge(switch, bridge).connected = true;
+            self.core.switch_up(switch, bridge, self.now);
+        }
+    }
+
+    pub fn disconnect(&mut self, switch: usize) {
+        for bridge in [Bridge::Virt, Bridge::Edge] {
+            self.disconnect_bridge(switch, bridge);
+        }
+    }
+
+    pub fn disconnect_bridge(&mut self, switch: usize, bridge: Bridge) {
+        let fake = self.bridge(switch, bridge);
+        fake.connected = false;
+        fake.input.clear();
+        fake.output.clear();
+        self.core.switch_down(switch, bridge, self.now);
+    }
+
+    pub fn controller_up(&mut self, id: u64) {
+        self.inboxes.insert(id, Vec::new());
+        self.core.controller_up(ControllerId(id), self.now);
+    }
+
+    pub fn controller_down(&mut self, id: u64) {
+        self.inboxes.remove(&id);
+        self.core.controller_down(ControllerId(id), self.now);
+    }
+
+    /// Gives a controller's message to the core; nothing is delivered yet.
+    pub fn send(&mut self, id: u64, xid: u32, message: &Message) {
+        let frame = encode(xid, message).unwrap();
+        self.send_raw(id, &frame);
+    }
+
+    pub fn send_raw(&mut self, id: u64, frame: &[u8]) {
+        self.core
+            .controller_message(ControllerId(id), frame, self.now);
+    }
+
+    /// One controller message and everything that follows; what the controller got.
+    pub fn ask(&mut self, xid: u32, message: &Message) -> Vec<Answer> {
+        self.send(1, xid, message);
+        self.run();
+        self.take(1)
+    }
+
+    /// One round of the core; whether something moved.
+    pub fn round(&mut self) -> bool {
+        let mut moved = self.flush();
+        for switch in 0..self.switches.len() {
+            for bridge in [Bridge::Virt, Bridge::Edge] {
+                let fake = self.bridge(switch, bridge);
+                if !fake.slow {
+                    fake.work();
+                }
+                for frame in std::mem::take(&mut fake.output) {
+                    moved = true;
+                    self.core.switch_message(switch, bridge, &frame, self.now);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Ends the core's round and carries what it wrote to where it belongs.
+    pub fn flush(&mut self) -> bool {
+        self.core.end_of_batch(self.now);
+        let outputs = self.core.take_outputs();
+        let moved = !outputs.is_empty();
+        for (to, bytes) in outputs {
+            for frame in frames(&bytes) {
+                match to {
+                    Destination::Controller(id) => self
+                        .inboxes
+                        .get_mut(&id.0)
+                        .expect("a controller that is there")
+                        .push(frame),
+                    Destination::Switch(switch, bridge) => {
+                        let fake = self.bridge(switch, bridge);
+                        assert!(fake.connected, "sent to a switch that is down");
+                        fake.input.push_back(frame);
+                    }
+                }
+            }
+        }
+        for (switch, bridge, reason) in self.core.take_switch_disconnects() {
+            panic!("{switch} {bridge:?}: {reason}");
+        }
+        self.disconnects += self.core.take_disconnects().len();
+        moved
+    }
+
+    /// Until nothing moves any more.
+    pub fn run(&mut self) {
+        for _ in 0..200 {
+            if !self.round() {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    /// Lets time pass, with the core's deadlines kept.
+    pub fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.run();
+        while let Some(deadline) = self.core.next_deadline().filter(|d| *d <= end) {
+            self.now = self.now.max(deadline);
+            self.core.tick(self.now);
+            self.run();
+        }
+        self.now = end;
+        self.run();
+    }
+
+    pub fn take_raw(&mut self, id: u64) -> Vec<Vec<u8>> {
+        std::mem::take(
+            self.inboxes
+                .get_mut(&id)
+                .expect("a controller that is there"),
+        )
+    }
+
+    pub fn take(&mut self, id: u64) -> Vec<Answer> {
+        self.take_raw(id)
+            .iter()
+            .map(|f| decode(f).unwrap())
+            .collect()
+    }
+
+    pub fn begin_move(&mut self, number: u32, switch: usize, interface: u32, until: MoveUntil) {
+        let request = MoveRequest {
+            switch: switch_name(switch),
+            interface: format!("if{interface}"),
+            until,
+            grace: GRACE,
+        };
+        self.core.begin_move(number, request, self.now).unwrap();
+    }
+
+    /// A whole move, with its end checked.
+    pub fn move_port(&mut self, number: u32, switch: usize, interface: u32) {
+        self.begin_move(number, switch, interface, MoveUntil::Done);
+        self.wait(2 * GRACE);
+        assert_eq!(self.core.move_outcome(number), Some(Ok(())));
+    }
+}
+
+/// The whole messages in `bytes`.
+pub fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    while let Some(header) = Header::parse(bytes) {
+        let (frame, rest) = bytes.split_at(usize::from(header.length));
+        frames.push(frame.to_vec());
+        bytes = rest;
+    }
+    assert!(bytes.is_empty());
+    frames
+}

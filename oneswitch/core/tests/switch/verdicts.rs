@@ -1,0 +1,254 @@
+//! Barriers, errors and the order of replies.
+
+use crate::build::{add, any, flow_stats, from, group, output, packet_out};
+use crate::lab::{Answer, Lab};
+use openflow13::{encode, kind, ErrorCode, GroupModCommand, Message, MultipartReply};
+
+fn xids(answers: &[Answer]) -> Vec<u32> {
+    answers.iter().map(|(header, _)| header.xid).collect()
+}
+
+/// Refuses every rule with this cookie.
+fn refuse_cookie(cookie: u64, error: ErrorCode) -> Box<dyn Fn(&Message) -> Option<ErrorCode>> {
+    Box::new(move |message| match message {
+        Message::FlowMod(m) if m.cookie == cookie && !m.command.is_delete() => Some(error),
+        _ => None,
+    })
+}
+
+pub fn cookies(bridge: &crate::fake::FakeBridge) -> Vec<u64> {
+    let mut cookies: Vec<u64> = bridge.flows.iter().map(|f| f.cookie).collect();
+    cookies.sort_unstable();
+    cookies
+}
+
+pub fn dumped(answers: &[Answer]) -> Vec<u64> {
+    let mut cookies: Vec<u64> = answers
+        .iter()
+        .filter_map(|(_, message)| match message {
+            Message::MultipartReply(reply) => Some(&reply.body),
+            _ => None,
+        })
+        .flat_map(|body| match body {
+            MultipartReply::Flow(flows) => flows.iter().map(|f| f.cookie).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    cookies.sort_unstable();
+    cookies
+}
+
+#[test]
+fn a_barrier_waits_for_every_switch() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.virt(2).slow = true;
+    lab.send(1, 5, &Message::FlowMod(add(1, any(), &output(2))));
+    lab.send(1, 6, &Message::BarrierRequest);
+    lab.run();
+    assert!(lab.take(1).is_empty());
+    assert_eq!(lab.virt(1).flows.len(), 1);
+    lab.virt(2).slow = false;
+    lab.run();
+    assert_eq!(lab.take(1)[..], [(header(6), Message::BarrierReply)]);
+}
+
+fn header(xid: u32) -> openflow13::Header {
+    openflow13::Header {
+        version: 4,
+        kind: kind::BARRIER_REPLY,
+        length: 8,
+        xid,
+    }
+}
+
+#[test]
+fn rules_go_where_their_port_executes() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    for (cookie, matching) in [
+        (1, from(1)),
+        (2, from(2)),
+        (3, from(3)),
+        (4, any()),
+        (77, from(77)),
+    ] {
+        lab.send(1, 1, &Message::FlowMod(add(cookie, matching, &output(1))));
+    }
+    lab.run();
+    assert_eq!(cookies(lab.virt(0)), [1, 4, 77]);
+    assert_eq!(cookies(lab.virt(1)), [2, 4]);
+    assert_eq!(cookies(lab.virt(2)), [3, 4]);
+}
+
+#[test]
+fn one_refusal_of_two_is_one_error_and_the_other_switch_is_repaired() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.virt(1).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL));
+    let refused = encode(41, &Message::FlowMod(add(9, any(), &output(1)))).unwrap();
+    lab.send_raw(1, &refused);
+    lab.send(
+        1,
+        42,
+        &Message::FlowMod(add(10, any().with_vlan_vid(3), &output(1))),
+    );
+    lab.send(1, 43, &Message::BarrierRequest);
+    lab.run();
+    let answers = lab.take(1);
+    assert_eq!(xids(&answers), [41, 43]);
+    let Message::Error(error) = &answers[0].1 else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(error.error, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL);
+    assert_eq!(*error.data, refused[..]);
+    assert_eq!(cookies(lab.virt(0)), [10]);
+    assert_eq!(cookies(lab.virt(1)), [10]);
+    assert_eq!(dumped(&lab.ask(44, &flow_stats())), [10]);
+    assert_eq!(lab.core.status().flows, 1);
+    assert_eq!(lab.core.status().refused, 1);
+}
+
+#[test]
+fn an_error_carries_the_message_as_the_controller_wrote_it() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for switch in 0..2 {
+        lab.virt(switch).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_EPERM));
+    }
+    // Both are changed on their way to the switches: a flood, and timers of a rule with two copies.
+    let flood = add(9, any(), &output(openflow13::port_no::FLOOD));
+    let timed = openflow13::FlowMod {
+        idle_timeout: 7,
+        ..add(9, any(), &output(1))
+    };
+    for (xid, message) in [(1, flood), (2, timed)] {
+        let frame = encode(xid, &Message::FlowMod(message)).unwrap();
+        lab.send_raw(1, &frame);
+        lab.run();
+        let answers = lab.take(1);
+        let Message::Error(error) = &answers[0].1 else {
+            panic!("{answers:?}");
+        };
+        assert_eq!((answers[0].0.xid, &*error.data), (xid, &frame[..]));
+        assert_eq!(answers.len(), 1);
+    }
+}
+
+#[test]
+fn errors_and_replies_of_one_batch_keep_their_order() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for switch in 0..2 {
+        lab.virt(switch).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_EPERM));
+    }
+    lab.send(1, 1, &Message::FlowMod(add(1, any(), &output(1))));
+    lab.send(1, 2, &Message::BarrierRequest);
+    lab.send(1, 3, &Message::FlowMod(add(9, any(), &output(1))));
+    lab.send(1, 4, &flow_stats());
+    lab.send(1, 5, &packet_out(1, openflow13::ActionList::new().group(5)));
+    lab.send(1, 6, &Message::BarrierRequest);
+    lab.send(1, 7, &group(GroupModCommand::Modify, 5, &[1]));
+    lab.run();
+    assert_eq!(xids(&lab.take(1)), [2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn what_was_copied_while_in_flight_is_taken_back_with_its_refusal() {
+    let mut lab = Lab::new(2, &[0, 0]);
+    lab.virt(0).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL));
+    lab.virt(0).slow = true;
+    lab.send(1, 1, &Message::FlowMod(add(9, any(), &output(1))));
+    lab.flush();
+    // The new home gets a copy of what the old one has not answered for.
+    lab.begin_move(1, 1, 5, oneswitch_core::MoveUntil::Prepared);
+    lab.run();
+    assert_eq!(cookies(lab.virt(1)), [9]);
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(cookies(lab.virt(1)), []);
+    assert_eq!(xids(&lab.take(1)), [1]);
+}
+
+#[test]
+fn a_switch_that_came_up_meanwhile_loses_what_is_refused() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.disconnect(1);
+    lab.run();
+    lab.take(1);
+    lab.virt(0).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL));
+    lab.virt(0).slow = true;
+    lab.send(1, 1, &Message::FlowMod(add(9, any(), &output(1))));
+    lab.connect(1);
+    lab.run();
+    assert_eq!(cookies(lab.virt(1)), [9]);
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(cookies(lab.virt(1)), []);
+    assert_eq!(lab.core.status().flows, 0);
+}
+
+#[test]
+fn an_overlap_that_the_switch_does_not_see_is_installed_everywhere() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(1, from(1), &output(2))));
+    // The rule that overlaps has gone from its switch behind the core's back.
+    lab.virt(0).flows.clear();
+    let checked = openflow13::FlowMod {
+        flags: openflow13::FlowMod::CHECK_OVERLAP,
+        ..add(2, any().with_vlan_vid(3), &output(2))
+    };
+    assert_eq!(lab.ask(2, &Message::FlowMod(checked)), []);
+    assert_eq!(cookies(lab.virt(0)), [2]);
+    assert_eq!(cookies(lab.virt(1)), [2]);
+}
+
+#[test]
+fn an_overlap_is_refused_once_and_nothing_is_installed() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(1, from(1), &output(2))));
+    let checked = openflow13::FlowMod {
+        flags: openflow13::FlowMod::CHECK_OVERLAP,
+        ..add(2, any().with_vlan_vid(3), &output(2))
+    };
+    let answers = lab.ask(2, &Message::FlowMod(checked));
+    assert!(matches!(&answers[..], [(h, Message::Error(e))]
+        if h.xid == 2 && e.error == ErrorCode::FLOW_MOD_FAILED_OVERLAP));
+    assert_eq!(cookies(lab.virt(1)), []);
+}
+
+#[test]
+fn the_hidden_group_does_not_exist_for_controllers() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let hidden = openflow13::ActionList::new().group(0xffff_fe00);
+    for message in [
+        Message::FlowMod(add(1, any(), &hidden)),
+        packet_out(1, hidden.clone()),
+        group(GroupModCommand::Modify, 0xffff_fe00, &[1]),
+        group(GroupModCommand::Delete, 0xffff_fe00, &[]),
+    ] {
+        let answers = lab.ask(3, &message);
+        assert!(
+            matches!(&answers[..], [(_, Message::Error(_))]),
+            "{answers:?}"
+        );
+    }
+    lab.ask(4, &group(GroupModCommand::Add, 1, &[1]));
+    lab.ask(
+        5,
+        &group(GroupModCommand::Delete, openflow13::group_no::ALL, &[]),
+    );
+    assert_eq!(
+        lab.virt(0).groups.keys().collect::<Vec<_>>(),
+        [&0xffff_fe00]
+    );
+}
+
+#[test]
+fn nobody_answers_to_a_controller_that_has_left() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.virt(1).slow = true;
+    lab.send(1, 1, &flow_stats());
+    lab.send(1, 2, &packet_out(2, openflow13::ActionList::new().group(5)));
+    lab.send(1, 3, &Message::BarrierRequest);
+    lab.run();
+    lab.controller_down(1);
+    lab.virt(1).slow = false;
+    lab.run();
+    assert_eq!(lab.core.in_flight(), 0);
+}
