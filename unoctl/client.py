@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 10.0
 MOVE_TIMEOUT_S = 120.0
+# A connection each: one kept open would be a broken one after oneswitchd has restarted.
+_ONE_EACH = httpx.Limits(max_keepalive_connections=0)
 
 
 class Client:
@@ -28,7 +30,7 @@ class Client:
 
     Args:
         api: ``unix:PATH`` or ``tcp:HOST:PORT``, as in ``[oneswitchd] api``.
-        timeout_s: how long one request may take.
+        timeout_s: how long one request may take; a move may take longer.
 
     Raises:
         ConfigError: ``api`` is neither.
@@ -36,11 +38,12 @@ class Client:
 
     def __init__(self, api: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.api = api
+        self._timeout_s = timeout_s
         kind, _, rest = api.partition(":")
         if kind == "unix" and rest:
-            transport, base = httpx.HTTPTransport(uds=rest), "http://oneswitchd"
+            transport, base = httpx.HTTPTransport(uds=rest, limits=_ONE_EACH), "http://oneswitchd"
         elif kind == "tcp" and rest:
-            transport, base = httpx.HTTPTransport(), f"http://{rest}"
+            transport, base = httpx.HTTPTransport(limits=_ONE_EACH), f"http://{rest}"
         else:
             raise ConfigError(f"[oneswitchd] api is '{api}'; expected unix:PATH or tcp:HOST:PORT")
         self._http = httpx.Client(transport=transport, base_url=base, timeout=timeout_s, trust_env=False)
@@ -97,7 +100,7 @@ class Client:
 
     def delete_port(self, number: int) -> None:
         """Unmap a virtual port; the controllers see it go."""
-        self._send("DELETE", f"/v1/ports/{number}", None, REQUEST_TIMEOUT_S)
+        self._send("DELETE", f"/v1/ports/{number}", None, self._timeout_s)
 
     def move_port(self, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None) -> Port:
         """Start a move; answers when the stage ``until`` is reached."""
@@ -121,13 +124,13 @@ class Client:
 
     def set_log_levels(self, levels: Mapping[str, str]) -> dict[str, str]:
         """Change levels; answers with what is in force now."""
-        response = self._send("PUT", "/v1/log", dict(levels), REQUEST_TIMEOUT_S)
+        response = self._send("PUT", "/v1/log", dict(levels), self._timeout_s)
         return self._read(dict[str, str], response) if response.content else self.log_levels()
 
     def _ask(
         self, kind: type[T], method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float | None = None
     ) -> T:
-        return self._read(kind, self._send(method, path, body, timeout_s or REQUEST_TIMEOUT_S))
+        return self._read(kind, self._send(method, path, body, timeout_s or self._timeout_s))
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
         try:

@@ -97,10 +97,17 @@ class Tracer:
             ToolError: the port's switch does not answer. (Of a later switch: the trace says so and stops there.)
             PacketError: the frame is too short.
         """
-        stage = self._stage(port.switch, port.interface, data, ())
+        stage = self._stage(port.switch, port.interface, data, (), ())
         return Trace(port.number, port.name, data, packet_input.describe(data), stage, notes)
 
-    def _stage(self, switch: str, interface: str, data: bytes, path: tuple[tuple[str, int, bytes], ...]) -> Stage:
+    def _stage(
+        self,
+        switch: str,
+        interface: str,
+        data: bytes,
+        conditions: tuple[str, ...],
+        path: tuple[tuple[str, int, bytes], ...],
+    ) -> Stage:
         probe = self._probe(switch)
         in_port = probe.port(interface)
 
@@ -109,6 +116,7 @@ class Tracer:
 
         place = _Place(probe, in_port, (*path, (switch, in_port.ofport, data)))
         packet = Packet.received(data, probe.vlan_limit)
+        packet.conditions = conditions
         return Stage(switch, interface, in_port.ofport, data, self._pass(place, _Asked(ask(), 0, ask), packet))
 
     def _probe(self, switch: str) -> SwitchProbe:
@@ -197,7 +205,7 @@ class Tracer:
         if len(place.path) >= MAX_STAGES:
             reason = f"the packet has crossed {len(place.path) - 1} PCIe links and still does not leave: a loop"
             return Stopped(event.data, event.conditions, reason)
-        return self._stage(pcie.peer_switch, pcie.peer_interface, event.data, place.path)
+        return self._stage(pcie.peer_switch, pcie.peer_interface, event.data, event.conditions, place.path)
 
     def _flow_id(self, data: bytes) -> FlowId | None:
         if len(data) < 18 or int.from_bytes(data[12:14], "big") != TYPE_VLAN:

@@ -1,0 +1,138 @@
+"""UNO's Table 1: both of its virtual rules, on the real thing.
+
+An emulated server (hypervisor and sNIC) with oneswitchd, and beside it one Open vSwitch bridge with the same ports, get
+the same virtual rules. For each packet three answers have to agree, port by port and byte by byte: where it leaves that
+one bridge, where it leaves the server, and where ``unoctl trace`` says that it leaves. The tag that the trace shows on
+the PCIe link has to be DELIVER of the remote port.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lab.control_plane import Oneswitchd, find_oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.errors import LabError
+from lab.server import Lab
+from lab.spec import LabSpec
+from lab.wires import Place
+from unoctl.cli import app
+from unoctl.packet_input import to_bytes
+
+# V1 and V2 of the paper are ports 1 and 2, on the hypervisor; V3 and V4 are 3 and 4, on the sNIC.
+SPEC = LabSpec.star(1, 2, substrate="dummy")
+REFERENCE = SPEC.reference()
+FRAME = "tcp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src={source},nw_dst=10.0.0.9,tcp_src=4000,tcp_dst=80"
+RULE_1 = ("in_port=1,actions=output:3", "in_port=2,actions=output:4")
+RULE_2 = ("in_port=1,ip,nw_src=10.0.0.1,actions=set_field:1.1.1.1->ip_src,output:2,output:4",)
+
+
+@dataclass(frozen=True)
+class Both:
+    """The server with its oneswitchd, and the one bridge."""
+
+    server: Lab
+    oneswitchd: Oneswitchd
+    reference: Lab
+
+    def install(self, rules: tuple[str, ...]) -> None:
+        """The same virtual rules on both, and no others."""
+        for target in (self.oneswitchd.management, self.reference.state.switches[0].virt):
+            for command in (["del-flows", target], ["add-flows", target, "-"]):
+                subprocess.run(
+                    ["ovs-ofctl", "-O", "OpenFlow13", *command], input="\n".join(rules), text=True, check=True
+                )
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Both]:
+    try:
+        find_oneswitchd()
+    except LabError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as folder:
+        patch.setenv(ENVIRONMENT, folder)
+        with (
+            Lab(REFERENCE).start() as reference,
+            Lab(SPEC).start() as server,
+            Oneswitchd(server.server_toml) as oneswitchd,
+        ):
+            oneswitchd.wait_up()
+            yield Both(server, oneswitchd, reference)
+
+
+def left(lab: Lab, spec: LabSpec, number: int, frame: bytes) -> dict[int, list[bytes]]:
+    """What each port sends when the frame comes in at a port, by port number."""
+    places: dict[int, Place] = {port.number: (port.switch, port.interface) for port in spec.ports}
+    with lab.wires() as wires:
+        wires.inject(places[number], frame)
+        frames = wires.settle()
+    return {port: frames[place] for port, place in places.items() if place in frames}
+
+
+def trace(config: Path, number: int, frame: bytes) -> dict[str, Any]:
+    command = ["--config", str(config), "--format=json", "trace", str(number), frame.hex()]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def traced_exits(record: dict[str, Any]) -> dict[int, list[bytes]]:
+    sent: dict[int, list[bytes]] = {}
+    for item in record["exits"]:
+        assert item["conditions"] == []
+        sent.setdefault(item["port"], []).append(bytes.fromhex(item["hex"]))
+    return sent
+
+
+def flow_ids(record: dict[str, Any]) -> list[tuple[str, int, str]]:
+    """PCIe port, VLAN id and meaning of each crossing of the link."""
+    outcomes = record["stage"]["pass"]["outcomes"]
+    return [
+        (outcome["interface"], outcome["flow_id"]["vid"], outcome["flow_id"]["meaning"])
+        for outcome in outcomes
+        if outcome["type"] == "pcie"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "number", "source", "ports"),
+    [
+        pytest.param(RULE_1, 1, "10.0.0.1", {3}, id="rule-1-V1-to-V3"),
+        pytest.param(RULE_1, 2, "10.0.0.1", {4}, id="rule-1-V2-to-V4-same-link"),
+        pytest.param(RULE_2, 1, "10.0.0.1", {2, 4}, id="rule-2-one-local-one-remote"),
+        pytest.param(RULE_2, 1, "10.0.0.7", set(), id="rule-2-no-match"),
+        pytest.param((*RULE_2, "priority=1,in_port=1,actions=output:3"), 1, "10.0.0.7", {3}, id="both-together"),
+    ],
+)
+def test_same_ports_and_same_bytes(
+    both: Both, rules: tuple[str, ...], number: int, source: str, ports: set[int]
+) -> None:
+    both.install(rules)
+    frame = to_bytes(FRAME.format(source=source))
+    expected = left(both.reference, REFERENCE, number, frame)
+    assert set(expected) == ports
+    assert left(both.server, SPEC, number, frame) == expected
+    record = trace(both.server.server_toml, number, frame)
+    assert traced_exits(record) == expected
+    remote = [port for port in both.oneswitchd.client.ports() if port.number in ports and port.switch == "snic0"]
+    assert flow_ids(record) == [("pcie-snic0", port.flow_id, f"DELIVER({port.name})") for port in remote]
+
+
+def test_the_rewritten_source_is_on_the_link_already(both: Both) -> None:
+    """The pipeline runs once, at the hypervisor: what crosses is the finished packet, tagged."""
+    both.install(RULE_2)
+    frame = to_bytes(FRAME.format(source="10.0.0.1"))
+    record = trace(both.server.server_toml, 1, frame)
+    (crossing,) = (item for item in record["stage"]["pass"]["outcomes"] if item["type"] == "pcie")
+    (remote,) = traced_exits(record)[4]
+    tag = crossing["flow_id"]["vid"].to_bytes(2, "big")
+    assert bytes.fromhex(crossing["hex"]) == remote[:12] + b"\x81\x00" + tag + remote[12:]
+    assert remote[26:30] == bytes((1, 1, 1, 1))

@@ -1,0 +1,224 @@
+"""``unoctl trace`` over a hypervisor and two sNICs on the dummy datapath, with the contract's ``edge`` rules."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unoctl.dummy_ovs import await_sent
+from tests.unoctl.dummy_server import DummyServer, Mapped
+from tests.unoctl.random_traffic import case
+from unoctl import packet_input, topology
+from unoctl.trace import Tracer
+from unoctl.trace_model import (
+    Again,
+    Crossing,
+    Dropped,
+    Outcome,
+    Stopped,
+    ToController,
+    Trace,
+    trace_json,
+)
+
+PORTS = (
+    Mapped(1, "hypervisor", "vm1", 11),
+    Mapped(2, "snic0", "vm2", 12),
+    Mapped(3, "hypervisor", "vm3", 13),
+    Mapped(4, "snic1", "wire", 14),
+    Mapped(5, "snic0", "vm5", 15),
+)
+TCP = "tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_dst=80"
+
+
+@pytest.fixture(scope="module")
+def server(short_folder: Path) -> Iterator[DummyServer]:
+    with DummyServer(short_folder, snics=2, ports=PORTS) as started:
+        yield started
+
+
+def trace(server: DummyServer, number: int, packet: str | bytes, ct_next: tuple[str, ...] = ()) -> Trace:
+    ports = {port.number: port for port in server.ports}
+    data = packet if isinstance(packet, bytes) else packet_input.to_bytes(packet)
+    return Tracer(topology.load(server.path), server.ports, ct_next).trace(ports[number], data)
+
+
+def of(kind: type[Outcome], traced: Trace) -> list[Outcome]:
+    return [outcome for outcome in traced.outcomes() if isinstance(outcome, kind)]
+
+
+def crossings(traced: Trace) -> list[tuple[str, str]]:
+    return [
+        (f"{outcome.switch}>{outcome.peer_switch}", str(outcome.flow_id))
+        for outcome in traced.outcomes()
+        if isinstance(outcome, Crossing)
+    ]
+
+
+def leaving(traced: Trace) -> list[tuple[int | None, bytes]]:
+    return [(outcome.port, outcome.data) for outcome in traced.exits()]
+
+
+def test_local_and_remote_ports(server: DummyServer) -> None:
+    server.virtual(["in_port=1,tcp,actions=set_field:1.1.1.1->ip_src,output:3,output:2,set_field:9->tcp_dst,output:3"])
+    frame = packet_input.to_bytes(TCP)
+    first = packet_input.to_bytes(TCP.replace("10.0.0.1", "1.1.1.1"))
+    traced = trace(server, 1, frame)
+    assert [number for number, _ in leaving(traced)] == [3, 2, 3]
+    assert [data for _, data in leaving(traced)][:2] == [first, first]
+    assert crossings(traced) == [("hypervisor>snic0", "flow-id 12 = DELIVER(v2)")]
+    (crossing,) = (outcome for outcome in traced.outcomes() if isinstance(outcome, Crossing))
+    assert crossing.data == first[:12] + bytes.fromhex("8100000c") + first[12:]
+
+
+def test_rules_on_the_way_are_told(server: DummyServer) -> None:
+    server.virtual(["cookie=0x77,priority=5,in_port=1,tcp,actions=goto_table:3", "table=3,actions=output:2"])
+    steps = trace(server, 1, TCP).stage.translated.translation.steps
+    rules = [(step.bridge, step.rule.table, step.rule.priority, step.rule.cookie) for step in steps if step.rule]
+    assert rules[1:3] == [("virt", 0, 5, 0x77), ("virt", 3, 32768, 0)]
+    assert [bridge for bridge, *_ in rules] == ["edge", "virt", "virt", "edge"]
+
+
+def test_transit_through_the_hypervisor(server: DummyServer) -> None:
+    server.virtual(["in_port=2,ip,actions=dec_ttl,output:4"])
+    traced = trace(server, 2, TCP)
+    tag = "flow-id 14 = DELIVER(v4)"
+    assert crossings(traced) == [("snic0>hypervisor", tag), ("hypervisor>snic1", tag)]
+    assert [(number, data[22]) for number, data in leaving(traced)] == [(4, 63)]
+
+
+def test_a_flood_crosses_each_link_once(server: DummyServer) -> None:
+    server.virtual(["actions=FLOOD"])
+    traced = trace(server, 2, "arp,arp_op=1")
+    multicast = "flow-id 4094 = MULTICAST"
+    assert sorted(crossings(traced)) == [("hypervisor>snic1", multicast), ("snic0>hypervisor", multicast)]
+    assert sorted(number for number, _ in leaving(traced) if number) == [1, 3, 4, 5]
+
+
+def test_no_rule_and_a_rule_that_drops(server: DummyServer) -> None:
+    server.virtual(["in_port=1,actions=drop"])
+    for number, reason in ((1, "virt: the rule says drop"), (2, "virt: no rule of table 0 matches")):
+        (dropped,) = of(Dropped, trace(server, number, TCP))
+        assert isinstance(dropped, Dropped)
+        assert dropped.reason == reason
+
+
+def test_output_to_the_port_it_came_from(server: DummyServer) -> None:
+    server.virtual(["actions=output:1"])
+    (dropped,) = of(Dropped, trace(server, 1, TCP))
+    assert isinstance(dropped, Dropped)
+    assert dropped.reason == "virt: skipping output to input port"
+
+
+def test_packet_in(server: DummyServer) -> None:
+    server.virtual(["cookie=0x5,actions=CONTROLLER:20,output:3"])
+    (event,) = of(ToController, trace(server, 1, TCP))
+    assert isinstance(event, ToController)
+    assert (event.reason, event.cookie, event.data) == ("action", 5, packet_input.to_bytes(TCP)[:20])
+
+
+def test_a_meter_is_a_condition(server: DummyServer) -> None:
+    server.virtual(["actions=meter:1,output:2"], meters=["meter=1,kbps,band=type=drop,rate=100"])
+    traced = trace(server, 1, TCP)
+    for outcome in (*of(Crossing, traced), *traced.exits()):
+        assert outcome.conditions == ("data-path meter 0 lets it pass",)
+
+
+def test_every_bucket_of_a_select_group(server: DummyServer) -> None:
+    server.virtual(
+        ["actions=group:7"],
+        groups=["group_id=7,type=select,bucket=weight:1,output:2,bucket=weight:3,set_field:9.9.9.9->ip_dst,output:3"],
+    )
+    traced = trace(server, 1, TCP)
+    (again,) = of(Again, traced)
+    assert isinstance(again, Again)
+    assert sum(branch.share for branch in again.branches) == again.branches[0].shares
+    assert sorted(number or 0 for number, _ in leaving(traced)) == [2, 3]
+
+
+def test_behind_an_mpls_pop(server: DummyServer) -> None:
+    server.virtual(["tcp,actions=push_mpls:0x8847,output:3,pop_mpls:0x0800,dec_ttl,output:3"])
+    first, second = leaving(trace(server, 1, TCP))
+    assert first[1][12:14] == b"\x88\x47"
+    assert (second[0], second[1][22]) == (3, 63)
+
+
+def test_behind_connection_tracking(server: DummyServer) -> None:
+    server.virtual(
+        [
+            "table=0,tcp,actions=ct(table=5)",
+            "table=5,tcp,ct_state=+new+trk,actions=ct(commit),output:2",
+            "table=5,tcp,ct_state=+est+trk,actions=output:3",
+        ]
+    )
+    assert [number for number, _ in leaving(trace(server, 1, TCP))] == [2]
+    assert [number for number, _ in leaving(trace(server, 1, TCP, ("trk,est",)))] == [3]
+
+
+def test_a_loop_over_the_link_ends(server: DummyServer) -> None:
+    server.virtual(["actions=output:2"])
+    link, patch = server.ofport("snic0", "pf0hpf"), server.ofport("snic0", "edge-1")
+    server.switches["snic0"].ofctl("mod-flows", "edge", f"in_port={link},dl_vlan=12,actions=IN_PORT")
+    here = server.ofport("hypervisor", "pcie-snic0")
+    server.switches["hypervisor"].ofctl("add-flow", "edge", f"in_port={here},dl_vlan=12,actions=IN_PORT")
+    try:
+        traced = trace(server, 1, TCP)
+    finally:
+        server.install_edge()
+    assert patch
+    (stopped,) = of(Stopped, traced)
+    assert isinstance(stopped, Stopped)
+    assert stopped.reason == "the packet is back at snic0 as it was: its rules send it in a loop"
+    assert not traced.complete
+
+
+def test_a_switch_that_does_not_answer_stops_the_trace(server: DummyServer) -> None:
+    server.virtual(["actions=output:2,output:3"])
+    dead = server.path.with_name("dead.toml")
+    dead.write_text(server.path.read_text().replace("/snic0/vs.ctl", "/snic0/gone.ctl"))
+    try:
+        traced = Tracer(topology.load(dead), server.ports).trace(server.ports[0], packet_input.to_bytes(TCP))
+    finally:
+        dead.unlink()
+    (stopped,) = of(Stopped, traced)
+    assert isinstance(stopped, Stopped)
+    assert stopped.reason.startswith("snic0 cannot be asked: ")
+    assert [number for number, _ in leaving(traced)] == [3]
+
+
+def test_json_carries_everything(server: DummyServer) -> None:
+    server.virtual(["actions=output:2"])
+    record = trace_json(trace(server, 1, TCP))
+    (left,) = record["exits"]
+    assert (left["port"], left["interface"], left["hex"]) == (2, "vm2", packet_input.to_bytes(TCP).hex())
+    (crossing,) = record["stage"]["pass"]["outcomes"]
+    assert crossing["flow_id"] == {"vid": 12, "meaning": "DELIVER(v2)"}
+    assert crossing["stage"]["pass"]["datapath_actions"] == "pop_vlan,2"
+
+
+OUTPUTS = ("output:2", "output:3", "output:4", "output:5", "IN_PORT", "FLOOD", "controller:50")
+EXTRA = ("clone(set_field:02:00:00:00:00:bb->eth_src,output:4)",)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_predicted_exits_are_the_real_ones(server: DummyServer, seed: int) -> None:
+    """Random packets through random virtual rules: every interface sends what was predicted, over every link."""
+    rng = random.Random(f"trace {seed}")
+    cases = [case(rng, index, OUTPUTS, EXTRA) for index in range(25)]
+    server.virtual([f"priority=9,{one.match},actions={one.actions}" for one in cases])
+    ends = [(server.switches[port.switch], port.interface) for port in PORTS]
+    before = [len(switch.sent(interface)) for switch, interface in ends]
+    wanted: dict[str, list[bytes]] = {port.interface: [] for port in PORTS}
+    for one in cases:
+        traced = trace(server, 1, one.frame)
+        assert traced.complete, one.name
+        for left in traced.exits():
+            if not left.local:
+                assert not left.conditions, one.name
+                wanted[left.interface].append(left.data)
+        server.switches["hypervisor"].receive("vm1", one.frame)
+    counts = [start + len(wanted[port.interface]) for start, port in zip(before, PORTS, strict=True)]
+    got = await_sent(ends, counts)
+    for port, start, frames in zip(PORTS, before, got, strict=True):
+        assert [data.hex() for data in frames[start:]] == [data.hex() for data in wanted[port.interface]]
