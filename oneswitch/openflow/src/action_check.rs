@@ -22,9 +22,7 @@ fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
         // Deprecated since OpenFlow 1.2: the other set_*.
         1 | 2 | 5..=10 | 13 | 14 => (8, 8),
         k::SET_FIELD => (8, MAX),
-        k::COPY_TTL_OUT
-        | k::COPY_TTL_IN
-        | k::SET_MPLS_TTL
+        k::SET_MPLS_TTL
         | k::DEC_MPLS_TTL
         | k::PUSH_VLAN
         | k::POP_VLAN
@@ -33,9 +31,8 @@ fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
         | k::SET_QUEUE
         | k::GROUP
         | k::SET_NW_TTL
-        | k::DEC_NW_TTL
-        | k::PUSH_PBB
-        | k::POP_PBB => (8, 8),
+        | k::DEC_NW_TTL => (8, 8),
+        // Open vSwitch has no PBB and no copying of TTLs.
         _ => return None,
     })
 }

@@ -169,6 +169,10 @@ const fn layer(prereq: Prereq, width: u8, word: u8, shift: u8) -> Field {
 }
 
 const IN_PORT: Field = at(4, word::PORT, 32).kind(Kind::Port32).no_mask();
+const ACTSET_OUTPUT: Field = at(4, word::PORT, 0)
+    .kind(Kind::Port32)
+    .no_mask()
+    .read_only();
 const TUN_ID: Field = at(8, word::TUN_ID, 0);
 const ETH_DST: Field = layer(Ethernet, 6, word::ETH_DST, 16);
 const ETH_SRC: Field = layer(Ethernet, 6, word::ETH_SRC, 16);
@@ -236,12 +240,7 @@ pub(crate) fn lookup(class: u16, field: u8, experimenter: Option<u32>) -> Option
         },
         (class::EXPERIMENTER, Some(ONF_VENDOR)) => match field {
             42 => Some(TCP_FLAGS),
-            43 => Some(
-                at(4, word::PORT, 0)
-                    .kind(Kind::Port32)
-                    .no_mask()
-                    .read_only(),
-            ),
+            43 => Some(ACTSET_OUTPUT),
             _ => None,
         },
         (class::EXPERIMENTER, Some(NX_VENDOR)) => nicira_experimenter(field),
@@ -308,6 +307,9 @@ fn openflow_basic(field: u8) -> Option<Field> {
             .no_mask()
             .read_only(),
         38 => TUN_ID,
+        // These two since OpenFlow 1.5; Open vSwitch takes them over 1.3.
+        42 => TCP_FLAGS,
+        43 => ACTSET_OUTPUT,
         44 => at(4, word::L2, 32).no_mask().read_only(),
         _ => return None,
     })

@@ -35,7 +35,8 @@ pub enum GroupModCommand {
     Add = 0,
     Modify = 1,
     Delete = 2,
-    /// OpenFlow 1.5; over 1.3 the buckets go to the end of the group.
+    /// OpenFlow 1.5; over 1.3 only a group without buckets takes any, as
+    /// buckets are numbered from 0 in each message.
     InsertBucket = 3,
     /// OpenFlow 1.5; over 1.3 all buckets go.
     RemoveBucket = 5,

@@ -25,6 +25,9 @@ pub const VID_PRESENT: u16 = 0x1000;
 
 const OXM_IN_PORT: u8 = 0;
 const OXM_VLAN_VID: u8 = 6;
+/// `OFPMT_STANDARD`, OpenFlow 1.1's, and its only length.
+const MATCH_TYPE_STANDARD: u16 = 0;
+const STANDARD_LENGTH: usize = 88;
 /// `OFPMT_OXM`.
 const MATCH_TYPE_OXM: u16 = 1;
 
@@ -199,14 +202,17 @@ impl Match {
         let short = |_| Refusal::new(BAD_LEN, "match cut off");
         let kind = reader.u16().map_err(short)?;
         let length = usize::from(reader.u16().map_err(short)?);
-        if length < 4 {
-            return Err(Refusal::new(BAD_LEN, "match shorter than its header"));
+        if kind == MATCH_TYPE_STANDARD && (length != STANDARD_LENGTH || whole.len() < length) {
+            return Err(Refusal::new(BAD_LEN, "standard match of a wrong length"));
         }
         if kind != MATCH_TYPE_OXM {
             return Err(Refusal::new(
                 ErrorCode::BAD_MATCH_BAD_TYPE,
                 format!("match of type {kind} is not OXM"),
             ));
+        }
+        if length < 4 {
+            return Err(Refusal::new(BAD_LEN, "match shorter than its header"));
         }
         reader.skip(padded(length) - 4).map_err(short)?;
         Ok(whole.get(4..length).unwrap_or_default())

@@ -151,10 +151,7 @@ fn action() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(port, len)| ActionList::new().output(port, len).as_bytes().to_vec()),
         (0u16..4096).prop_map(|vid| ActionList::new().set_vlan_vid(vid).as_bytes().to_vec()),
         any::<u32>().prop_map(|group| ActionList::new().group(group).as_bytes().to_vec()),
-        (
-            prop_oneof![15u16..=24, 26u16..=27, 11u16..=12, 1u16..=2],
-            any::<[u8; 4]>()
-        )
+        (prop_oneof![15u16..=24, 1u16..=2], any::<[u8; 4]>())
             .prop_map(|(kind, argument)| standard(kind, argument)),
         (
             prop_oneof![Just(1u16), Just(14), Just(34), Just(43)],

@@ -1,0 +1,39 @@
+"""What the tests of the codec share: the compiled filter and a running Open vSwitch."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.codec.codec import Codec, build
+from tests.codec.wire import Connection
+from tests.unoctl.dummy_ovs import DummySwitch
+
+BRIDGE = "br0"
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    return build()
+
+
+@pytest.fixture(scope="session")
+def codec(program: Path) -> Iterator[Codec]:
+    running = Codec(program)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[DummySwitch]:
+    """One bridge with two dummy ports, 1 and 2."""
+    with tempfile.TemporaryDirectory(prefix="codec-", dir="/tmp") as folder, DummySwitch("s", Path(folder)) as running:
+        running.add_bridge(BRIDGE, ["p1", "p2"])
+        yield running
+
+
+@pytest.fixture
+def connection(switch: DummySwitch) -> Iterator[Connection]:
+    with Connection(switch.folder / f"{BRIDGE}.mgmt") as open_connection:
+        yield open_connection
