@@ -91,6 +91,7 @@ def up(
         "listen": tuple(listen or ()),
     }
     progress = Console(stderr=True, highlight=False)
+    _signals_interrupt()
     with _errors_told():
         sized = mobile or switches is not None or hosts is not None
         if sized and spec is Spec.demo:
@@ -103,8 +104,7 @@ def up(
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
             _print_state(lab.state, output)
             if not detach:
-                progress.print("[bold]ready[/bold]; Ctrl-C ends it")
-                _wait_for_end(lab)
+                _wait_for_end(lab, progress)
 
 
 @app.command()
@@ -174,19 +174,24 @@ def main() -> None:
     app()
 
 
-def _wait_for_end(lab: Lab) -> None:
-    """Until a signal or the lab's own end."""
+def _signals_interrupt() -> None:
+    """Let whatever ends this process end its lab in order, as Ctrl-C does."""
 
     def interrupted(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupted)
-    signal.signal(signal.SIGHUP, interrupted)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+
+
+def _wait_for_end(lab: Lab, progress: Console) -> None:
+    """Until a signal or the lab's own end."""
     try:
+        progress.print("[bold]ready[/bold]; Ctrl-C ends it")
         lab.wait()
         raise LabError(f"lab {lab.name} ended by itself or was ended from elsewhere")
     except KeyboardInterrupt:
-        Console(stderr=True, highlight=False).print(f"ending lab {escape(lab.name)}")
+        progress.print(f"ending lab {escape(lab.name)}")
 
 
 @contextmanager

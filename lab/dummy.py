@@ -16,6 +16,7 @@ from lab.spec import PCIE_MTU, HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
 from lab.unixctl import unixctl
 from nfagent.plumbing.layout import DatapathType, Interface
+from nfagent.plumbing.ovsdb import SwitchDatabase
 
 _LINK_S = 12.0
 _POLL_S = 0.005  # there is no event for it outside of ovs-vswitchd
@@ -86,7 +87,15 @@ class DummySubstrate:
         """Nothing: who injects frames decides where."""
 
     def set_link(self, snic: SwitchSpec, *, up: bool) -> None:
+        """A dummy device that is down still passes frames on: the socket between the two has to go as well."""
         ends = ((self._spec.switches[0].name, snic.downlink), (snic.name, snic.uplink))
+        database = SwitchDatabase(snic.name, f"unix:{self._directory / snic.name / 'db.sock'}")
+        try:
+            cut = [database.api.db_clear("Interface", str(snic.uplink), "options")]
+            mend = [database.api.db_set("Interface", str(snic.uplink), ("options", self._link_end(snic, "")))]
+            database.commit(mend if up else cut)
+        finally:
+            database.close()
         for switch, name in ends:
             control = self._directory / switch / "ovs-vswitchd.ctl"
             answer = unixctl(control, "netdev-dummy/set-admin-state", str(name), "up" if up else "down")

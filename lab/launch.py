@@ -24,18 +24,23 @@ class Launched:
     """A supervisor that was started.
 
     Attributes:
-        process: its parent process; None if it was detached.
-        owner: the pipe that tells it, by being closed, that its owner is gone; None if it was detached.
+        process: its parent process; None once it was collected.
+        owner: the pipe that tells it, by being closed, that its owner is gone. A detached one minds only until it is
+            ready.
     """
 
     process: subprocess.Popen[bytes] | None
     owner: int | None
 
-    def release(self) -> None:
-        """Tell it that the owner goes, and collect the process."""
+    def disown(self) -> None:
+        """Tell it that the owner goes."""
         if self.owner is not None:
             os.close(self.owner)
             self.owner = None
+
+    def release(self) -> None:
+        """Tell it that the owner goes, and collect the process."""
+        self.disown()
         if self.process is not None:
             self.process.wait()
             self.process = None
@@ -59,26 +64,30 @@ def launch(spec: LabSpec, directory: LabDirectory, progress: Callable[[str], Non
     (directory.path / SPEC_FILE).write_text(json.dumps(spec.to_json()))
     try:
         launched, reports = _spawn(command, directory.path, detach=detach)
-        try:
-            with os.fdopen(reports) as lines:
+        with os.fdopen(reports) as lines:
+            try:
                 _await_ready(lines, directory.path, progress)
-        except BaseException:
-            launched.release()
-            raise
+            except BaseException:
+                launched.disown()
+                for _ in lines:  # their end is the supervisor's end
+                    pass
+                launched.release()
+                raise
     except BaseException:
         directory.remove()
         raise
+    if detach:
+        launched.release()
     return launched
 
 
 def _spawn(unshare: list[str], directory: Path, *, detach: bool) -> tuple[Launched, int]:
     """Start the supervisor; returns it and the reading end of what it reports."""
     reports, report_fd = os.pipe()
-    owner_fd, owner = (None, None) if detach else os.pipe()
+    owner_fd, owner = os.pipe()
     host_net = None
-    supervisor = [sys.executable, "-m", "lab.supervisor", str(directory), f"--report-fd={report_fd}"]
-    if owner_fd is not None:
-        supervisor.append(f"--owner-fd={owner_fd}")
+    supervisor = [sys.executable, "-m", "lab.supervisor", str(directory)]
+    supervisor += [f"--report-fd={report_fd}", f"--owner-fd={owner_fd}", *(["--detach"] if detach else [])]
     if has_user_namespace(unshare):
         supervisor.append("--user-namespace")
     elif unshare:
@@ -103,9 +112,6 @@ def _spawn(unshare: list[str], directory: Path, *, detach: bool) -> tuple[Launch
     finally:
         for fd in passed:
             os.close(fd)
-    if detach:
-        process.wait()
-        return Launched(None, None), reports
     return Launched(process, owner), reports
 
 

@@ -154,7 +154,7 @@ class RunningLab:
         with self._substrate.opening_ports():
             found.launch(which)
             found.await_up(which, _runs)
-        self._substrate.await_links({name: each for name, each in self._switches.items() if VSWITCHD in each.pids})
+        self._substrate.await_links(self._serving())
         self._changed()
 
     def set_link(self, snic: str, up: bool) -> None:
@@ -169,6 +169,7 @@ class RunningLab:
         spec = next(switch for switch in self._spec.switches if switch.name == snic)
         self._substrate.set_link(spec, up=up)
         link.up = up
+        self._substrate.await_links(self._serving())
         self._changed()
 
     def activate(self, host: str, switch: str) -> None:
@@ -233,6 +234,11 @@ class RunningLab:
         for state in self.state.switches:
             pids = self._switches[state.name].pids
             state.processes = {daemon: self._outer.outer_pid(pid) for daemon, pid in pids.items()}
+
+    def _serving(self) -> dict[str, OvsSwitch]:
+        """Switches that run and whose PCIe link, if they have one, is not broken."""
+        broken = {link.switch for link in self.state.links if not link.up}
+        return {name: each for name, each in self._switches.items() if VSWITCHD in each.pids and name not in broken}
 
     def _find_switch(self, name: str) -> OvsSwitch:
         if name not in self._switches:

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.buffers import PortBuffers
-from lab.errors import ControlError, LabError
+from lab.errors import ControlError, LabError, StartError
 from lab.namespaces import private_proc, private_run
 from lab.processes import OuterProc
 from lab.running import RunningLab
@@ -36,10 +37,11 @@ class Supervisor:
     Args:
         lab: what is to be served.
         directory: of the lab.
-        owner: the reading end of a pipe; its end of file means that the owner is gone. None: there is no owner.
+        owner: the reading end of a pipe; its end of file means that the owner is gone.
+        detach: the owner may go once the lab is ready.
     """
 
-    def __init__(self, lab: RunningLab, directory: Path, owner: int | None) -> None:
+    def __init__(self, lab: RunningLab, directory: Path, owner: int, *, detach: bool) -> None:
         self._lab = lab
         self._selector = selectors.DefaultSelector()
         self._ending = False
@@ -53,8 +55,20 @@ class Supervisor:
         self._listener.listen()
         self._selector.register(wake, selectors.EVENT_READ, lambda: self._on_signal(wake))
         self._selector.register(self._listener, selectors.EVENT_READ, self._on_client)
-        if owner is not None:
-            self._selector.register(owner, selectors.EVENT_READ, self._end)
+        self._owner = owner
+        self._detach = detach
+        self._selector.register(owner, selectors.EVENT_READ, self._end)
+
+    def ready(self) -> None:
+        """The lab is about to be called ready.
+
+        Raises:
+            StartError: the owner is gone by now; nobody wants it any more.
+        """
+        if select.select([self._owner], [], [], 0)[0]:
+            raise StartError("the process that started the lab is gone")
+        if self._detach:
+            self._selector.unregister(self._owner)
 
     def serve(self) -> None:
         """Answer requests until the end."""
@@ -118,8 +132,9 @@ def main() -> int:
     lab = None
     try:
         lab = _build(options, lambda text: say(progress=text))
-        supervisor = Supervisor(lab, options.directory, options.owner_fd)
+        supervisor = Supervisor(lab, options.directory, options.owner_fd, detach=options.detach)
         lab.state.write()
+        supervisor.ready()
         say(ready=True)
         report.close()
     except Exception as error:  # noqa: BLE001  whatever it was, the one who waits for the lab has to be told
@@ -167,7 +182,8 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--report-fd", type=int, required=True)
-    parser.add_argument("--owner-fd", type=int)
+    parser.add_argument("--owner-fd", type=int, required=True)
+    parser.add_argument("--detach", action="store_true")
     parser.add_argument("--host-net-fd", type=int)
     parser.add_argument("--user-namespace", action="store_true")
     return parser.parse_args()

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from lab.errors import ControlError
-from lab.state import LabState
+from lab.state import FILE, LabState, LinkState
 from lab.unixctl import Unixctl
 
 Place = tuple[str, str]
@@ -59,7 +59,7 @@ class Wires:
     """All hosts' interfaces of a running lab.
 
     Thread safety: one thread at a time. What else makes a switch send (packet-outs) has to be over, by a barrier,
-    before `settle` is called.
+    before `settle` is called. Links are broken and mended while nothing is under way, that is after `settle`.
 
     Args:
         state: of a lab of the substrate dummy.
@@ -83,6 +83,7 @@ class Wires:
         self._arrived: dict[Place, list[bytes]] = defaultdict(list)
         self._unsettled = 0
         self._base: dict[Place, _Count] = {}
+        self._read_at_ns = 0
         self._connect()
 
     def close(self) -> None:
@@ -127,6 +128,8 @@ class Wires:
             raise ControlError(f"no interface {place[1]} on {place[0]}; there are {self.places}")
         if len(frame) < _FRAME_MIN:
             raise ValueError(f"a frame of {len(frame)} bytes is not an Ethernet frame; expected at least {_FRAME_MIN}")
+        if self._unsettled == 0:
+            self._follow_links()
         if self._unsettled >= _UNSETTLED_MAX:
             self._settle(timeout_s=10.0)
         wire = self._wires[place]
@@ -169,6 +172,13 @@ class Wires:
     # ---- inner workings
 
     def _connect(self) -> None:
+        try:
+            self._connect_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect_all(self) -> None:
         for switch in self._state.switches:
             self._controls[switch.name] = Unixctl(Path(switch.control))
         for host in self._state.hosts:
@@ -193,6 +203,7 @@ class Wires:
 
     def _settle(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        self._follow_links()
         while True:
             counters = self._counters()
             self._collect()
@@ -202,6 +213,27 @@ class Wires:
                 return
             if time.monotonic() > deadline:
                 raise UnsettledError(f"lab {self._state.name}: after {timeout_s:g} s, {'; '.join(missing)}")
+
+    def _follow_links(self) -> None:
+        """A link that was broken meanwhile has swallowed frames: once it is mended, counting starts anew.
+
+        Called before the first of several frames is injected, as its counters move from then on.
+        """
+        file = Path(self._state.directory) / FILE
+        changed_ns = file.stat().st_mtime_ns
+        if changed_ns == self._read_at_ns:
+            return
+        were_up = {link.switch for link in self._state.links if link.up}
+        self._state = LabState.read(Path(self._state.directory))
+        self._read_at_ns = changed_ns
+        mended = [link for link in self._state.links if link.up and link.switch not in were_up]
+        counters = self._counters() if mended else {}
+        for link in mended:
+            for end in self._ends(link):
+                self._base[end] = counters[end]
+
+    def _ends(self, link: LinkState) -> tuple[Place, Place]:
+        return (self._state.switches[0].name, link.hypervisor), (link.switch, link.local)
 
     def _counters(self) -> dict[Place, _Count]:
         return {
@@ -230,12 +262,11 @@ class Wires:
                 missing.append(f"{place[0]} received {rx} of {wire.injected} frames injected at {place[1]}")
             if tx != wire.collected:
                 missing.append(f"{wire.collected} of {tx} frames that {place[0]} sent to {place[1]} arrived")
-        hub = self._state.switches[0].name
         for link in self._state.links:
-            ends = ((hub, link.hypervisor), (link.switch, link.local))
+            ends = self._ends(link)
             for sender, receiver in (ends, ends[::-1]):
                 tx, rx = self._since_base(counters, sender)[1], self._since_base(counters, receiver)[0]
-                if tx != rx:
+                if tx != rx and link.up:
                     missing.append(f"{receiver[0]} received {rx} of {tx} frames that {sender[0]} sent over PCIe")
         return missing
 

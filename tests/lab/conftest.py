@@ -51,7 +51,7 @@ def plain_forwarding() -> Callable[[Lab], None]:
 def learn(lab: Lab) -> None:
     """Until oneswitchd writes rules, a switch forwards nothing; learning bridges in a tree are the simplest that do."""
     for switch in lab.state.switches:
-        command = ["ovs-ofctl", "-OOpenFlow13", "add-flow", switch.edge or switch.virt, "actions=NORMAL"]
+        command = ["ovs-ofctl", "-OOpenFlow13", "add-flow", switch.edge or switch.virt, "priority=0,actions=NORMAL"]
         subprocess.run(command, check=True, env=environment())
 
 
@@ -116,7 +116,9 @@ def run_as_user() -> Iterator[Run]:
         python = sys.executable
         if os.geteuid() == 0:
             os.chown(home, ORDINARY_UID, ORDINARY_UID)
+            # setpriv itself keeps its capabilities until it executes something: hence the shell in between
             before = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
+            before += ["sh", "-c", 'exec "$0" "$@"']
             python, packages = _python_for_others(before, variables)
             variables["PYTHONPATH"] = f"{PROJECT}{packages}"
 

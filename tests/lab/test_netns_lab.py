@@ -59,6 +59,7 @@ def test_tcp_passes_without_stalling(demo: Lab) -> None:
     server += "while d:=c.recv(65536): n+=len(d)\nprint(n)"
     client = "import socket; c=socket.create_connection(('10.0.0.3',5001)); c.sendall(bytes(5_000_000))"
     with demo.popen("nf1", ["python3", "-c", server], stdout=subprocess.PIPE, text=True) as receiving:
+        assert receiving.stdout is not None
         assert receiving.stdout.readline() == "up\n"
         demo.exec("vm1", ["python3", "-c", client], timeout_s=30)
         assert receiving.communicate(timeout=30)[0] == "5000000\n"
@@ -197,6 +198,7 @@ def test_programs_in_hosts_get_signals_and_results(demo: Lab) -> None:
     assert (caught.value.returncode, caught.value.stderr) == (7, "no\n")
     script = "trap 'echo told; exit 3' TERM; echo up; while :; do sleep 0.01; done"
     with demo.popen("vm1", ["sh", "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.terminate()
         assert process.communicate(timeout=10)[0] == "told\n"

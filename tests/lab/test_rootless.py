@@ -1,0 +1,103 @@
+"""The lab as an ordinary user. Where root runs the tests, another user is taken."""
+
+import os
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+UP_AND_PING = """
+import os, pathlib, subprocess
+from lab import Lab, LabSpec
+assert os.geteuid() != 0 or {inner_root}
+with Lab(LabSpec.demo()).start() as lab:
+    state = lab.state
+    assert state.user_namespace is not {inner_root}
+    for switch in state.switches:
+        subprocess.run(["ovs-ofctl", "-OOpenFlow13", "add-flow", switch.edge, "actions=NORMAL"], check=True)
+    for target in ("10.0.0.2", "10.0.0.3", "10.0.0.4"):
+        lab.exec("vm1", ["ping", "-c1", "-w5", target])
+    lab.activate("vm2", "snic0")
+    lab.exec("vm1", ["ping", "-c1", "-w5", "10.0.0.2"])
+    with lab.stream("vm1", "nf1", count=200) as stream:
+        report = stream.wait()
+    assert (report.sent, report.lost) == (200, 0), report
+    print("notes:", "; ".join(state.notes))
+    pid = state.pid
+assert not pathlib.Path(f"/proc/{{pid}}").exists()
+print("done")
+"""
+
+
+def test_up_ping_move_down(run_as_user) -> None:
+    done = run_as_user(UP_AND_PING.format(inner_root=False))
+    assert done.returncode == 0, done.stderr
+    assert "net.core.rmem_default" in done.stdout
+    assert "done" in done.stdout
+
+
+def test_killing_the_supervisor_leaves_nothing(run_as_user, members) -> None:
+    code = """
+import os, signal, pathlib
+from lab import Lab, LabSpec
+lab = Lab(LabSpec.star(1, 1)).start()
+pid = lab.state.pid
+print(pathlib.Path(f"/proc/{pid}/ns/pid").readlink(), flush=True)
+os.kill(pid, signal.SIGKILL)
+lab.wait()
+lab.down()
+"""
+    done = run_as_user(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("pid:[")
+    assert members(done.stdout.strip()) == []
+
+
+def test_where_no_new_proc_can_be_mounted(run_as_user) -> None:
+    """As in a container that hides parts of /proc: another mount of it would show them."""
+    hide = "mount -t tmpfs none /proc/tty || exit 9; exec"
+    inside = (
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        f'{hide} unshare -Um --map-root-user "$0" "$@"',
+    )
+    done = run_as_user(UP_AND_PING.format(inner_root=True), inside=inside)
+    if done.returncode == 9:
+        pytest.skip("nothing in /proc can be covered here")
+    assert done.returncode == 0, done.stderr
+    assert "the kernel refuses to mount another /proc" in done.stdout
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to take rights away from")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+def test_without_user_namespaces_it_says_so(run_as_user) -> None:
+    code = """
+from lab import Lab, LabSpec
+from lab.errors import NamespacesRefusedError
+try:
+    Lab(LabSpec.demo()).start()
+except NamespacesRefusedError as error:
+    print(error)
+"""
+    off = "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all"
+    done = run_as_user(code, inside=("unshare", "--user", "--map-root-user", "sh", "-c", f'{off} "$0" "$@"'))
+    assert done.returncode == 0, done.stderr
+    assert "User namespaces are off on this machine: sysctl user.max_user_namespaces is 0" in done.stdout
+    assert "substrate dummy" in done.stdout
+
+
+def test_dummy_needs_nothing(run_as_user) -> None:
+    code = """
+from lab import Lab, LabSpec
+with Lab(LabSpec.star(1, 1, substrate="dummy")).start() as lab, lab.wires() as wires:
+    assert wires.settle() == {}
+    print("done")
+"""
+    done = run_as_user(code)
+    assert done.stdout == "done\n", done.stderr
