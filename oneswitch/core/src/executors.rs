@@ -58,6 +58,11 @@ impl Executors {
         self.of_in_port(rule.in_port())
     }
 
+    /// Whether the copies of `rule` have no idle timers of their own. Those of a moving port's rules keep theirs where they had them.
+    pub fn share_idle_timer(&self, rule: &Rule) -> bool {
+        (self.everywhere || rule.in_port().is_none()) && self.of_rule(rule).len() > 1
+    }
+
     /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old home.
     pub fn of_packet_out(&self, ports: &PortMap, port: u32) -> SwitchIndex {
         ports.get(port).map_or(HUB, |p| p.home.switch)

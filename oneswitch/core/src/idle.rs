@@ -3,7 +3,7 @@
 
 use crate::api::Bridge;
 use crate::reads::Purpose;
-use crate::rule::RuleKey;
+use crate::rule::{Rule, RuleKey};
 use crate::sync::everything;
 use crate::Core;
 use openflow13::MultipartRequest;
@@ -23,17 +23,17 @@ struct Seen {
 #[derive(Debug, Default)]
 pub struct IdleWatch {
     next: Option<Instant>,
+    /// The counters were asked for.
+    polling: bool,
     seen: HashMap<RuleKey, Seen>,
 }
 
 impl IdleWatch {
-    pub fn next(&self) -> Option<Instant> {
-        self.next
-    }
-
     /// A rule with an idle timeout and several copies exists.
     pub fn start(&mut self, now: Instant) {
-        self.next.get_or_insert(now + INTERVAL);
+        if !self.polling {
+            self.next.get_or_insert(now + INTERVAL);
+        }
     }
 }
 
@@ -44,38 +44,50 @@ impl Core {
             .ports
             .iter()
             .filter_map(|p| p.moving.as_ref()?.deadline);
-        moves.chain(self.idle.next()).min()
+        moves
+            .chain(self.idle.next)
+            .chain(self.removals.next())
+            .min()
     }
 
     pub fn tick(&mut self, now: Instant) {
         self.advance_moves(now);
-        if self.idle.next().is_some_and(|next| next <= now) {
+        self.end_overdue_removals(now);
+        if self.idle.next.is_some_and(|next| next <= now) {
             self.idle.next = None;
-            let from = self.executors.all().intersection(self.up());
-            if !from.is_empty() && self.truth.tables.iter().any(|r| self.is_watched(r)) {
-                self.idle.next = Some(now + INTERVAL);
-                self.read(
-                    Purpose::IdlePoll,
-                    Bridge::Virt,
-                    from,
-                    MultipartRequest::Flow(everything()),
-                );
-            } else {
-                self.idle.seen.clear();
-            }
+            self.poll_idle(now);
         }
     }
 
-    fn is_watched(&self, rule: &crate::rule::Rule) -> bool {
-        rule.idle_timeout != 0 && rule.in_port().is_none() && self.executors.of_rule(rule).len() > 1
+    fn poll_idle(&mut self, now: Instant) {
+        if !self.truth.tables.iter().any(|r| self.is_watched(r)) {
+            self.idle.seen.clear();
+            return;
+        }
+        let from = self.executors.all().intersection(self.up());
+        if from.is_empty() {
+            return self.idle.start(now);
+        }
+        self.idle.polling = true;
+        let request = MultipartRequest::Flow(everything());
+        self.read(Purpose::IdlePoll, Bridge::Virt, from, request);
+    }
+
+    fn is_watched(&self, rule: &Rule) -> bool {
+        rule.idle_timeout != 0 && self.executors.share_idle_timer(rule)
     }
 
     /// Counters per rule, over all copies.
     pub(crate) fn idle_polled(&mut self, packets: &HashMap<RuleKey, u64>, now: Instant) {
+        self.idle.polling = false;
+        self.idle.start(now);
         let mut expired = Vec::new();
         let mut seen = HashMap::new();
         for rule in self.truth.tables.iter().filter(|r| self.is_watched(r)) {
-            let count = packets.get(&rule.key).copied().unwrap_or(0);
+            let count = rule
+                .base
+                .packets
+                .wrapping_add(packets.get(&rule.key).copied().unwrap_or(0));
             let since = match self.idle.seen.get(&rule.key) {
                 Some(last) if last.packets == count => last.since.max(rule.modified),
                 _ if count == 0 => rule.modified,

@@ -11,7 +11,6 @@ use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use crate::sync::everything;
-use crate::translate::copy_of;
 use crate::Core;
 use openflow13::{
     FlowStatsRequest, GroupMod, GroupModCommand, Match, Message, MultipartRequest, PortStats,
@@ -304,7 +303,6 @@ impl Core {
         port.home = moving.to.clone();
         port.moving = None;
         self.end_move(number, now);
-        self.rearm_idle_timers(number, now);
         self.move_outcomes.insert(number, Ok(()));
         info!(target: "core", port = number, "move: done");
     }
@@ -319,21 +317,6 @@ impl Core {
         self.refresh_paths();
         self.apply_port_config(number);
         self.announce_ports(None);
-    }
-
-    /// Rules of the port were copied without idle timers while two copies existed.
-    fn rearm_idle_timers(&mut self, number: u32, now: Instant) {
-        let rules: Vec<_> = self
-            .truth
-            .tables
-            .iter()
-            .filter(|r| r.idle_timeout != 0 && r.in_port() == Some(number))
-            .cloned()
-            .collect();
-        for rule in rules {
-            let targets = self.executors.of_rule(&rule);
-            self.send_own_flow(copy_of(&rule, targets.len(), now), targets, now);
-        }
     }
 
     /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when

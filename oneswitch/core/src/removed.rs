@@ -1,33 +1,62 @@
 //! One flow_removed per virtual rule, with the sum of what all its copies counted.
 
-use crate::api::{Destination, SwitchIndex};
+use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::controller::Asynchronous;
+use crate::facts::Facts;
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::tables::Change;
-use crate::translate::removal_of;
+use crate::translate::{copy_flags, removal_of};
+use crate::truth::Request;
 use crate::{wire, Core};
 use openflow13::{FlowMod, FlowRemoved, Match, Message};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+const SEND_FLOW_REM: u16 = FlowMod::SEND_FLOW_REM;
+
+/// How long copies may take to report. One that was not there, or was removed by somebody else, never does.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A removed rule whose copies have not all reported.
 #[derive(Debug)]
 struct Pending {
     rule: Arc<Rule>,
     waiting: SwitchSet,
+    since: Instant,
     counters: Counters,
     /// As the switches spell the match; `None` until the first report.
     matching: Option<Match>,
     reason: Option<u8>,
-    /// Whether controllers are told in the end.
-    tell: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Removals {
     pending: HashMap<RuleKey, Vec<Pending>>,
+    /// When to look for copies that do not report.
+    next: Option<Instant>,
+}
+
+impl Removals {
+    pub fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Takes out what `done` says, and what nobody is waited for.
+    fn take(&mut self, done: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let mut taken = Vec::new();
+        for list in self.pending.values_mut() {
+            let (over, waiting) = std::mem::take(list).into_iter().partition(&done);
+            *list = waiting;
+            taken.extend::<Vec<_>>(over);
+        }
+        self.pending.retain(|_, list| !list.is_empty());
+        if self.pending.is_empty() {
+            self.next = None;
+        }
+        taken
+    }
 }
 
 impl Core {
@@ -37,40 +66,44 @@ impl Core {
             let (Some(rule), None) = (&change.before, &change.after) else {
                 continue;
             };
-            if rule.flags & FlowMod::SEND_FLOW_REM != 0 {
-                let waiting = self.executors.of_rule(rule).intersection(self.up());
-                self.await_copies(Arc::clone(rule), waiting, rule.base, None, None, now);
+            // Those that controllers are not told of too, or they would be taken for reports of a later rule.
+            if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM != 0 {
+                self.await_copies(Arc::clone(rule), None, now);
             }
         }
     }
 
+    /// Waits for the reports of all copies, but that of the one that `reported`.
     fn await_copies(
         &mut self,
         rule: Arc<Rule>,
-        waiting: SwitchSet,
-        counters: Counters,
-        reason: Option<u8>,
-        matching: Option<Match>,
+        reported: Option<(SwitchIndex, &FlowRemoved)>,
         now: Instant,
     ) {
-        let tell = rule.flags & FlowMod::SEND_FLOW_REM != 0;
-        let pending = Pending {
-            waiting,
-            counters,
-            matching,
-            reason,
-            tell,
+        let mut pending = Pending {
+            waiting: self.executors.of_rule(&rule).intersection(self.up()),
+            since: now,
+            counters: rule.base,
+            matching: None,
+            reason: None,
             rule,
         };
-        if pending.waiting.is_empty() {
-            self.tell_removed(&pending, now);
-        } else {
-            self.removals
-                .pending
-                .entry(pending.rule.key.clone())
-                .or_default()
-                .push(pending);
+        if let Some((switch, message)) = reported {
+            pending.report(switch, message);
         }
+        self.await_pending(pending, now);
+    }
+
+    fn await_pending(&mut self, pending: Pending, now: Instant) {
+        if pending.waiting.is_empty() {
+            return self.tell_removed(&pending, now);
+        }
+        self.removals.next.get_or_insert(now + PATIENCE);
+        self.removals
+            .pending
+            .entry(pending.rule.key.clone())
+            .or_default()
+            .push(pending);
     }
 
     /// A copy is gone at `switch`: expired there, or removed because we said so.
@@ -113,16 +146,8 @@ impl Core {
         let Some(index) = list.iter().position(|p| p.waiting.contains(switch)) else {
             return false;
         };
-        let pending = &mut list[index];
-        pending.waiting.remove(switch);
-        pending
-            .counters
-            .add(message.packet_count, message.byte_count);
-        pending.reason.get_or_insert(message.reason);
-        pending
-            .matching
-            .get_or_insert_with(|| message.matching.clone());
-        if pending.waiting.is_empty() {
+        list[index].report(switch, message);
+        if list[index].waiting.is_empty() {
             let done = list.remove(index);
             if list.is_empty() {
                 self.removals.pending.remove(key);
@@ -143,21 +168,18 @@ impl Core {
         let Some(rule) = self.truth.tables.get(key).cloned() else {
             return;
         };
-        if self.verdicts.may_be_in_flight(rule.created) {
-            // The controller has just written the rule anew; this is the end of the one before.
-            let counters = Counters {
-                packets: message.packet_count,
-                bytes: message.byte_count,
-            };
-            self.await_copies(
+        let age = Duration::new(message.duration_sec.into(), message.duration_nsec);
+        if rule.age(now) < PATIENCE && age > rule.age(now) {
+            // The controller has just written the rule anew; this is the end of the one before, which was older than that.
+            let before = Pending {
+                waiting: SwitchSet::of(switch),
+                since: now,
+                counters: Counters::default(),
+                matching: None,
+                reason: None,
                 rule,
-                SwitchSet::EMPTY,
-                counters,
-                Some(message.reason),
-                Some(message.matching.clone()),
-                now,
-            );
-            return;
+            };
+            return self.await_pending(before.reported(switch, message), now);
         }
         if self.flipped_away(&rule, switch) {
             // The port has moved on; its rule lives at the new home.
@@ -166,63 +188,86 @@ impl Core {
                 .fold(key, message.packet_count, message.byte_count);
             return;
         }
-        self.truth.tables.remove(key);
-        let mut others = self.executors.of_rule(&rule).intersection(self.up());
+        let mut others = self.executors.of_rule(&rule);
         others.remove(switch);
-        self.send_own_flow(removal_of(&rule), others, now);
-        let mut counters = rule.base;
-        counters.add(message.packet_count, message.byte_count);
-        self.await_copies(
-            rule,
-            others,
-            counters,
-            Some(message.reason),
-            Some(message.matching.clone()),
-            now,
-        );
+        self.remove_rule(&rule, others, now);
+        self.await_copies(rule, Some((switch, message)), now);
     }
 
     /// The idle timeout of a rule with several copies, which only we can see.
     pub(crate) fn expire_idle(&mut self, key: &RuleKey, now: Instant) {
-        let Some(change) = self.truth.tables.remove(key) else {
+        let Some(rule) = self.truth.tables.get(key).cloned() else {
             return;
         };
-        let Some(rule) = change.before else { return };
-        let copies = self.executors.of_rule(&rule).intersection(self.up());
-        self.send_own_flow(removal_of(&rule), copies, now);
-        let base = rule.base;
-        self.await_copies(
+        self.remove_rule(&rule, self.executors.of_rule(&rule), now);
+        let pending = Pending {
+            waiting: self.executors.of_rule(&rule).intersection(self.up()),
+            since: now,
+            counters: rule.base,
+            matching: None,
+            reason: Some(FlowRemoved::IDLE_TIMEOUT),
             rule,
-            copies,
-            base,
-            Some(FlowRemoved::IDLE_TIMEOUT),
-            None,
-            now,
-        );
+        };
+        self.await_pending(pending, now);
+    }
+
+    /// Removes an expired rule from the truth and its copies from `targets`. An operation, so that it keeps its place among the messages
+    /// in flight when one of them is refused.
+    fn remove_rule(&mut self, rule: &Rule, targets: SwitchSet, now: Instant) {
+        let targets = targets.intersection(self.up());
+        let removal = removal_of(rule);
+        let frame = wire(0, &Message::FlowMod(removal.clone()));
+        let request = Request::Flow {
+            message: Box::new(removal),
+            matching: rule.key.matching.clone(),
+            facts: Facts::default(),
+        };
+        let changes = self.truth.apply(&request, now);
+        let xid = self
+            .verdicts
+            .push(None, None, request, changes, targets, now);
+        for switch in targets.iter() {
+            self.outbox
+                .put_with_xid(Destination::Switch(switch, Bridge::Virt), &frame, xid);
+        }
     }
 
     /// A switch is gone and will not report any more.
     pub(crate) fn forget_removals(&mut self, switch: SwitchIndex, now: Instant) {
-        let mut done = Vec::new();
         for list in self.removals.pending.values_mut() {
             list.iter_mut().for_each(|p| p.waiting.remove(switch));
-            let (finished, waiting) = std::mem::take(list)
-                .into_iter()
-                .partition(|p| p.waiting.is_empty());
-            *list = waiting;
-            done.extend::<Vec<_>>(finished);
         }
-        self.removals.pending.retain(|_, list| !list.is_empty());
-        for pending in done {
+        for pending in self.removals.take(|p| p.waiting.is_empty()) {
             self.tell_removed(&pending, now);
         }
     }
 
-    fn tell_removed(&mut self, pending: &Pending, now: Instant) {
-        if !pending.tell {
+    /// Stops waiting for copies that have not reported for long.
+    pub(crate) fn end_overdue_removals(&mut self, now: Instant) {
+        if self.removals.next.is_none_or(|next| next > now) {
             return;
         }
+        for pending in self.removals.take(|p| p.since + PATIENCE <= now) {
+            self.tell_removed(&pending, now);
+        }
+        let waiting = self.removals.pending.values().flatten();
+        self.removals.next = waiting.map(|p| p.since + PATIENCE).min();
+    }
+
+    /// Deletions were refused: rules that are there again were not removed.
+    pub(crate) fn cancel_removals(&mut self) {
+        let tables = &self.truth.tables;
+        self.removals.take(|p| {
+            let there = tables.get(&p.rule.key);
+            there.is_some_and(|rule| rule.created == p.rule.created)
+        });
+    }
+
+    fn tell_removed(&mut self, pending: &Pending, now: Instant) {
         let rule = &pending.rule;
+        if rule.flags & SEND_FLOW_REM == 0 {
+            return;
+        }
         let age = rule.age(now);
         let reason = pending.reason.unwrap_or(FlowRemoved::DELETE);
         let message = Message::FlowRemoved(FlowRemoved {
@@ -247,5 +292,20 @@ impl Core {
                 self.outbox.put(Destination::Controller(*id), &frame);
             }
         }
+    }
+}
+
+impl Pending {
+    fn report(&mut self, switch: SwitchIndex, message: &FlowRemoved) {
+        self.waiting.remove(switch);
+        self.counters.add(message.packet_count, message.byte_count);
+        self.reason.get_or_insert(message.reason);
+        self.matching
+            .get_or_insert_with(|| message.matching.clone());
+    }
+
+    fn reported(mut self, switch: SwitchIndex, message: &FlowRemoved) -> Self {
+        self.report(switch, message);
+        self
     }
 }

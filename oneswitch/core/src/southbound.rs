@@ -123,6 +123,9 @@ impl Core {
 
     /// The controllers' answers to refused messages, and the repair of switches that disagreed.
     pub(crate) fn report_settled(&mut self, settled: Settled) {
+        if !settled.refused.is_empty() {
+            self.cancel_removals();
+        }
         for refused in settled.refused {
             self.report_refusal(refused);
         }

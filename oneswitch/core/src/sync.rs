@@ -371,8 +371,11 @@ impl Core {
         for rule in rules {
             let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
             let timer_moves = rule.idle_timeout != 0
-                && rule.in_port().is_none()
-                && (had.len() > 1) != (needs.len() > 1);
+                && new.share_idle_timer(&rule)
+                && !old.share_idle_timer(&rule);
+            if timer_moves {
+                self.idle.start(now);
+            }
             let targets = if timer_moves { needs } else { needs.minus(had) };
             if !targets.is_empty() {
                 self.send_own_flow(copy_of(&rule, needs.len(), now), targets, now);

@@ -147,13 +147,6 @@ impl Verdicts {
             .for_each(|o| o.targets = o.targets.union(switches));
     }
 
-    /// Whether what was written at `time` can be in flight.
-    pub fn may_be_in_flight(&self, time: Instant) -> bool {
-        self.operations
-            .front()
-            .is_some_and(|oldest| time >= oldest.at)
-    }
-
     /// Something other than an operation was sent that the batch's barrier must cover.
     pub fn touch(&mut self, switch: SwitchIndex, bridge: Bridge) {
         match bridge {

@@ -105,3 +105,11 @@ pub fn everything() -> FlowStatsRequest {
 pub fn flow_stats() -> Message {
     request(MultipartRequest::Flow(everything()))
 }
+
+/// NXAST_REG_LOAD of NXM_OF_IN_PORT, then a look at the next table.
+pub fn writes_in_port(port: u8) -> ActionList {
+    let bytes = vec![
+        0xff, 0xff, 0, 24, 0, 0, 0x23, 0x20, 0, 7, 0, 15, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, port,
+    ];
+    ActionList::from_bytes(bytes).unwrap()
+}

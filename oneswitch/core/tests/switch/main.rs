@@ -5,4 +5,5 @@ mod answers;
 mod build;
 mod fake;
 mod lab;
+mod removals;
 mod verdicts;
