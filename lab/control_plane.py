@@ -14,9 +14,9 @@ from typing import Self
 
 from lab.errors import StartError
 from lab.programs import environment, find_program
+from lab.waiting import wait_for_sockets
 from nfagent.plumbing.server_config import ServerConfig
 from unoctl.client import Client
-from unoctl.errors import ApiUnreachableError
 from unoctl.model import Status
 
 _STOP_S = 5.0
@@ -48,6 +48,9 @@ class Daemon:
     def pid(self) -> int:
         """Process id, of the program itself: setpriv has become it."""
         return self._process.pid
+
+    def _is_running(self) -> bool:
+        return self._process.poll() is None
 
     def require_running(self) -> None:
         """Say so if it has ended.
@@ -107,23 +110,21 @@ class Oneswitchd(Daemon):
             StartError: oneswitchd has ended, or time is up; what is missing.
         """
         deadline = time.monotonic() + timeout_s
+        api = Path(self.config.oneswitchd.api.removeprefix("unix:"))
+        if wait_for_sockets([api], self._is_running, timeout_s):
+            self.require_running()
+            raise StartError(f"oneswitchd does not serve {api} after {timeout_s:.0f} s; see {self.log}")
         while True:
             self.require_running()
-            missing = "its REST API"
-            try:
-                status = self.client.status()
-            except ApiUnreachableError:
-                pass
-            else:
-                down = [s.name for s in status.switches if s.virt.state != "up" or s.edge.state != "up"]
-                connected = sum(each.state == "connected" for each in status.controllers)
-                if not down and connected >= controllers:
-                    return status
-                missing = f"switches {', '.join(down)}" if down else f"{controllers - connected} controller(s)"
+            status = self.client.status()
+            down = [s.name for s in status.switches if s.virt.state != "up" or s.edge.state != "up"]
+            connected = sum(each.state == "connected" for each in status.controllers)
+            if not down and connected >= controllers:
+                return status
             if time.monotonic() > deadline:
+                missing = f"switches {', '.join(down)}" if down else f"{controllers - connected} controller(s)"
                 raise StartError(f"oneswitchd still waits for {missing} after {timeout_s:.0f} s; see {self.log}")
-            # oneswitchd has nothing to subscribe to before its API is there.
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # the REST API has no event for this
 
 
 class OsKenController(Daemon):

@@ -1,0 +1,84 @@
+"""Servers with oneswitchd in front, and short directories for them (unix sockets have short names)."""
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.control_plane import Oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.programs import environment
+from lab.server import Lab
+from lab.spec import LabSpec
+from lab.wires import Frames, Place, Wires
+
+
+@dataclass
+class OneSwitch:
+    """A lab with oneswitchd in front of it, all switches connected."""
+
+    lab: Lab
+    oneswitchd: Oneswitchd
+
+    def ofctl(self, *arguments: str, target: str | None = None, check: bool = True) -> str:
+        """``ovs-ofctl COMMAND TARGET ...``; the target is the one switch unless another one is named."""
+        command, *rest = arguments
+        argv = ["ovs-ofctl", "-O", "OpenFlow13", command, target or self.oneswitchd.management, *rest]
+        environ = environment() | {"OVS_RUNDIR": str(self.lab.directory)}
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=environ, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def add_flows(self, *flows: str) -> None:
+        for flow in flows:
+            self.ofctl("add-flow", flow)
+
+    def place(self, port: str) -> Place:
+        """Where a virtual port is plugged in now."""
+        there = self.oneswitchd.client.find_port(port)
+        return there.switch, there.interface
+
+    def exchange(self, wires: Wires, port: str, *frames: bytes) -> dict[str, list[bytes]]:
+        """Inject at a virtual port; what left, by virtual port."""
+        for frame in frames:
+            wires.inject(self.place(port), frame)
+        return self.by_port(wires.settle())
+
+    def by_port(self, frames: Frames) -> dict[str, list[bytes]]:
+        names = {(port.switch, port.interface): port.name for port in self.oneswitchd.client.ports()}
+        return {names[place]: list(left) for place, left in frames.items()}
+
+
+Start = Callable[[LabSpec], AbstractContextManager[OneSwitch]]
+
+
+@pytest.fixture
+def lab_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="us-", dir="/tmp") as path:
+        monkeypatch.setenv(ENVIRONMENT, path)
+        yield Path(path)
+
+
+@pytest.fixture
+def start(lab_dir: Path) -> Start:
+    """Starts a server with oneswitchd in front."""
+
+    @contextlib.contextmanager
+    def started(spec: LabSpec) -> Iterator[OneSwitch]:
+        with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client:
+            oneswitchd.wait_up()
+            yield OneSwitch(lab, oneswitchd)
+
+    return started
+
+
+@pytest.fixture
+def demo(start: Start) -> Iterator[OneSwitch]:
+    """The demo's server on the dummy substrate."""
+    with start(LabSpec.demo(substrate="dummy")) as one:
+        yield one

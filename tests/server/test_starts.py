@@ -1,0 +1,74 @@
+"""Any order of start; mappings that cannot be."""
+
+import json
+
+import pytest
+
+from lab.control_plane import Oneswitchd
+from lab.errors import StartError
+from lab.server import Lab
+from lab.spec import LabSpec
+from lab.wires import Wires
+from unoctl.errors import ApiRefusedError
+
+FRAME = bytes.fromhex("020000000003020000000001") + b"\x08\x00" + bytes(46)
+
+
+def test_a_switch_that_is_missing_is_waited_for(lab_dir) -> None:
+    with Lab(LabSpec.demo(substrate="dummy")).start() as lab:
+        lab.switch("snic0").kill("vswitchd")
+        with Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as client:
+            with pytest.raises(StartError, match="switches snic0"):
+                oneswitchd.wait_up(timeout_s=1.0)
+            states = {port.name: (port.state, port.reason) for port in client.ports()}
+            assert states["nf1"] == ("down", "switch snic0 is not connected")
+            assert states["vm1"][0] == "up" or "snic0" in str(states["vm1"][1])
+            lab.switch("snic0").start("vswitchd")
+            oneswitchd.wait_up()
+            assert {port.state for port in client.ports()} == {"up"}
+
+
+def test_rules_written_while_a_switch_was_away_are_there_when_it_is_back(demo) -> None:
+    demo.lab.switch("snic0").kill("vswitchd")
+    demo.add_flows("in_port=1,actions=output:3", "in_port=3,actions=output:1")
+    assert demo.ofctl("dump-flows").count("cookie=") == 2
+    demo.lab.switch("snic0").start("vswitchd")
+    demo.oneswitchd.wait_up()
+    demo.ofctl("dump-flows")
+    with Wires(demo.lab.state) as wires:
+        assert demo.exchange(wires, "vm1", FRAME) == {"nf1": [FRAME]}
+        assert demo.exchange(wires, "nf1", FRAME) == {"vm1": [FRAME]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "named"),
+    [
+        ({"switch": "snic0", "interface": "pf0vf9"}, "interface-missing", "pf0vf9"),
+        ({"switch": "snic7", "interface": "pf0vf0"}, "switch-unknown", "snic7"),
+        ({"number": 1, "switch": "snic0", "interface": "pf0vf0"}, "port-number-taken", "vm1"),
+        ({"switch": "hypervisor", "interface": "vm1"}, "interface-taken", "vm1"),
+        ({"name": "vm1", "switch": "snic0", "interface": "pf0vf0"}, "name-taken", "vm1"),
+        ({"number": 70000, "switch": "snic0", "interface": "pf0vf0"}, "number-out-of-range", "70000"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused_by_name(demo, request_: dict, code: str, named: str) -> None:
+    before = demo.oneswitchd.client.ports()
+    with pytest.raises(ApiRefusedError) as refused:
+        demo.oneswitchd.client.add_port(
+            request_.get("number"), request_.get("name", "new"), request_["switch"], request_["interface"]
+        )
+    assert refused.value.code == code
+    assert named in str(refused.value)
+    assert demo.oneswitchd.client.ports() == before
+
+
+def test_ports_mapped_at_run_time_survive_a_restart(lab_dir) -> None:
+    with Lab(LabSpec.demo(substrate="dummy")).start() as lab:
+        with Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as client:
+            oneswitchd.wait_up()
+            client.move_port(2, "snic0", "pf0vf0", "done", 0)
+        saved = json.loads((lab.directory / "ports.json").read_text())
+        assert "pf0vf0" in json.dumps(saved)
+        with Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as client:
+            oneswitchd.wait_up()
+            assert (client.port(2).switch, client.port(2).interface) == ("snic0", "pf0vf0")
