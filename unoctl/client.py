@@ -1,5 +1,6 @@
 """The REST client of oneswitchd: one method per request of docs/architecture.md, errors as in :mod:`unoctl.errors`."""
 
+import socket
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -39,9 +40,11 @@ class Client:
     def __init__(self, api: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self.api = api
         self._timeout_s = timeout_s
+        self._path: str | None = None
         kind, _, rest = api.partition(":")
         if kind == "unix" and rest:
             transport, base = httpx.HTTPTransport(uds=rest, limits=_ONE_EACH), "http://oneswitchd"
+            self._path = rest
         elif kind == "tcp" and rest:
             transport, base = httpx.HTTPTransport(limits=_ONE_EACH), f"http://{rest}"
         else:
@@ -133,12 +136,11 @@ class Client:
         return self._read(kind, self._send(method, path, body, timeout_s or self._timeout_s))
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> httpx.Response:
+        self._knock()
         try:
             response = self._http.request(method, path, json=body, timeout=timeout_s)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise ApiUnreachableError(
-                f"no oneswitchd answers at {self.api} ({error}); start it with: oneswitchd --config FILE"
-            ) from error
+            raise self._unreachable(error) from error
         except httpx.TransportError as error:
             why = f"within {timeout_s:g} s" if isinstance(error, httpx.TimeoutException) else f"({error})"
             raise ApiNoAnswerError(
@@ -147,6 +149,21 @@ class Client:
         if response.is_success:
             return response
         raise _refusal(response)
+
+    def _knock(self) -> None:
+        """Try the socket: httpx leaves one that refuses for the garbage collector to close, with a warning."""
+        if self._path is None:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(self._path)
+            except OSError as error:
+                raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> ApiUnreachableError:
+        return ApiUnreachableError(
+            f"no oneswitchd answers at {self.api} ({error}); start it with: oneswitchd --config FILE"
+        )
 
     def _read(self, kind: type[T], response: httpx.Response) -> T:
         try:

@@ -27,7 +27,7 @@ class Found:
 def lab_root(environment: Mapping[str, str]) -> Path:
     """The folder that holds one folder per lab."""
     configured = environment.get("UNO_LAB_DIR")
-    return Path(configured) if configured else Path(f"/tmp/uno-lab-{os.getuid()}")
+    return Path(configured) if configured else Path(f"/tmp/uno-lab-{os.geteuid()}")
 
 
 def labs(environment: Mapping[str, str]) -> dict[str, Path]:

@@ -16,6 +16,8 @@ _RULE = re.compile(r"^(\d+)\. (?:(.*?)(?:, )?priority (\d+)(?:, cookie (0x[0-9a-
 _RECIRC = re.compile(r"^recirc\((0x[0-9a-f]+|0)\)\s*-?\s*(.*)$")
 _FAILED = re.compile(r"^Translation failed \((.*)\)")
 _RULER = re.compile(r"^={10,}$", re.MULTILINE)
+# The bridge of the steps of a packet that was recirculated: ofproto/trace does not name it.
+RESUMED = "resumed"
 # What Open vSwitch installs by itself for packets that no rule matches.
 _MISS_MATCHES = ("reg0=0x1", "reg0=0x2")
 
@@ -44,7 +46,7 @@ class Step:
     Attributes:
         depth: how deep it is nested, in levels.
         kind: ``bridge``, ``rule``, ``action``, ``detail``, ``warning``.
-        bridge: the bridge that it is in; "" before the first.
+        bridge: the bridge that it is in; "" before the first, :data:`RESUMED` after a recirculation.
         text: the line.
         rule: of a ``rule``.
     """
@@ -153,6 +155,10 @@ class _Nesting:
     def enter(self, bridge: str) -> None:
         self._open.append((bridge, None))
 
+    def resume(self) -> None:
+        """The packet goes on in the bridge where it stopped; what is printed is the one that it first came to."""
+        self._open = [(RESUMED, 0)]
+
     def at(self, depth: int) -> str:
         while self._open:
             bridge, content = self._open[-1]
@@ -171,6 +177,8 @@ def _step(line: str, nesting: _Nesting) -> Step:
     if match := _BRIDGE.match(text):
         nesting.enter(match.group(1))
         return Step(depth, "bridge", match.group(1), match.group(1))
+    if text == "thaw":
+        nesting.resume()
     bridge = nesting.at(depth)
     if match := _RULE.match(text):
         rule = _rule(*match.groups())

@@ -1,0 +1,237 @@
+"""The command line: exit statuses, formats, where things are printed."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unoctl.dummy_server import DummyServer, Mapped
+from tests.unoctl.fake_rest import FakeOneswitchd, make_status
+from unoctl.cli import app
+from unoctl.errors import ApiRefusedError, UnoctlError, UsageError
+
+TOML = """[oneswitchd]
+datapath_id = "0000000000000001"
+listen = ["punix:{folder}/mgmt"]
+api = "unix:{folder}/rest.sock"
+
+[[switch]]
+name = "hypervisor"
+virt = "unix:{folder}/virt"
+edge = "unix:{folder}/edge"
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def unoctl(*arguments: str, environment: dict[str, str] | None = None) -> Ran:
+    nowhere = {"UNO_LAB_DIR": "/nonexistent", "ONESWITCH_CONFIG": "", "COLUMNS": "200"}
+    result = CliRunner().invoke(app, list(arguments), env=nowhere | (environment or {}))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture(scope="module")
+def config(short_folder: Path) -> Path:
+    path = short_folder / "server.toml"
+    path.write_text(TOML.format(folder=short_folder))
+    return path
+
+
+@pytest.fixture
+def fake(config: Path) -> Iterator[FakeOneswitchd]:
+    path = config.with_name("rest.sock")
+    path.unlink(missing_ok=True)
+    with FakeOneswitchd(path, make_status(("hypervisor",), controllers=CONTROLLERS)) as started:
+        started.add(1, "vm1", "hypervisor", "vm1")
+        started.add(2, "vm2", "hypervisor", "vm2", state="down", reason="interface vm2 is not on bridge edge")
+        yield started
+
+
+CONTROLLERS = [
+    {
+        "id": 1,
+        "target": "tcp:127.0.0.1:6633",
+        "peer": None,
+        "state": "backoff",
+        "role": None,
+        "messages_in": 0,
+        "messages_out": 0,
+        "last_error": "connection refused",
+    }
+]
+COMMANDS = (
+    "completion-is-typers",
+    "doctor",
+    "dump-flows",
+    "dump-ports",
+    "list-commands",
+    "log set",
+    "log show",
+    "port abort",
+    "port add",
+    "port continue",
+    "port del",
+    "port move",
+    "show",
+    "trace",
+)
+
+
+def test_every_command_is_listed() -> None:
+    result = unoctl("--format=json", "list-commands")
+    assert [item["command"] for item in json.loads(result.stdout)] == list(COMMANDS[1:])
+
+
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_every_command_has_help_and_both_formats(command: str) -> None:
+    result = unoctl(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert "--format" in result.stdout
+    assert "--pretty" in result.stdout
+
+
+def test_show(config: Path, fake: FakeOneswitchd) -> None:
+    result = unoctl("--config", str(config), "show")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "datapath 0000000000000001"
+    assert "    Controller tcp:127.0.0.1:6633: backoff\n        connection refused\n" in result.stdout
+    assert "    Port 2 vm2: down\n        interface vm2 is not on bridge edge\n" in result.stdout
+    assert "        Port 1 vm1 on vm1, flow-id 1\n" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_the_format_may_stand_before_or_after(config: Path, fake: FakeOneswitchd, place: str) -> None:
+    options = ["--format=json", "--pretty"]
+    words = [*options, "show"] if place == "before" else ["show", *options]
+    result = unoctl("--config", str(config), *words)
+    record = json.loads(result.stdout)
+    assert record["status"]["datapath_id"] == "0000000000000001"
+    assert [port["name"] for port in record["ports"]] == ["vm1", "vm2"]
+    assert result.stdout.startswith('{\n  "config"')
+
+
+def test_dump_ports_without_counters(config: Path, fake: FakeOneswitchd) -> None:
+    result = unoctl("--config", str(config), "--format=json", "dump-ports")
+    record = json.loads(result.stdout)
+    assert record["ports"][0]["counters"] is None
+    assert "mgmt" in record["counters_missing"]
+
+
+def test_log_levels(config: Path, fake: FakeOneswitchd) -> None:
+    assert unoctl("--config", str(config), "log", "set", "openflow=debug", "warn").exit_code == 0
+    assert fake.levels == {"default": "warn", "openflow": "debug"}
+    result = unoctl("--config", str(config), "log", "show")
+    assert result.stdout.split() == ["MODULE", "LEVEL", "default", "warn", "openflow", "debug"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["log", "set", "loud"], 2, "'loud' is no log level"),
+        (["port", "add", "70000", "--switch", "hypervisor", "--interface", "x"], 2, "expected 1 to 65023, or auto"),
+        (["port", "add", "1", "--switch", "hypervisor", "--interface", "x"], 1, "port-number-taken"),
+        (["port", "del", "vm9"], 2, "no virtual port is named 'vm9'"),
+        (["port", "del", "9"], 1, "port-unknown"),
+        (["trace", "vm9", "tcp"], 2, "no virtual port is named 'vm9'"),
+        (["trace", "vm1", "tcp"], 1, "[[switch]] hypervisor has no control"),
+        (["trace", "vm1", "tcp,foo=1"], 2, "PACKET 'tcp,foo=1' is no packet"),
+        (["trace", "vm1", "in_port=3,tcp"], 2, "PACKET names in_port"),
+        (["trace", "vm1", "0102"], 2, "PACKET has 4 hex digits"),
+        (["dump-flows", "physical", "--switch", "snic9"], 1, "no switch is named 'snic9'"),
+        (["dump-flows", "virtual"], 1, "mgmt"),
+        (["nonsense"], 2, "nonsense"),
+        (["dump-flows", "imaginary"], 2, "imaginary"),
+    ],
+)
+def test_failures(config: Path, fake: FakeOneswitchd, words: list[str], status: int, said: str) -> None:
+    result = unoctl("--config", str(config), *words)
+    assert result.exit_code == status, result.stderr
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_failures_as_json(config: Path, fake: FakeOneswitchd) -> None:
+    result = unoctl("--config", str(config), "--format=json", "port", "del", "9")
+    assert json.loads(result.stderr)["error"]["code"] == "port-unknown"
+
+
+def test_a_bridge_that_does_not_answer_is_named(config: Path, fake: FakeOneswitchd) -> None:
+    result = unoctl("--config", str(config), "--format=json", "dump-flows", "physical")
+    assert result.exit_code == 1
+    assert [bridge["bridge"] for bridge in json.loads(result.stdout)["bridges"] if bridge["error"]] == ["virt", "edge"]
+
+
+def test_no_daemon(config: Path) -> None:
+    config.with_name("rest.sock").unlink(missing_ok=True)
+    result = unoctl("--config", str(config), "show")
+    assert result.exit_code == 1
+    assert "start it with: oneswitchd --config FILE" in result.stderr
+
+
+def test_no_configuration_at_all() -> None:
+    result = unoctl("show")
+    assert result.exit_code == 2
+    assert "uno-lab up" in result.stderr
+
+
+def test_a_wrong_configuration_names_line_and_key(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text(TOML.format(folder=tmp_path).replace("edge =", "egde ="))
+    result = unoctl("--config", str(path), "show")
+    assert result.exit_code == 1
+    assert f"{path}:" in result.stderr
+    assert "egde" in result.stderr or "edge" in result.stderr
+
+
+def test_the_chosen_lab_is_named_on_stderr(tmp_path: Path, config: Path, fake: FakeOneswitchd) -> None:
+    lab = tmp_path / "only"
+    lab.mkdir()
+    (lab / "server.toml").write_text(config.read_text())
+    result = unoctl("show", environment={"UNO_LAB_DIR": str(tmp_path)})
+    assert result.exit_code == 0
+    assert result.stderr == f"unoctl: using {lab}/server.toml (the only running lab, only)\n"
+
+
+def test_errors_are_one_tree_with_codes() -> None:
+    assert (UnoctlError("x").exit_status, UsageError("x").exit_status) == (1, 2)
+    assert ApiRefusedError(409, "interface-taken", "d").code == "interface-taken"
+
+
+@pytest.fixture(scope="module")
+def server(short_folder: Path) -> Iterator[DummyServer]:
+    ports = (Mapped(1, "hypervisor", "vm1", 11), Mapped(2, "snic0", "vm2", 12))
+    with DummyServer(short_folder / "server", snics=1, ports=ports) as started:
+        started.virtual(["cookie=0x9,in_port=1,actions=output:2"])
+        yield started
+
+
+def test_trace_as_a_tree(server: DummyServer) -> None:
+    """Without oneswitchd: the rules are on the switches, and the ports in the file."""
+    result = unoctl("--config", str(server.path), "trace", "--hex", "v1", "udp,nw_src=1.2.3.4,tp_dst=53")
+    assert result.exit_code == 0
+    assert "oneswitchd does not answer" in result.stdout
+    assert "virt table 0: priority=32768,in_port=1 cookie 0x9" in result.stdout
+    assert "=> PCIe pcie-snic0 -- pf0hpf of snic0, flow-id 12 = unknown: no port has it, 110 bytes" in result.stdout
+    assert "=> exit at port 2 v2, interface vm2 of snic0, 106 bytes" in result.stdout
+    assert result.stdout.splitlines()[-1] == "Leaves through: port 2 v2"
+
+
+def test_physical_rules(server: DummyServer) -> None:
+    words = ["dump-flows", "physical", "--switch", "snic0", "--bridge", "virt"]
+    result = unoctl("--config", str(server.path), *words)
+    assert result.stdout.splitlines() == [
+        "snic0 virt:",
+        "    cookie=0x9, table=0, n_packets=0, n_bytes=0, priority=32768,in_port=1 actions=output:2",
+    ]

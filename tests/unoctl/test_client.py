@@ -1,0 +1,135 @@
+"""The REST client, and what it makes of everything that can go wrong."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unoctl.fake_rest import FakeOneswitchd, problem
+from unoctl.client import Client
+from unoctl.errors import (
+    ApiAnswerError,
+    ApiNoAnswerError,
+    ApiRefusedError,
+    ApiUnreachableError,
+    ConfigError,
+    UsageError,
+)
+
+
+@pytest.fixture
+def fake(short_folder: Path) -> Iterator[FakeOneswitchd]:
+    path = short_folder / "rest.sock"
+    path.unlink(missing_ok=True)
+    with FakeOneswitchd(path) as started:
+        started.add(2, "vm2", "snic0", "pf0vf0")
+        started.add(1, "vm1", "hypervisor", "vm1")
+        yield started
+
+
+@pytest.fixture
+def client(fake: FakeOneswitchd) -> Iterator[Client]:
+    with Client(fake.api) as connected:
+        yield connected
+
+
+def test_requests_are_those_of_the_contract(fake: FakeOneswitchd, client: Client) -> None:
+    client.status()
+    client.add_port(None, None, "snic0", "pf0vf1")
+    client.add_port(9, "nf", "snic0", "pf0vf2")
+    client.move_port(1, "snic0", "pf0vf3", "prepared", 20)
+    client.continue_move(1, "done")
+    client.abort_move(1)
+    client.delete_port(9)
+    client.set_log_levels({"openflow": "debug"})
+    assert fake.asked == [
+        ("GET", "/v1/status", None),
+        ("POST", "/v1/ports", {"switch": "snic0", "interface": "pf0vf1"}),
+        ("POST", "/v1/ports", {"switch": "snic0", "interface": "pf0vf2", "number": 9, "name": "nf"}),
+        (
+            "POST",
+            "/v1/ports/1/move",
+            {"switch": "snic0", "interface": "pf0vf3", "until": "prepared", "grace_ms": 20},
+        ),
+        ("POST", "/v1/ports/1/move/continue", {"until": "done"}),
+        ("DELETE", "/v1/ports/1/move", None),
+        ("DELETE", "/v1/ports/9", None),
+        ("PUT", "/v1/log", {"openflow": "debug"}),
+    ]
+
+
+def test_ports_come_in_order_and_by_name(client: Client) -> None:
+    assert [port.number for port in client.ports()] == [1, 2]
+    assert client.find_port("vm2").number == 2
+    assert client.find_port("2").name == "vm2"
+    with pytest.raises(UsageError, match=r"no virtual port is named 'vm9'; there are: 1 \(vm1\), 2 \(vm2\)"):
+        client.find_port("vm9")
+
+
+def test_a_refusal_keeps_status_code_and_detail(client: Client) -> None:
+    with pytest.raises(ApiRefusedError) as caught:
+        client.port(7)
+    assert (caught.value.status, caught.value.code, caught.value.detail) == (404, "port-unknown", "there is no port 7")
+    assert str(caught.value) == "refused by oneswitchd (port-unknown): there is no port 7"
+
+
+def test_members_of_a_newer_oneswitchd_are_kept(fake: FakeOneswitchd, client: Client) -> None:
+    fake.ports[1]["colour"] = "green"
+    assert client.port(1).model_dump()["colour"] == "green"
+
+
+def test_an_answer_outside_the_contract(fake: FakeOneswitchd, client: Client) -> None:
+    del fake.ports[1]["switch"]
+    with pytest.raises(ApiAnswerError, match=r"/v1/ports/1 with something else .* switch: Field required"):
+        client.port(1)
+
+
+def test_an_error_that_is_no_problem_json(fake: FakeOneswitchd, client: Client) -> None:
+    fake.overrides["GET /v1/status"] = lambda _: (500, b"<html>")
+    with pytest.raises(ApiAnswerError, match="HTTP 500 and no problem"):
+        client.status()
+    fake.overrides["GET /v1/status"] = lambda _: problem(503, "switch-down", "snic0 is away")
+    with pytest.raises(ApiRefusedError, match="snic0 is away"):
+        client.status()
+
+
+def test_nobody_there(short_folder: Path) -> None:
+    with (
+        Client(f"unix:{short_folder}/nobody") as client,
+        pytest.raises(ApiUnreachableError, match="start it with: oneswitchd"),
+    ):
+        client.status()
+
+
+def test_a_request_without_answer(short_folder: Path) -> None:
+    path = short_folder / "mute.sock"
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path))
+        mute.listen()
+        with Client(f"unix:{path}", timeout_s=0.1) as client, pytest.raises(ApiNoAnswerError, match=r"within 0\.1 s"):
+            client.status()
+
+
+def hang_up(listener: socket.socket) -> None:
+    """Accept twice, the client's trial and its request, and close."""
+    for _ in range(2):
+        listener.accept()[0].close()
+
+
+def test_a_connection_that_breaks(short_folder: Path) -> None:
+    path = short_folder / "rude.sock"
+    with socket.socket(socket.AF_UNIX) as rude:
+        rude.bind(str(path))
+        rude.listen()
+        thread = threading.Thread(target=hang_up, args=(rude,))
+        thread.start()
+        with Client(f"unix:{path}") as client, pytest.raises(ApiNoAnswerError, match="did not answer GET /v1/status"):
+            client.status()
+        thread.join()
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="expected unix:PATH or tcp:HOST:PORT"):
+        Client("http://localhost")

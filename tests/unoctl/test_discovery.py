@@ -1,0 +1,86 @@
+"""Which configuration file a command takes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unoctl import discovery
+from unoctl.errors import ConfigChoiceError, ConfigError
+
+
+@pytest.fixture
+def labs(tmp_path: Path) -> dict[str, str]:
+    return {"UNO_LAB_DIR": str(tmp_path / "labs")}
+
+
+def make_lab(environment: dict[str, str], name: str, record: str | None = None) -> Path:
+    folder = Path(environment["UNO_LAB_DIR"]) / name
+    folder.mkdir(parents=True)
+    (folder / "server.toml").touch()
+    if record is not None:
+        (folder / "lab.json").write_text(record)
+    return folder / "server.toml"
+
+
+def find(environment: dict[str, str], tmp_path: Path, **named: object) -> discovery.Found:
+    config, lab = named.get("config"), named.get("lab")
+    assert config is None or isinstance(config, Path)
+    assert lab is None or isinstance(lab, str)
+    return discovery.find(config, lab, environment, tmp_path / "system.toml")
+
+
+def test_what_is_named_comes_first(labs: dict[str, str], tmp_path: Path) -> None:
+    lab, system, named, other = make_lab(labs, "a"), tmp_path / "system.toml", tmp_path / "n.toml", tmp_path / "o.toml"
+    for path in (system, named, other):
+        path.touch()
+    labs["ONESWITCH_CONFIG"] = str(other)
+    assert find(labs, tmp_path, config=named).path == named
+    assert find(labs, tmp_path, lab="a").path == lab
+    assert find(labs, tmp_path).path == other
+    del labs["ONESWITCH_CONFIG"]
+    assert find(labs, tmp_path).path == system
+    system.unlink()
+    found = find(labs, tmp_path)
+    assert (found.path, found.chosen) == (lab, True)
+
+
+def test_several_labs_are_listed(labs: dict[str, str], tmp_path: Path) -> None:
+    make_lab(labs, "one")
+    make_lab(labs, "two")
+    with pytest.raises(ConfigChoiceError, match="several labs run; choose one: --lab one, --lab two") as caught:
+        find(labs, tmp_path)
+    assert caught.value.exit_status == 2
+
+
+def test_nothing_at_all(labs: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigChoiceError, match="start a lab with: uno-lab up"):
+        find(labs, tmp_path)
+
+
+def test_a_lab_that_does_not_run(labs: dict[str, str], tmp_path: Path) -> None:
+    make_lab(labs, "one")
+    with pytest.raises(ConfigChoiceError, match=r"no lab named 'two' runs under .*; --lab one"):
+        find(labs, tmp_path, lab="two")
+
+
+def test_a_file_that_is_not_there(labs: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.toml: no such file \(named by --config\)"):
+        find(labs, tmp_path, config=tmp_path / "gone.toml")
+    labs["ONESWITCH_CONFIG"] = str(tmp_path / "gone.toml")
+    with pytest.raises(ConfigError, match="named by ONESWITCH_CONFIG"):
+        find(labs, tmp_path)
+
+
+def test_the_remains_of_a_lab_do_not_count(labs: dict[str, str], tmp_path: Path) -> None:
+    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    alive = make_lab(labs, "alive", f'{{"pid": {os.getpid()}, "start_time": {start}}}')
+    make_lab(labs, "reused", f'{{"pid": {os.getpid()}, "start_time": 1}}')
+    make_lab(labs, "dead", '{"pid": 4194305, "start_time": 1}')
+    make_lab(labs, "broken", "{")
+    assert discovery.labs(labs) == {"alive": alive}
+    assert find(labs, tmp_path).reason == "the only running lab, alive"
+
+
+def test_where_labs_are_by_default() -> None:
+    assert discovery.lab_root({}) == Path(f"/tmp/uno-lab-{os.geteuid()}")

@@ -1,0 +1,266 @@
+"""``unoctl doctor``: what it finds on a healthy server, and on one where something was broken."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unoctl.dummy_server import DummyServer, Mapped
+from tests.unoctl.fake_rest import FakeOneswitchd, make_status
+from unoctl import topology
+from unoctl.discovery import Found
+from unoctl.doctor import checkup, daemon, drift, machine, wiring
+from unoctl.doctor.facts import Facts
+from unoctl.doctor.findings import Finding, Level
+from unoctl.flow_text import parse_flows
+from unoctl.ovsdb_text import Bridge, Database, Interface
+from unoctl.render import Format, Output
+from unoctl.session import Choice, Session
+
+PORTS = (Mapped(1, "hypervisor", "vm1", 11), Mapped(2, "snic0", "vm2", 12))
+
+
+@pytest.fixture(scope="module")
+def server(short_folder: Path) -> Iterator[DummyServer]:
+    with DummyServer(short_folder, snics=1, ports=PORTS) as started:
+        started.virtual(["in_port=1,actions=output:2"])
+        yield started
+
+
+@pytest.fixture
+def fake(server: DummyServer) -> Iterator[FakeOneswitchd]:
+    path = server.folder / "oneswitchd.sock"
+    path.unlink(missing_ok=True)
+    with FakeOneswitchd(path) as started:
+        for port in PORTS:
+            started.add(port.number, f"v{port.number}", port.switch, port.interface, flow_id=port.flow_id)
+        yield started
+
+
+@pytest.fixture
+def facts(server: DummyServer, fake: FakeOneswitchd) -> Facts:
+    return Facts(topology.load(server.path))
+
+
+def bad(findings: Iterator[Finding]) -> dict[str, str]:
+    """Subject to message of what is not well."""
+    found = list(findings)
+    for finding in found:
+        assert bool(finding.mend) == (finding.level is not Level.OK), finding
+    return {finding.subject: finding.message for finding in found if finding.level is not Level.OK}
+
+
+def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for check in checkup.MACHINE_CHECKS:
+        assert list(check())
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(machine, "_search_path", lambda: "/nonexistent")
+    assert "ovs-vsctl" in bad(machine.tools())["Open vSwitch"]
+    assert bad(machine.namespaces())["user namespaces"].startswith("off (unshare is not on PATH)")
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("ovs-vsctl (Open vSwitch) 3.1.0", Level.OK),
+        ("ovs-vsctl (Open vSwitch) 3.10.0", Level.OK),
+        ("ovs-vsctl (Open vSwitch) 2.17.9", Level.WARN),
+        ("ovs-vsctl (Open vSwitch) 2.9.0", Level.FAIL),
+        ("something else", Level.WARN),
+    ],
+)
+def test_versions(text: str, level: Level) -> None:
+    assert machine.version_finding(text).level is level
+
+
+def test_a_healthy_server(facts: Facts) -> None:
+    for check in (wiring.sockets, wiring.bridges, wiring.links):
+        assert bad(check(facts)) == {}
+    edges = [finding for finding in drift.drift(facts) if finding.subject.endswith("edge")]
+    assert [finding.level for finding in edges] == [Level.OK, Level.OK]
+
+
+def test_edge_rules_that_drifted(server: DummyServer, facts: Facts) -> None:
+    hypervisor = server.switches["hypervisor"]
+    interface, patch = server.ofport("hypervisor", "vm1"), server.ofport("hypervisor", "edge-2")
+    hypervisor.ofctl("del-flows", "edge", f"in_port={interface}")
+    hypervisor.ofctl("mod-flows", "edge", f"in_port={patch},actions=drop")
+    hypervisor.ofctl("add-flow", "edge", "in_port=99,actions=drop")
+    try:
+        message = bad(drift.drift(facts))["hypervisor edge"]
+    finally:
+        server.install_edge()
+    assert "port 1 (v1) in: no rule" in message
+    assert "port 2 (v2) toward snic0: actions are drop, not push_vlan:0x8100" in message
+    assert "a rule that follows from no port: in_port=99" in message
+
+
+def test_a_switch_that_is_away(server: DummyServer, fake: FakeOneswitchd) -> None:
+    broken = server.path.with_name("away.toml")
+    broken.write_text(server.path.read_text().replace("/snic0/", "/gone/"))
+    found = bad(wiring.sockets(Facts(topology.load(broken))))
+    assert list(found) == ["snic0 ovsdb", "snic0 virt", "snic0 edge", "snic0 control"]
+    assert found["snic0 virt"].endswith("/gone/virt.mgmt: does not exist")
+    assert bad(wiring.bridges(Facts(topology.load(broken)))) == {}
+
+
+def test_sockets_that_are_not_configured(server: DummyServer, fake: FakeOneswitchd) -> None:
+    bare = server.path.with_name("bare.toml")
+    lines = [line for line in server.path.read_text().splitlines() if not line.startswith(("ovsdb", "control"))]
+    bare.write_text("\n".join(lines))
+    found = bad(wiring.sockets(Facts(topology.load(bare))))
+    assert found["hypervisor control"] == "not configured; trace cannot work"
+    assert set(found) == {f"{name} {key}" for name in ("hypervisor", "snic0") for key in ("ovsdb", "control")}
+
+
+def test_bridges_and_ports_that_are_wrong(server: DummyServer, facts: Facts) -> None:
+    switch = server.switches["snic0"]
+    switch.vsctl("set-fail-mode", "virt", "standalone", "--", "del-port", "virt", "virt-1")
+    switch.vsctl(
+        "set",
+        "bridge",
+        "edge",
+        "protocols=OpenFlow10,OpenFlow13",
+        "--",
+        "set",
+        "interface",
+        "virt-2",
+        "ofport_request=9",
+    )
+    switch.vsctl("del-port", "virt-2", "--", "add-port", "virt", "virt-2")
+    switch.vsctl("set", "interface", "virt-2", "type=patch", "options:peer=edge-2", "ofport_request=9")
+    try:
+        findings = [finding.message for finding in wiring.bridges(facts) if finding.level is Level.FAIL]
+    finally:
+        switch.vsctl("set-fail-mode", "virt", "secure", "--", "del-port", "virt", "virt-2")
+        for number in (1, 2):
+            switch.vsctl("add-port", "virt", f"virt-{number}", "--", "set", "interface", f"virt-{number}", "type=patch",
+                         f"options:peer=edge-{number}", f"ofport_request={number}")  # fmt: skip
+    assert findings == [
+        "fail_mode is standalone: it forwards without rules; expected secure",
+        "ports are missing: virt-1",
+        "wrong OpenFlow port numbers: virt-2 is 9, not 2",
+    ]
+
+
+class Described:
+    """Facts of switches whose database is made up."""
+
+    def __init__(self, server: topology.Server, interfaces: dict[str, list[Interface]], ports: list[Any]) -> None:
+        self.server = server
+        self.ports = ports
+        self.switches = [self._switch(switch, interfaces.get(switch.name, [])) for switch in server.switches]
+
+    @staticmethod
+    def _switch(switch: topology.Switch, interfaces: list[Interface]) -> Any:
+        class Made:
+            name = switch.name
+            database = Database(
+                {"edge": Bridge("edge", "secure", "netdev", ())}, {each.name: each for each in interfaces}
+            )
+
+            @staticmethod
+            def problem(_: str) -> None:
+                return None
+
+        made: Any = Made()
+        made.switch = switch
+        return made
+
+
+def interface(name: str, mtu: int, link: str = "up") -> Interface:
+    return Interface(name, "system", 1, None, mtu, link, "up")
+
+
+def test_links_need_room_for_the_tag(server: DummyServer) -> None:
+    loaded = topology.load(server.path)
+    made: Any = Described(
+        loaded,
+        {
+            "hypervisor": [interface("pcie-snic0", 1500), interface("vm1", 1500)],
+            "snic0": [interface("pf0hpf", 1504), interface("vm2", 1500, "down")],
+        },
+        server.ports,
+    )
+    found = bad(wiring.links(made))
+    assert found["hypervisor pcie-snic0"].startswith("MTU 1500 is below 1504: full-size frames of")
+    assert found["snic0 vm2"] == "port 2 (v2) is down"
+    assert set(found) == {"hypervisor pcie-snic0", "snic0 vm2"}
+
+
+def test_a_link_that_is_down(server: DummyServer) -> None:
+    loaded = topology.load(server.path)
+    made: Any = Described(loaded, {"snic0": [interface("pf0hpf", 1600, "down")]}, server.ports)
+    assert bad(wiring.links(made)) == {"snic0 pf0hpf": "the PCIe port is down"}
+
+
+def test_what_oneswitchd_complains_about(fake: FakeOneswitchd, facts: Facts) -> None:
+    fake.status = make_status(datapath_id="0000000000000009")
+    fake.status["switches"][1]["virt"] |= {"state": "down", "last_error": "connection refused"}
+    fake.status["switches"][1]["link"]["state"] = "down"
+    fake.ports[2] |= {"state": "down", "reason": "interface vm2 is not on bridge edge of snic0"}
+    fake.ports[1]["move"] = {"switch": "snic0", "interface": "x", "stage": "prepared"}
+    found = bad(daemon.daemon(facts))
+    assert found["datapath id"].startswith("it runs as 0000000000000009")
+    assert found["snic0 virt"].endswith("is down: connection refused")
+    assert found["snic0 link"] == "pcie-snic0 -- pf0hpf is down"
+    assert found["port 2 v2"] == "interface vm2 is not on bridge edge of snic0"
+    assert found["port 1 v1"] == "a move to snic0 x stands at prepared"
+    assert found["controllers"].startswith("none: ")
+
+
+def test_without_oneswitchd(server: DummyServer) -> None:
+    (server.folder / "oneswitchd.sock").unlink(missing_ok=True)
+    facts = Facts(topology.load(server.path))
+    assert list(bad(daemon.daemon(facts))) == ["REST"]
+    assert bad(drift.drift(facts)) == {"rules": "not compared: oneswitchd does not answer"}
+    assert bad(wiring.bridges(facts)) == {}
+
+
+VIRTUAL = " table=0, priority=5,in_port=1 actions=output:2\n table=0, priority=1 actions=FLOOD\n"
+
+
+@pytest.mark.parametrize(
+    ("physical", "problem"),
+    [
+        (VIRTUAL.replace("FLOOD", "group:4294966784"), None),
+        (" table=0, priority=5,in_port=1 actions=output:2\n", "missing: table=0,priority=1"),
+        (VIRTUAL.replace("output:2", "output:3"), "other actions: table=0,priority=5,in_port=1"),
+        (VIRTUAL + " table=7, priority=9,tcp actions=drop\n", "nobody's: table=7,priority=9,tcp"),
+    ],
+)
+def test_virtual_rules_beside_a_switch(physical: str, problem: str | None) -> None:
+    homes = {1: "hypervisor"}
+    finding = drift.compare_virt("hypervisor", parse_flows(VIRTUAL), parse_flows(physical), homes, {"hypervisor"})
+    assert (finding.message == problem) if problem else (finding.level is Level.OK)
+
+
+def test_rules_of_another_home_are_not_missed() -> None:
+    physical = parse_flows(" table=0, priority=1 actions=ALL\n")
+    homes = {1: "hypervisor"}
+    assert drift.compare_virt("snic0", parse_flows(VIRTUAL), physical, homes, {"hypervisor", "snic0"}).level is Level.OK
+    assert drift.compare_virt("snic1", parse_flows(VIRTUAL), [], homes, {"hypervisor"}).level is Level.OK
+
+
+def run(session: Session) -> tuple[int, dict[str, Any]]:
+    view = checkup.run(session)
+    return view.exit_status, view.data
+
+
+def test_the_report_when_nothing_runs(tmp_path: Path) -> None:
+    session = Session(Choice(None, None, {"UNO_LAB_DIR": str(tmp_path)}), Output(Format.JSON, pretty=False))
+    status, data = run(session)
+    assert status == 1
+    (finding,) = (finding for finding in data["findings"] if finding["topic"] == "configuration")
+    assert finding["level"] == "fail"
+    assert "uno-lab up" in finding["message"]
+    assert data["counts"]["ok"] > 0
+
+
+def test_the_report_of_a_running_server(server: DummyServer, fake: FakeOneswitchd) -> None:
+    session = Session(Choice(server.path, None, {}), Output(Format.TABLE, pretty=False))
+    _, data = run(session)
+    topics = {finding["topic"] for finding in data["findings"]}
+    assert topics == {"machine", "configuration", "sockets", "bridges", "links", "oneswitchd", "drift"}
+    assert session.found == Found(server.path, "--config", chosen=False)

@@ -1,0 +1,240 @@
+"""``unoctl port``: plumbing and oneswitchd together, above all when one of them refuses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unoctl.fake_rest import Answer, FakeOneswitchd, problem
+from unoctl import ports
+from unoctl.client import Client
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
+from unoctl.render import Format, Output, Progress
+from unoctl.topology import PcieLink, Server, Switch
+
+SWITCHES = (
+    Switch("hypervisor", "unix:/hv/virt", "unix:/hv/edge", None, None, None),
+    Switch("snic0", "unix:/s0/virt", "unix:/s0/edge", None, None, PcieLink("pcie-snic0", "pf0hpf")),
+)
+
+
+class FakePlumber:
+    """Patch pairs and interfaces as sets; ``broken`` names a switch that fails."""
+
+    def __init__(self) -> None:
+        self.patches: set[tuple[str, int]] = set()
+        self.attached: set[tuple[str, str]] = set()
+        self.broken: str | None = None
+
+    def make_patches(self, number: int) -> list[str]:
+        made = [switch.name for switch in SWITCHES if (switch.name, number) not in self.patches]
+        self.patches |= {(name, number) for name in made}
+        return made
+
+    def remove_patches(self, number: int, switches: list[str]) -> None:
+        self.patches -= {(name, number) for name in switches}
+
+    def attach(self, switch: str, interface: str) -> bool:
+        if switch == self.broken:
+            raise PlumbingError(f"switch {switch}: no such device")
+        new = (switch, interface) not in self.attached
+        self.attached.add((switch, interface))
+        return new
+
+    def detach(self, switch: str, interface: str) -> bool:
+        there = (switch, interface) in self.attached
+        self.attached.discard((switch, interface))
+        return there
+
+
+class World:
+    """oneswitchd's REST, the plumbing, and the commands on them."""
+
+    def __init__(self, fake: FakeOneswitchd, client: Client) -> None:
+        self.fake = fake
+        self.client = client
+        self.plumber = FakePlumber()
+        self.server = Server(Path("server.toml"), "1", fake.api, (), (), SWITCHES, ())
+        self.said: list[str] = []
+
+    @property
+    def progress(self) -> Progress:
+        said = self.said
+
+        class Recorded(Progress):
+            def __init__(self) -> None:
+                pass
+
+            def update(self, text: str) -> None:
+                said.append(text)
+
+        return Recorded()
+
+    def add(self, number: int | None, switch: str, interface: str) -> None:
+        ports.add(self.server, self.client, self.plumber, number, None, switch, interface, self.progress)
+
+    def move(self, port: str, switch: str, interface: str, until: ports.Stage = "done", detach: bool = False) -> None:
+        ports.move(self.server, self.client, self.plumber, port, switch, interface, until, None, detach, self.progress)
+
+
+@pytest.fixture
+def world(short_folder: Path) -> Iterator[World]:
+    path = short_folder / "ports.sock"
+    path.unlink(missing_ok=True)
+    with FakeOneswitchd(path) as fake, Client(fake.api) as client:
+        fake.add(1, "vm1", "hypervisor", "vm1")
+        yield World(fake, client)
+
+
+@pytest.mark.parametrize(("text", "number"), [("auto", None), ("1", 1), ("65023", 65023)])
+def test_numbers(text: str, number: int | None) -> None:
+    assert ports.parse_number(text) == number
+
+
+@pytest.mark.parametrize("text", ["0", "65024", "-1", "one", ""])
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(UsageError, match="expected 1 to 65023, or auto"):
+        ports.parse_number(text)
+
+
+def test_a_new_port_is_plumbed_and_mapped(world: World) -> None:
+    world.add(5, "snic0", "pf0vf0")
+    assert world.fake.ports[5]["interface"] == "pf0vf0"
+    assert world.plumber.patches == {("hypervisor", 5), ("snic0", 5)}
+    assert world.plumber.attached == {("snic0", "pf0vf0")}
+
+
+def test_auto_takes_the_lowest_free_number(world: World) -> None:
+    world.add(None, "snic0", "a")
+    world.add(None, "snic0", "b")
+    assert sorted(world.fake.ports) == [1, 2, 3]
+
+
+def test_auto_tries_again_when_somebody_is_faster(world: World) -> None:
+    def taken_once(_: object) -> Answer:
+        del world.fake.overrides["POST /v1/ports"]
+        world.fake.add(2, "other", "hypervisor", "other")
+        return problem(409, "port-number-taken", "port 2 exists")
+
+    world.fake.overrides["POST /v1/ports"] = taken_once
+    world.add(None, "snic0", "a")
+    assert world.fake.ports[3]["interface"] == "a"
+    assert world.plumber.patches == {("hypervisor", 3), ("snic0", 3)}
+
+
+@pytest.mark.parametrize(
+    ("number", "switch", "interface", "code"),
+    [(1, "snic0", "a", "port-number-taken"), (2, "hypervisor", "vm1", "interface-taken")],
+)
+def test_what_is_taken_is_refused_before_plumbing(
+    world: World, number: int, switch: str, interface: str, code: str
+) -> None:
+    with pytest.raises(ApiRefusedError) as caught:
+        world.add(number, switch, interface)
+    assert caught.value.code == code
+    assert (world.plumber.patches, world.plumber.attached) == (set(), set())
+
+
+def test_a_refusal_undoes_what_was_made_and_no_more(world: World) -> None:
+    world.plumber.patches = {("hypervisor", 5)}
+    world.fake.overrides["POST /v1/ports"] = lambda _: problem(409, "flow-ids-exhausted", "all 4086 are in use")
+    with pytest.raises(ApiRefusedError, match="flow-ids-exhausted"):
+        world.add(5, "snic0", "pf0vf0")
+    assert world.plumber.patches == {("hypervisor", 5)}
+    assert world.plumber.attached == set()
+
+
+def test_plumbing_that_fails_is_undone(world: World) -> None:
+    world.plumber.broken = "snic0"
+    with pytest.raises(PlumbingError, match="no such device"):
+        world.add(5, "snic0", "pf0vf0")
+    assert world.plumber.patches == set()
+    assert world.fake.asked == [("GET", "/v1/ports", None)]
+
+
+def test_no_answer_leaves_the_plumbing(world: World) -> None:
+    """The port may be in use already: taking it apart could cut it off."""
+    world.fake.overrides["POST /v1/ports"] = lambda _: (201, b"")
+    world.fake.overrides["GET /v1/ports/5"] = lambda _: (200, b"")
+
+    class Gone(Client):
+        def add_port(self, *_: object, **__: object) -> ports.Port:
+            raise ApiNoAnswerError("no answer")
+
+        def port(self, number: int) -> ports.Port:
+            raise ApiNoAnswerError("still no answer")
+
+    world.client = Gone(world.fake.api)
+    with world.client, pytest.raises(ApiNoAnswerError, match="still no answer"):
+        world.add(5, "snic0", "pf0vf0")
+    assert world.plumber.patches == {("hypervisor", 5), ("snic0", 5)}
+
+
+def test_oneswitchd_may_hear_of_new_ports_late(world: World) -> None:
+    answers = [problem(409, "patch-missing", "not yet"), problem(409, "interface-missing", "not yet")]
+
+    def later(body: dict[str, str]) -> Answer:
+        if answers:
+            return answers.pop(0)
+        del world.fake.overrides["POST /v1/ports"]
+        return world.fake.answer("POST", "/v1/ports", body)
+
+    world.fake.overrides["POST /v1/ports"] = later
+    world.add(5, "snic0", "pf0vf0")
+    assert 5 in world.fake.ports
+
+
+def test_an_unknown_switch(world: World) -> None:
+    with pytest.raises(ConfigError, match="no switch is named 'snic7'; expected one of hypervisor, snic0"):
+        world.add(5, "snic7", "pf0vf0")
+
+
+def test_a_move_attaches_and_keeps_the_old_interface(world: World) -> None:
+    world.plumber.attached = {("hypervisor", "vm1")}
+    world.move("vm1", "snic0", "pf0vf0")
+    assert world.fake.ports[1]["switch"] == "snic0"
+    assert world.plumber.attached == {("hypervisor", "vm1"), ("snic0", "pf0vf0")}
+
+
+def test_a_move_can_detach_the_old_interface(world: World) -> None:
+    world.plumber.attached = {("hypervisor", "vm1")}
+    world.move("1", "snic0", "pf0vf0", detach=True)
+    assert world.plumber.attached == {("snic0", "pf0vf0")}
+
+
+def test_a_refused_move_takes_the_new_interface_off(world: World) -> None:
+    world.fake.overrides["POST /v1/ports/1/move"] = lambda _: problem(409, "move-in-progress", "it moves")
+    with pytest.raises(ApiRefusedError, match="it moves"):
+        world.move("vm1", "snic0", "pf0vf0")
+    assert world.plumber.attached == set()
+
+
+def test_a_move_in_steps(world: World) -> None:
+    world.plumber.attached = {("hypervisor", "vm1")}
+    world.move("vm1", "snic0", "pf0vf0", until="prepared", detach=True)
+    assert world.plumber.attached == {("hypervisor", "vm1"), ("snic0", "pf0vf0")}
+    ports.continue_move(world.client, world.plumber, "vm1", "done", True, world.progress)
+    assert world.plumber.attached == {("snic0", "pf0vf0")}
+
+
+def test_an_aborted_move_can_detach_what_it_prepared(world: World) -> None:
+    world.plumber.attached = {("hypervisor", "vm1")}
+    world.move("vm1", "snic0", "pf0vf0", until="prepared")
+    ports.abort_move(world.client, world.plumber, "vm1", detach=True)
+    assert world.plumber.attached == {("hypervisor", "vm1")}
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_deleted_port_takes_its_patches_along(world: World, detach: bool) -> None:
+    world.add(5, "snic0", "pf0vf0")
+    ports.delete(world.server, world.client, world.plumber, "5", detach)
+    assert world.plumber.patches == set()
+    assert world.plumber.attached == (set() if detach else {("snic0", "pf0vf0")})
+    assert 5 not in world.fake.ports
+
+
+def test_progress_is_told_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output(Format.TABLE, pretty=False).progress("working") as progress:
+        for text in ("one", "one", "two"):
+            progress.update(text)
+    assert capsys.readouterr().err.splitlines() == ["unoctl: one", "unoctl: two"]
