@@ -4,8 +4,8 @@ import json
 import socket
 from pathlib import Path
 
+from lab.directory import CONTROL_SOCKET
 from lab.errors import ControlError, LabNotRunningError
-from lab.supervisor import CONTROL_SOCKET
 
 _ANSWER_S = 60.0
 

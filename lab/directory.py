@@ -19,6 +19,11 @@ from lab.state import LabState
 
 ENVIRONMENT = "UNO_LAB_DIR"
 
+SPEC_FILE = "spec.json"
+CONTROL_SOCKET = "control.sock"
+SERVER_TOML = "server.toml"
+LOG_FILE = "supervisor.log"
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}$")
 _SOCKET_PATH_MAX = 107  # sun_path without its NUL
 _LONGEST_TAIL = "/switches/hypervisor/ovsdb-server.ctl"

@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.directory import LabDirectory
+from lab.directory import LOG_FILE, SPEC_FILE, LabDirectory
 from lab.errors import StartError
 from lab.namespaces import has_user_namespace, unshare_command
 from lab.programs import environment, find_program
 from lab.spec import LabSpec
-from lab.supervisor import SPEC_FILE
-
-LOG_FILE = "supervisor.log"
 
 
 @dataclass

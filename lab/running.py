@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
+from lab.directory import SERVER_TOML
 from lab.errors import ControlError, StartError
 from lab.ovs import DAEMONS, VSWITCHD, Daemon, OvsSwitch
 from lab.processes import OuterProc
@@ -21,8 +22,6 @@ from nfagent.plumbing.errors import PlumbingError
 from nfagent.plumbing.layout import Interface, Layout
 from nfagent.plumbing.names import EDGE, VIRT
 from nfagent.plumbing.server_config import ServerConfig
-
-SERVER_TOML = "server.toml"
 
 
 class RunningLab:

@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lab import control, namespaces
-from lab.directory import LabDirectory
+from lab.directory import SERVER_TOML, LabDirectory
 from lab.errors import ControlError, LabError
 from lab.launch import Launched, launch
 from lab.processes import children, is_running, wait_gone
@@ -20,7 +20,9 @@ from lab.state import HostInterface, HostState, LabState
 from lab.traffic import Stream
 from lab.unixctl import unixctl
 from lab.wires import Wires
-from nfagent.plumbing.server_config import ServerConfig
+
+if TYPE_CHECKING:
+    from nfagent.plumbing.server_config import ServerConfig
 
 _END_S = 15.0
 
@@ -138,11 +140,13 @@ class Lab:
     @property
     def server_toml(self) -> Path:
         """The configuration for oneswitchd and unoctl."""
-        return self.directory / "server.toml"
+        return self.directory / SERVER_TOML
 
     @property
-    def config(self) -> ServerConfig:
+    def config(self) -> "ServerConfig":
         """``server_toml``, read."""
+        from nfagent.plumbing.server_config import ServerConfig
+
         return ServerConfig.load(self.server_toml)
 
     def host(self, name: str) -> HostState:

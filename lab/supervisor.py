@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.buffers import PortBuffers
+from lab.directory import CONTROL_SOCKET, SPEC_FILE
 from lab.errors import ControlError, LabError, StartError
 from lab.namespaces import private_proc, private_run
 from lab.processes import OuterProc
@@ -26,8 +27,6 @@ from lab.running import RunningLab
 from lab.spec import LabSpec
 from lab.substrate import Substrate
 
-SPEC_FILE = "spec.json"
-CONTROL_SOCKET = "control.sock"
 _REQUEST_MAX = 65536
 
 
