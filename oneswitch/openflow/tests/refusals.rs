@@ -385,3 +385,44 @@ fn other_requests() {
     );
     refused(&packet_out([0, 0, 0, 1], 8), ErrorCode::BAD_REQUEST_BAD_LEN);
 }
+
+#[test]
+fn a_switch_may_say_what_a_controller_may_not() {
+    // copy_ttl_in, an unknown action of Nicira's, an unknown instruction, an
+    // unknown field.
+    let instructions = [
+        vec![0, 4, 0, 32, 0, 0, 0, 0, 0, 12, 0, 8, 0, 0, 0, 0],
+        vec![255, 255, 0, 16, 0, 0, 0x23, 0x20, 0, 60, 0, 0, 0, 0, 0, 0],
+        vec![0, 9, 0, 8, 1, 2, 3, 4],
+    ]
+    .concat();
+    refused(
+        &with_instructions(&instructions),
+        ErrorCode::BAD_INSTRUCTION_UNKNOWN_INST,
+    );
+    let mut frame = vec![4, 19, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    frame.extend([0, 56 + 8 + instructions.len() as u8, 0, 0]);
+    frame.extend([0; 44]);
+    frame.extend([0, 1, 0, 10, 0x90, 0, 0, 2, 1, 2, 0, 0, 0, 0, 0, 0]);
+    frame.extend(&instructions);
+    let length = (frame.len() as u16).to_be_bytes();
+    frame[2..4].copy_from_slice(&length);
+    let (header, message) = decode(&frame).unwrap();
+    assert_eq!(encode(header.xid, &message).unwrap(), frame);
+    let Message::MultipartReply(Multipart {
+        body: MultipartReply::Flow(rules),
+        ..
+    }) = message
+    else {
+        panic!("another message")
+    };
+    let mut seen = Vec::new();
+    rules[0]
+        .instructions
+        .for_each_action(&mut |item| seen.push(item.action));
+    assert!(matches!(
+        seen[..],
+        [Action::CopyTtlIn, Action::Nicira { subtype: 60, .. }]
+    ));
+    assert!(rules[0].matching.canonical().is_err());
+}
