@@ -30,6 +30,10 @@ app.add_typer(log_app, name="log")
 
 FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
 PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
+# Whether the file can be read is said by who reads it, with the reason.
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The server.toml to use.")
+]
 VirtualPort = Annotated[str, typer.Argument(metavar="V", help="Virtual port: number or name.")]
 SwitchOption = Annotated[str, typer.Option("--switch", metavar="S", help="Name of the switch.")]
 InterfaceOption = Annotated[str, typer.Option("--interface", metavar="I", help="Interface on the switch.")]
@@ -52,7 +56,7 @@ class Globals:
 @app.callback()
 def global_options(
     ctx: typer.Context,
-    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The server.toml to use.")] = None,
+    config: ConfigOption = None,
     lab: Annotated[str | None, typer.Option("--lab", metavar="NAME", help="Use the server.toml of this lab.")] = None,
     chosen: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TABLE,
     pretty: PrettyOption = False,

@@ -32,11 +32,11 @@ def lab_root(environment: Mapping[str, str]) -> Path:
 
 def labs(environment: Mapping[str, str]) -> dict[str, Path]:
     """The labs that run, by name: their server.toml."""
-    found: dict[str, Path] = {}
-    for config in sorted(lab_root(environment).glob("*/server.toml")):
-        if _runs(config.parent):
-            found[config.parent.name] = config
-    return found
+    try:
+        folders = sorted(lab_root(environment).iterdir())
+    except OSError:
+        return {}
+    return {folder.name: folder / "server.toml" for folder in folders if _runs(folder)}
 
 
 def find(
@@ -57,13 +57,18 @@ def find(
         return _named_lab(lab, environment)
     if named := environment.get("ONESWITCH_CONFIG"):
         return Found(_existing(Path(named), "ONESWITCH_CONFIG"), "ONESWITCH_CONFIG", chosen=False)
-    if system_config.exists():
+    # A file that may not be looked at is there, too: reading it says what is wrong.
+    if os.path.lexists(system_config):
         return Found(system_config, "the system's configuration", chosen=False)
     return _only_lab(environment, system_config)
 
 
 def _existing(path: Path, origin: str) -> Path:
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror} (named by {origin}); run as the user it belongs to") from error
+    if not there:
         raise ConfigError(f"{path}: no such file (named by {origin}); give the path of a server.toml")
     return path
 
@@ -96,6 +101,8 @@ def _hint(running: Mapping[str, Path]) -> str:
 
 def _runs(folder: Path) -> bool:
     """Whether the process that lab.json names is alive and still that process; without lab.json: it may be."""
+    if not os.path.isfile(folder / "server.toml"):  # noqa: PTH113 - Path.is_file() raises where it may not look
+        return False
     try:
         record = json.loads((folder / "lab.json").read_text())
         pid, start_time = int(record["pid"]), record.get("start_time")

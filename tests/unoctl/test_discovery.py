@@ -72,6 +72,17 @@ def test_a_file_that_is_not_there(labs: dict[str, str], tmp_path: Path) -> None:
         find(labs, tmp_path)
 
 
+def test_a_file_that_may_not_be_looked_at(
+    labs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", forbidden)
+    with pytest.raises(ConfigError, match=r"server\.toml: Permission denied \(named by --config\)"):
+        find(labs, tmp_path, config=tmp_path / "server.toml")
+
+
 def test_the_remains_of_a_lab_do_not_count(labs: dict[str, str], tmp_path: Path) -> None:
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     alive = make_lab(labs, "alive", f'{{"pid": {os.getpid()}, "start_time": {start}}}')

@@ -87,6 +87,12 @@ def test_predicted_bytes_are_the_bytes_that_leave(switch: DummySwitch, tracer: T
         compare(name, predicted, frames, real[start:])
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_many_more(switch: DummySwitch, tracer: Tracer, seed: int) -> None:
+    test_predicted_bytes_are_the_bytes_that_leave(switch, tracer, seed)
+
+
 def install(switch: DummySwitch, cases: Sequence[Case]) -> None:
     switch.ofctl("del-flows", "edge")
     rules = [f"priority=9,{one.match},actions={one.actions}" for one in cases]
