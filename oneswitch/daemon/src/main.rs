@@ -29,6 +29,10 @@ use clap::{value_parser, Arg, ArgAction, Command};
 
 use config::Config;
 
+/// Every rule is a handful of small allocations that live long: 400,000 rules took half the CPU time of the C library's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const DEFAULT_CONFIG: &str = "/etc/oneswitch/server.toml";
 
 fn command() -> Command {
