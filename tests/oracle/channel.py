@@ -1,0 +1,139 @@
+"""A controller's connection to a switch: sends bytes, sorts what comes back."""
+
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.oracle import openflow as of
+
+_HEADER = struct.Struct("!BBHI")
+_CHUNK = 1 << 18
+_ANSWER_S = 20.0
+_OWN_XIDS = 0xF0000000
+_ASYNCHRONOUS = (of.PACKET_IN, of.FLOW_REMOVED, of.PORT_STATUS)
+
+
+class ChannelError(Exception):
+    """The switch hung up or does not answer."""
+
+
+class Channel:
+    """A connection that has exchanged hellos.
+
+    `replies` are the answers to what was sent, in order; `asynchronous` is what came unasked. Whoever reads them
+    empties them.
+
+    Args:
+        path: unix socket of the switch.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.replies: list[bytes] = []
+        self.asynchronous: list[bytes] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(_ANSWER_S)
+        self._socket.connect(str(path))
+        self._received = bytearray()
+        self._own: dict[int, bytes] = {}
+        self._xid = _OWN_XIDS
+        self._greeted = False
+        self.send(of.message(of.HELLO, 0))
+        self._receive_until(lambda: self._greeted)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send whole messages, without waiting for anything.
+
+        Raises:
+            ChannelError: the switch has hung up.
+        """
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ChannelError(f"the switch hung up: {error}") from error
+
+    def ask(self, kind: int, body: bytes = b"") -> bytes:
+        """Send a request of our own and return the (last) message of its answer, an error included."""
+        self._xid += 1
+        xid = self._xid
+        self.send(of.message(kind, xid, body))
+        self._receive_until(lambda: xid in self._own)
+        return self._own.pop(xid)
+
+    def ask_all(self, kind: int, body: bytes = b"") -> list[bytes]:
+        """As `ask`, but a multipart request: the bodies of all parts of the answer."""
+        self._xid += 1
+        xid = self._xid
+        parts: list[bytes] = []
+        self.send(of.multipart(xid, kind, body))
+        more = True
+        while more:
+            self._receive_until(lambda: xid in self._own)
+            answer = self._own.pop(xid)
+            parts.append(answer)
+            more = answer[1] == of.MULTIPART_REPLY and bool(answer[11] & 1)
+        return parts
+
+    def barrier(self) -> None:
+        """Return when all that was sent is done, and all that any switch behind this connection had to say is here.
+
+        A barrier alone would not bring what other switches said before; statistics of all tables ask each of them.
+        """
+        self.ask(of.BARRIER_REQUEST)
+        self.ask_all(of.AGGREGATE, struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(()))
+
+    def await_asynchronous(self, enough: Callable[[list[bytes]], bool], timeout_s: float) -> bool:
+        """Wait until ``enough`` is content with what came unasked; False if it was not when time was up."""
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            while not enough(self.asynchronous):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                if selector.select(left):
+                    self._receive()
+        return True
+
+    def _receive_until(self, done: Callable[[], bool]) -> None:
+        self._split()
+        while not done():
+            self._receive()
+
+    def _receive(self) -> None:
+        try:
+            some = self._socket.recv(_CHUNK)
+        except OSError as error:
+            raise ChannelError(f"no answer within {_ANSWER_S:g} s: {error}") from error
+        if not some:
+            raise ChannelError("the switch hung up")
+        self._received += some
+        self._split()
+
+    def _split(self) -> None:
+        """Sort the complete messages; of our own answers one at a time, so that none is overwritten."""
+        while len(self._received) >= _HEADER.size:
+            _, kind, length, xid = _HEADER.unpack_from(self._received)
+            if len(self._received) < length or xid in self._own:
+                return
+            frame = bytes(self._received[:length])
+            del self._received[:length]
+            self._sort(kind, xid, frame)
+
+    def _sort(self, kind: int, xid: int, frame: bytes) -> None:
+        if kind == of.HELLO:
+            self._greeted = True
+        elif kind == of.ECHO_REQUEST:
+            self.send(of.message(of.ECHO_REPLY, xid, frame[8:]))
+        elif kind in _ASYNCHRONOUS:
+            self.asynchronous.append(frame)
+        elif xid > _OWN_XIDS:
+            self._own[xid] = frame
+        else:
+            self.replies.append(frame)

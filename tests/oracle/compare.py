@@ -1,0 +1,109 @@
+"""A step in both worlds, and whether they did the same."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.oracle import observation
+from tests.oracle.observation import Observation
+from tests.oracle.steps import Check, Inject, PortMod, Script, Send, Step
+from tests.oracle.world import OneBridge, OneSwitch, World, clear_messages, server
+
+_LATE_S = 2.0  # flow_removed leaves Open vSwitch some time after the barrier's reply (it is deferred by RCU)
+_NO_RECV = 4
+
+
+class DifferenceError(AssertionError):
+    """The two worlds did not do the same."""
+
+
+class Comparison:
+    """oneswitchd over several switches, one bridge, and a run that both go through.
+
+    Args:
+        switches: how many oneswitchd has.
+        binary: of oneswitchd; None finds the installed one.
+    """
+
+    def __init__(self, switches: int, binary: Path | None = None) -> None:
+        self.ours = OneSwitch(switches, binary)
+        self.reference = OneBridge(server(switches).reference())
+        self.script = Script(switches)
+        self.steps = 0
+        self._deaf: set[int] = set()
+        self._counters_differ = False
+
+    def close(self) -> None:
+        """End both."""
+        self.ours.close()
+        self.reference.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def reset(self) -> None:
+        """Begin a new run."""
+        self.script = Script(self.script.switches)
+        self._deaf.clear()
+        self._counters_differ = False
+        for world in (self.ours, self.reference):
+            world.reset()
+
+    def play(self, step: Step) -> None:
+        """Do a step in both worlds.
+
+        Raises:
+            DifferenceError: they did not do the same.
+        """
+        self.script.steps.append(step)
+        self.steps += 1
+        # The reference first: what it can do and oneswitchd cannot is found even if oneswitchd hangs.
+        expected, seen = self.reference.apply(step), self.ours.apply(step)
+        self._await(seen, expected)
+        self._note(step)
+        if self._counters_differ:
+            seen, expected = seen.without_counters(), expected.without_counters()
+        differences = seen.differences(expected)
+        if differences:
+            raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n" + "\n".join(differences))
+
+    def finish(self) -> None:
+        """The end of a run: compare everything, then remove everything and compare what that says."""
+        self.play(Check())
+        self.play(Send((clear_messages(0x7FFFFFFF).hex(),), "delete all"))
+        self.play(Check())
+
+    def run(self, script: Script) -> None:
+        """Reset, and play a script to its end."""
+        self.reset()
+        for step in script.steps:
+            self.play(step)
+
+    def _note(self, step: Step) -> None:
+        """Known difference: Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched."""
+        if isinstance(step, PortMod) and step.right_address and step.mask & _NO_RECV:
+            (self._deaf.add if step.config & _NO_RECV else self._deaf.discard)(step.port)
+        self._counters_differ |= isinstance(step, Inject) and step.port in self._deaf
+
+    def _await(self, seen: Observation, expected: Observation) -> None:
+        """Give what may come late the time to come."""
+        for world, mine, other in ((self.ours, seen, expected), (self.reference, expected, seen)):
+            missing = _asynchronous(other) - _asynchronous(mine)
+            if missing > 0:
+                _await_more(world, mine, missing)
+
+
+def _asynchronous(seen: Observation) -> int:
+    return len(seen.packet_ins) + seen.removed.total() + seen.port_status.total()
+
+
+def _await_more(world: World, seen: Observation, missing: int) -> None:
+    world.channel.await_asynchronous(lambda messages: len(messages) >= missing, _LATE_S)
+    world.collect(seen)
+
+
+def _shown(step: Step) -> str:
+    return observation.shortened(repr(step))

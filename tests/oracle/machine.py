@@ -1,0 +1,272 @@
+"""The state machine that hypothesis drives: what can be drawn next, and what is known of what was drawn before."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from tests.oracle import frames, pools, rules
+from tests.oracle import openflow as of
+from tests.oracle.openflow import FlowMod, Oxm
+from tests.oracle.steps import Check, Inject, Move, PortMod, Reconnect, Send, Step
+
+
+@dataclass
+class Model:
+    """What the controller believes is there: a superset, good enough to draw what meets."""
+
+    rules: list[FlowMod] = field(default_factory=list)
+    groups: dict[int, int] = field(default_factory=dict)
+    meters: set[int] = field(default_factory=set)
+    xid: int = 0
+    fresh_priority: int = 1000
+
+    def next_xid(self) -> int:
+        self.xid += 1
+        return self.xid
+
+    def without_overlap(self, table: int, priority: int, fields: tuple[Oxm, ...]) -> int:
+        """``priority``, or another one at which no other rule overlaps: which of two such rules wins is not defined."""
+        if not any(
+            rule.table == table
+            and rule.priority == priority
+            and set(rule.fields) != set(fields)
+            and pools.overlap(rule.fields, fields)
+            for rule in self.rules
+        ):
+            return priority
+        self.fresh_priority += 1
+        return self.fresh_priority
+
+
+Draw = st.DrawFn
+
+
+# ---- messages
+
+
+def add_flow(draw: Draw, model: Model) -> bytes:
+    """ADD of a rule; mostly one that is in order."""
+    known = model.rules and draw(st.integers(0, 7)) == 0
+    like = draw(st.sampled_from(model.rules)) if known else None
+    broken = like is None and draw(st.integers(0, 24)) == 0
+    fields = like.fields if like else draw(pools.broken_match() if broken else pools.match())
+    table = like.table if like else draw(st.sampled_from((0, 0, 0, *pools.TABLES)))
+    priority = like.priority if like else draw(st.sampled_from(pools.PRIORITIES))
+    flags = draw(st.sampled_from((0, 0, of.SEND_FLOW_REM, of.RESET_COUNTS, of.CHECK_OVERLAP, 1 | 4, 1 | 8 | 16)))
+    if not flags & of.CHECK_OVERLAP:
+        priority = model.without_overlap(table, priority, fields)
+    instructions = draw(rules.instructions(table, fields, tuple(model.groups), tuple(sorted(model.meters))))
+    rule = FlowMod(
+        *(of.ADD, table, priority, fields, instructions, draw(st.sampled_from(pools.COOKIES))),
+        flags=flags,
+        cookie_mask=draw(st.sampled_from((0, 0, 0, 0, 1))),
+    )
+    model.rules.append(rule)
+    return rule.encode(model.next_xid())
+
+
+def change_flows(draw: Draw, model: Model) -> bytes:
+    """MODIFY or DELETE, strict or not, of what is likely there."""
+    command = draw(st.sampled_from((of.MODIFY, of.MODIFY_STRICT, of.DELETE, of.DELETE_STRICT)))
+    like = draw(st.sampled_from(model.rules)) if model.rules and draw(st.integers(0, 3)) else None
+    fields = like.fields if like else draw(pools.match())
+    if command in (of.MODIFY, of.DELETE) and fields and draw(st.booleans()):
+        fields = fields[: draw(st.integers(0, len(fields) - 1))]
+    fields = tuple(item for item in fields if _prerequisites_met(item, fields))
+    table = draw(st.sampled_from((like.table if like else 0, *pools.TABLES, of.ALL_TABLES)))
+    cookie_mask = draw(st.sampled_from(pools.COOKIE_MASKS))
+    filters = {}
+    if command in (of.DELETE, of.DELETE_STRICT) and draw(st.integers(0, 2)) == 0:
+        filters = draw(_filters())
+    instructions = b""
+    if command in (of.MODIFY, of.MODIFY_STRICT):
+        instructions = draw(rules.instructions(min(table, 3), fields, tuple(model.groups), tuple(sorted(model.meters))))
+    return FlowMod(
+        *(command, table, like.priority if like else draw(st.sampled_from(pools.PRIORITIES)), fields, instructions),
+        *(draw(st.sampled_from(pools.COOKIES)), cookie_mask),
+        flags=draw(st.sampled_from((0, 0, of.RESET_COUNTS, of.SEND_FLOW_REM, of.CHECK_OVERLAP))),
+        **filters,
+    ).encode(model.next_xid())
+
+
+def _prerequisites_met(item: Oxm, fields: tuple[Oxm, ...]) -> bool:
+    """A shortened match must still be one; those with all fields are drawn with them in order."""
+    needs = {"vlan_pcp": "vlan_vid"}.get(item[0])
+    return needs is None or any(name == needs for name, _, _ in fields)
+
+
+@st.composite
+def _filters(draw: Draw) -> dict[str, int]:
+    result = {}
+    if draw(st.booleans()):
+        result["out_port"] = draw(st.sampled_from((*pools.PORTS, of.CONTROLLER, of.IN_PORT, of.FLOOD, of.ALL, 7, 0)))
+    if draw(st.booleans()):
+        result["out_group"] = draw(st.sampled_from((*pools.GROUPS, 9)))
+    return result
+
+
+def change_groups(draw: Draw, model: Model) -> bytes:
+    """ADD, MODIFY or DELETE of a group; chains go from higher to lower numbers, so that none is a loop."""
+    group = draw(st.sampled_from(pools.GROUPS))
+    usual = of.MODIFY if group in model.groups else of.ADD
+    command = draw(st.sampled_from((usual, usual, usual, 0, 1, 2)))
+    if command == 2:
+        if draw(st.integers(0, 3)) == 0:
+            group = draw(st.sampled_from((9, of.GROUP_ALL, of.ANY, 0xFFFFFD00)))
+        model.groups.pop(group, None)
+        if group == of.GROUP_ALL:
+            model.groups.clear()
+        return of.group_mod(model.next_xid(), 2, draw(st.sampled_from((0, 3))), group)
+    kind = draw(st.sampled_from((0, 0, of.SELECT_GROUP, 2, 2, of.FAST_FAILOVER)))
+    if draw(st.integers(0, 29)) == 0:
+        kind, group = draw(st.sampled_from(((4, group), (0, of.GROUP_ALL), (0, of.ANY), (0, 0xFFFFFF00))))
+    chain = tuple(each for each in model.groups if each < group)
+    if kind <= of.FAST_FAILOVER and group <= max(pools.GROUPS):
+        model.groups.setdefault(group, kind)
+    return of.group_mod(model.next_xid(), command, kind, group, draw(rules.buckets(kind, chain)))
+
+
+def change_meters(draw: Draw, model: Model) -> bytes:
+    """ADD, MODIFY or DELETE of a meter."""
+    number = draw(st.sampled_from(pools.METERS))
+    usual = of.MODIFY if number in model.meters else of.ADD
+    command = draw(st.sampled_from((usual, usual, usual, 0, 1, 2)))
+    if draw(st.integers(0, 14)) == 0:
+        number = draw(st.sampled_from((0, 9, of.METER_ALL, 0xFFFFFFFD, 0xFFFF0001)))
+    flags = draw(st.sampled_from((1, 1, 2, 4 | 1, 8 | 2, 0, 3)))
+    if command == 2:
+        model.meters.discard(number)
+        if number == of.METER_ALL:
+            model.meters.clear()
+        return of.meter_mod(model.next_xid(), 2, flags, number)
+    if number in pools.METERS:
+        model.meters.add(number)
+    return of.meter_mod(model.next_xid(), command, flags, number, draw(rules.bands()))
+
+
+def packet_out(draw: Draw, model: Model) -> bytes:
+    """A packet of the controller's."""
+    ports = (*pools.PORTS, *pools.PORTS, of.CONTROLLER, of.LOCAL, of.ANY, 7, 0, of.IN_PORT, of.FLOOD)
+    in_port = draw(st.sampled_from(ports))
+    actions = draw(rules.actions(groups=tuple(model.groups)))
+    if draw(st.integers(0, 2)) == 0:
+        actions += of.output(of.TABLE)
+    data, _ = draw(packet(model))
+    buffer = draw(st.sampled_from((of.NO_BUFFER,) * 19 + (5,)))
+    return of.packet_out(model.next_xid(), in_port, actions, data, buffer)
+
+
+def request(draw: Draw, model: Model) -> bytes:
+    """A question."""
+    xid = model.next_xid()
+    kind = draw(st.integers(0, 9))
+    if kind <= 3:
+        like = draw(st.sampled_from(model.rules)) if model.rules and draw(st.booleans()) else None
+        fields = like.fields if like else draw(pools.match())
+        return of.flow_request(
+            xid,
+            draw(st.sampled_from((of.FLOW, of.AGGREGATE))),
+            table=draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 254))),
+            fields=fields if draw(st.booleans()) else (),
+            cookie=draw(st.sampled_from(pools.COOKIES)),
+            cookie_mask=draw(st.sampled_from(pools.COOKIE_MASKS)),
+            **draw(_filters()),
+        )
+    if kind == 4:
+        port = draw(st.sampled_from((*pools.PORTS, of.ANY, 7, 0, of.CONTROLLER, of.FLOOD)))
+        return of.multipart(xid, of.PORT_STATS, struct.pack("!I4x", port))
+    if kind == 5:
+        group = draw(st.sampled_from((*pools.GROUPS, of.GROUP_ALL, 9, of.ANY)))
+        return of.multipart(xid, of.GROUP, struct.pack("!I4x", group))
+    if kind == 6:
+        meter = draw(st.sampled_from((*pools.METERS, of.METER_ALL, 9, 0)))
+        return of.multipart(xid, draw(st.sampled_from((of.METER, of.METER_CONFIG))), struct.pack("!I4x", meter))
+    simple = (of.TABLES, of.GROUP_DESC, of.GROUP_FEATURES, of.METER_FEATURES, of.PORT_DESC, 14, 0xFFFF)
+    if kind == 7:
+        return of.multipart(xid, draw(st.sampled_from(simple)))
+    if kind == 8:
+        port = draw(st.sampled_from((*pools.PORTS, 7)))
+        return of.multipart(xid, of.QUEUE, struct.pack("!II", port, draw(st.sampled_from((0, of.ANY)))))
+    others = (of.FEATURES_REQUEST, of.GET_CONFIG_REQUEST, of.GET_ASYNC_REQUEST, of.ECHO_REQUEST, of.BARRIER_REQUEST)
+    return of.message(draw(st.sampled_from((*others, of.PACKET_IN, of.BARRIER_REPLY, 30, 99))), xid)
+
+
+# ---- packets
+
+
+@st.composite
+def packet(draw: Draw, model: Model) -> tuple[bytes, int]:
+    """A frame and the port it comes from: one that an installed rule matches, or any."""
+    values: dict[str, int] = {}
+    if model.rules and draw(st.integers(0, 4)):
+        for name, value, mask in draw(st.sampled_from(model.rules)).fields:
+            free = draw(st.sampled_from(pools.VALUES[name])) if mask is not None and name in pools.VALUES else 0
+            values[name] = value if mask is None else value & mask | free & ~mask
+    for name in draw(st.lists(st.sampled_from(sorted(pools.VALUES)), max_size=3)):
+        values.setdefault(name, draw(st.sampled_from(pools.VALUES[name])))
+    port = values.get("in_port", 0)
+    port = port if port in pools.PORTS else draw(st.sampled_from(pools.PORTS))
+    if "eth_type" not in values:
+        values["eth_type"] = draw(st.sampled_from((frames.IPV4, frames.IPV4, *pools.VALUES["eth_type"])))
+    values["length"] = draw(st.sampled_from((60, 60, 60, 61, 128, 1514)))
+    frag = values.get("ip_frag", 0)
+    values["fragment"] = {0: 0, 1: 0x2000, 3: 0x00B9}.get(frag & 3, 0)
+    return frames.frame(values, _tags(draw, values), _labels(draw, values)), port
+
+
+def _tags(draw: Draw, values: dict[str, int]) -> list[tuple[int, int]]:
+    tags = []
+    vid = values.get("vlan_vid")
+    if vid is None:
+        vid = draw(st.sampled_from((0, 0, 0, 0x1000 | 10)))
+    if vid & 0x1000:
+        tci = values.get("vlan_pcp", 0) << 13 | vid & 0xFFF
+        tags.append((draw(st.sampled_from((frames.VLAN, frames.VLAN, frames.QINQ))), tci))
+        if draw(st.integers(0, 2)) == 0:
+            tags.append((frames.VLAN, 30))
+    return tags
+
+
+def _labels(draw: Draw, values: dict[str, int]) -> list[int]:
+    if values["eth_type"] != frames.MPLS:
+        return []
+    label = values.get("mpls_label", 16) << 12 | values.get("mpls_tc", 0) << 9 | draw(st.sampled_from((0, 1, 2, 64)))
+    return [label] if values.get("mpls_bos", 1) else [label, 18 << 12 | 64]
+
+
+# ---- steps
+
+
+_MESSAGES: tuple[Callable[[Draw, Model], bytes], ...] = (
+    *(add_flow, add_flow, add_flow, add_flow, add_flow, change_flows, change_flows, change_groups, change_groups),
+    change_meters,
+)
+
+
+@st.composite
+def step(draw: Draw, model: Model) -> Step:
+    """The next step."""
+    kind = draw(st.integers(0, 39))
+    if kind < 14:
+        count = draw(st.integers(1, 4))
+        makers = [draw(st.sampled_from(_MESSAGES)) for _ in range(count)]
+        return Send(tuple(maker(draw, model).hex() for maker in makers), " ".join(maker.__name__ for maker in makers))
+    if kind < 30:
+        data, port = draw(packet(model))
+        return Inject(port, (data.hex(),) * draw(st.sampled_from((1, 1, 1, 2))))
+    if kind < 32:
+        return Send((packet_out(draw, model).hex(),), "packet_out")
+    if kind < 34:
+        return Send((request(draw, model).hex(),), "request")
+    if kind < 35:
+        bits = (0, 1, 4, 32, 64, 0x65, 2)
+        port = draw(st.sampled_from((*pools.PORTS, *pools.PORTS, 7, 0)))
+        config, mask = draw(st.sampled_from(bits)), draw(st.sampled_from(bits))
+        return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())
+    if kind < 38:
+        return Move(draw(st.sampled_from(pools.PORTS)), draw(st.integers(0, 2)))
+    return Reconnect() if kind == 38 else Check()

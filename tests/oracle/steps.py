@@ -1,0 +1,99 @@
+"""What an oracle run consists of: a start and steps, as plain data that a file can hold and `replay` can run again."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Send:
+    """Messages that a controller sends at once; ``about`` says what they are, for readers."""
+
+    messages: tuple[str, ...]
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class PortMod:
+    """A port-mod: the port's MAC address, which it must name, differs between the worlds."""
+
+    port: int
+    config: int
+    mask: int
+    right_address: bool = True
+    xid: int = 0
+
+
+@dataclass(frozen=True)
+class Inject:
+    """Frames that a host sends, one after the other."""
+
+    port: int
+    frames: tuple[str, ...]
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A port moves to another switch (by index, modulo their number): on one bridge, nothing happens."""
+
+    port: int
+    switch: int
+
+
+@dataclass(frozen=True)
+class Reconnect:
+    """The controller hangs up and calls again."""
+
+
+@dataclass(frozen=True)
+class Warp:
+    """Time passes."""
+
+    milliseconds: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """Everything that can be asked for is compared."""
+
+
+Step = Send | PortMod | Inject | Move | Reconnect | Warp | Check
+_KINDS: dict[str, Callable[..., Step]] = {
+    each.__name__: each for each in (Send, PortMod, Inject, Move, Reconnect, Warp, Check)
+}
+
+
+@dataclass
+class Script:
+    """A run that can be repeated on ``switches`` switches."""
+
+    switches: int
+    steps: list[Step] = field(default_factory=list)
+    note: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write the script as JSON, a step per line."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"step": type(step).__name__, **dataclasses.asdict(step)}) for step in self.steps]
+        head = json.dumps({"switches": self.switches, "note": self.note})
+        path.write_text("\n".join([head, *lines]) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError, KeyError, TypeError: it is no script.
+        """
+        head, *lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        return cls(head["switches"], [_step(line) for line in lines], head.get("note", ""))
+
+
+def _step(data: dict[str, Any]) -> Step:
+    kind = _KINDS[data.pop("step")]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
