@@ -137,6 +137,15 @@ pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
     )
 }
 
+/// How many actions send to group `id`.
+pub fn count_group(instructions: &Instructions, id: u32) -> usize {
+    let mut found = 0;
+    instructions.for_each_action(&mut |item| {
+        found += usize::from(matches!(item.action, Action::Group(g) if g == id))
+    });
+    found
+}
+
 /// Whether some action sends to group `id`.
 pub fn uses_group(instructions: &Instructions, id: u32) -> bool {
     any_action(

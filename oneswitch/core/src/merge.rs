@@ -52,7 +52,7 @@ impl Core {
                 MultipartReply::Meter(self.merge_meters(*meter, parts, now))
             }
             MultipartRequest::MeterConfig { meter } => {
-                MultipartReply::MeterConfig(self.meter_configs(*meter))
+                MultipartReply::MeterConfig(self.meter_configs(*meter, parts))
             }
             MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
             // The hypervisor's answer, part by part: every switch is the same software.
@@ -270,7 +270,7 @@ impl Core {
             if let Some(group) = self.truth.groups.get(id) {
                 (stats.duration_sec, stats.duration_nsec) =
                     seconds(now.saturating_duration_since(group.created));
-                stats.ref_count = self.truth.rules_using_group(*id) as u32;
+                stats.ref_count = self.truth.references_to_group(*id) as u32;
             }
         }
         merged.into_values().collect()
@@ -335,17 +335,26 @@ impl Core {
         merged.into_values().collect()
     }
 
-    fn meter_configs(&self, asked: u32) -> Vec<MeterConfig> {
+    /// As the hypervisor spells them: Open vSwitch fills in burst sizes.
+    fn meter_configs(&self, asked: u32, parts: Parts) -> Vec<MeterConfig> {
+        let mut spelled: BTreeMap<u32, MeterConfig> = BTreeMap::new();
+        for (_, part) in parts {
+            if let MultipartReply::MeterConfig(list) = part {
+                spelled.extend(list.into_iter().map(|m| (m.meter_id, m)));
+            }
+        }
         let chosen = self
             .truth
             .meters
             .values()
             .filter(|m| asks_for_meter(asked, m.id));
         chosen
-            .map(|m| MeterConfig {
-                flags: m.flags,
-                meter_id: m.id,
-                bands: m.bands.clone(),
+            .map(|m| {
+                spelled.remove(&m.id).unwrap_or_else(|| MeterConfig {
+                    flags: m.flags,
+                    meter_id: m.id,
+                    bands: m.bands.clone(),
+                })
             })
             .collect()
     }

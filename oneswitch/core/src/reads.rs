@@ -264,15 +264,9 @@ impl Core {
         );
     }
 
-    /// The error of Open vSwitch for a port, group or meter that is not there.
+    /// The error of Open vSwitch for what cannot be asked about. (An unknown port has no statistics, which is no error.)
     fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
         match request {
-            MultipartRequest::PortStats { port }
-                if !matches!(*port, port_no::ANY | port_no::LOCAL)
-                    && self.ports.get(*port).is_none() =>
-            {
-                Some(ErrorCode::BAD_REQUEST_BAD_PORT)
-            }
             MultipartRequest::Queue { port, .. }
                 if *port != port_no::ANY && self.ports.get(*port).is_none() =>
             {

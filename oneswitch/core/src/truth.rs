@@ -198,11 +198,13 @@ impl Truth {
         }
     }
 
-    pub fn rules_using_group(&self, id: u32) -> usize {
+    /// How often rules refer to a group; Open vSwitch counts a rule that names it twice twice.
+    pub fn references_to_group(&self, id: u32) -> usize {
         self.tables
             .iter()
-            .filter(|r| r.facts.has_group && facts::uses_group(&r.instructions, id))
-            .count()
+            .filter(|r| r.facts.has_group)
+            .map(|r| facts::count_group(&r.instructions, id))
+            .sum()
     }
 
     pub fn rules_using_meter(&self, id: u32) -> usize {

@@ -16,8 +16,8 @@ use crate::translate::{
 use crate::truth::Request;
 use crate::{wire, Core};
 use openflow13::{
-    group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand, GroupMod,
-    GroupModCommand, Message, PacketOut, PortMod,
+    config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
+    GroupMod, GroupModCommand, Message, PacketOut, PortMod,
 };
 use std::time::Instant;
 use tracing::debug;
@@ -195,6 +195,9 @@ impl Core {
     }
 
     pub(crate) fn group_mod(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
+        if message.group_id == FLOOD_GROUP && message.command == GroupModCommand::Delete {
+            return; // controllers have no such group, and deleting none is no error
+        }
         if message.group_id == FLOOD_GROUP {
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
@@ -250,7 +253,8 @@ impl Core {
         if port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
             return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR);
         }
-        port.config = (port.config & !message.mask) | (message.config & message.mask);
+        let mask = message.mask & config::ALL;
+        port.config = (port.config & !mask) | (message.config & mask);
         self.apply_port_config(message.port);
         self.announce_ports(Some(incoming.origin.controller));
     }
