@@ -311,7 +311,8 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("--from", dest="source", type=_endpoint, required=True, metavar="MAC,IP")
     send.add_argument("--to", dest="target", type=_endpoint, required=True, metavar="MAC,IP")
     send.add_argument("--rate", type=float, default=1000.0, help="packets/s (1000)")
-    send.add_argument("--count", type=int, help="how many; without it until told to stop")
+    send.add_argument("--count", type=int, help="how many; without it, and --duration, until told to stop")
+    send.add_argument("--duration", type=float, help="seconds to send; as many as the rate gives in that time")
     send.add_argument("--size", type=int, default=128, help="bytes of a frame without its checksum (128)")
     send.add_argument("--stream", type=int, default=1, help="number of the stream (1)")
     send.set_defaults(run=_send)
@@ -326,7 +327,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _send(options: argparse.Namespace) -> None:
     frames = FrameMaker(options.source, options.target, options.stream, options.size)
-    Sender(options.interface, frames, options.rate, options.count).run()
+    count = options.count if options.duration is None else round(options.rate * options.duration)
+    Sender(options.interface, frames, options.rate, count).run()
 
 
 def _receive(options: argparse.Namespace) -> None:

@@ -109,7 +109,7 @@ def run_as_user() -> Iterator[Run]:
             "PATH": os.environ["PATH"],
             "HOME": home,
             ENVIRONMENT: f"{home}/labs",
-            "PYTHONPATH": str(PROJECT),
+            "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         before: list[str] = []
