@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex, IN_FLIGHT_LIMIT};
@@ -27,6 +28,8 @@ use requests::Waiting;
 
 /// Events of one round; more wait for the next, so that a flood of input does not hold up all output.
 const ROUND: usize = 256;
+/// Shortest time between two ticks of the core.
+const TICK: Duration = Duration::from_millis(1);
 /// A controller that lets so many bytes pile up does not read them.
 const BACKLOG_LIMIT: usize = 64 << 20;
 
@@ -115,35 +118,25 @@ impl Engine {
     /// Runs until [`Event::Stop`].
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut timer = pin!(sleep_until(Instant::now()));
+        let mut earliest = Instant::now();
         loop {
             let deadline = self.core.next_deadline();
-            if let Some(deadline) = deadline.map(Instant::from_std) {
+            if let Some(deadline) =
+                deadline.map(|deadline| Instant::from_std(deadline).max(earliest))
+            {
                 if deadline != timer.deadline() {
                     timer.as_mut().reset(deadline);
                 }
             }
-            let mut next = tokio::select! {
+            let first = tokio::select! {
                 biased;
-                event = events.recv() => match event {
-                    Some(event) => Some(event),
-                    None => return,
-                },
+                event = events.recv() => Some(event.unwrap_or(Event::Stop)),
                 () = &mut timer, if deadline.is_some() => None,
             };
             // The same clock as the timer's, so that a stopped one stops both.
             let now = Instant::now().into_std();
-            for _ in 0..ROUND {
-                match next {
-                    Some(Event::Stop) => return,
-                    Some(event) => self.take(event, now),
-                    None => {}
-                }
-                next = events.try_recv().ok();
-                if next.is_none() {
-                    break;
-                }
-            }
-            if let Some(event) = next {
+            let ready = std::iter::from_fn(|| events.try_recv().ok());
+            for event in first.into_iter().chain(ready).take(ROUND) {
                 if matches!(event, Event::Stop) {
                     return;
                 }
@@ -155,6 +148,7 @@ impl Engine {
                 .is_some_and(|deadline| deadline <= now)
             {
                 self.core.tick(now);
+                earliest = Instant::from_std(now) + TICK;
             }
             self.finish_round(now);
         }
