@@ -7,6 +7,7 @@ moment in which Open vSwitch opens its ports, and put back.
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +22,10 @@ class PortBuffers:
 
     Args:
         host_net: open file of the machine's first network namespace, which has the setting; None: do not try.
-        lock: a file that all labs of the machine's root share, so that no two restore each other's value.
     """
 
-    def __init__(self, host_net: int | None, lock: Path) -> None:
+    def __init__(self, host_net: int | None) -> None:
         self._host_net = host_net
-        self._lock = lock
         self.note: str | None = None
 
     @contextlib.contextmanager
@@ -36,8 +35,7 @@ class PortBuffers:
             self._note("only root may raise net.core.rmem_default")
             yield
             return
-        with self._lock.open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _alone():
             before = self._swap(str(WANTED_BYTES))
             try:
                 yield
@@ -66,3 +64,14 @@ class PortBuffers:
             f"receive buffers of the switches' ports stay {size}: {why}. "
             "Bursts of more than some 20,000 full-size packets/s lose packets."
         )
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One lab of this machine at a time, or one would take another's raised value for the one to put back."""
+    lock = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -170,7 +170,7 @@ def _substrate(options: argparse.Namespace, spec: LabSpec, outer: OuterProc) -> 
 
     private_run()
     proc_is_own = private_proc()
-    buffers = PortBuffers(options.host_net_fd, options.directory.parent / ".buffers.lock")
+    buffers = PortBuffers(options.host_net_fd)
     substrate = NetnsSubstrate(spec, switches, outer.own_pid, buffers)
     if not proc_is_own:
         substrate.add_note("hosts see this machine's processes: the kernel refuses to mount another /proc here")
