@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl import dump, logs, ports, show, tracing
+from unoctl import completion, dump, logs, ports, show, tracing
 from unoctl.doctor import checkup
 from unoctl.errors import UnoctlError
 from unoctl.model import Stage
@@ -34,8 +34,23 @@ PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The server.toml to use.")
 ]
-VirtualPort = Annotated[str, typer.Argument(metavar="V", help="Virtual port: number or name.")]
-SwitchOption = Annotated[str, typer.Option("--switch", metavar="S", help="Name of the switch.")]
+VirtualPort = Annotated[
+    str,
+    typer.Argument(metavar="V", help="Virtual port: number or name.", autocompletion=completion.virtual_ports),
+]
+SwitchOption = Annotated[
+    str, typer.Option("--switch", metavar="S", help="Name of the switch.", autocompletion=completion.switches)
+]
+OnlySwitchOption = Annotated[
+    str | None,
+    typer.Option("--switch", metavar="S", help="Only this switch (physical).", autocompletion=completion.switches),
+]
+LogSettings = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[MODULE=]LEVEL...", help="off error warn info debug trace", autocompletion=completion.log_settings
+    ),
+]
 InterfaceOption = Annotated[str, typer.Option("--interface", metavar="I", help="Interface on the switch.")]
 TypeOption = Annotated[
     str, typer.Option("--type", metavar="T", help="Open vSwitch's type of a new interface; default: a network device.")
@@ -105,7 +120,7 @@ def dump_ports(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOp
 def dump_flows(
     ctx: typer.Context,
     kind: Annotated[dump.Kind, typer.Argument(help="The controllers' rules, or what they became.")],
-    switch: Annotated[str | None, typer.Option("--switch", metavar="S", help="Only this switch (physical).")] = None,
+    switch: OnlySwitchOption = None,
     bridge: Annotated[dump.Bridge | None, typer.Option("--bridge", help="Only this bridge (physical).")] = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
@@ -266,7 +281,7 @@ def log_show(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOpti
 @log_app.command("set")
 def log_set(
     ctx: typer.Context,
-    settings: Annotated[list[str], typer.Argument(metavar="[MODULE=]LEVEL...", help="off error warn info debug trace")],
+    settings: LogSettings,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:

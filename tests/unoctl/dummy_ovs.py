@@ -6,7 +6,7 @@ switches are joined by unix stream sockets.
 
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -53,14 +53,14 @@ class DummySwitch:
         log = self.folder / f"{command[0]}.log"
         self._processes.append(
             subprocess.Popen(
-                [*absolute, "--no-chdir", f"--log-file={log}", "-vconsole:off"],
+                # Tests that are killed leave nothing behind.
+                ["setpriv", "--pdeathsig", "KILL", "--", *absolute, "--no-chdir", f"--log-file={log}", "-vconsole:off"],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVS_RUNDIR": str(self.folder)},
                 stderr=subprocess.DEVNULL,
             )
         )
 
-    def _await(self, holds: object) -> None:
-        assert callable(holds)
+    def _await(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + SETTLE_S
         while not holds():
             assert time.monotonic() < deadline, f"{self.name}: Open vSwitch did not start"
@@ -122,18 +122,19 @@ def read_pcap(data: bytes) -> list[bytes]:
     return frames
 
 
-def settled(frames: Sequence[Sequence[bytes]], expected: Sequence[int]) -> bool:
-    """Whether each port has sent at least as many frames as expected."""
-    return all(len(got) >= count for got, count in zip(frames, expected, strict=True))
-
-
 def await_sent(ports: Sequence[tuple[DummySwitch, str]], expected: Sequence[int]) -> list[list[bytes]]:
     """Wait until each port has sent ``expected`` frames, and then a moment for one too many."""
+    return _await(ports, lambda counts: all(got >= count for got, count in zip(counts, expected, strict=True)))
+
+
+def await_one(ports: Sequence[tuple[DummySwitch, str]], total: int) -> list[list[bytes]]:
+    """Wait until the ports have sent ``total`` frames together, and then a moment for one too many."""
+    return _await(ports, lambda counts: sum(counts) >= total)
+
+
+def _await(ports: Sequence[tuple[DummySwitch, str]], holds: Callable[[list[int]], bool]) -> list[list[bytes]]:
     deadline = time.monotonic() + SETTLE_S
-    while True:
-        got = [switch.sent(name) for switch, name in ports]
-        if settled(got, expected) or time.monotonic() > deadline:
-            break
+    while not holds([len(switch.sent(name)) for switch, name in ports]) and time.monotonic() < deadline:
         time.sleep(0.002)
     time.sleep(0.01)
     return [switch.sent(name) for switch, name in ports]

@@ -12,6 +12,7 @@ from tests.unoctl.dummy_server import DummyServer, Mapped
 from tests.unoctl.fake_rest import FakeOneswitchd, make_status
 from unoctl.cli import app
 from unoctl.errors import ApiRefusedError, UnoctlError, UsageError
+from unoctl.logs import LEVELS
 
 TOML = """[oneswitchd]
 datapath_id = "0000000000000001"
@@ -202,6 +203,23 @@ def test_the_chosen_lab_is_named_on_stderr(tmp_path: Path, config: Path, fake: F
     result = unoctl("show", environment={"UNO_LAB_DIR": str(tmp_path)})
     assert result.exit_code == 0
     assert result.stderr == f"unoctl: using {lab}/server.toml (the only running lab, only)\n"
+
+
+def completed(words: str, config: Path) -> list[str]:
+    """What bash would offer after these words."""
+    environment = {"_UNOCTL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    result = CliRunner().invoke(app, [], prog_name="unoctl", env={**environment, "ONESWITCH_CONFIG": str(config)})
+    return result.stdout.split()
+
+
+def test_the_shell_completes_names(config: Path, fake: FakeOneswitchd) -> None:
+    assert completed("unoctl port move ", config) == ["vm1", "vm2"]
+    assert completed(f"unoctl --config {config} port add 1 --switch hy", Path()) == ["hypervisor"]
+    assert completed("unoctl log set d", config) == ["debug", *(f"default={level}" for level in LEVELS)]
+
+
+def test_the_shell_is_offered_nothing_where_nobody_answers(tmp_path: Path) -> None:
+    assert completed("unoctl port del ", tmp_path / "gone.toml") == []
 
 
 def test_errors_are_one_tree_with_codes() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unoctl.dummy_ovs import await_sent
+from tests.unoctl.dummy_ovs import await_one, await_sent
 from tests.unoctl.dummy_server import DummyServer, Mapped
 from tests.unoctl.random_traffic import case
 from unoctl import packet_input, topology
@@ -135,6 +135,11 @@ def test_every_bucket_of_a_select_group(server: DummyServer) -> None:
     assert isinstance(again, Again)
     assert sum(branch.share for branch in again.branches) == again.branches[0].shares
     assert sorted(number or 0 for number, _ in leaving(traced)) == [2, 3]
+    ends = [(server.switches[port.switch], port.interface) for port in PORTS if port.number in (2, 3)]
+    before = [len(switch.sent(interface)) for switch, interface in ends]
+    server.switches["hypervisor"].receive("vm1", packet_input.to_bytes(TCP))
+    real = [frames[start:] for frames, start in zip(await_one(ends, sum(before) + 1), before, strict=True)]
+    assert real in ([[dict(leaving(traced))[2]], []], [[], [dict(leaving(traced))[3]]])
 
 
 def test_behind_an_mpls_pop(server: DummyServer) -> None:
