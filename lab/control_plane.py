@@ -1,6 +1,7 @@
 """oneswitchd and a controller in front of a lab: outside of its namespaces, as on a real server."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -63,6 +64,17 @@ class Daemon:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             lines = self.log.read_text(errors="replace").splitlines()[-5:]
             raise StartError(f"{self.name} {how}; the end of {self.log}:\n  " + "\n  ".join(lines or ["(empty)"]))
+
+    def wait_for_line(self, pattern: str, timeout_s: float = 10.0) -> None:
+        """Wait until a line of its log matches the regular expression, or time is up.
+
+        Raises:
+            StartError: it has ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not re.search(pattern, self.log.read_text(errors="replace")) and time.monotonic() < deadline:
+            self.require_running()
+            time.sleep(_POLL_S)
 
     def stop(self, with_signal: signal.Signals = signal.SIGTERM) -> None:
         """End it, and return when it has ended."""

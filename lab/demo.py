@@ -74,6 +74,7 @@ class Demo:
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of all switches."""
         status = self._oneswitchd.wait_up(controllers=1)
+        self._controller.wait_for_line(r": ports ")
         seen = self._seen_by_controller()
         expected = [f"{port.number} {port.name}" for port in self._lab.state.ports]
         holds = list(seen.values()) == [expected]
