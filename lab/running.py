@@ -23,6 +23,8 @@ from nfagent.plumbing.layout import Interface, Layout
 from nfagent.plumbing.names import EDGE, VIRT
 from nfagent.plumbing.server_config import ServerConfig
 
+_ENDING_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV")
+
 
 class RunningLab:
     """The lab's processes and what is known about them.
@@ -132,10 +134,9 @@ class RunningLab:
             ControlError: there is no such switch, daemon or signal, or it does not run.
         """
         found, which = self._find_switch(switch), _daemon(daemon)
-        try:
-            number = signal.Signals[signal_name]
-        except KeyError as error:
-            raise ControlError(f"unknown signal {signal_name!r}; expected a name such as SIGKILL or SIGTERM") from error
+        if signal_name not in _ENDING_SIGNALS:
+            raise ControlError(f"signal {signal_name!r} ends no process; expected {', '.join(_ENDING_SIGNALS)}")
+        number = signal.Signals[signal_name]
         if not found.kill(which, number):
             raise ControlError(f"{which} of {switch} does not run")
         self._changed()

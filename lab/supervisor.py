@@ -119,6 +119,9 @@ class Supervisor:
 def main() -> int:
     """Build the lab of a directory, say so, and serve it."""
     options = _parse()
+    for fd in (options.report_fd, options.owner_fd, options.host_net_fd):
+        if fd is not None:
+            os.set_inheritable(fd, False)  # a daemon that held them would hide this process's end from who waits for it
     report = os.fdopen(options.report_fd, "w", buffering=1)
 
     def say(**message: object) -> None:

@@ -184,6 +184,7 @@ def test_what_is_not_there_is_named(demo: Lab) -> None:
         (lambda: demo.exec("vm9", ["true"]), "no host 'vm9'; it has vm1, vm2, nf1, out1"),
         (lambda: demo.switch("snic9"), "no switch 'snic9'; it has hypervisor, snic0"),
         (lambda: demo.switch("snic0").kill("ovsd"), "no daemon 'ovsd'; there are ovsdb-server, ovs-vswitchd"),
+        (lambda: demo.switch("snic0").kill("vswitchd", signal.SIGSTOP), "signal 'SIGSTOP' ends no process"),
         (lambda: demo.unlink("hypervisor"), "no sNIC 'hypervisor'; there are snic0"),
         (lambda: demo.activate("vm1", "snic0"), "host vm1 has no interface on snic0; it has on hypervisor"),
         (demo.wires, "frames are injected in dummy only"),
