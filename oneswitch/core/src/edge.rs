@@ -7,6 +7,10 @@ use crate::ports::{Location, PortMap, VirtualPort};
 use openflow13::{ActionList, CanonicalMatch, Match};
 use std::collections::BTreeMap;
 
+/// What enters a PCIe link with tags of its own is parsed anew before it gets another one: Open vSwitch keeps two tags of a packet it is
+/// changing and would lose the third. Only a select group makes it recirculate a packet; this one has one bucket, to table 1.
+pub const REPARSE_GROUP: u32 = 1;
+const REPARSED_TABLE: u8 = 1;
 /// Priority of every rule in `edge`.
 pub const PRIORITY: u16 = 100;
 /// Cookie of every rule in `edge`: "oneswtch".
@@ -22,11 +26,12 @@ pub fn patch_name(number: u32) -> String {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeRule {
+    pub table: u8,
     pub matching: Match,
     pub actions: ActionList,
 }
 
-pub type EdgeRules = BTreeMap<CanonicalMatch, EdgeRule>;
+pub type EdgeRules = BTreeMap<(u8, CanonicalMatch), EdgeRule>;
 
 /// Everything the rules of one switch follow from.
 pub struct EdgeInput<'a> {
@@ -76,14 +81,13 @@ impl EdgeInput<'_> {
             return;
         };
         let to = port.delivery();
-        let actions = if to.switch == self.switch {
-            (self.number_of)(&to.interface).map(|i| ActionList::default().output(i, 0))
-        } else {
-            self.toward(to.switch)
-                .map(|link| tagged(port.flow_id).output(link, 0))
-        };
-        if let Some(actions) = actions {
-            put(rules, Match::any().with_in_port(patch), actions);
+        let matching = Match::any().with_in_port(patch);
+        if to.switch == self.switch {
+            if let Some(interface) = (self.number_of)(&to.interface) {
+                put(rules, matching, ActionList::default().output(interface, 0));
+            }
+        } else if let Some(link) = self.toward(to.switch) {
+            depart(rules, &matching, tagged(port.flow_id).output(link, 0));
         }
     }
 
@@ -141,7 +145,7 @@ impl EdgeInput<'_> {
             ]
             .concat();
             if let Ok(matching) = Match::from_oxm(oxm) {
-                put(rules, matching, actions);
+                depart(rules, &matching, actions);
             }
         }
     }
@@ -206,7 +210,62 @@ fn tagged(flow_id: u16) -> ActionList {
 }
 
 fn put(rules: &mut EdgeRules, matching: Match, actions: ActionList) {
+    put_in_table(rules, 0, matching, actions);
+}
+
+fn put_in_table(rules: &mut EdgeRules, table: u8, matching: Match, actions: ActionList) {
     if let Ok(key) = matching.canonical() {
-        rules.insert(key, EdgeRule { matching, actions });
+        rules.insert(
+            (table, key),
+            EdgeRule {
+                table,
+                matching,
+                actions,
+            },
+        );
     }
+}
+
+/// What leaves over PCIe: at once without a tag, parsed anew before with one.
+fn depart(rules: &mut EdgeRules, matching: &Match, actions: ActionList) {
+    let with = |oxm: &[u8]| Match::from_oxm([matching.as_oxm(), oxm].concat());
+    if let (Ok(untagged), Ok(tagged)) = (with(&UNTAGGED), with(&TAGGED)) {
+        put(rules, untagged, actions.clone());
+        put(rules, tagged, ActionList::default().group(REPARSE_GROUP));
+        put_in_table(rules, REPARSED_TABLE, matching.clone(), actions);
+    }
+}
+
+/// OXM_OF_VLAN_VID: none.
+const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
+/// OXM_OF_VLAN_VID, masked: some.
+const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
+
+/// The bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
+pub fn reparse_bucket() -> Vec<u8> {
+    const WEIGHT: u8 = 1;
+    const ANY: [u8; 4] = [0xff; 4];
+    /// Nicira's resubmit to a table, with the port as it is (Open vSwitch, struct nx_action_resubmit).
+    const RESUBMIT: [u8; 13] = [
+        0xff,
+        0xff,
+        0,
+        16,
+        0,
+        0,
+        0x23,
+        0x20,
+        0,
+        14,
+        0xff,
+        0xf8,
+        REPARSED_TABLE,
+    ];
+    let mut bucket = vec![0, 32, 0, WEIGHT];
+    bucket.extend(ANY); // watch_port
+    bucket.extend(ANY); // watch_group
+    bucket.extend([0; 4]);
+    bucket.extend(RESUBMIT);
+    bucket.extend([0; 3]);
+    bucket
 }

@@ -1,7 +1,9 @@
 //! Bringing a switch to what the truth says: after it connected, and when it disagreed.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::edge::{EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
+use crate::edge::{
+    reparse_bucket, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY, REPARSE_GROUP,
+};
 use crate::executors::Executors;
 use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
@@ -257,13 +259,14 @@ impl Core {
         let mut installed = EdgeRules::new();
         let mut foreign = Vec::new();
         for flow in found {
-            let ours = flow.cookie == COOKIE && flow.table_id == 0 && flow.priority == PRIORITY;
+            let ours = flow.cookie == COOKIE && flow.priority == PRIORITY;
             match (ours, flow.matching.canonical()) {
                 (true, Ok(key)) => {
                     let actions = applied_actions(&flow.instructions);
                     installed.insert(
-                        key,
+                        (flow.table_id, key),
                         EdgeRule {
+                            table: flow.table_id,
                             matching: flow.matching.clone(),
                             actions,
                         },
@@ -278,6 +281,13 @@ impl Core {
                 self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
             });
         }
+        let group = GroupMod {
+            command: GroupModCommand::AddOrModify,
+            group_type: group_type::SELECT,
+            group_id: REPARSE_GROUP,
+            buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
+        };
+        self.send_to(switch, Bridge::Edge, &Message::GroupMod(group));
         self.switches[switch].installed = installed;
         let changes = self.update_edge(switch);
         info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
@@ -493,7 +503,7 @@ fn edge_flow(rule: &EdgeRule, command: FlowModCommand) -> FlowMod {
     FlowMod {
         cookie: COOKIE,
         instructions,
-        ..blank(command, 0, PRIORITY, rule.matching.clone())
+        ..blank(command, rule.table, PRIORITY, rule.matching.clone())
     }
 }
 
