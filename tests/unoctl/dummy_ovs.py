@@ -100,6 +100,10 @@ class DummySwitch:
             command += [f"ofport_request={number}", f"options:tx_pcap={self.pcap(port)}"]
         self.vsctl(*command)
 
+    def forget(self) -> None:
+        """Drop cached flows: those of rules that have just gone handle packets for some time yet."""
+        self.appctl("revalidator/purge")
+
     def receive(self, interface: str, frame: bytes) -> None:
         self.appctl("netdev-dummy/receive", interface, frame.hex())
 

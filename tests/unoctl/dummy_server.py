@@ -90,6 +90,7 @@ class DummyServer:
             for group in groups:
                 switch.ofctl("add-group", "virt", group)
             switch.add_flows("virt", rules)
+            switch.forget()
 
     def ofport(self, switch: str, interface: str) -> str:
         return self.switches[switch].vsctl("get", "interface", interface, "ofport").strip()

@@ -97,6 +97,7 @@ def install(switch: DummySwitch, cases: Sequence[Case]) -> None:
     switch.ofctl("del-flows", "edge")
     rules = [f"priority=9,{one.match},actions={one.actions}" for one in cases]
     switch.add_flows("edge", rules)
+    switch.forget()
 
 
 def compare(name: str, predicted: list[tuple[Case, Trace]], wanted: list[bytes], real: list[bytes]) -> None:

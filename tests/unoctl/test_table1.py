@@ -49,6 +49,10 @@ class Both:
                 subprocess.run(
                     ["ovs-ofctl", "-O", "OpenFlow13", *command], input="\n".join(rules), text=True, check=True
                 )
+        # Cached flows of the rules before handle packets for some time yet.
+        for lab in (self.server, self.reference):
+            for switch in lab.state.switches:
+                lab.switch(switch.name).appctl("revalidator/purge")
 
 
 @pytest.fixture(scope="module")
