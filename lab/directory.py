@@ -51,11 +51,18 @@ class LabDirectory:
             LabRunningError: somebody else holds it.
         """
         _make_root(self.root)
-        with (self.root / f".{self.name}.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LabRunningError(f"lab {self.name} is being started or stopped by another process") from None
+        path = self.root / f".{self.name}.lock"
+        with contextlib.ExitStack() as held:
+            while True:
+                lock = held.enter_context(path.open("a"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise LabRunningError(f"lab {self.name} is being started or stopped by another process") from None
+                with contextlib.suppress(FileNotFoundError):
+                    if path.samefile(f"/proc/self/fd/{lock.fileno()}"):
+                        break  # else its last holder has removed it since it was opened
+            held.callback(path.unlink, missing_ok=True)
             yield
 
     def create(self) -> None:
@@ -78,6 +85,16 @@ class LabDirectory:
             )
         self.remove()
         self.path.mkdir(mode=0o700)
+
+    def sweep(self) -> None:
+        """Remove what other labs, that were killed, left behind. One that is just being started is left alone."""
+        for entry in self.root.iterdir():
+            if entry.name == self.name or not _NAME.match(entry.name) or not (entry / SPEC_FILE).exists():
+                continue
+            other = LabDirectory(entry.name)
+            with contextlib.suppress(LabRunningError, OSError), other.locked():
+                if other.state() is None:
+                    other.remove()
 
     def remove(self) -> None:
         """Remove the directory, if it is there."""

@@ -57,6 +57,7 @@ def launch(spec: LabSpec, directory: LabDirectory, progress: Callable[[str], Non
     """
     spec.check()
     command = unshare_command() if spec.substrate == "netns" else []
+    directory.sweep()
     directory.create()
     (directory.path / SPEC_FILE).write_text(json.dumps(spec.to_json()))
     try:

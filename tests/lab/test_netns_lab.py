@@ -249,6 +249,17 @@ def test_killing_the_supervisor_leaves_nothing(lab_dir: Path, members: Members) 
             assert ping(again, "vm1", "vm1")
 
 
+def test_the_next_lab_sweeps_up_after_killed_ones(lab_dir: Path) -> None:
+    with Lab(LabSpec.star(0, 0)).start() as alive, Lab(LabSpec.star(0, 0)).start() as dead:
+        os.kill(dead.state.pid, signal.SIGKILL)
+        dead.wait()
+        (lab_dir / "notours").mkdir()
+        with Lab(LabSpec.star(0, 0)).start() as third:
+            left = {entry.name for entry in lab_dir.iterdir() if entry.is_dir()}
+            assert left == {alive.name, third.name, "notours"}
+            assert alive.state.pid
+
+
 def test_a_lab_ends_with_its_owner(lab_dir: Path, members: Members) -> None:
     code = "import sys,time; from lab import Lab,LabSpec\n"
     code += "lab=Lab(LabSpec.star(0,1),'owned').start(); print(lab.state.pid,flush=True); time.sleep(1000)"
