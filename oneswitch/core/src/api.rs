@@ -112,6 +112,11 @@ pub enum PortError {
         interface: String,
         number: u32,
     },
+    /// A PCIe port, a patch port or the bridge's own port.
+    InterfaceReserved {
+        switch: String,
+        interface: String,
+    },
     InterfaceMissing {
         switch: String,
         interface: String,
@@ -141,6 +146,7 @@ impl PortError {
             Self::NameTaken { .. } => "name-taken",
             Self::NameTooLong(_) => "name-too-long",
             Self::InterfaceTaken { .. } => "interface-taken",
+            Self::InterfaceReserved { .. } => "interface-reserved",
             Self::InterfaceMissing { .. } => "interface-missing",
             Self::PatchMissing { .. } => "patch-missing",
             Self::SwitchDown(_) => "switch-down",
@@ -165,6 +171,10 @@ impl fmt::Display for PortError {
             Self::InterfaceTaken { switch, interface, number } => {
                 write!(f, "interface {interface} of {switch} already carries virtual port {number}")
             }
+            Self::InterfaceReserved { switch, interface } => write!(
+                f,
+                "interface {interface} of {switch} joins switches or bridges; a virtual port needs an interface of a host"
+            ),
             Self::InterfaceMissing { switch, interface } => write!(
                 f,
                 "interface {interface} is not on bridge edge of {switch}; add it first (`unoctl port add` does both)"

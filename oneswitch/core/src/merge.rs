@@ -9,14 +9,30 @@ use crate::tables::Filter;
 use crate::translate::{buckets_with_floods, instructions_with_floods};
 use crate::{wire, Core};
 use openflow13::{
-    encode_multipart_reply, port_no, Buckets, FlowStats, FlowStatsRequest, GroupDesc, GroupStats,
-    Instructions, Message, MeterConfig, MeterStats, Multipart, MultipartReply, MultipartRequest,
-    Port, PortStats, QueueStats, SwitchDesc, TableStats,
+    encode_multipart_reply, port_no, Buckets, FlowStats, FlowStatsRequest, GroupDesc,
+    GroupFeatures, GroupStats, Instructions, Message, MeterConfig, MeterFeatures, MeterStats,
+    Multipart, MultipartReply, MultipartRequest, Port, PortStats, QueueStats, SwitchDesc,
+    TableStats,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+const NO_GROUPS: GroupFeatures = GroupFeatures {
+    types: 0,
+    capabilities: 0,
+    max_groups: [0; 4],
+    actions: [0; 4],
+};
+
+const NO_METERS: MeterFeatures = MeterFeatures {
+    max_meter: 0,
+    band_types: 0,
+    capabilities: 0,
+    max_bands: 0,
+    max_color: 0,
+};
 
 type Parts = Vec<(SwitchIndex, MultipartReply)>;
 
@@ -55,11 +71,13 @@ impl Core {
                 MultipartReply::MeterConfig(self.meter_configs(*meter, parts))
             }
             MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
-            // The hypervisor's answer, part by part: every switch is the same software.
-            MultipartRequest::GroupFeatures
-            | MultipartRequest::MeterFeatures
-            | MultipartRequest::TableFeatures(_)
-            | MultipartRequest::Experimenter { .. } => return relay(parts, xid),
+            // The hypervisor's answer, part by part: every switch is the same software. Without one, no features.
+            _ if !parts.is_empty() => return relay(parts, xid),
+            MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
+            MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
+            MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
+                MultipartReply::TableFeatures(Box::default())
+            }
         };
         encode_multipart_reply(xid, &reply).concat()
     }

@@ -4,7 +4,7 @@
 //! belongs to it is in force. While a port moves, both interfaces work in both directions.
 
 use crate::api::{Bridge, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex};
-use crate::executors::Executors;
+use crate::executors::{Executors, HUB};
 use crate::flood::Step;
 use crate::ports::{Location, Move};
 use crate::reads::{combine_ports, minus, Purpose};
@@ -272,7 +272,7 @@ impl Core {
     }
 
     fn stays_executor(&self, number: u32, switch: SwitchIndex) -> bool {
-        switch == crate::executors::HUB
+        switch == HUB
             || self
                 .ports
                 .iter()
@@ -348,12 +348,29 @@ impl Core {
         }
     }
 
+    /// # Errors
+    /// `SwitchUnknown`, `InterfaceReserved`.
     pub(crate) fn locate(&self, switch: &str, interface: &str) -> Result<Location, PortError> {
         let index = self
             .switches
             .iter()
             .position(|s| s.name == switch)
             .ok_or_else(|| PortError::SwitchUnknown(switch.into()))?;
+        let is_pcie = self
+            .switches
+            .iter()
+            .enumerate()
+            .filter_map(|(at, s)| Some((at, s.link.as_ref()?)))
+            .any(|(at, link)| {
+                (index == HUB && link.hypervisor == interface)
+                    || (index == at && link.local == interface)
+            });
+        if is_pcie || interface == "edge" || interface.starts_with("edge-") {
+            return Err(PortError::InterfaceReserved {
+                switch: switch.into(),
+                interface: interface.into(),
+            });
+        }
         Ok(Location {
             switch: index,
             interface: interface.into(),

@@ -182,7 +182,7 @@ impl Verdicts {
             return false;
         };
         operation.refused_by.insert(switch);
-        operation.refusal.get_or_insert_with(|| Refusal {
+        operation.refusal.get_or_insert(Refusal {
             error: error.error,
             data: error.data,
         });
