@@ -6,9 +6,3 @@ bridges         making it so on one switch
 servers         the same for all switches of a server
 errors          everything that can be raised
 """
-
-import warnings
-
-# The ovs library looks whether eventlet (which os-ken brings) is there; eventlet then warns every user of these
-# commands about itself.
-warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
