@@ -99,6 +99,7 @@ def one_server(controller: str) -> Iterator[Switch]:
         pytest.skip(str(error))
     spec = LabSpec.star(1, 2, substrate="dummy", controllers=(controller,))
     with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd, lab.wires() as wires:
+        oneswitchd.wait_up(controllers=1)
         yield Switch(lab, wires, oneswitchd.management)
 
 
