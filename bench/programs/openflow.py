@@ -6,6 +6,8 @@ from types import TracebackType
 from typing import Self
 
 _HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _FLOW_MOD, _BARRIER_REQUEST, _BARRIER_REPLY = 0, 1, 2, 3, 14, 20, 21
+_SET_CONFIG, _PACKET_IN, _PACKET_OUT = 9, 10, 13
+_CONTROLLER = 0xFFFFFFFD
 _HEADER = struct.Struct("!BBHI")
 _FLOW_MOD_BODY = struct.Struct("!QQBBHHHIIIHH")
 _ANY = 0xFFFFFFFF
@@ -71,6 +73,18 @@ class OpenFlowClient:
         while self.receive()[:2] != (_BARRIER_REPLY, self._xid):
             pass
 
+    def want_packet_ins(self) -> None:
+        """Ask for whole packets: connections to a bridge's management socket get none otherwise."""
+        self.send(_HEADER.pack(4, _SET_CONFIG, 12, 0) + struct.pack("!HH", 0, 0xFFFF))
+
+    def receive_packet_in(self) -> bytes:
+        """The data of the next packet-in."""
+        while True:
+            kind, _, body = self.receive()
+            if kind == _PACKET_IN:
+                (match_length,) = struct.unpack_from("!H", body, 18)
+                return body[16 + (match_length + 7) // 8 * 8 + 2 :]
+
     def delete_all(self) -> None:
         """Remove every rule of every table."""
         self.send(_flow_mod(_DELETE, _ALL_TABLES, 0, b"", b"", 0))
@@ -85,6 +99,20 @@ def add_flow(number: int, out_port: int, in_port: int | None = None) -> bytes:
     output = struct.pack("!HHIH6x", 0, 16, out_port, 0)
     apply = struct.pack("!HH4x", 4, 8 + len(output)) + output
     return _flow_mod(_ADD, 0, 100, oxm, apply, number)
+
+
+def output_to_controller(in_port: int) -> bytes:
+    """A flow-mod: whole packets from ``in_port`` to the controller."""
+    oxm = struct.pack("!HBBI", 0x8000, 0 << 1, 4, in_port)
+    output = struct.pack("!HHIH6x", 0, 16, _CONTROLLER, 0xFFFF)
+    return _flow_mod(_ADD, 0, 1, oxm, struct.pack("!HH4x", 4, 8 + len(output)) + output, 0)
+
+
+def packet_out(in_port: int, out_port: int, data: bytes) -> bytes:
+    """A packet-out of ``data`` to ``out_port``."""
+    output = struct.pack("!HHIH6x", 0, 16, out_port, 0)
+    body = struct.pack("!IIH6x", _ANY, in_port, len(output)) + output + data
+    return _HEADER.pack(4, _PACKET_OUT, _HEADER.size + len(body), 0) + body
 
 
 def _flow_mod(command: int, table: int, priority: int, oxm: bytes, instructions: bytes, xid: int) -> bytes:
