@@ -92,6 +92,8 @@ impl Controller {
 
     /// Puts an error about a message that came just before reply `place` into the order. The message's batch is settled.
     pub fn refuse(&mut self, place: u64, error: &[u8]) {
+        // An error in between took the place, and has left: the next reply is the one after that.
+        let place = place.max(self.first_slot);
         if let Some(slot) = self.slot_mut(place) {
             slot.errors.extend_from_slice(error);
             return;

@@ -47,12 +47,14 @@ impl Core {
         moves
             .chain(self.idle.next)
             .chain(self.removals.next())
+            .chain(self.next_resync())
             .min()
     }
 
     pub fn tick(&mut self, now: Instant) {
         self.advance_moves(now);
         self.end_overdue_removals(now);
+        self.resync_overdue(now);
         if self.idle.next.is_some_and(|next| next <= now) {
             self.idle.next = None;
             self.poll_idle(now);

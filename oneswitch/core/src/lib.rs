@@ -11,11 +11,12 @@
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `merge`, `controller` | what controllers say and get |
-//! | `southbound`, `sync`, `removed`, `idle`, `session`, `translate` | what switches say and get |
+//! | `southbound`, `sync`, `copies`, `paths`, `removed`, `idle`, `session`, `translate` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
 
 mod api;
 mod controller;
+mod copies;
 mod edge;
 mod executors;
 mod facts;
@@ -26,6 +27,7 @@ mod merge;
 mod moves;
 mod northbound;
 mod outbox;
+mod paths;
 mod ports;
 mod reads;
 mod removed;
@@ -158,7 +160,7 @@ impl Core {
     /// Settles what can be settled and lets go on what waited for it.
     fn settle(&mut self, now: Instant) {
         while let Some(settled) = self.verdicts.settle(&mut self.truth) {
-            self.report_settled(settled);
+            self.report_settled(settled, now);
             self.release_replies();
         }
         self.advance_flood();

@@ -5,16 +5,13 @@
 
 use crate::api::{Bridge, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex};
 use crate::executors::{Executors, HUB};
-use crate::flood::Step;
 use crate::ports::{Location, Move};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use crate::sync::everything;
 use crate::Core;
-use openflow13::{
-    FlowStatsRequest, GroupMod, GroupModCommand, Match, Message, MultipartRequest, PortStats,
-};
+use openflow13::{ErrorCode, FlowStatsRequest, Match, MultipartRequest, PortStats};
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -205,19 +202,10 @@ impl Core {
 
     /// Points the paths toward the port to its new interface, one atomic bundle per switch. False if the move had to be undone.
     fn flip(&mut self, number: u32, now: Instant) -> bool {
-        let goal = self
-            .ports
-            .get(number)
-            .and_then(|p| p.moving.as_ref())
-            .map(|m| m.to.clone());
+        let port = self.ports.get(number);
+        let goal = port.and_then(|p| p.moving.as_ref()).map(|m| m.to.clone());
         if let Some(Err(error)) = goal.map(|to| self.check_present(&to, number)) {
-            let failure = PortError::MoveFailed {
-                number,
-                reason: error.to_string(),
-            };
-            warn!(target: "core", port = number, "{failure}");
-            let outcome = self.abort_move(number, now).and(Err(failure));
-            self.move_outcomes.insert(number, outcome);
+            self.fail_move(number, error.to_string(), now);
             return false;
         }
         // Twice: the stage decides what `edge` must do, and only after that was sent is the batch known.
@@ -226,6 +214,36 @@ impl Core {
         self.enter_stage(number, MoveStage::Flipping);
         info!(target: "core", port = number, "move: flipped, waiting for the data paths");
         true
+    }
+
+    fn fail_move(&mut self, number: u32, reason: String, now: Instant) {
+        let failure = PortError::MoveFailed { number, reason };
+        warn!(target: "core", port = number, "{failure}");
+        let outcome = self.abort_move(number, now).and(Err(failure));
+        self.move_outcomes.insert(number, outcome);
+    }
+
+    /// A new home that does not take the copies of accepted rules cannot become the home.
+    pub(crate) fn fail_moves_to(&mut self, switches: SwitchSet, error: ErrorCode, now: Instant) {
+        let failed: Vec<u32> = self
+            .ports
+            .iter()
+            .filter(|p| {
+                let moving = p.moving.as_ref();
+                moving.is_some_and(|m| {
+                    m.stage <= MoveStage::Prepared && switches.contains(m.to.switch)
+                })
+            })
+            .map(|p| p.number)
+            .collect();
+        for number in failed {
+            let names = self.switch_names(switches);
+            self.fail_move(
+                number,
+                format!("{names} refused a copy of a rule, group or meter: {error}"),
+                now,
+            );
+        }
     }
 
     /// Reads what the old copies counted, then removes them.
@@ -317,35 +335,6 @@ impl Core {
         self.refresh_paths();
         self.apply_port_config(number);
         self.announce_ports(None);
-    }
-
-    /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when
-    /// those are settled.
-    pub(crate) fn refresh_paths(&mut self) {
-        self.flood.refresh(&self.ports);
-        self.update_edges();
-        let batch = self.verdicts.current_batch();
-        self.flood.sent(batch);
-    }
-
-    /// When the receivers' lists are in place, points every switch's flood group to them.
-    pub(crate) fn advance_flood(&mut self) {
-        let verdicts = &self.verdicts;
-        match self.flood.next_step(|batch| verdicts.is_settled(batch)) {
-            Some(Step::PointSenders) => {
-                for switch in self.up().iter() {
-                    let group = GroupMod {
-                        command: GroupModCommand::Modify,
-                        ..self.flood_group(switch)
-                    };
-                    self.send_to(switch, Bridge::Virt, &Message::GroupMod(group));
-                }
-                let batch = self.verdicts.current_batch();
-                self.flood.senders_pointed(batch);
-            }
-            Some(Step::InForce) => self.flood.in_force(),
-            None => {}
-        }
     }
 
     /// # Errors

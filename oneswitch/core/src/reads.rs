@@ -5,7 +5,6 @@ use crate::executors::HUB;
 use crate::northbound::Incoming;
 use crate::ports::VirtualPort;
 use crate::rule::RuleKey;
-use crate::session::SessionState;
 use crate::switch_set::SwitchSet;
 use crate::sync::key_of;
 use crate::verdict::Origin;
@@ -16,7 +15,6 @@ use openflow13::{
 };
 use std::collections::HashMap;
 use std::time::Instant;
-use tracing::warn;
 
 /// Why switches were asked.
 #[derive(Debug)]
@@ -184,45 +182,6 @@ impl Core {
                 self.folded(number, now);
             }
             Purpose::IdlePoll => self.idle_polled(&count_by_rule(flows(parts)), now),
-        }
-    }
-
-    fn inventory_part(
-        &mut self,
-        switch: SwitchIndex,
-        bridge: Bridge,
-        parts: Vec<(SwitchIndex, MultipartReply)>,
-        error: Option<ErrorCode>,
-        now: Instant,
-    ) {
-        let name = self.switches[switch].name.clone();
-        let session = self.switches[switch].session_mut(bridge);
-        let SessionState::Syncing(inventory) = &mut session.state else {
-            return;
-        };
-        if let Some(error) = error {
-            warn!(target: "southbound", switch = %name, ?bridge, %error, "does not tell its state completely");
-        }
-        inventory.missing -= 1;
-        let mut ports = None;
-        for (_, part) in parts {
-            match part {
-                MultipartReply::Flow(mut flows) => inventory.flows.append(&mut flows),
-                MultipartReply::GroupDesc(mut groups) => inventory.groups.append(&mut groups),
-                MultipartReply::MeterConfig(mut meters) => inventory.meters.append(&mut meters),
-                MultipartReply::PortDesc(mut some) => {
-                    ports.get_or_insert_with(Vec::new).append(&mut some)
-                }
-                _ => {}
-            }
-        }
-        let complete = inventory.missing == 0;
-        if let Some(ports) = ports {
-            session.clear_ports();
-            ports.into_iter().for_each(|p| session.set_port(p));
-        }
-        if complete {
-            self.inventory_complete(switch, bridge, now);
         }
     }
 

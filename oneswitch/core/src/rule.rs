@@ -7,6 +7,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Flags that a rule has; the others are about the message (Open vSwitch, OFPUTIL_FF_STATE).
+const KEPT_FLAGS: u16 = FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS;
+
 /// What makes two rules the same rule (OpenFlow 1.3.5, 6.4): table, priority and match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RuleKey {
@@ -57,7 +60,7 @@ impl Rule {
             cookie: request.cookie,
             idle_timeout: request.idle_timeout,
             hard_timeout: request.hard_timeout,
-            flags: request.flags,
+            flags: request.flags & KEPT_FLAGS,
             created: now,
             modified: now,
             base: Counters::default(),

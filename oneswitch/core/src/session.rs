@@ -4,11 +4,16 @@ use crate::api::{Bridge, BridgeState, LinkConfig};
 use crate::edge::EdgeRules;
 use openflow13::{Features, FlowStats, GroupDesc, MeterConfig, Port};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Answers still missing before a bridge that came up can be compared with the truth.
 #[derive(Debug, Default)]
 pub struct Inventory {
     pub missing: usize,
+    /// [`Verdicts::sequence`] when it was asked for.
+    ///
+    /// [`Verdicts::sequence`]: crate::verdict::Verdicts::sequence
+    pub since: u64,
     pub flows: Vec<FlowStats>,
     pub groups: Vec<GroupDesc>,
     pub meters: Vec<MeterConfig>,
@@ -17,6 +22,14 @@ pub struct Inventory {
 #[derive(Debug, Default)]
 pub struct Session {
     pub state: SessionState,
+    /// The answers so far of a bridge in service that is read anew.
+    pub resync: Option<Inventory>,
+    /// There is reason to read it once more after that.
+    pub again: bool,
+    /// When the last resyncs began, how many they were, and when one that was put off is due.
+    pub resync_window: Option<Instant>,
+    pub resyncs: u32,
+    pub resync_at: Option<Instant>,
     pub ports: BTreeMap<u32, Port>,
     numbers: BTreeMap<String, u32>,
 }
@@ -31,6 +44,20 @@ pub enum SessionState {
 }
 
 impl Session {
+    /// The bridge is gone, and with it what was known of it.
+    pub fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The inventory that is being read.
+    pub fn inventory_mut(&mut self) -> Option<&mut Inventory> {
+        match &mut self.state {
+            SessionState::Syncing(inventory) => Some(inventory),
+            SessionState::Up => self.resync.as_mut(),
+            SessionState::Down => None,
+        }
+    }
+
     pub fn is_up(&self) -> bool {
         matches!(self.state, SessionState::Up)
     }

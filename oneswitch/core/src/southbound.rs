@@ -2,7 +2,6 @@
 
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
 use crate::controller::Asynchronous;
-use crate::session::SessionState;
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Request};
 use crate::verdict::{Refused, Settled, NOT_AN_OPERATION};
@@ -19,7 +18,7 @@ impl Core {
         if !self.switches[switch].session(bridge).is_down() {
             self.switch_down(switch, bridge, now);
         }
-        self.request_inventory(switch, bridge);
+        self.synchronise(switch, bridge);
     }
 
     pub fn switch_down(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
@@ -27,8 +26,7 @@ impl Core {
         if session.is_down() {
             return;
         }
-        session.state = SessionState::Down;
-        session.clear_ports();
+        session.end();
         self.outbox.discard(Destination::Switch(switch, bridge));
         self.verdicts.forget(switch, bridge);
         self.forget_reads(switch, bridge, now);
@@ -117,29 +115,29 @@ impl Core {
         } else {
             error!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "refused a message of ours; reading its state anew");
             self.switches[switch].repairs += 1;
-            self.request_resync(switch, bridge);
+            self.request_resync(switch, bridge, now);
         }
     }
 
     /// The controllers' answers to refused messages, and the repair of switches that disagreed.
-    pub(crate) fn report_settled(&mut self, settled: Settled) {
+    pub(crate) fn report_settled(&mut self, settled: Settled, now: Instant) {
         if !settled.refused.is_empty() {
             self.cancel_removals();
         }
         for refused in settled.refused {
-            self.report_refusal(refused);
+            self.report_refusal(refused, now);
         }
-        for switch in settled.repair.iter() {
+        for switch in settled.repair.intersection(self.up()).iter() {
             warn!(target: "southbound", switch = %self.switches[switch].name, "disagrees with another switch about a message; repairing it");
-            self.request_resync(switch, Bridge::Virt);
+            self.request_resync(switch, Bridge::Virt, now);
         }
     }
 
-    fn report_refusal(&mut self, refused: Refused) {
+    fn report_refusal(&mut self, refused: Refused, now: Instant) {
         let by = self.switch_names(refused.by);
         let Some(origin) = refused.origin else {
             error!(target: "southbound", by, error = %refused.error, "a copy of an accepted rule, group or meter was refused");
-            return;
+            return self.fail_moves_to(refused.by, refused.error, now);
         };
         debug!(target: "northbound", controller = origin.controller.0, error = %refused.error, by, "refused");
         self.refused += 1;

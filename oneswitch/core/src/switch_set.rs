@@ -7,6 +7,7 @@ pub struct SwitchSet(u64);
 
 impl SwitchSet {
     pub const EMPTY: Self = Self(0);
+    pub const ALL: Self = Self(u64::MAX);
     /// Switches that one server can have.
     pub const CAPACITY: usize = 64;
 

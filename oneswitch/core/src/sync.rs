@@ -1,41 +1,44 @@
-//! Bringing a switch to what the truth says: after it connected, and when it disagreed.
+//! Bringing a bridge to what the truth says: after it connected, and when it disagreed.
 
-use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::edge::{
-    reparse_bucket, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY, REPARSE_GROUP,
-};
-use crate::executors::Executors;
+use crate::api::{Bridge, SwitchIndex};
 use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
-use crate::rule::RuleKey;
+use crate::rule::{Rule, RuleKey};
 use crate::session::{Inventory, SessionState};
 use crate::switch_set::SwitchSet;
-use crate::translate::{buckets_with_flood_group, copy_of, removal_of};
-use crate::truth::{Group, Meter};
-use crate::{wire, Core};
+use crate::translate::{buckets_with_flood_group, copy_of};
+use crate::truth::Group;
+use crate::verdict::InFlight;
+use crate::Core;
 use openflow13::{
-    bundle, group_no, group_type, meter_no, port_no, ActionList, AsyncMasks, Buckets, FlowMod,
-    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand, Instruction,
-    Instructions, Match, Message, MeterConfig, MeterMod, MeterModCommand, MultipartRequest,
-    SwitchConfig, NO_BUFFER,
+    group_no, group_type, meter_no, port_no, AsyncMasks, Buckets, ErrorCode, FlowMod,
+    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
+    Instructions, Match, Message, MeterConfig, MeterMod, MeterModCommand, MultipartReply,
+    MultipartRequest, SwitchConfig, NO_BUFFER,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// OFPT_SET_CONFIG: also asks a service connection of Open vSwitch for asynchronous messages.
 pub(crate) const WHOLE_PACKET: u16 = 0xffff;
+/// A bridge is read anew so often per [`PAUSE`], however often it disagrees: some disagreements cannot be mended.
+const RESYNCS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Asks a bridge that came up for all that it has.
-    pub(crate) fn request_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) {
+    pub(crate) fn synchronise(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        let config = SwitchConfig {
+            flags: match bridge {
+                Bridge::Virt => self.fragment_flags,
+                Bridge::Edge => 0,
+            },
+            miss_send_len: WHOLE_PACKET,
+        };
+        self.send_to(switch, bridge, &Message::SetConfig(config));
         if bridge == Bridge::Virt {
-            let config = SwitchConfig {
-                flags: self.fragment_flags,
-                miss_send_len: WHOLE_PACKET,
-            };
-            self.send_to(switch, bridge, &Message::SetConfig(config));
             // Everything, INVALID_TTL too: each controller's own masks decide what it gets.
             let masks = AsyncMasks {
                 packet_in: [0b1111; 2],
@@ -44,16 +47,12 @@ impl Core {
             };
             self.send_to(switch, bridge, &Message::SetAsync(masks));
             self.send_to(switch, bridge, &Message::FeaturesRequest);
-        } else {
-            self.send_to(
-                switch,
-                bridge,
-                &Message::SetConfig(SwitchConfig {
-                    flags: 0,
-                    miss_send_len: WHOLE_PACKET,
-                }),
-            );
         }
+        let inventory = self.request_inventory(switch, bridge);
+        self.switches[switch].session_mut(bridge).state = SessionState::Syncing(inventory);
+    }
+
+    fn request_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) -> Inventory {
         let mut requests = vec![
             MultipartRequest::PortDesc,
             MultipartRequest::Flow(everything()),
@@ -64,117 +63,219 @@ impl Core {
                 meter: meter_no::ALL,
             });
         }
-        let session = self.switches[switch].session_mut(bridge);
-        session.state = SessionState::Syncing(Inventory {
-            missing: requests.len(),
-            ..Inventory::default()
-        });
+        let (missing, since) = (requests.len(), self.verdicts.sequence());
         for request in requests {
             self.read(Purpose::Inventory, bridge, SwitchSet::of(switch), request);
         }
+        Inventory {
+            missing,
+            since,
+            ..Inventory::default()
+        }
     }
 
-    /// Reads a bridge anew without taking it out of service for longer than that.
-    pub(crate) fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge) {
-        if self.switches[switch].session(bridge).is_up() {
-            self.request_inventory(switch, bridge);
+    /// Reads a bridge anew; it stays in service.
+    pub(crate) fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        let session = self.switches[switch].session_mut(bridge);
+        if !session.is_up() {
+            return;
+        }
+        if session.resync.is_some() {
+            session.again = true;
+            return;
+        }
+        if session
+            .resync_window
+            .is_none_or(|begin| begin + PAUSE <= now)
+        {
+            session.resync_window = Some(now);
+            session.resyncs = 0;
+        }
+        session.resyncs += 1;
+        if session.resyncs > RESYNCS {
+            session.resync_at = session.resync_window.map(|begin| begin + PAUSE);
+            return;
+        }
+        let inventory = self.request_inventory(switch, bridge);
+        self.switches[switch].session_mut(bridge).resync = Some(inventory);
+    }
+
+    /// Resyncs that were put off.
+    pub(crate) fn resync_overdue(&mut self, now: Instant) {
+        for switch in 0..self.switches.len() {
+            for bridge in [Bridge::Virt, Bridge::Edge] {
+                let session = self.switches[switch].session_mut(bridge);
+                if session.resync_at.is_some_and(|at| at <= now) {
+                    session.resync_at = None;
+                    self.request_resync(switch, bridge, now);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn next_resync(&self) -> Option<Instant> {
+        let sessions = self.switches.iter().flat_map(|s| [&s.virt, &s.edge]);
+        sessions.filter_map(|s| s.resync_at).min()
+    }
+
+    /// One answer of a bridge's inventory.
+    pub(crate) fn inventory_part(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        parts: Vec<(SwitchIndex, MultipartReply)>,
+        error: Option<ErrorCode>,
+        now: Instant,
+    ) {
+        if let Some(error) = error {
+            warn!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "does not tell its state completely");
+        }
+        let session = self.switches[switch].session_mut(bridge);
+        let mut ports = None;
+        let Some(inventory) = session.inventory_mut() else {
+            return;
+        };
+        inventory.missing = inventory.missing.saturating_sub(1);
+        for (_, part) in parts {
+            match part {
+                MultipartReply::Flow(mut flows) => inventory.flows.append(&mut flows),
+                MultipartReply::GroupDesc(mut groups) => inventory.groups.append(&mut groups),
+                MultipartReply::MeterConfig(mut meters) => inventory.meters.append(&mut meters),
+                MultipartReply::PortDesc(mut some) => {
+                    ports.get_or_insert_with(Vec::new).append(&mut some)
+                }
+                _ => {}
+            }
+        }
+        let complete = inventory.missing == 0;
+        if let Some(ports) = ports {
+            session.clear_ports();
+            ports.into_iter().for_each(|p| session.set_port(p));
+        }
+        if complete {
+            self.inventory_complete(switch, bridge, now);
         }
     }
 
     /// All answers are there: compare, mend, and take the bridge into service.
-    pub(crate) fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+    fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
         let session = self.switches[switch].session_mut(bridge);
-        let SessionState::Syncing(inventory) =
-            std::mem::replace(&mut session.state, SessionState::Up)
-        else {
-            return;
+        let inventory = match std::mem::replace(&mut session.state, SessionState::Up) {
+            SessionState::Syncing(inventory) => inventory,
+            _ => session.resync.take().unwrap_or_default(),
         };
         match bridge {
             Bridge::Virt => {
-                self.verdicts.adopt(SwitchSet::of(switch));
+                self.verdicts.adopt_others(switch);
                 self.compare_virt(switch, inventory, now);
             }
             Bridge::Edge => self.compare_edge(switch, &inventory.flows),
         }
         self.announce_ports(None);
+        if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {
+            self.request_resync(switch, bridge, now);
+        }
     }
 
     fn compare_virt(&mut self, switch: SwitchIndex, inventory: Inventory, now: Instant) {
         let here = SwitchSet::of(switch);
         let needed = self.executors.all().contains(switch);
+        let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
         let before = self.verdicts.in_flight();
         self.refresh_all_patch_config();
-        let surplus = self.compare_flows(switch, &inventory.flows, needed);
-        for rule in surplus {
+        let flows = self.compare_flows(switch, &inventory.flows, needed, &in_flight, now);
+        for rule in flows.surplus {
             self.send_own_flow(rule, here, now);
         }
-        self.compare_meters(here, &inventory.meters, needed, now);
-        self.compare_groups(switch, &inventory.groups, needed, now);
-        let present: HashMap<RuleKey, &FlowStats> = inventory
-            .flows
-            .iter()
-            .filter_map(|f| Some((key_of(f)?, f)))
-            .collect();
-        let missing: Vec<_> = self
-            .truth
-            .tables
-            .iter()
-            .filter(|r| self.executors.of_rule(r).contains(switch))
-            .cloned()
-            .collect();
-        for rule in missing {
-            let copy = copy_of(&rule, self.executors.of_rule(&rule).len(), now);
-            if !present
-                .get(&rule.key)
-                .is_some_and(|there| is_copy(there, &copy))
-            {
-                self.send_own_flow(copy, here, now);
-            }
+        let mut again = flows.again;
+        again |= self.compare_meters(here, &inventory.meters, needed, &in_flight, now);
+        again |= self.compare_groups(switch, &inventory.groups, needed, &in_flight, now);
+        for copy in flows.missing {
+            self.send_own_flow(copy, here, now);
         }
+        self.switches[switch].virt.again |= again;
         let changes = self.verdicts.in_flight() - before;
         self.switches[switch].repairs += changes as u64;
         info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
     }
 
-    /// Removals of rules that should not be there.
     fn compare_flows(
         &self,
         switch: SwitchIndex,
         found: &[FlowStats],
         needed: bool,
-    ) -> Vec<FlowMod> {
-        let expected = |key: &RuleKey| {
-            needed
-                && self
-                    .truth
-                    .tables
-                    .get(key)
-                    .is_some_and(|rule| self.executors.of_rule(rule).contains(switch))
-        };
-        let surplus: Vec<&FlowStats> = found
-            .iter()
-            .filter(|f| !key_of(f).is_some_and(|key| expected(&key)))
-            .collect();
-        if !surplus.is_empty() && surplus.len() == found.len() {
-            return vec![remove_all()];
+        in_flight: &InFlight,
+        now: Instant,
+    ) -> Repairs {
+        let mut repairs = Repairs::default();
+        let mut present: HashMap<RuleKey, &FlowStats> = HashMap::new();
+        for flow in found {
+            let key = key_of(flow);
+            let (rule, mended) = match &key {
+                Some(key) => in_flight.rules.get(key).map_or_else(
+                    || (self.truth.tables.get(key), false),
+                    |before| (before.as_ref(), true),
+                ),
+                None => (None, false),
+            };
+            let expected =
+                needed && rule.is_some_and(|r| self.executors.of_rule(r).contains(switch));
+            match key {
+                Some(key) if expected => drop(present.insert(key, flow)),
+                _ if mended => repairs.again = true,
+                _ => repairs.surplus.push(removal(flow)),
+            }
         }
-        surplus.into_iter().map(removal).collect()
+        if !found.is_empty() && repairs.surplus.len() == found.len() && in_flight.rules.is_empty() {
+            repairs.surplus = vec![remove_all()];
+        }
+        let is_right = |rule: &Rule, copy: &FlowMod| {
+            let there = present.get(&rule.key);
+            there.is_some_and(|there| is_copy(there, copy))
+        };
+        for (rule, copy) in self.copies_at(switch, self.truth.tables.iter(), now) {
+            if !in_flight.rules.contains_key(&rule.key) && !is_right(rule, &copy) {
+                repairs.missing.push(copy);
+            }
+        }
+        let before = in_flight.rules.values().flatten();
+        repairs.again |= self
+            .copies_at(switch, before, now)
+            .any(|(rule, copy)| !is_right(rule, &copy));
+        repairs
     }
 
-    fn compare_meters(
+    /// The rules that `switch` needs, and what it needs of them.
+    fn copies_at<'a>(
+        &'a self,
+        switch: SwitchIndex,
+        rules: impl Iterator<Item = &'a Arc<Rule>> + 'a,
+        now: Instant,
+    ) -> impl Iterator<Item = (&'a Arc<Rule>, FlowMod)> + 'a {
+        rules.filter_map(move |rule| {
+            let copies = self.executors.of_rule(rule);
+            copies
+                .contains(switch)
+                .then(|| (rule, copy_of(rule, copies.len(), now)))
+        })
+    }
+
+    /// True if there is something to compare again, when the messages on their way have arrived. So for groups.
+    pub(crate) fn compare_meters(
         &mut self,
         here: SwitchSet,
         found: &[MeterConfig],
         needed: bool,
+        in_flight: &InFlight,
         now: Instant,
-    ) {
-        let meters: Vec<Arc<Meter>> = if needed {
-            self.truth.meters.values().cloned().collect()
-        } else {
-            Vec::new()
-        };
-        let wanted: HashSet<u32> = meters.iter().map(|m| m.id).collect();
-        for surplus in found.iter().filter(|m| !wanted.contains(&m.meter_id)) {
+    ) -> bool {
+        let wanted = expected_now(&self.truth.meters, &in_flight.meters, needed);
+        let mut again = false;
+        for surplus in found.iter().filter(|m| !wanted.contains_key(&m.meter_id)) {
+            if in_flight.meters.contains_key(&surplus.meter_id) {
+                again = true;
+                continue;
+            }
             let message = MeterMod {
                 command: MeterModCommand::Delete,
                 flags: 0,
@@ -183,24 +284,27 @@ impl Core {
             };
             self.send_own(&Message::MeterMod(message), here, now);
         }
-        for meter in meters {
+        for meter in wanted.values() {
             let there = found.iter().find(|m| m.meter_id == meter.id);
             if there.is_some_and(|m| m.flags == meter.flags && m.bands == meter.bands) {
                 continue;
             }
-            let command = if there.is_some() {
-                MeterModCommand::Modify
-            } else {
-                MeterModCommand::Add
-            };
+            if in_flight.meters.contains_key(&meter.id) {
+                again = true;
+                continue;
+            }
             let message = MeterMod {
-                command,
+                command: match there {
+                    Some(_) => MeterModCommand::Modify,
+                    None => MeterModCommand::Add,
+                },
                 flags: meter.flags,
                 meter_id: meter.id,
                 bands: meter.bands.clone(),
             };
             self.send_own(&Message::MeterMod(message), here, now);
         }
+        again
     }
 
     fn compare_groups(
@@ -208,40 +312,41 @@ impl Core {
         switch: SwitchIndex,
         found: &[GroupDesc],
         needed: bool,
+        in_flight: &InFlight,
         now: Instant,
-    ) {
+    ) -> bool {
         let here = SwitchSet::of(switch);
-        let mut groups: Vec<GroupMod> = if needed {
-            self.truth
-                .groups
-                .values()
-                .map(|g| physical_group(g))
-                .collect()
-        } else {
-            Vec::new()
-        };
-        groups.push(self.flood_group(switch));
-        let wanted: HashSet<u32> = groups.iter().map(|g| g.group_id).collect();
-        for surplus in found.iter().filter(|g| !wanted.contains(&g.group_id)) {
-            self.send_own(
-                &Message::GroupMod(group_removal(surplus.group_id)),
-                here,
-                now,
-            );
+        let expected = expected_now(&self.truth.groups, &in_flight.groups, needed);
+        let mut wanted: BTreeMap<u32, GroupMod> = expected
+            .values()
+            .map(|g| (g.id, physical_group(g)))
+            .collect();
+        wanted.insert(FLOOD_GROUP, self.flood_group(switch));
+        let mut again = false;
+        for surplus in found.iter().filter(|g| !wanted.contains_key(&g.group_id)) {
+            if in_flight.groups.contains_key(&surplus.group_id) {
+                again = true;
+                continue;
+            }
+            let removal = group_removal(surplus.group_id);
+            self.send_own(&Message::GroupMod(removal), here, now);
         }
-        for mut group in groups {
-            let there = found.iter().find(|g| g.group_id == group.group_id);
+        for (id, mut group) in wanted {
+            let there = found.iter().find(|g| g.group_id == id);
             if there.is_some_and(|g| g.group_type == group.group_type && g.buckets == group.buckets)
             {
                 continue;
             }
-            group.command = if there.is_some() {
-                GroupModCommand::Modify
-            } else {
-                GroupModCommand::Add
-            };
+            if in_flight.groups.contains_key(&id) {
+                again = true;
+                continue;
+            }
+            if there.is_some() {
+                group.command = GroupModCommand::Modify;
+            }
             self.send_own(&Message::GroupMod(group), here, now);
         }
+        again
     }
 
     /// The hidden flood group of `switch` (flood.rs), as an addition.
@@ -254,176 +359,34 @@ impl Core {
             buckets,
         }
     }
+}
 
-    fn compare_edge(&mut self, switch: SwitchIndex, found: &[FlowStats]) {
-        let mut installed = EdgeRules::new();
-        let mut foreign = Vec::new();
-        for flow in found {
-            let ours = flow.cookie == COOKIE && flow.priority == PRIORITY;
-            match (ours, flow.matching.canonical()) {
-                (true, Ok(key)) => {
-                    let actions = applied_actions(&flow.instructions);
-                    installed.insert(
-                        (flow.table_id, key),
-                        EdgeRule {
-                            table: flow.table_id,
-                            matching: flow.matching.clone(),
-                            actions,
-                        },
-                    );
-                }
-                _ => foreign.push(removal(flow)),
-            }
-        }
-        if !foreign.is_empty() {
-            warn!(target: "southbound", switch = %self.switches[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
-            foreign.into_iter().for_each(|f| {
-                self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
-            });
-        }
-        let group = GroupMod {
-            command: GroupModCommand::AddOrModify,
-            group_type: group_type::SELECT,
-            group_id: REPARSE_GROUP,
-            buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
-        };
-        self.send_to(switch, Bridge::Edge, &Message::GroupMod(group));
-        self.switches[switch].installed = installed;
-        let changes = self.update_edge(switch);
-        info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+/// What a comparison found.
+#[derive(Default)]
+struct Repairs {
+    surplus: Vec<FlowMod>,
+    missing: Vec<FlowMod>,
+    /// A rule was not as it should have been before messages that are on their way.
+    again: bool,
+}
+
+/// What a switch should have had before the messages on their way.
+fn expected_now<T>(
+    truth: &BTreeMap<u32, Arc<T>>,
+    in_flight: &HashMap<u32, Option<Arc<T>>>,
+    needed: bool,
+) -> BTreeMap<u32, Arc<T>> {
+    if !needed {
+        return BTreeMap::new();
     }
-
-    /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.
-    pub(crate) fn update_edge(&mut self, switch: SwitchIndex) -> usize {
-        if !self.switches[switch].edge.is_up() {
-            return 0;
-        }
-        let links: Vec<_> = self.switches.iter().map(|s| s.link.clone()).collect();
-        let session = &self.switches[switch].edge;
-        let number_of = |name: &str| session.number_of(name);
-        let wanted = EdgeInput {
-            switch,
-            links: &links,
-            ports: &self.ports,
-            flood: &self.flood,
-            number_of: &number_of,
-        }
-        .rules();
-        let installed = &self.switches[switch].installed;
-        let mut changes: Vec<FlowMod> = Vec::new();
-        for (key, rule) in &wanted {
-            if installed
-                .get(key)
-                .is_none_or(|there| there.actions != rule.actions)
-            {
-                changes.push(edge_flow(rule, FlowModCommand::Add));
-            }
-        }
-        for (_, rule) in installed
-            .iter()
-            .filter(|(key, _)| !wanted.contains_key(key))
-        {
-            changes.push(edge_flow(rule, FlowModCommand::DeleteStrict));
-        }
-        let count = changes.len();
-        if count > 0 {
-            self.send_bundle(switch, changes);
-        }
-        self.switches[switch].installed = wanted;
-        count
-    }
-
-    pub(crate) fn update_edges(&mut self) {
-        (0..self.switches.len()).for_each(|switch| {
-            self.update_edge(switch);
-        });
-    }
-
-    fn send_bundle(&mut self, switch: SwitchIndex, changes: Vec<FlowMod>) {
-        let to = Destination::Switch(switch, Bridge::Edge);
-        self.switches[switch].bundles = self.switches[switch].bundles.wrapping_add(1);
-        let id = self.switches[switch].bundles;
-        let open = bundle::encode_open(self.fresh_xid(), id);
-        self.outbox.put(to, &open);
-        for change in changes {
-            let inner = wire(self.fresh_xid(), &Message::FlowMod(change));
-            match bundle::encode_add(id, &inner) {
-                Ok(frame) => self.outbox.put(to, &frame),
-                Err(oversize) => {
-                    tracing::error!(target: "core", length = oversize.length, "an edge rule is too long for a bundle")
-                }
-            }
-        }
-        let commit = bundle::encode_commit(self.fresh_xid(), id);
-        self.outbox.put(to, &commit);
-        self.verdicts.touch(switch, Bridge::Edge);
-    }
-
-    /// Installs what `new` asks for beyond `old`. Copies whose idle timer changes owner are written anew.
-    pub(crate) fn install_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
-        if old == new {
-            return;
-        }
-        self.verdicts.adopt(new.all().intersection(self.up()));
-        for switch in new.all().minus(old.all()).intersection(self.up()).iter() {
-            self.compare_meters(SwitchSet::of(switch), &[], true, now);
-            let groups: Vec<GroupMod> = self
-                .truth
-                .groups
-                .values()
-                .map(|g| physical_group(g))
-                .collect();
-            for group in groups {
-                self.send_own(&Message::GroupMod(group), SwitchSet::of(switch), now);
-            }
-        }
-        let rules: Vec<_> = self.truth.tables.iter().cloned().collect();
-        for rule in rules {
-            let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
-            let timer_moves = rule.idle_timeout != 0
-                && new.share_idle_timer(&rule)
-                && !old.share_idle_timer(&rule);
-            if timer_moves {
-                self.idle.start(now);
-            }
-            let targets = if timer_moves { needs } else { needs.minus(had) };
-            if !targets.is_empty() {
-                self.send_own_flow(copy_of(&rule, needs.len(), now), targets, now);
-            }
+    let mut expected = truth.clone();
+    for (id, before) in in_flight {
+        match before {
+            Some(before) => drop(expected.insert(*id, Arc::clone(before))),
+            None => drop(expected.remove(id)),
         }
     }
-
-    /// Removes what `new` asks for no more.
-    pub(crate) fn remove_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
-        if old == new {
-            return;
-        }
-        let rules: Vec<_> = self.truth.tables.iter().cloned().collect();
-        for rule in rules {
-            let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
-            self.send_own_flow(removal_of(&rule), had.minus(needs), now);
-            if rule.idle_timeout != 0 && had.len() > 1 && needs.len() == 1 {
-                self.send_own_flow(copy_of(&rule, 1, now), needs, now);
-            }
-        }
-        for switch in old.all().minus(new.all()).iter() {
-            let groups: Vec<u32> = self.truth.groups.keys().copied().collect();
-            for id in groups {
-                self.send_own(
-                    &Message::GroupMod(group_removal(id)),
-                    SwitchSet::of(switch),
-                    now,
-                );
-            }
-            let message = MeterMod {
-                command: MeterModCommand::Delete,
-                flags: 0,
-                meter_id: meter_no::ALL,
-                bands: Box::default(),
-            };
-            self.send_own(&Message::MeterMod(message), SwitchSet::of(switch), now);
-        }
-    }
+    expected
 }
 
 pub(crate) fn key_of(flow: &FlowStats) -> Option<RuleKey> {
@@ -443,7 +406,7 @@ fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
         && there.instructions == copy.instructions
 }
 
-fn physical_group(group: &Group) -> GroupMod {
+pub(crate) fn physical_group(group: &Group) -> GroupMod {
     let buckets = if group.facts.floods {
         Buckets::from_bytes(buckets_with_flood_group(group.buckets.as_bytes()))
             .unwrap_or_else(|_| group.buckets.clone())
@@ -467,17 +430,12 @@ pub(crate) fn group_removal(group_id: u32) -> GroupMod {
     }
 }
 
-fn applied_actions(instructions: &Instructions) -> ActionList {
-    let applied = instructions.iter().find_map(|i| match i {
-        Instruction::ApplyActions(actions) => {
-            ActionList::from_bytes(actions.as_bytes().to_vec()).ok()
-        }
-        _ => None,
-    });
-    applied.unwrap_or_default()
-}
-
-fn blank(command: FlowModCommand, table_id: u8, priority: u16, matching: Match) -> FlowMod {
+pub(crate) fn blank(
+    command: FlowModCommand,
+    table_id: u8,
+    priority: u16,
+    matching: Match,
+) -> FlowMod {
     FlowMod {
         cookie: 0,
         cookie_mask: 0,
@@ -495,19 +453,7 @@ fn blank(command: FlowModCommand, table_id: u8, priority: u16, matching: Match) 
     }
 }
 
-fn edge_flow(rule: &EdgeRule, command: FlowModCommand) -> FlowMod {
-    let instructions = match command {
-        FlowModCommand::Add => Instructions::apply(&rule.actions),
-        _ => Instructions::default(),
-    };
-    FlowMod {
-        cookie: COOKIE,
-        instructions,
-        ..blank(command, rule.table, PRIORITY, rule.matching.clone())
-    }
-}
-
-fn removal(flow: &FlowStats) -> FlowMod {
+pub(crate) fn removal(flow: &FlowStats) -> FlowMod {
     blank(
         FlowModCommand::DeleteStrict,
         flow.table_id,

@@ -136,16 +136,14 @@ impl FlowTables {
         found
     }
 
-    /// A rule that CHECK_OVERLAP would refuse `key` for; replacing an identical one is no overlap (Open vSwitch, add_flow_start()).
-    pub fn overlapping(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
-        let rules = self.tables.get(&key.table)?;
-        if rules.contains(key) {
-            return None;
-        }
+    /// Rules that CHECK_OVERLAP would refuse `key` for; replacing an identical one is no overlap (Open vSwitch, add_flow_start()).
+    pub fn overlapping<'a>(&'a self, key: &'a RuleKey) -> impl Iterator<Item = &'a Arc<Rule>> {
+        let rules = self.tables.get(&key.table).filter(|r| !r.contains(key));
         rules
-            .iter()
+            .into_iter()
+            .flatten()
             .map(|r| &r.0)
-            .find(|r| r.key.priority == key.priority && r.key.matching.overlaps(&key.matching))
+            .filter(|r| r.key.priority == key.priority && r.key.matching.overlaps(&key.matching))
     }
 
     /// Applies a flow-mod that the switches will accept, and returns what it changed.

@@ -206,7 +206,6 @@ pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
     } else {
         rule.instructions.clone()
     };
-    let flags = rule.flags & !(FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS);
     FlowMod {
         cookie: rule.cookie,
         cookie_mask: 0,
@@ -218,7 +217,7 @@ pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
         buffer_id: NO_BUFFER,
         out_port: port_no::ANY,
         out_group: group_no::ANY,
-        flags: copy_flags(flags, rule.idle_timeout, rule.hard_timeout),
+        flags: copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout),
         matching: rule.matching.clone(),
         instructions,
     }

@@ -1,10 +1,10 @@
 //! The virtual switch's state as its controllers made it: flow tables, groups and meters, with every change undoable.
 
 use crate::facts::{self, Facts};
-use crate::tables::{Change, FlowTables};
+use crate::tables::{Change, Filter, FlowTables};
 use openflow13::{
-    group_no, meter_no, Buckets, CanonicalMatch, FlowMod, GroupMod, GroupModCommand, MeterMod,
-    MeterModCommand,
+    group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
+    GroupMod, GroupModCommand, Instruction, Instructions, MeterMod, MeterModCommand,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub enum Request {
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub flows: Vec<Change>,
-    groups: Vec<(u32, Option<Arc<Group>>)>,
-    meters: Vec<(u32, Option<Arc<Meter>>)>,
+    pub groups: Vec<(u32, Option<Arc<Group>>)>,
+    pub meters: Vec<(u32, Option<Arc<Meter>>)>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +63,62 @@ impl Truth {
     /// Whether some action changes in_port, so that rules of other ports can apply.
     pub fn moves_in_port(&self) -> bool {
         self.tables.in_port_movers() > 0 || self.groups.values().any(|g| g.facts.moves_in_port)
+    }
+
+    /// The error of the switches for a message that contradicts what is here, as far as it can be told without them.
+    pub fn refuses(&self, request: &Request) -> Option<ErrorCode> {
+        match request {
+            Request::Flow {
+                message, matching, ..
+            } => {
+                let changes_rules = match message.command {
+                    FlowModCommand::Add => true,
+                    FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                        let filter = Filter::of_flow_mod(message, matching.clone());
+                        !self.tables.select(&filter).is_empty()
+                    }
+                    FlowModCommand::Delete | FlowModCommand::DeleteStrict => false,
+                };
+                changes_rules
+                    .then(|| self.missing_reference(&message.instructions))
+                    .flatten()
+            }
+            Request::Group { message, .. } => {
+                let there = self.groups.contains_key(&message.group_id);
+                match message.command {
+                    GroupModCommand::Add if there => Some(ErrorCode::GROUP_MOD_FAILED_GROUP_EXISTS),
+                    GroupModCommand::Modify if !there => {
+                        Some(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP)
+                    }
+                    _ => None,
+                }
+            }
+            Request::Meter(message) => {
+                let there = self.meters.contains_key(&message.meter_id);
+                match message.command {
+                    MeterModCommand::Add if there => Some(ErrorCode::METER_MOD_FAILED_METER_EXISTS),
+                    MeterModCommand::Modify if !there => {
+                        Some(ErrorCode::METER_MOD_FAILED_UNKNOWN_METER)
+                    }
+                    _ => None,
+                }
+            }
+            Request::Other => None,
+        }
+    }
+
+    fn missing_reference(&self, instructions: &Instructions) -> Option<ErrorCode> {
+        let mut missing = None;
+        instructions.for_each_action(&mut |item| match item.action {
+            Action::Group(id) if !self.groups.contains_key(&id) => {
+                missing = Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
+            }
+            _ => {}
+        });
+        let meter = instructions
+            .iter()
+            .any(|i| matches!(i, Instruction::Meter(id) if !self.meters.contains_key(&id)));
+        missing.or(meter.then_some(ErrorCode::METER_MOD_FAILED_INVALID_METER))
     }
 
     /// Applies a message as the switches do if they accept it.

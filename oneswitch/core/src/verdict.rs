@@ -6,10 +6,12 @@
 //! for the batch (barrier replies, moves) goes on.
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
+use crate::rule::{Rule, RuleKey};
 use crate::switch_set::SwitchSet;
-use crate::truth::{Changes, Request, Truth};
-use openflow13::{ErrorCode, ErrorMessage};
-use std::collections::VecDeque;
+use crate::truth::{Changes, Group, Meter, Request, Truth};
+use openflow13::{ErrorCode, ErrorMessage, Message};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Set in the xid of everything but operations: operations are found by counting from the oldest one.
@@ -33,10 +35,43 @@ struct Operation {
     changes: Changes,
     at: Instant,
     targets: SwitchSet,
-    /// Did not get the message, which was expected to be refused; must be repaired if it is not.
-    spared: SwitchSet,
+    /// To be repaired if it is refused: what was sent there, or not, relied on it.
+    copied_to: SwitchSet,
+    /// All its switches went away.
+    abandoned: bool,
+    /// The refusal it was sent for.
+    expected: Option<ErrorCode>,
     refused_by: SwitchSet,
     refusal: Option<Refusal>,
+}
+
+impl Operation {
+    fn forget(&mut self, switch: SwitchIndex) {
+        self.abandoned |= self.targets == SwitchSet::of(switch);
+        self.targets.remove(switch);
+    }
+
+    /// What its switches would have said, had they not all gone away.
+    fn decide_abandoned(&mut self, truth: &Truth) {
+        let undecided = self.abandoned && self.refusal.is_none() && self.origin.is_some();
+        let Some(error) = undecided
+            .then(|| self.expected.or_else(|| truth.refuses(&self.request)))
+            .flatten()
+        else {
+            return;
+        };
+        let data = wire(0, &self.request).into();
+        self.refusal = Some(Refusal { error, data });
+    }
+}
+
+fn wire(xid: u32, request: &Request) -> Vec<u8> {
+    match request {
+        Request::Flow { message, .. } => crate::wire(xid, &Message::FlowMod((**message).clone())),
+        Request::Group { message, .. } => crate::wire(xid, &Message::GroupMod(message.clone())),
+        Request::Meter(message) => crate::wire(xid, &Message::MeterMod(message.clone())),
+        Request::Other => Vec::new(),
+    }
 }
 
 /// What the first switch to refuse a message said.
@@ -65,6 +100,32 @@ pub struct Settled {
     pub repair: SwitchSet,
 }
 
+/// Rules, groups and meters that messages on their way change, as they were before.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    pub rules: HashMap<RuleKey, Option<Arc<Rule>>>,
+    pub groups: HashMap<u32, Option<Arc<Group>>>,
+    pub meters: HashMap<u32, Option<Arc<Meter>>>,
+}
+
+impl InFlight {
+    fn add(&mut self, changes: &Changes) {
+        for change in &changes.flows {
+            if let Some(rule) = change.after.as_ref().or(change.before.as_ref()) {
+                self.rules
+                    .entry(rule.key.clone())
+                    .or_insert_with(|| change.before.clone());
+            }
+        }
+        for (id, before) in &changes.groups {
+            self.groups.entry(*id).or_insert_with(|| before.clone());
+        }
+        for (id, before) in &changes.meters {
+            self.meters.entry(*id).or_insert_with(|| before.clone());
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Batch {
     number: u64,
@@ -80,6 +141,8 @@ pub struct Verdicts {
     /// xid of `operations[0]`.
     first: u32,
     batches: VecDeque<Batch>,
+    /// All operations until now.
+    pushed: u64,
     /// Operations that no barrier covers yet.
     open: usize,
     virt: SwitchSet,
@@ -124,19 +187,23 @@ impl Verdicts {
             changes,
             at,
             targets,
-            spared: SwitchSet::EMPTY,
+            copied_to: SwitchSet::EMPTY,
+            abandoned: false,
+            expected: None,
             refused_by: SwitchSet::EMPTY,
             refusal: None,
         });
         self.open += 1;
+        self.pushed += 1;
         self.virt = self.virt.union(targets);
         xid
     }
 
-    /// The latest operation was sent to some of its switches only, as they will refuse it.
-    pub fn spare(&mut self, switches: SwitchSet) {
+    /// The latest operation was sent to a switch for its refusal, `error`, and not applied to the truth. If it is accepted after all (what
+    /// it conflicts with was refused), it is applied then, and all switches must be repaired.
+    pub fn expect_refusal(&mut self, error: ErrorCode) {
         if let Some(latest) = self.operations.back_mut() {
-            latest.spared = switches;
+            latest.expected = Some(error);
         }
     }
 
@@ -144,7 +211,41 @@ impl Verdicts {
     pub fn adopt(&mut self, switches: SwitchSet) {
         self.operations
             .iter_mut()
-            .for_each(|o| o.targets = o.targets.union(switches));
+            .for_each(|o| o.copied_to = o.copied_to.union(switches));
+    }
+
+    /// As [`Self::adopt`], for a switch that was compared with the truth: what was sent to it itself has its own verdict.
+    pub fn adopt_others(&mut self, switch: SwitchIndex) {
+        for operation in &mut self.operations {
+            if !operation.targets.contains(switch) {
+                operation.copied_to.insert(switch);
+            }
+        }
+    }
+
+    /// What messages that `switch` got since `sequence`, or refused, change.
+    pub fn in_flight_at(&self, switch: SwitchIndex, sequence: u64) -> InFlight {
+        let mut found = InFlight::default();
+        let first = self.pushed - self.operations.len() as u64;
+        for (number, operation) in (first..).zip(&self.operations) {
+            let later = number >= sequence || operation.refused_by.contains(switch);
+            if later && operation.targets.contains(switch) {
+                found.add(&operation.changes);
+            }
+        }
+        found
+    }
+
+    /// How many operations there were until now.
+    pub fn sequence(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Whether what was written at `time` can be in flight.
+    pub fn may_be_in_flight(&self, time: Instant) -> bool {
+        self.operations
+            .front()
+            .is_some_and(|oldest| time >= oldest.at)
     }
 
     /// Something other than an operation was sent that the batch's barrier must cover.
@@ -211,9 +312,7 @@ impl Verdicts {
             Bridge::Edge => self.edge.remove(switch),
         }
         if bridge == Bridge::Virt {
-            self.operations
-                .iter_mut()
-                .for_each(|o| o.targets.remove(switch));
+            self.operations.iter_mut().for_each(|o| o.forget(switch));
         }
     }
 
@@ -228,13 +327,14 @@ impl Verdicts {
         } else {
             return None;
         };
-        let failed = self
+        let unforeseen = |o: &Operation| o.refusal.is_some() != o.expected.is_some() || o.abandoned;
+        if self
             .operations
             .iter()
             .take(batch.operations)
-            .any(|o| o.refusal.is_some());
-        if failed {
-            self.redo_without_refused(truth, batch.operations);
+            .any(unforeseen)
+        {
+            self.redo(truth, batch.operations);
         }
         let mut settled = Settled::default();
         for operation in self.operations.drain(..batch.operations) {
@@ -245,12 +345,21 @@ impl Verdicts {
         Some(settled)
     }
 
-    fn redo_without_refused(&mut self, truth: &mut Truth, batch: usize) {
+    /// Applies all operations anew: without those of the oldest `batch` that were refused, and, beyond it, without those that will be.
+    fn redo(&mut self, truth: &mut Truth, batch: usize) {
         for operation in self.operations.iter_mut().rev() {
             truth.revert(std::mem::take(&mut operation.changes));
         }
         for (index, operation) in self.operations.iter_mut().enumerate() {
-            if index >= batch || operation.refusal.is_none() {
+            if index < batch {
+                operation.decide_abandoned(truth);
+            }
+            let refused = if index < batch {
+                operation.refusal.is_some()
+            } else {
+                operation.expected.is_some()
+            };
+            if !refused {
                 operation.changes = truth.apply(&operation.request, operation.at);
             }
         }
@@ -260,11 +369,13 @@ impl Verdicts {
 impl Settled {
     fn add(&mut self, operation: Operation) {
         let Some(refusal) = operation.refusal else {
-            self.repair = self.repair.union(operation.spared);
+            if operation.expected.is_some() {
+                self.repair = SwitchSet::ALL;
+            }
             return;
         };
         let accepted_by = operation.targets.minus(operation.refused_by);
-        self.repair = self.repair.union(accepted_by);
+        self.repair = self.repair.union(accepted_by).union(operation.copied_to);
         self.refused.push(Refused {
             origin: operation.origin,
             error: refusal.error,

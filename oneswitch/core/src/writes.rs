@@ -13,7 +13,7 @@ use crate::translate::{
     actions_with_flood_group, copy_flags, flow_mod_with_flood_group, group_mod_with_flood_group,
     patch_added, removal_of,
 };
-use crate::truth::Request;
+use crate::truth::{Changes, Request};
 use crate::{wire, Core};
 use openflow13::{
     config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
@@ -32,9 +32,27 @@ impl Core {
         targets: SwitchSet,
         now: Instant,
     ) {
-        let targets = targets.intersection(self.up());
+        if !targets.minus(self.up()).is_empty() {
+            // Not all who would have to refuse it are there.
+            if let Some(error) = self.truth.refuses(&request) {
+                return self.refuse(incoming, error);
+            }
+        }
         let changes = self.truth.apply(&request, now);
         self.expect_removals(&changes.flows, now);
+        self.transmit(incoming, changed, request, changes, targets, now);
+    }
+
+    fn transmit(
+        &mut self,
+        incoming: Incoming<'_>,
+        changed: Option<Vec<u8>>,
+        request: Request,
+        changes: Changes,
+        targets: SwitchSet,
+        now: Instant,
+    ) {
+        let targets = targets.intersection(self.up());
         let original = changed.is_some().then(|| incoming.frame.into());
         let origin = Some(incoming.origin);
         let xid = self
@@ -65,7 +83,7 @@ impl Core {
         let targets = self.executors.of_in_port(matching.in_port());
         let add = message.command == FlowModCommand::Add;
         let holder = if add && message.flags & FlowMod::CHECK_OVERLAP != 0 {
-            self.holder_of_overlapping(&message, &matching)
+            self.holders_of_overlapping(&message, &matching)
         } else {
             None
         };
@@ -81,14 +99,16 @@ impl Core {
                 self.refuse(incoming, ErrorCode::FLOW_MOD_FAILED_OVERLAP)
             }
             Some(holder) => {
-                self.operate(incoming, changed, request, holder, now);
-                self.verdicts.spare(targets.minus(holder));
+                self.transmit(incoming, changed, request, Changes::default(), holder, now);
+                self.verdicts
+                    .expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
             }
         }
     }
 
-    /// Only a switch that has the overlapping rule can refuse; none may accept. Nobody: that switch is not there.
-    fn holder_of_overlapping(
+    /// Only switches that have an overlapping rule can refuse; none may accept. `None`: nothing overlaps; empty: those switches are not
+    /// there.
+    fn holders_of_overlapping(
         &self,
         message: &FlowMod,
         matching: &CanonicalMatch,
@@ -98,9 +118,18 @@ impl Core {
             priority: message.priority,
             matching: matching.clone(),
         };
-        let other = self.truth.tables.overlapping(&key)?;
-        let holders = self.executors.of_rule(other).intersection(self.up());
-        Some(holders.iter().take(1).collect())
+        let up = self.up();
+        let mut holders = None;
+        for rule in self.truth.tables.overlapping(&key) {
+            let of_rule = self.executors.of_rule(rule).intersection(up);
+            let holder: SwitchSet = of_rule.iter().take(1).collect();
+            if !self.verdicts.may_be_in_flight(rule.created) {
+                return Some(holder);
+            }
+            // Any of these rules may be refused itself.
+            holders = Some(holder.union(holders.unwrap_or_default()));
+        }
+        holders
     }
 
     /// What the switches get in place of a flow-mod; `None`: the same.

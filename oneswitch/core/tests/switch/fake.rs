@@ -23,7 +23,7 @@ pub struct Flow {
     pub bytes: u64,
 }
 
-type Refuser = Box<dyn Fn(&Message) -> Option<ErrorCode>>;
+pub type Refuser = Box<dyn Fn(&Message) -> Option<ErrorCode>>;
 
 #[derive(Default)]
 pub struct FakeBridge {

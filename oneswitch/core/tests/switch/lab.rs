@@ -125,10 +125,6 @@ impl Lab {
         self.bridge(switch, Bridge::Virt)
     }
 
-    pub fn edge(&mut self, switch: usize) -> &mut FakeBridge {
-        self.bridge(switch, Bridge::Edge)
-    }
-
     pub fn connect(&mut self, switch: usize) {
         for bridge in [Bridge::Virt, Bridge::Edge] {
             self.bridge(switch, bridge).connected = true;
@@ -217,9 +213,7 @@ impl Lab {
                 }
             }
         }
-        for (switch, bridge, reason) in self.core.take_switch_disconnects() {
-            panic!("{switch} {bridge:?}: {reason}");
-        }
+        assert_eq!(self.core.take_switch_disconnects(), []);
         self.disconnects += self.core.take_disconnects().len();
         moved
     }

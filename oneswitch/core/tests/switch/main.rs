@@ -3,7 +3,9 @@
 
 mod answers;
 mod build;
+mod check;
 mod fake;
 mod lab;
+mod random;
 mod removals;
 mod verdicts;

@@ -9,7 +9,7 @@ fn xids(answers: &[Answer]) -> Vec<u32> {
 }
 
 /// Refuses every rule with this cookie.
-fn refuse_cookie(cookie: u64, error: ErrorCode) -> Box<dyn Fn(&Message) -> Option<ErrorCode>> {
+fn refuse_cookie(cookie: u64, error: ErrorCode) -> crate::fake::Refuser {
     Box::new(move |message| match message {
         Message::FlowMod(m) if m.cookie == cookie && !m.command.is_delete() => Some(error),
         _ => None,
@@ -194,7 +194,7 @@ fn an_overlap_that_the_switch_does_not_see_is_installed_everywhere() {
         ..add(2, any().with_vlan_vid(3), &output(2))
     };
     assert_eq!(lab.ask(2, &Message::FlowMod(checked)), []);
-    assert_eq!(cookies(lab.virt(0)), [2]);
+    assert_eq!(cookies(lab.virt(0)), [1, 2]);
     assert_eq!(cookies(lab.virt(1)), [2]);
 }
 

@@ -1,0 +1,171 @@
+//! Keeping the `edge` bridges in step with the port map.
+
+use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::edge::{
+    reparse_bucket, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY, REPARSE_GROUP,
+};
+use crate::flood::Step;
+use crate::sync::{blank, removal};
+use crate::{wire, Core};
+use openflow13::{
+    bundle, group_type, ActionList, Buckets, FlowMod, FlowModCommand, FlowStats, GroupMod,
+    GroupModCommand, Instruction, Instructions, Message,
+};
+use tracing::{info, warn};
+
+impl Core {
+    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, found: &[FlowStats]) {
+        let mut installed = EdgeRules::new();
+        let mut foreign = Vec::new();
+        for flow in found {
+            let ours = flow.cookie == COOKIE && flow.priority == PRIORITY;
+            match (ours, flow.matching.canonical()) {
+                (true, Ok(key)) => {
+                    let actions = applied_actions(&flow.instructions);
+                    installed.insert(
+                        (flow.table_id, key),
+                        EdgeRule {
+                            table: flow.table_id,
+                            matching: flow.matching.clone(),
+                            actions,
+                        },
+                    );
+                }
+                _ => foreign.push(removal(flow)),
+            }
+        }
+        if !foreign.is_empty() {
+            warn!(target: "southbound", switch = %self.switches[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
+            foreign.into_iter().for_each(|f| {
+                self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
+            });
+        }
+        let group = GroupMod {
+            command: GroupModCommand::AddOrModify,
+            group_type: group_type::SELECT,
+            group_id: REPARSE_GROUP,
+            buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
+        };
+        self.send_to(switch, Bridge::Edge, &Message::GroupMod(group));
+        self.switches[switch].installed = installed;
+        let changes = self.update_edge(switch);
+        info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+    }
+
+    /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.
+    pub(crate) fn update_edge(&mut self, switch: SwitchIndex) -> usize {
+        if !self.switches[switch].edge.is_up() {
+            return 0;
+        }
+        let links: Vec<_> = self.switches.iter().map(|s| s.link.clone()).collect();
+        let session = &self.switches[switch].edge;
+        let number_of = |name: &str| session.number_of(name);
+        let wanted = EdgeInput {
+            switch,
+            links: &links,
+            ports: &self.ports,
+            flood: &self.flood,
+            number_of: &number_of,
+        }
+        .rules();
+        let installed = &self.switches[switch].installed;
+        let mut changes: Vec<FlowMod> = Vec::new();
+        for (key, rule) in &wanted {
+            if installed
+                .get(key)
+                .is_none_or(|there| there.actions != rule.actions)
+            {
+                changes.push(edge_flow(rule, FlowModCommand::Add));
+            }
+        }
+        for (_, rule) in installed
+            .iter()
+            .filter(|(key, _)| !wanted.contains_key(key))
+        {
+            changes.push(edge_flow(rule, FlowModCommand::DeleteStrict));
+        }
+        let count = changes.len();
+        if count > 0 {
+            self.send_bundle(switch, changes);
+        }
+        self.switches[switch].installed = wanted;
+        count
+    }
+
+    pub(crate) fn update_edges(&mut self) {
+        (0..self.switches.len()).for_each(|switch| {
+            self.update_edge(switch);
+        });
+    }
+
+    fn send_bundle(&mut self, switch: SwitchIndex, changes: Vec<FlowMod>) {
+        let to = Destination::Switch(switch, Bridge::Edge);
+        self.switches[switch].bundles = self.switches[switch].bundles.wrapping_add(1);
+        let id = self.switches[switch].bundles;
+        let open = bundle::encode_open(self.fresh_xid(), id);
+        self.outbox.put(to, &open);
+        for change in changes {
+            let inner = wire(self.fresh_xid(), &Message::FlowMod(change));
+            match bundle::encode_add(id, &inner) {
+                Ok(frame) => self.outbox.put(to, &frame),
+                Err(oversize) => {
+                    tracing::error!(target: "core", length = oversize.length, "an edge rule is too long for a bundle")
+                }
+            }
+        }
+        let commit = bundle::encode_commit(self.fresh_xid(), id);
+        self.outbox.put(to, &commit);
+        self.verdicts.touch(switch, Bridge::Edge);
+    }
+
+    /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when
+    /// those are settled.
+    pub(crate) fn refresh_paths(&mut self) {
+        self.flood.refresh(&self.ports);
+        self.update_edges();
+        let batch = self.verdicts.current_batch();
+        self.flood.sent(batch);
+    }
+
+    /// When the receivers' lists are in place, points every switch's flood group to them.
+    pub(crate) fn advance_flood(&mut self) {
+        let verdicts = &self.verdicts;
+        match self.flood.next_step(|batch| verdicts.is_settled(batch)) {
+            Some(Step::PointSenders) => {
+                for switch in self.up().iter() {
+                    let group = GroupMod {
+                        command: GroupModCommand::Modify,
+                        ..self.flood_group(switch)
+                    };
+                    self.send_to(switch, Bridge::Virt, &Message::GroupMod(group));
+                }
+                let batch = self.verdicts.current_batch();
+                self.flood.senders_pointed(batch);
+            }
+            Some(Step::InForce) => self.flood.in_force(),
+            None => {}
+        }
+    }
+}
+
+fn applied_actions(instructions: &Instructions) -> ActionList {
+    let applied = instructions.iter().find_map(|i| match i {
+        Instruction::ApplyActions(actions) => {
+            ActionList::from_bytes(actions.as_bytes().to_vec()).ok()
+        }
+        _ => None,
+    });
+    applied.unwrap_or_default()
+}
+
+fn edge_flow(rule: &EdgeRule, command: FlowModCommand) -> FlowMod {
+    let instructions = match command {
+        FlowModCommand::Add => Instructions::apply(&rule.actions),
+        _ => Instructions::default(),
+    };
+    FlowMod {
+        cookie: COOKIE,
+        instructions,
+        ..blank(command, rule.table, PRIORITY, rule.matching.clone())
+    }
+}

@@ -1,0 +1,276 @@
+//! What each fake switch must hold, derived naively from one bridge that got the same messages.
+
+use crate::build::output;
+use crate::fake::{FakeBridge, Flow};
+use crate::lab::{Lab, MULTICAST_PATCH, PATCH, PCIE};
+use oneswitch_core::Bridge;
+use openflow13::{
+    group_no, port_no, Action, ActionList, Buckets, FlowMod, Instruction, Instructions,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const FLOOD_GROUP: u32 = 0xffff_fe00;
+
+/// Where every virtual port executes: its home, and the goal of its move.
+pub type Homes = BTreeMap<u32, BTreeSet<usize>>;
+
+impl Lab {
+    /// Compares everything on the switches that are up with what `one` bridge holds, but for rules that a switch was told to refuse.
+    pub fn check(
+        &mut self,
+        one: &FakeBridge,
+        homes: &Homes,
+        may_differ: impl Fn(usize, &Flow) -> bool,
+    ) {
+        let mut executors: BTreeSet<usize> = homes.values().flatten().copied().collect();
+        executors.insert(0);
+        let everywhere = one.flows.iter().any(|f| writes_in_port(&f.instructions));
+        for switch in 0..self.switches.len() {
+            if !self.switches[switch].virt.connected {
+                continue;
+            }
+            let here = |f: &Flow| {
+                let at = match f.matching.in_port() {
+                    Some(port) if !everywhere => homes.get(&port).cloned(),
+                    _ => Some(executors.clone()),
+                };
+                at.unwrap_or(BTreeSet::from([0]))
+            };
+            let mut wanted: Vec<Flow> = one
+                .flows
+                .iter()
+                .filter(|f| here(f).contains(&switch))
+                .map(|f| physical_flow(f, here(f).len()))
+                .collect();
+            let virt = &self.switches[switch].virt;
+            let mut there = virt.flows.clone();
+            for flow in &mut there {
+                (flow.packets, flow.bytes) = (0, 0);
+                // Rules of a moving port keep their timers at the old home.
+                if !everywhere && flow.matching.in_port().is_some() && here(flow).len() > 1 {
+                    flow.idle = 0;
+                }
+            }
+            let key = |f: &Flow| (f.table, f.priority, f.key.clone());
+            let ignored: BTreeSet<_> = wanted
+                .iter()
+                .filter(|f| may_differ(switch, f))
+                .map(key)
+                .collect();
+            wanted.retain(|f| !ignored.contains(&key(f)));
+            there.retain(|f| !ignored.contains(&key(f)));
+            for list in [&mut wanted, &mut there] {
+                // Later copies get what is left of it.
+                list.iter_mut().for_each(|f| f.hard = f.hard.min(1));
+                list.sort_by(|a, b| {
+                    (a.table, a.priority, &a.key).cmp(&(b.table, b.priority, &b.key))
+                });
+            }
+            assert_eq!(there, wanted, "flows of switch {switch}");
+            let executes = executors.contains(&switch);
+            let mut groups: BTreeMap<u32, (u8, Buckets)> = one
+                .groups
+                .iter()
+                .filter(|_| executes)
+                .map(|(id, (kind, buckets))| (*id, (*kind, physical_buckets(buckets))))
+                .collect();
+            let flood = virt.groups.get(&FLOOD_GROUP).expect("the flood group");
+            groups.insert(FLOOD_GROUP, flood.clone());
+            assert_eq!(virt.groups, groups, "groups of switch {switch}");
+            let meters = if executes {
+                one.meters.clone()
+            } else {
+                BTreeMap::new()
+            };
+            assert_eq!(virt.meters, meters, "meters of switch {switch}");
+        }
+    }
+
+    /// Follows packets from every `virt` through the `edge` bridges: each port is reached once, by unicast and by flood, with the tenant's
+    /// tags as they were. `homes`: the switch and interface number of each virtual port.
+    pub fn check_paths(&self, homes: &BTreeMap<u32, (usize, u32)>) {
+        let mut everybody: Vec<_> = homes.values().copied().collect();
+        everybody.sort_unstable();
+        for (from, tags) in (0..self.switches.len()).flat_map(|s| [(s, &[][..]), (s, &[7, 8][..])])
+        {
+            let walk = |port, mark| {
+                let left = self.walk(from, port, tags.to_vec(), mark, 0);
+                left.into_iter().map(|(place, kept)| {
+                    assert_eq!(kept, tags);
+                    place
+                })
+            };
+            for (port, home) in homes {
+                let got: Vec<_> = walk(PATCH + port, 0).collect();
+                assert_eq!(got, [*home], "from switch {from} to port {port}");
+            }
+            let mut got = Vec::new();
+            let (_, buckets) = &self.switches[from].virt.groups[&FLOOD_GROUP];
+            for bucket in buckets.iter() {
+                let mut mark = 0;
+                for item in bucket.actions.iter() {
+                    match item.action {
+                        Action::SetField(field) => mark = number(field.value),
+                        Action::Output { port: 0xfe00, .. } => {
+                            got.extend(walk(MULTICAST_PATCH, mark));
+                        }
+                        Action::Output { port, .. } => got.extend(walk(PATCH + port, mark)),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            got.sort_unstable();
+            assert_eq!(got, everybody, "a flood from switch {from}");
+        }
+        for (port, (switch, interface)) in homes {
+            let rules = matching(&self.switches[*switch].edge, 0, *interface, &[], 0);
+            assert_eq!(rules.len(), 1, "ingress of port {port}");
+            let to_patch = Instructions::apply(&output(PATCH + port));
+            assert_eq!(rules[0].instructions, to_patch);
+        }
+    }
+
+    /// The interfaces, and the tags, that a packet leaves by which enters `edge` of `switch` at `in_port`.
+    fn walk(
+        &self,
+        switch: usize,
+        in_port: u32,
+        mut tags: Vec<u16>,
+        mark: u32,
+        table: u8,
+    ) -> Departures {
+        let mut left = Vec::new();
+        let rules = matching(&self.switches[switch].edge, table, in_port, &tags, mark);
+        assert!(rules.len() <= 1, "{rules:?}");
+        let instructions = rules.iter().flat_map(|f| f.instructions.iter());
+        for instruction in instructions {
+            let Instruction::ApplyActions(actions) = instruction else {
+                panic!("{instruction:?}");
+            };
+            for item in actions.iter() {
+                match item.action {
+                    Action::PushVlan(_) => tags.push(0),
+                    Action::PopVlan => drop(tags.pop().expect("a tag to pop")),
+                    Action::SetField(field) => {
+                        *tags.last_mut().expect("a tag to write") =
+                            number(field.value) as u16 & 0xfff;
+                    }
+                    // The group that has a packet parsed anew, and goes on with table 1.
+                    Action::Group(1) => {
+                        left.extend(self.walk(switch, in_port, tags.clone(), mark, 1))
+                    }
+                    Action::Output { port, .. } if port < PCIE => {
+                        left.push(((switch, port), tags.clone()))
+                    }
+                    Action::Output { port, .. } => {
+                        let (peer, at) = match switch {
+                            0 => ((port - PCIE) as usize, PCIE),
+                            _ => (0, PCIE + switch as u32),
+                        };
+                        left.extend(self.walk(peer, at, tags.clone(), 0, 0));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        left
+    }
+
+    /// The session of every bridge that is connected is up, and nothing is under way.
+    pub fn check_rest(&mut self) {
+        assert_eq!(self.core.in_flight(), 0);
+        let status = self.core.status();
+        for (switch, view) in status.switches.iter().enumerate() {
+            for (bridge, state) in [(Bridge::Virt, view.virt), (Bridge::Edge, view.edge)] {
+                let up = state == oneswitch_core::BridgeState::Up;
+                assert_eq!(up, self.bridge(switch, bridge).connected);
+            }
+        }
+    }
+}
+
+type Departures = Vec<((usize, u32), Vec<u16>)>;
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b))
+}
+
+/// The rules of an `edge` that a packet matches.
+fn matching(edge: &FakeBridge, table: u8, in_port: u32, tags: &[u16], mark: u32) -> Vec<Flow> {
+    let vid = tags.last().map_or(0, |t| u32::from(*t) | 0x1000);
+    let fits = |f: &&Flow| {
+        let mut fields = f.matching.fields();
+        f.table == table
+            && fields.all(|field| {
+                let mask = field.mask.map_or(u32::MAX, number);
+                let value = match (field.class, field.field) {
+                    (0x8000, 0) => in_port,
+                    (0x8000, 6) => vid,
+                    (1, 33) => mark,
+                    other => panic!("{other:?}"),
+                };
+                value & mask == number(field.value) & mask
+            })
+    };
+    edge.flows.iter().filter(fits).cloned().collect()
+}
+
+fn writes_in_port(instructions: &Instructions) -> bool {
+    let mut found = false;
+    instructions.for_each_action(&mut |item| {
+        found |= matches!(item.action, Action::Nicira { subtype: 7, .. });
+    });
+    found
+}
+
+fn physical_flow(flow: &Flow, copies: usize) -> Flow {
+    let timed = flow.idle != 0 || flow.hard != 0;
+    let mut instructions = Vec::new();
+    for instruction in flow.instructions.iter() {
+        match instruction {
+            Instruction::ApplyActions(actions) => {
+                let list = with_flood_group(actions.iter().map(|i| (i.action, i.raw)));
+                instructions.extend(Instructions::apply(&list).as_bytes());
+            }
+            Instruction::Meter(id) => {
+                instructions.extend([0, 6, 0, 8]);
+                instructions.extend(id.to_be_bytes());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    Flow {
+        idle: if copies > 1 { 0 } else { flow.idle },
+        flags: flow.flags | if timed { FlowMod::SEND_FLOW_REM } else { 0 },
+        instructions: Instructions::from_bytes(instructions).unwrap(),
+        packets: 0,
+        bytes: 0,
+        ..flow.clone()
+    }
+}
+
+fn with_flood_group<'a>(actions: impl Iterator<Item = (Action<'a>, &'a [u8])>) -> ActionList {
+    let mut bytes = Vec::new();
+    for (action, raw) in actions {
+        match action {
+            Action::Output {
+                port: port_no::FLOOD | port_no::ALL,
+                ..
+            } => bytes.extend(ActionList::new().group(FLOOD_GROUP).as_bytes()),
+            _ => bytes.extend(raw),
+        }
+    }
+    ActionList::from_bytes(bytes).unwrap()
+}
+
+fn physical_buckets(buckets: &Buckets) -> Buckets {
+    let lists: Vec<ActionList> = buckets
+        .iter()
+        .map(|b| with_flood_group(b.actions.iter().map(|i| (i.action, i.raw))))
+        .collect();
+    Buckets::build(
+        lists
+            .iter()
+            .map(|list| (0, port_no::ANY, group_no::ANY, list)),
+    )
+}

@@ -1,0 +1,507 @@
+//! Any sequence of controllers' messages, moves, port changes and restarts ends in what one bridge would hold.
+
+use crate::build::{
+    add, any, everything, flow_stats, from, group, meter, output, packet_out, writes_in_port,
+};
+use crate::check::Homes;
+use crate::fake::{FakeBridge, Flow};
+use crate::lab::{port, switch_name, Lab, GRACE, PATCHES};
+use oneswitch_core::{MoveUntil, PortRequest};
+use openflow13::{
+    decode, encode, group_no, ActionList, FlowMod, FlowModCommand, GroupModCommand, Instructions,
+    Match, Message, MeterModCommand, MultipartReply, MultipartRequest,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Flow(FlowMod),
+    Other(Message),
+    /// One round, so that messages of several rounds are under way at once.
+    Round,
+    Rest,
+    Wait,
+    Move(u32, usize, u32),
+    Flip(u32),
+    Finish(u32),
+    Abort(u32),
+    AddPort(u32, usize, u32),
+    RemovePort(u32),
+    Disconnect(usize),
+    Connect(usize),
+    Slow(usize, bool),
+    /// Something happens behind the core's back while a switch is away.
+    Tamper(usize),
+    /// A switch refuses what the others accept: rules with this cookie.
+    Picky(usize),
+}
+
+const SWITCHES: usize = 3;
+const PICKY: u64 = 66;
+
+fn matches() -> impl Strategy<Value = Match> {
+    prop_oneof![
+        Just(any()),
+        (1..5u32).prop_map(from),
+        (1..3u16).prop_map(|v| any().with_vlan_vid(v)),
+        (1..5u32, 1..3u16).prop_map(|(p, v)| from(p).with_vlan_vid(v)),
+    ]
+}
+
+fn actions() -> impl Strategy<Value = ActionList> {
+    prop_oneof![
+        4 => (1..5u32).prop_map(output),
+        1 => Just(output(openflow13::port_no::FLOOD)),
+        2 => (1..3u32).prop_map(|g| ActionList::new().group(g)),
+        1 => Just(writes_in_port(2)),
+        1 => Just(ActionList::new()),
+    ]
+}
+
+fn instructions() -> impl Strategy<Value = Instructions> {
+    (actions(), 0..6u8).prop_map(|(actions, meter)| {
+        let mut bytes = Vec::new();
+        if meter == 1 {
+            bytes.extend([0, 6, 0, 8, 0, 0, 0, 1]);
+        }
+        bytes.extend(Instructions::apply(&actions).as_bytes());
+        Instructions::from_bytes(bytes).unwrap()
+    })
+}
+
+fn flow_mods() -> impl Strategy<Value = FlowMod> {
+    let command = prop_oneof![
+        5 => Just(FlowModCommand::Add),
+        1 => Just(FlowModCommand::Modify),
+        1 => Just(FlowModCommand::ModifyStrict),
+        1 => Just(FlowModCommand::Delete),
+        1 => Just(FlowModCommand::DeleteStrict),
+    ];
+    let cookie = prop_oneof![8 => 1..4u64, 1 => Just(PICKY)];
+    let filters = (
+        prop_oneof![4 => Just(0u64), 1 => Just(u64::MAX)],
+        0..8u32,
+        0..8u32,
+    );
+    let timers = prop_oneof![4 => Just((0u16, 0u16)), 1 => Just((5000, 0)), 1 => Just((0, 9000))];
+    (
+        matches(),
+        instructions(),
+        command,
+        cookie,
+        filters,
+        timers,
+        0..8u16,
+        (0..2u8, 1..3u16),
+    )
+        .prop_map(
+            |(
+                matching,
+                instructions,
+                command,
+                cookie,
+                (mask, out_port, out_group),
+                (idle, hard),
+                flags,
+                (table, priority),
+            )| {
+                let adds = command == FlowModCommand::Add;
+                let filter = |n: u32, any: u32| match n {
+                    1..=2 if command.is_delete() => n,
+                    _ => any,
+                };
+                FlowMod {
+                    command,
+                    cookie_mask: if adds { 0 } else { mask },
+                    table_id: if command == FlowModCommand::Delete && table == 1 {
+                        0xff
+                    } else {
+                        table
+                    },
+                    idle_timeout: idle,
+                    hard_timeout: hard,
+                    priority,
+                    out_port: match out_port {
+                        3 if command.is_delete() => openflow13::port_no::FLOOD,
+                        n => filter(n, openflow13::port_no::ANY),
+                    },
+                    out_group: filter(out_group, group_no::ANY),
+                    flags: if adds { flags & 7 } else { 0 },
+                    instructions,
+                    ..add(cookie, matching, &ActionList::new())
+                }
+            },
+        )
+}
+
+fn others() -> impl Strategy<Value = Message> {
+    let group_commands = prop_oneof![
+        3 => Just(GroupModCommand::Add),
+        1 => Just(GroupModCommand::Modify),
+        1 => Just(GroupModCommand::Delete),
+    ];
+    let meter_commands = prop_oneof![
+        3 => Just(MeterModCommand::Add),
+        1 => Just(MeterModCommand::Modify),
+        1 => Just(MeterModCommand::Delete),
+    ];
+    prop_oneof![
+        3 => (group_commands, 1..4u32, 1..5u32).prop_map(|(command, id, out)| {
+            let (id, out) = match (command, id) {
+                (GroupModCommand::Delete, 3) => (group_no::ALL, vec![]),
+                (GroupModCommand::Delete, _) => (id, vec![]),
+                (_, 3) => (2, vec![openflow13::port_no::FLOOD]),
+                _ => (id, vec![out]),
+            };
+            group(command, id, &out)
+        }),
+        2 => (meter_commands, 1..3u32).prop_map(|(command, rate)| meter(command, 1, rate)),
+        2 => Just(Message::BarrierRequest),
+        1 => Just(flow_stats()),
+        1 => Just(crate::build::request(MultipartRequest::Aggregate(everything()))),
+        1 => Just(crate::build::request(MultipartRequest::PortDesc)),
+        1 => Just(crate::build::request(MultipartRequest::Group { group: group_no::ALL })),
+        1 => (1..6u32, actions()).prop_map(|(p, a)| packet_out(p, a)),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => flow_mods().prop_map(Step::Flow),
+        6 => others().prop_map(Step::Other),
+        6 => Just(Step::Round),
+        2 => Just(Step::Rest),
+        1 => Just(Step::Wait),
+        2 => (1..5u32, 0..SWITCHES, 1..=PATCHES).prop_map(|(n, s, i)| Step::Move(n, s, i)),
+        1 => (1..5u32).prop_map(Step::Flip),
+        1 => (1..5u32).prop_map(Step::Finish),
+        1 => (1..5u32).prop_map(Step::Abort),
+        1 => (1..5u32, 0..SWITCHES, 1..=PATCHES).prop_map(|(n, s, i)| Step::AddPort(n, s, i)),
+        1 => (1..5u32).prop_map(Step::RemovePort),
+        1 => (0..SWITCHES).prop_map(Step::Disconnect),
+        2 => (0..SWITCHES).prop_map(Step::Connect),
+        1 => (0..SWITCHES, any_bool()).prop_map(|(s, slow)| Step::Slow(s, slow)),
+        1 => (0..SWITCHES).prop_map(Step::Tamper),
+        1 => (0..SWITCHES).prop_map(Step::Picky),
+    ]
+}
+
+fn any_bool() -> impl Strategy<Value = bool> {
+    prop_oneof![Just(true), Just(false)]
+}
+
+/// The core under test, one bridge that gets the same messages, and what is expected of both.
+struct Twin {
+    lab: Lab,
+    one: FakeBridge,
+    /// The switch and interface of each port, and where it moves.
+    homes: BTreeMap<u32, (usize, u32)>,
+    goals: BTreeMap<u32, (usize, u32)>,
+    /// xid and expected answer (`None`: any) of what was sent.
+    expected: Vec<(u32, Option<u8>)>,
+    xid: u32,
+    /// Answers differ from one bridge's from the moment on that a switch is picky or away.
+    exact: bool,
+    picky: [bool; SWITCHES],
+}
+
+impl Twin {
+    fn new() -> Self {
+        let mut lab = Lab::new(SWITCHES, &[0, 1, 2, 1]);
+        lab.now += GRACE;
+        Self {
+            lab,
+            one: FakeBridge::default(),
+            homes: [(1, (0, 1)), (2, (1, 2)), (3, (2, 3)), (4, (1, 4))].into(),
+            goals: BTreeMap::new(),
+            expected: Vec::new(),
+            xid: 1,
+            exact: true,
+            picky: [false; SWITCHES],
+        }
+    }
+
+    fn send(&mut self, message: &Message) {
+        self.xid += 1;
+        self.lab.send(1, self.xid, message);
+        let frame = encode(self.xid, message).unwrap();
+        // The bridge keeps the timers and counts nothing; flow_removed is tested elsewhere.
+        self.one.handle(&frame);
+        self.one.work();
+        let replies: Vec<u8> = self
+            .one
+            .output
+            .drain(..)
+            .map(|f| decode(&f).unwrap().0.kind)
+            .filter(|kind| *kind != openflow13::kind::FLOW_REMOVED)
+            .collect();
+        if let Some(kind) = replies.first() {
+            self.expected.push((self.xid, Some(*kind)));
+        }
+    }
+
+    fn occupied(&self, place: (usize, u32)) -> bool {
+        self.homes
+            .values()
+            .chain(self.goals.values())
+            .any(|p| *p == place)
+    }
+
+    fn apply(&mut self, step: &Step) {
+        let lab = &mut self.lab;
+        match step {
+            Step::Flow(m) => self.send(&Message::FlowMod(m.clone())),
+            Step::Other(m) => self.send(m),
+            Step::Round => drop(lab.round()),
+            Step::Rest => lab.run(),
+            Step::Wait => lab.wait(2 * GRACE),
+            Step::Move(number, switch, interface) => {
+                if self.occupied((*switch, *interface)) {
+                    return;
+                }
+                let request = oneswitch_core::MoveRequest {
+                    switch: switch_name(*switch),
+                    interface: format!("if{interface}"),
+                    until: MoveUntil::Prepared,
+                    grace: GRACE,
+                };
+                if self
+                    .lab
+                    .core
+                    .begin_move(*number, request, self.lab.now)
+                    .is_ok()
+                {
+                    self.goals.insert(*number, (*switch, *interface));
+                }
+            }
+            Step::Flip(n) => drop(lab.core.continue_move(*n, MoveUntil::Flipped, lab.now)),
+            Step::Finish(n) => drop(lab.core.continue_move(*n, MoveUntil::Done, lab.now)),
+            Step::Abort(n) => drop(lab.core.abort_move(*n, lab.now)),
+            Step::AddPort(number, switch, interface) => {
+                let request = PortRequest {
+                    number: Some(*number),
+                    name: Some(format!("p{number}")),
+                    switch: switch_name(*switch),
+                    interface: format!("if{interface}"),
+                };
+                if lab.core.add_port(request, lab.now).is_ok() {
+                    self.homes.insert(*number, (*switch, *interface));
+                }
+            }
+            Step::RemovePort(n) => {
+                if lab.core.remove_port(*n, lab.now).is_ok() {
+                    self.homes.remove(n);
+                }
+            }
+            Step::Disconnect(s) if lab.switches[*s].virt.connected => {
+                lab.disconnect(*s);
+                self.exact = false;
+            }
+            Step::Connect(s) if !lab.switches[*s].virt.connected => lab.connect(*s),
+            Step::Disconnect(_) | Step::Connect(_) => {}
+            Step::Slow(s, slow) => lab.virt(*s).slow = *slow,
+            Step::Tamper(s) if !lab.switches[*s].virt.connected => tamper(lab.virt(*s)),
+            Step::Tamper(_) => {}
+            Step::Picky(s) => {
+                self.exact = false;
+                self.picky[*s] = true;
+                let refuse = |message: &Message| match message {
+                    Message::FlowMod(m) if m.cookie == PICKY && !m.command.is_delete() => {
+                        Some(openflow13::ErrorCode::FLOW_MOD_FAILED_TABLE_FULL)
+                    }
+                    _ => None,
+                };
+                lab.virt(*s).refuse = Some(Box::new(refuse));
+            }
+        }
+        self.follow_moves();
+    }
+
+    /// Moves end by themselves.
+    fn follow_moves(&mut self) {
+        for view in self.lab.core.ports() {
+            if view.moving.is_some() {
+                continue;
+            }
+            if self.goals.remove(&view.number).is_some() {
+                let switch = (0..SWITCHES).find(|s| switch_name(*s) == view.switch);
+                let interface = view.interface[2..].parse().unwrap();
+                self.homes.insert(view.number, (switch.unwrap(), interface));
+            }
+        }
+    }
+
+    fn executors(&self) -> Homes {
+        let mut homes = Homes::new();
+        for (number, place) in self.homes.iter().chain(&self.goals) {
+            homes.entry(*number).or_default().insert(place.0);
+        }
+        homes
+    }
+
+    fn finish(mut self) {
+        for switch in 0..SWITCHES {
+            self.lab.virt(switch).slow = false;
+            if !self.lab.switches[switch].virt.connected {
+                self.lab.connect(switch);
+            }
+        }
+        // Comparisons that were put off.
+        self.lab.wait(5 * GRACE);
+        self.follow_moves();
+        self.lab.check_rest();
+        self.check_answers();
+        let one = if self.exact {
+            std::mem::take(&mut self.one)
+        } else {
+            self.dumped()
+        };
+        let executors = self.executors();
+        let picky = self.picky;
+        self.lab.check(&one, &executors, |_, f| {
+            picky.contains(&true) && f.cookie == PICKY
+        });
+        for number in self.goals.keys().copied().collect::<Vec<_>>() {
+            let now = self.lab.now;
+            drop(self.lab.core.continue_move(number, MoveUntil::Done, now));
+        }
+        self.lab.wait(5 * GRACE);
+        self.follow_moves();
+        assert!(self.goals.is_empty());
+        let executors = self.executors();
+        self.lab.check(&one, &executors, |_, f| {
+            picky.contains(&true) && f.cookie == PICKY
+        });
+        self.lab.check_paths(&self.homes);
+        self.lab.check_rest();
+    }
+
+    /// Each request got one answer, in order; errors are what one bridge says, as long as the switches agree.
+    fn check_answers(&mut self) {
+        let answers = self.lab.take(1);
+        let mut got: Vec<(u32, u8)> = answers
+            .iter()
+            .filter(|(_, m)| !matches!(m, Message::PortStatus(_) | Message::FlowRemoved(_)))
+            .filter(|(_, m)| !matches!(m, Message::MultipartReply(r) if r.more))
+            .map(|(header, _)| (header.xid, header.kind))
+            .collect();
+        if self.exact {
+            let wanted: Vec<(u32, u8)> = self
+                .expected
+                .iter()
+                .map(|(x, k)| (*x, k.unwrap()))
+                .collect();
+            assert_eq!(got, wanted);
+            return;
+        }
+        assert!(
+            got.is_sorted_by(|a, b| a.0 < b.0),
+            "one answer each, in order: {got:?}"
+        );
+        // Requests are answered whatever happens; what changes something may be refused by a switch or two.
+        got.retain(|(_, kind)| *kind != openflow13::kind::ERROR);
+        let asked = self
+            .expected
+            .iter()
+            .filter(|(_, k)| *k != Some(openflow13::kind::ERROR));
+        assert_eq!(
+            got,
+            asked.map(|(x, k)| (*x, k.unwrap())).collect::<Vec<_>>()
+        );
+    }
+
+    /// The virtual tables as a controller reads them.
+    fn dumped(&mut self) -> FakeBridge {
+        let mut one = FakeBridge::default();
+        for body in [
+            flow_stats(),
+            crate::build::request(MultipartRequest::GroupDesc),
+            crate::build::request(MultipartRequest::MeterConfig {
+                meter: openflow13::meter_no::ALL,
+            }),
+        ] {
+            for (_, message) in self.lab.ask(7, &body) {
+                let Message::MultipartReply(reply) = message else {
+                    continue;
+                };
+                match reply.body {
+                    MultipartReply::Flow(flows) => {
+                        one.flows.extend(flows.into_iter().map(|f| Flow {
+                            key: f.matching.canonical().unwrap(),
+                            table: f.table_id,
+                            priority: f.priority,
+                            matching: f.matching,
+                            instructions: f.instructions,
+                            cookie: f.cookie,
+                            flags: f.flags,
+                            idle: f.idle_timeout,
+                            hard: f.hard_timeout,
+                            packets: 0,
+                            bytes: 0,
+                        }))
+                    }
+                    MultipartReply::GroupDesc(groups) => one.groups.extend(
+                        groups
+                            .into_iter()
+                            .map(|g| (g.group_id, (g.group_type, g.buckets))),
+                    ),
+                    MultipartReply::MeterConfig(meters) => one
+                        .meters
+                        .extend(meters.into_iter().map(|m| (m.meter_id, (m.flags, m.bands)))),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        one
+    }
+}
+
+fn tamper(virt: &mut FakeBridge) {
+    if virt.flows.pop().is_none() {
+        virt.handle(&encode(1, &Message::FlowMod(add(99, from(8), &output(8)))).unwrap());
+    }
+    virt.groups.remove(&1);
+    virt.groups.remove(&0xffff_fe00);
+    virt.meters.clear();
+    virt.ports.insert(8, port(8, "virt-8"));
+    virt.output.clear();
+}
+
+#[test]
+fn any_history_ends_in_one_switch() {
+    let cases = std::env::var("CORE_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(150);
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    };
+    let seed = std::env::var("CORE_SEED")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(1u8);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let histories = proptest::collection::vec(steps(), 1..60);
+    let result = runner.run(&histories, |steps| {
+        let mut twin = Twin::new();
+        for step in &steps {
+            twin.apply(step);
+        }
+        twin.finish();
+        Ok(())
+    });
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, steps)) => {
+            let lines: Vec<String> = steps.iter().map(|s| format!("  {s:?}")).collect();
+            panic!("seed {seed}: {reason}\nafter\n{}", lines.join("\n"));
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
