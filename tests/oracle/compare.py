@@ -4,10 +4,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from lab.errors import LabError
 from tests.oracle import observation
+from tests.oracle.channel import ChannelError
 from tests.oracle.observation import Observation
 from tests.oracle.steps import Check, Inject, PortMod, Script, Send, Step
 from tests.oracle.world import OneBridge, OneSwitch, World, clear_messages, server
+from unoctl.errors import UnoctlError
 
 _LATE_S = 2.0  # flow_removed leaves Open vSwitch some time after the barrier's reply (it is deferred by RCU)
 _NO_RECV = 4
@@ -26,12 +29,17 @@ class Comparison:
     """
 
     def __init__(self, switches: int, binary: Path | None = None) -> None:
-        self.ours = OneSwitch(switches, binary)
-        self.reference = OneBridge(server(switches).reference())
+        self._binary = binary
         self.script = Script(switches)
+        self._start()
         self.steps = 0
         self._deaf: set[int] = set()
         self._counters_differ = False
+
+    def _start(self) -> None:
+        self.ours = OneSwitch(self.script.switches, self._binary)
+        self.reference = OneBridge(server(self.script.switches).reference())
+        self._broken = False
 
     def close(self) -> None:
         """End both."""
@@ -47,6 +55,9 @@ class Comparison:
     def reset(self) -> None:
         """Begin a new run."""
         self.script = Script(self.script.switches)
+        if self._broken:
+            self.close()
+            self._start()
         self._deaf.clear()
         self._counters_differ = False
         for world in (self.ours, self.reference):
@@ -61,7 +72,7 @@ class Comparison:
         self.script.steps.append(step)
         self.steps += 1
         # The reference first: what it can do and oneswitchd cannot is found even if oneswitchd hangs.
-        expected, seen = self.reference.apply(step), self.ours.apply(step)
+        expected, seen = self._apply(self.reference, step), self._apply(self.ours, step)
         self._await(seen, expected)
         self._note(step)
         if self._counters_differ:
@@ -69,6 +80,14 @@ class Comparison:
         differences = seen.differences(expected)
         if differences:
             raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n" + "\n".join(differences))
+
+    def _apply(self, world: World, step: Step) -> Observation:
+        try:
+            return world.apply(step)
+        except (ChannelError, LabError, UnoctlError) as error:
+            self._broken = True
+            who = "oneswitchd" if world is self.ours else "the one switch"
+            raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n{who}: {error}") from error
 
     def finish(self) -> None:
         """The end of a run: compare everything, then remove everything and compare what that says."""
