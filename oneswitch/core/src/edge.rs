@@ -81,13 +81,13 @@ impl EdgeInput<'_> {
             return;
         };
         let to = port.delivery();
-        let matching = Match::any().with_in_port(patch);
         if to.switch == self.switch {
             if let Some(interface) = (self.number_of)(&to.interface) {
-                put(rules, matching, ActionList::default().output(interface, 0));
+                let actions = ActionList::default().output(interface, 0);
+                put(rules, Match::any().with_in_port(patch), actions);
             }
         } else if let Some(link) = self.toward(to.switch) {
-            depart(rules, &matching, tagged(port.flow_id).output(link, 0));
+            depart(rules, patch, &[], tagged(port.flow_id).output(link, 0));
         }
     }
 
@@ -139,14 +139,7 @@ impl EdgeInput<'_> {
             }
         }
         if leaves {
-            let oxm = [
-                Match::any().with_in_port(patch).as_oxm(),
-                &pkt_mark_oxm(generation.mark()),
-            ]
-            .concat();
-            if let Ok(matching) = Match::from_oxm(oxm) {
-                depart(rules, &matching, actions);
-            }
+            depart(rules, patch, &pkt_mark_oxm(generation.mark()), actions);
         }
     }
 
@@ -226,16 +219,41 @@ fn put_in_table(rules: &mut EdgeRules, table: u8, matching: Match, actions: Acti
     }
 }
 
-/// What leaves over PCIe: at once without a tag, parsed anew before with one.
-fn depart(rules: &mut EdgeRules, matching: &Match, actions: ActionList) {
-    let with = |oxm: &[u8]| Match::from_oxm([matching.as_oxm(), oxm].concat());
-    if let (Ok(untagged), Ok(tagged)) = (with(&UNTAGGED), with(&TAGGED)) {
+/// What leaves over PCIe out of `patch` and matches `oxm`: at once without a tag, parsed anew before with one.
+///
+/// In table 1 a register tells where it came from. For Open vSwitch it comes from no port then: of a packet that a controller sent and
+/// that came through a patch port, it would not know the bridge any more (ofproto-dpif-xlate.c, xlate_lookup_ofproto_()).
+fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
+    let from = |source: &[u8], vlan: &[u8]| Match::from_oxm([source, vlan, oxm].concat());
+    let port = Match::any().with_in_port(patch);
+    let register = [&REG0[..], &patch.to_be_bytes()].concat();
+    let mut reparse = set_field(&register);
+    reparse.extend(set_field(&NO_PORT));
+    if let (Ok(untagged), Ok(tagged), Ok(reparsed), Ok(reparse)) = (
+        from(port.as_oxm(), &UNTAGGED),
+        from(port.as_oxm(), &TAGGED),
+        from(&register, &[]),
+        ActionList::from_bytes(reparse),
+    ) {
         put(rules, untagged, actions.clone());
-        put(rules, tagged, ActionList::default().group(REPARSE_GROUP));
-        put_in_table(rules, REPARSED_TABLE, matching.clone(), actions);
+        put(rules, tagged, reparse.group(REPARSE_GROUP));
+        put_in_table(rules, REPARSED_TABLE, reparsed, actions);
     }
 }
 
+/// OFPAT_SET_FIELD of one OXM TLV.
+fn set_field(oxm: &[u8]) -> Vec<u8> {
+    let length = (4 + oxm.len()).next_multiple_of(8);
+    let mut action = vec![0, 25, 0, length as u8];
+    action.extend(oxm);
+    action.resize(length, 0);
+    action
+}
+
+/// Header of NXM_NX_REG0.
+const REG0: [u8; 4] = [0, 1, 0, 4];
+/// NXM_OF_IN_PORT: OFPP_NONE.
+const NO_PORT: [u8; 6] = [0, 0, 0, 2, 0xff, 0xff];
 /// OXM_OF_VLAN_VID: none.
 const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
 /// OXM_OF_VLAN_VID, masked: some.

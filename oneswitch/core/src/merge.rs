@@ -7,6 +7,7 @@ use crate::rule::{Counters, Rule, RuleKey};
 use crate::sync::key_of;
 use crate::tables::Filter;
 use crate::translate::{buckets_with_floods, instructions_with_floods};
+use crate::truth::{add_group, add_meter};
 use crate::{wire, Core};
 use openflow13::{
     encode_multipart_reply, port_no, Buckets, FlowStats, FlowStatsRequest, GroupDesc,
@@ -286,6 +287,9 @@ impl Core {
         }
         for (id, stats) in &mut merged {
             if let Some(group) = self.truth.groups.get(id) {
+                if let Some(base) = &group.base {
+                    add_group(stats, base);
+                }
                 (stats.duration_sec, stats.duration_nsec) =
                     seconds(now.saturating_duration_since(group.created));
                 stats.ref_count = self.truth.references_to_group(*id) as u32;
@@ -345,6 +349,9 @@ impl Core {
         }
         for (id, stats) in &mut merged {
             if let Some(meter) = self.truth.meters.get(id) {
+                if let Some(base) = &meter.base {
+                    add_meter(stats, base);
+                }
                 (stats.duration_sec, stats.duration_nsec) =
                     seconds(now.saturating_duration_since(meter.created));
                 stats.flow_count = self.truth.rules_using_meter(*id) as u32;
@@ -449,24 +456,6 @@ fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
         byte_count: rule.base.bytes,
         matching: rule.matching.clone(),
         instructions: rule.instructions.clone(),
-    }
-}
-
-fn add_group(sum: &mut GroupStats, other: &GroupStats) {
-    sum.packet_count = sum.packet_count.wrapping_add(other.packet_count);
-    sum.byte_count = sum.byte_count.wrapping_add(other.byte_count);
-    for (bucket, more) in sum.buckets.iter_mut().zip(&other.buckets) {
-        bucket.packet_count = bucket.packet_count.wrapping_add(more.packet_count);
-        bucket.byte_count = bucket.byte_count.wrapping_add(more.byte_count);
-    }
-}
-
-fn add_meter(sum: &mut MeterStats, other: &MeterStats) {
-    sum.packet_in_count = sum.packet_in_count.wrapping_add(other.packet_in_count);
-    sum.byte_in_count = sum.byte_in_count.wrapping_add(other.byte_in_count);
-    for (band, more) in sum.bands.iter_mut().zip(&other.bands) {
-        band.packet_count = band.packet_count.wrapping_add(more.packet_count);
-        band.byte_count = band.byte_count.wrapping_add(more.byte_count);
     }
 }
 

@@ -11,7 +11,9 @@ use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use crate::sync::everything;
 use crate::Core;
-use openflow13::{ErrorCode, FlowStatsRequest, Match, MultipartRequest, PortStats};
+use openflow13::{
+    group_no, meter_no, ErrorCode, FlowStatsRequest, Match, MultipartRequest, PortStats,
+};
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -273,6 +275,7 @@ impl Core {
             let matching = if self.stays_executor(number, old.switch) {
                 Match::any().with_in_port(number)
             } else {
+                self.fold_groups_and_meters(number, old.switch);
                 Match::any()
             };
             let request = FlowStatsRequest {
@@ -287,6 +290,24 @@ impl Core {
             );
         }
         self.folded(number, now);
+    }
+
+    fn fold_groups_and_meters(&mut self, number: u32, switch: SwitchIndex) {
+        let group = group_no::ALL;
+        let meter = meter_no::ALL;
+        for (purpose, request) in [
+            (
+                Purpose::FoldGroups(number),
+                MultipartRequest::Group { group },
+            ),
+            (
+                Purpose::FoldMeters(number),
+                MultipartRequest::Meter { meter },
+            ),
+        ] {
+            self.expect_fold(number);
+            self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
+        }
     }
 
     fn stays_executor(&self, number: u32, switch: SwitchIndex) -> bool {

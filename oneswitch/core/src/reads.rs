@@ -33,6 +33,10 @@ pub enum Purpose {
     FoldPort(u32),
     /// What the old copies of a moving port's rules counted.
     FoldRules(u32),
+    /// What the old copies of groups counted, where a moving port was the last one.
+    FoldGroups(u32),
+    /// As above, of meters.
+    FoldMeters(u32),
     /// Which rules with several copies are idle.
     IdlePoll,
 }
@@ -181,6 +185,22 @@ impl Core {
                 }
                 self.folded(number, now);
             }
+            Purpose::FoldGroups(number) => {
+                for (_, part) in parts {
+                    if let MultipartReply::Group(groups) = part {
+                        groups.into_iter().for_each(|g| self.truth.fold_group(g));
+                    }
+                }
+                self.folded(number, now);
+            }
+            Purpose::FoldMeters(number) => {
+                for (_, part) in parts {
+                    if let MultipartReply::Meter(meters) = part {
+                        meters.into_iter().for_each(|m| self.truth.fold_meter(m));
+                    }
+                }
+                self.folded(number, now);
+            }
             Purpose::IdlePoll => self.idle_polled(&count_by_rule(flows(parts)), now),
         }
     }
@@ -254,9 +274,11 @@ impl Core {
                 let concerned = self.executors.of_in_port(filter.matching.in_port());
                 (Bridge::Virt, concerned.intersection(self.up()))
             }
-            MultipartRequest::Table
-            | MultipartRequest::Meter { .. }
-            | MultipartRequest::Group { .. } => (Bridge::Virt, executors),
+            // Those that executed for some port once have counted too.
+            MultipartRequest::Table => (Bridge::Virt, self.up()),
+            MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
+                (Bridge::Virt, executors)
+            }
             MultipartRequest::PortStats { port } if *port == port_no::LOCAL => {
                 (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
             }

@@ -4,7 +4,8 @@ use crate::facts::{self, Facts};
 use crate::tables::{Change, Filter, FlowTables};
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
-    GroupMod, GroupModCommand, Instruction, Instructions, MeterMod, MeterModCommand,
+    GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
+    MeterStats,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub struct Group {
     pub buckets: Buckets,
     pub facts: Facts,
     pub created: Instant,
+    /// Counted by copies that are gone.
+    pub base: Option<GroupStats>,
 }
 
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ pub struct Meter {
     /// OFPMBT_* structures as received.
     pub bands: Box<[u8]>,
     pub created: Instant,
+    /// Counted by copies that are gone.
+    pub base: Option<MeterStats>,
 }
 
 /// A state-changing message, decoded.
@@ -161,6 +166,7 @@ impl Truth {
                         buckets: message.buckets.clone(),
                         facts,
                         created,
+                        base: None,
                     };
                     self.groups.insert(id, Arc::new(group));
                     changes.groups.push((id, old));
@@ -198,6 +204,7 @@ impl Truth {
                             flags: message.flags,
                             bands: message.bands.clone(),
                             created,
+                            base: None,
                         }),
                     );
                     changes.meters.push((id, old));
@@ -237,6 +244,26 @@ impl Truth {
             .extend(doomed.iter().filter_map(|key| self.tables.remove(key)));
     }
 
+    /// Adds what a vanished copy of a group had counted.
+    pub fn fold_group(&mut self, stats: GroupStats) {
+        if let Some(group) = self.groups.get_mut(&stats.group_id) {
+            match &mut Arc::make_mut(group).base {
+                Some(base) => add_group(base, &stats),
+                none => *none = Some(stats),
+            }
+        }
+    }
+
+    /// Adds what a vanished copy of a meter had counted.
+    pub fn fold_meter(&mut self, stats: MeterStats) {
+        if let Some(meter) = self.meters.get_mut(&stats.meter_id) {
+            match &mut Arc::make_mut(meter).base {
+                Some(base) => add_meter(base, &stats),
+                none => *none = Some(stats),
+            }
+        }
+    }
+
     /// Takes the latest changes back.
     pub fn revert(&mut self, changes: Changes) {
         self.tables.revert(changes.flows);
@@ -268,5 +295,25 @@ impl Truth {
             .iter()
             .filter(|r| r.facts.has_meter && facts::uses_meter(&r.instructions, id))
             .count()
+    }
+}
+
+/// Adds the counters of `other` to those of `sum`.
+pub fn add_group(sum: &mut GroupStats, other: &GroupStats) {
+    sum.packet_count = sum.packet_count.wrapping_add(other.packet_count);
+    sum.byte_count = sum.byte_count.wrapping_add(other.byte_count);
+    for (bucket, more) in sum.buckets.iter_mut().zip(&other.buckets) {
+        bucket.packet_count = bucket.packet_count.wrapping_add(more.packet_count);
+        bucket.byte_count = bucket.byte_count.wrapping_add(more.byte_count);
+    }
+}
+
+/// As [`add_group`].
+pub fn add_meter(sum: &mut MeterStats, other: &MeterStats) {
+    sum.packet_in_count = sum.packet_in_count.wrapping_add(other.packet_in_count);
+    sum.byte_in_count = sum.byte_in_count.wrapping_add(other.byte_in_count);
+    for (band, more) in sum.bands.iter_mut().zip(&other.bands) {
+        band.packet_count = band.packet_count.wrapping_add(more.packet_count);
+        band.byte_count = band.byte_count.wrapping_add(more.byte_count);
     }
 }

@@ -151,6 +151,13 @@ impl Lab {
                 match item.action {
                     Action::PushVlan(_) => tags.push(0),
                     Action::PopVlan => drop(tags.pop().expect("a tag to pop")),
+                    // Table 1 knows from register 0 where the packet came from; the packet itself comes from no port.
+                    Action::SetField(field) if (field.class, field.field) == (1, 0) => {
+                        assert_eq!(number(field.value), in_port);
+                    }
+                    Action::SetField(field) if (field.class, field.field) == (0, 0) => {
+                        assert_eq!(number(field.value), 0xffff);
+                    }
                     Action::SetField(field) => {
                         *tags.last_mut().expect("a tag to write") =
                             number(field.value) as u16 & 0xfff;
@@ -204,7 +211,8 @@ fn matching(edge: &FakeBridge, table: u8, in_port: u32, tags: &[u16], mark: u32)
             && fields.all(|field| {
                 let mask = field.mask.map_or(u32::MAX, number);
                 let value = match (field.class, field.field) {
-                    (0x8000, 0) => in_port,
+                    (0x8000, 0) if table == 0 => in_port,
+                    (1, 0) if table == 1 => in_port,
                     (0x8000, 6) => vid,
                     (1, 33) => mark,
                     other => panic!("{other:?}"),
