@@ -7,8 +7,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Flags that a rule has; the others are about the message (Open vSwitch, OFPUTIL_FF_STATE).
-const KEPT_FLAGS: u16 = FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS;
+/// Flags that a rule has and statistics show (Open vSwitch, OFPUTIL_FF_STATE).
+const KEPT_FLAGS: u16 =
+    FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS | MESSAGE_FLAGS;
+/// Of these, the flags that only mean something while a rule is added; a copy that is added later must not carry them.
+pub const MESSAGE_FLAGS: u16 = FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS;
 
 /// What makes two rules the same rule (OpenFlow 1.3.5, 6.4): table, priority and match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

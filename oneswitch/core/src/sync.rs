@@ -3,7 +3,7 @@
 use crate::api::{Bridge, SwitchIndex};
 use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
-use crate::rule::{Rule, RuleKey};
+use crate::rule::{Rule, RuleKey, MESSAGE_FLAGS};
 use crate::session::{Inventory, SessionState};
 use crate::switch_set::SwitchSet;
 use crate::translate::{buckets_with_flood_group, copy_of};
@@ -400,7 +400,7 @@ pub(crate) fn key_of(flow: &FlowStats) -> Option<RuleKey> {
 /// Whether what a switch reports is the copy that we would write. The hard timeout counts down, so only its presence is compared.
 fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
     there.cookie == copy.cookie
-        && there.flags == copy.flags
+        && there.flags & !MESSAGE_FLAGS == copy.flags
         && there.idle_timeout == copy.idle_timeout
         && (there.hard_timeout == 0) == (copy.hard_timeout == 0)
         && there.instructions == copy.instructions

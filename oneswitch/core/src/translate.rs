@@ -2,7 +2,7 @@
 //! rules that have several copies.
 
 use crate::flood::FLOOD_GROUP;
-use crate::rule::Rule;
+use crate::rule::{Rule, MESSAGE_FLAGS};
 use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
 use std::time::Instant;
 
@@ -217,7 +217,11 @@ pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
         buffer_id: NO_BUFFER,
         out_port: port_no::ANY,
         out_group: group_no::ANY,
-        flags: copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout),
+        flags: copy_flags(
+            rule.flags & !MESSAGE_FLAGS,
+            rule.idle_timeout,
+            rule.hard_timeout,
+        ),
         matching: rule.matching.clone(),
         instructions,
     }

@@ -62,6 +62,9 @@ impl Lab {
             for list in [&mut wanted, &mut there] {
                 // Later copies get what is left of it.
                 list.iter_mut().for_each(|f| f.hard = f.hard.min(1));
+                // They do not carry flags about the message that made the rule.
+                let message = FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS;
+                list.iter_mut().for_each(|f| f.flags &= !message);
                 list.sort_by(|a, b| {
                     (a.table, a.priority, &a.key).cmp(&(b.table, b.priority, &b.key))
                 });

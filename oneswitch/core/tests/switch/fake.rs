@@ -49,7 +49,11 @@ pub struct FakeBridge {
     pub accepted: usize,
 }
 
-const STATE_FLAGS: u16 = FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS;
+const STATE_FLAGS: u16 = FlowMod::SEND_FLOW_REM
+    | FlowMod::NO_PKT_COUNTS
+    | FlowMod::NO_BYT_COUNTS
+    | FlowMod::CHECK_OVERLAP
+    | FlowMod::RESET_COUNTS;
 
 impl FakeBridge {
     pub fn work(&mut self) {
