@@ -10,6 +10,14 @@ use openflow13::{meter_no, GroupMod, Message, MeterMod, MeterModCommand};
 use std::time::Instant;
 
 impl Core {
+    /// Takes the executors that follow from the port map; returns what they were and are.
+    pub(crate) fn derive_executors(&mut self, everywhere: bool) -> (Executors, Executors) {
+        let new = Executors::derive(&self.ports, everywhere);
+        let old = std::mem::replace(&mut self.executors, new.clone());
+        self.executors_epoch += u64::from(old != new);
+        (old, new)
+    }
+
     /// Installs what `new` asks for beyond `old`. Copies whose idle timer changes owner are written anew.
     pub(crate) fn install_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
         if old == new {
@@ -42,6 +50,12 @@ impl Core {
                 self.send_own_flow(copy_of(&rule, needs.len(), now), targets, now);
             }
         }
+    }
+
+    /// Removes what `new` asks for no more, with its counters kept.
+    pub(crate) fn retire_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
+        self.read_lost_counters(old, new, None);
+        self.remove_copies(old, new, now);
     }
 
     /// Removes what `new` asks for no more.

@@ -117,13 +117,12 @@ impl EdgeInput<'_> {
     /// Where a packet for `port` that arrived from switch `from` goes. Not back: while a port moves, what a switch still sends the old
     /// way ends at the old interface.
     fn arrival_goal<'p>(&self, port: &'p VirtualPort, from: SwitchIndex) -> Option<&'p Location> {
-        if self.switch != HUB {
-            return port.locations().find(|l| l.switch == self.switch);
+        let mut locations = std::iter::once(port.delivery()).chain(port.locations());
+        if self.switch == HUB {
+            locations.find(|l| l.switch != from)
+        } else {
+            locations.find(|l| l.switch == self.switch)
         }
-        let first = port.delivery();
-        std::iter::once(first)
-            .chain(port.locations())
-            .find(|l| l.switch != from)
     }
 
     fn multicast_departure(&self, generation: &Generation, rules: &mut EdgeRules) {

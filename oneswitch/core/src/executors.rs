@@ -4,7 +4,8 @@ use crate::api::SwitchIndex;
 use crate::ports::PortMap;
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
-use std::collections::BTreeMap;
+use openflow13::Match;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The hypervisor also runs what enters at no mapped port: packet-outs from the controller, unknown ports.
 pub const HUB: SwitchIndex = 0;
@@ -24,6 +25,10 @@ impl Executors {
             .iter()
             .map(|p| (p.number, p.locations().map(|l| l.switch).collect()))
             .collect();
+        Self::of(by_port, everywhere)
+    }
+
+    fn of(by_port: BTreeMap<u32, SwitchSet>, everywhere: bool) -> Self {
         let all = by_port
             .values()
             .fold(SwitchSet::of(HUB), |all, s| all.union(*s));
@@ -32,6 +37,38 @@ impl Executors {
             all,
             everywhere,
         }
+    }
+
+    /// After `port` has moved to `switch`.
+    pub fn moved(&self, port: u32, switch: SwitchIndex) -> Self {
+        let mut by_port = self.by_port.clone();
+        by_port.insert(port, SwitchSet::of(switch));
+        Self::of(by_port, self.everywhere)
+    }
+
+    /// Matches that cover the rules whose copies at `switch` are gone in `new`.
+    pub fn losses(&self, new: &Self, switch: SwitchIndex) -> Vec<Match> {
+        if !self.all.contains(switch) {
+            return Vec::new();
+        }
+        if !new.all.contains(switch) || self.everywhere && !new.everywhere {
+            return vec![Match::any()];
+        }
+        let ports: BTreeSet<u32> = self
+            .by_port
+            .keys()
+            .chain(new.by_port.keys())
+            .copied()
+            .collect();
+        let lost = |port: &u32| {
+            self.of_in_port(Some(*port)).contains(switch)
+                && !new.of_in_port(Some(*port)).contains(switch)
+        };
+        ports
+            .into_iter()
+            .filter(lost)
+            .map(|port| Match::any().with_in_port(port))
+            .collect()
     }
 
     pub fn is_everywhere(&self) -> bool {

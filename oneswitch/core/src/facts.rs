@@ -10,6 +10,7 @@ mod nicira {
     pub const REG_LOAD: u16 = 7;
     pub const RESUBMIT_TABLE: u16 = 14;
     pub const LEARN: u16 = 16;
+    pub const STACK_POP: u16 = 28;
     pub const REG_LOAD2: u16 = 33;
     pub const CT: u16 = 35;
     pub const RESUBMIT_TABLE_CT: u16 = 44;
@@ -111,7 +112,8 @@ impl Facts {
             nicira::REG_MOVE => {
                 self.moves_in_port |= header_at(10).is_some_and(|(c, f)| is_in_port(c, f))
             }
-            nicira::REG_LOAD => {
+            // struct nx_action_stack: offset, field.
+            nicira::REG_LOAD | nicira::STACK_POP => {
                 self.moves_in_port |= header_at(2).is_some_and(|(c, f)| is_in_port(c, f))
             }
             nicira::REG_LOAD2 => {

@@ -9,6 +9,7 @@
 
 use crate::api::SwitchIndex;
 use crate::ports::{Location, PortMap, MULTICAST_PORT};
+use openflow13::config;
 use std::collections::VecDeque;
 
 /// Group id of the hidden flood group in every `virt`; refused to controllers.
@@ -16,6 +17,8 @@ pub const FLOOD_GROUP: u32 = 0xffff_fe00;
 /// pkt_mark of a packet to be multicast: this, plus the flow-id.
 const MARK_BASE: u32 = 0x6f6e_0000;
 const FIRST_ID: u16 = 4087;
+/// What a controller configures to keep packets from a port.
+const UNFLOODED: u32 = config::NO_FWD | config::PORT_DOWN;
 /// Ids in rotation: none is used again while packets of its last use can be under way.
 const IDS: u64 = 8;
 
@@ -23,7 +26,8 @@ const IDS: u64 = 8;
 pub struct Member {
     pub port: u32,
     pub location: Location,
-    /// Moving: flooded to by its own DELIVER flow-id from everywhere, so that it gets each packet once whichever way it has flipped.
+    /// Flooded to by its own patch port and DELIVER flow-id from everywhere. While it moves, so that it gets each packet once whichever way
+    /// it has flipped; and when its configuration, which is on the patch ports, forbids it.
     pub unicast: bool,
 }
 
@@ -137,10 +141,17 @@ impl Flood {
             .map(|p| Member {
                 port: p.number,
                 location: p.home.clone(),
-                unicast: p.moving.is_some(),
+                unicast: p.moving.is_some() || p.config & UNFLOODED != 0,
             })
             .collect();
         if members == self.current().members {
+            return;
+        }
+        if let (Progress::Receivers(_), Some(newest)) = (self.progress, self.generations.back_mut())
+        {
+            // No sender uses it yet.
+            newest.members = members;
+            self.progress = Progress::Receivers(u64::MAX);
             return;
         }
         let number = self.current().number + 1;

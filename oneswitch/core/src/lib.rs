@@ -11,7 +11,7 @@
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `merge`, `controller` | what controllers say and get |
-//! | `southbound`, `sync`, `copies`, `paths`, `removed`, `idle`, `session`, `translate` | what switches say and get |
+//! | `southbound`, `sync`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
 
 mod api;
@@ -21,6 +21,7 @@ mod edge;
 mod executors;
 mod facts;
 mod flood;
+mod fold;
 mod idle;
 mod management;
 mod merge;
@@ -68,6 +69,8 @@ pub struct Core {
     switches: Vec<Switch>,
     ports: PortMap,
     executors: Executors,
+    /// Grows with every change of `executors`.
+    executors_epoch: u64,
     truth: Truth,
     flood: Flood,
     controllers: BTreeMap<ControllerId, Controller>,
@@ -80,6 +83,7 @@ pub struct Core {
     idle: IdleWatch,
     outbox: Outbox,
     next_xid: u32,
+    questions: u64,
     move_outcomes: BTreeMap<u32, Result<(), PortError>>,
     disconnects: Vec<(ControllerId, String)>,
     switch_disconnects: Vec<(SwitchIndex, Bridge, String)>,
@@ -112,6 +116,7 @@ impl Core {
         Ok(Self {
             datapath_id: config.datapath_id,
             executors: Executors::derive(&ports, false),
+            executors_epoch: 0,
             switches,
             flood: Flood::new(&ports),
             ports,
@@ -125,6 +130,7 @@ impl Core {
             idle: IdleWatch::default(),
             outbox: Outbox::default(),
             next_xid: 1,
+            questions: 0,
             move_outcomes: BTreeMap::new(),
             disconnects: Vec::new(),
             switch_disconnects: Vec::new(),

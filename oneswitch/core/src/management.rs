@@ -1,10 +1,10 @@
 //! The port map at run time, and what the operator sees.
 
 use crate::api::{
-    Bridge, MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchView,
+    Bridge, MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex,
+    SwitchView,
 };
 use crate::edge::patch_name;
-use crate::executors::Executors;
 use crate::ports::{config_names, VirtualPort};
 use crate::Core;
 use openflow13::{config, state, Message, PortMod, PortStatus};
@@ -44,6 +44,7 @@ impl Core {
         {
             return Err(PortError::MoveInProgress(number));
         }
+        self.move_outcomes.remove(&number);
         if let Some(removed) = self.ports.remove(number) {
             let last = removed.announced.unwrap_or_else(|| removed.view(None));
             self.port_map_changed(now);
@@ -54,11 +55,9 @@ impl Core {
     }
 
     fn port_map_changed(&mut self, now: Instant) {
-        let old = self.executors.clone();
-        let new = Executors::derive(&self.ports, old.is_everywhere());
-        self.executors = new.clone();
+        let (old, new) = self.derive_executors(self.executors.is_everywhere());
         self.install_copies(&old, &new, now);
-        self.remove_copies(&old, &new, now);
+        self.retire_copies(&old, &new, now);
         self.refresh_paths();
         self.announce_ports(None);
     }
@@ -69,20 +68,37 @@ impl Core {
         let Some(port) = self.ports.get(number) else {
             return;
         };
-        let (config, home) = (port.config, port.home.clone());
-        let Some(interface) = self.switches[home.switch].edge.port_named(&home.interface) else {
+        let (config, home) = (port.config & config::PORT_DOWN, port.home.clone());
+        let edge = &mut self.switches[home.switch].edge;
+        if !edge.is_up() {
+            return;
+        }
+        let Some(interface) = edge.port_named_mut(&home.interface) else {
             return;
         };
         if (interface.config ^ config) & config::PORT_DOWN != 0 {
             let message = PortMod {
                 port: interface.number,
                 hw_addr: interface.hw_addr,
-                config: config & config::PORT_DOWN,
+                config,
                 mask: config::PORT_DOWN,
                 advertise: 0,
             };
+            // Open vSwitch does not tell the sender of a port-mod of its effect.
+            interface.config = (interface.config & !config::PORT_DOWN) | config;
             self.send_to(home.switch, Bridge::Edge, &Message::PortMod(message));
         }
+    }
+
+    /// Puts what controllers configured on the interfaces of a bridge that came up.
+    pub(crate) fn apply_port_configs(&mut self, switch: SwitchIndex) {
+        let numbers: Vec<u32> = self
+            .ports
+            .iter()
+            .filter(|p| p.home.switch == switch)
+            .map(|p| p.number)
+            .collect();
+        numbers.into_iter().for_each(|n| self.apply_port_config(n));
     }
 
     pub(crate) fn refresh_all_patch_config(&mut self) {

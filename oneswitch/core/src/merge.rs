@@ -2,8 +2,10 @@
 
 use crate::api::SwitchIndex;
 use crate::flood::FLOOD_GROUP;
-use crate::reads::{asks_for_group, asks_for_meter, combine_ports, flows, plus};
+use crate::ports::Location;
+use crate::reads::{asks_for_group, asks_for_meter, combine_ports, flows, minus, plus, Parts};
 use crate::rule::{Counters, Rule, RuleKey};
+use crate::switch_set::SwitchSet;
 use crate::sync::key_of;
 use crate::tables::Filter;
 use crate::translate::{buckets_with_floods, instructions_with_floods};
@@ -35,21 +37,20 @@ const NO_METERS: MeterFeatures = MeterFeatures {
     max_color: 0,
 };
 
-type Parts = Vec<(SwitchIndex, MultipartReply)>;
-
 impl Core {
-    /// The reply's messages, ready to be sent.
+    /// The reply's messages, ready to be sent. `steady`: the executors are those of the time of the request.
     pub(crate) fn merge(
         &self,
         request: &MultipartRequest,
         parts: Parts,
+        steady: bool,
         xid: u32,
         now: Instant,
     ) -> Vec<u8> {
         let reply = match request {
             MultipartRequest::Desc => MultipartReply::Desc(self.description()),
             MultipartRequest::Flow(filter) => {
-                MultipartReply::Flow(self.merge_flows(filter, parts, now))
+                MultipartReply::Flow(self.merge_flows(filter, parts, steady, now))
             }
             MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, parts, now),
             MultipartRequest::Table => MultipartReply::Table(self.merge_tables(parts)),
@@ -95,10 +96,17 @@ impl Core {
         }
     }
 
-    fn merge_flows(&self, filter: &FlowStatsRequest, parts: Parts, now: Instant) -> Vec<FlowStats> {
+    fn merge_flows(
+        &self,
+        filter: &FlowStatsRequest,
+        parts: Parts,
+        steady: bool,
+        now: Instant,
+    ) -> Vec<FlowStats> {
         let filtered_here = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
         let mut merged: Vec<FlowStats> = Vec::new();
         let mut places: HashMap<RuleKey, usize> = HashMap::new();
+        let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
         let several = parts.iter().any(|(switch, _)| *switch != parts[0].0);
         for flow in flows(parts) {
             let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key)) else {
@@ -107,8 +115,7 @@ impl Core {
             if filtered_here && !crate::facts::outputs_to(&rule.instructions, filter.out_port) {
                 continue;
             }
-            // A rule of one port has one copy, but for a moment while the port moves.
-            let single = !several || self.executors.of_rule(rule).len() == 1;
+            let single = !several || steady && self.executors.of_rule(rule).len() == 1;
             match places.entry(rule.key.clone()) {
                 Entry::Occupied(place) => {
                     let sum = &mut merged[*place.get()];
@@ -124,13 +131,13 @@ impl Core {
             }
         }
         if self.some_executor_is_down() {
-            self.add_unreachable(filter, &mut merged, now);
+            self.add_unreachable(filter, answered, &mut merged, now);
         }
         merged
     }
 
     fn select(&self, filter: &FlowStatsRequest) -> Vec<Arc<Rule>> {
-        filter_of(filter).map_or_else(Vec::new, |f| self.truth.tables.select(&f))
+        Filter::of_statistics(filter).map_or_else(Vec::new, |f| self.truth.tables.select(&f))
     }
 
     fn some_executor_is_down(&self) -> bool {
@@ -141,12 +148,18 @@ impl Core {
     fn add_unreachable(
         &self,
         filter: &FlowStatsRequest,
+        answered: SwitchSet,
         merged: &mut Vec<FlowStats>,
         now: Instant,
     ) {
-        let up = self.up();
+        let reachable = self.up().union(answered);
         for rule in self.select(filter) {
-            if self.executors.of_rule(&rule).intersection(up).is_empty() {
+            if self
+                .executors
+                .of_rule(&rule)
+                .intersection(reachable)
+                .is_empty()
+            {
                 merged.push(from_truth(&rule, now));
             }
         }
@@ -161,7 +174,7 @@ impl Core {
         let chosen = self.select(filter);
         let mut counters = Counters::default();
         if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) {
-            self.merge_flows(filter, parts, now)
+            self.merge_flows(filter, parts, false, now)
                 .iter()
                 .for_each(|f| counters.add(f.packet_count, f.byte_count));
         } else {
@@ -216,51 +229,71 @@ impl Core {
     }
 
     fn merge_ports(&self, asked: u32, parts: Parts) -> Vec<PortStats> {
-        let mut merged: BTreeMap<u32, PortStats> = BTreeMap::new();
-        for port in self
-            .ports
-            .iter()
-            .filter(|p| asked == port_no::ANY || asked == p.number)
-        {
-            merged.insert(
-                port.number,
-                PortStats {
-                    port_no: port.number,
-                    ..port.base
-                },
-            );
-        }
+        let mut counted: BTreeMap<(SwitchIndex, u32), PortStats> = BTreeMap::new();
         for (switch, part) in parts {
-            let MultipartReply::PortStats(list) = part else {
-                continue;
-            };
-            for stats in list {
-                if asked == port_no::LOCAL {
-                    merged.insert(port_no::LOCAL, stats);
-                } else if let Some(port) = self.port_of_interface(switch, stats.port_no) {
-                    merged
-                        .entry(port.number)
-                        .and_modify(|sum| *sum = combine_ports(sum, &stats, plus));
-                }
+            if let MultipartReply::PortStats(list) = part {
+                counted.extend(
+                    list.into_iter()
+                        .map(|stats| ((switch, stats.port_no), stats)),
+                );
             }
         }
-        merged.into_values().collect()
+        if asked == port_no::LOCAL {
+            return counted.into_values().collect();
+        }
+        let at = |location: &Location| {
+            let number = self.switches[location.switch]
+                .edge
+                .number_of(&location.interface)?;
+            counted.get(&(location.switch, number))
+        };
+        self.ports
+            .iter()
+            .filter(|p| asked == port_no::ANY || asked == p.number)
+            .map(|port| {
+                let mut sum = PortStats {
+                    port_no: port.number,
+                    ..port.base
+                };
+                // While it moves, both interfaces carry it.
+                if let Some(moving) = &port.moving {
+                    if let (Some(stats), Some(before)) = (at(&moving.to), &moving.counted_before) {
+                        sum = combine_ports(&sum, &combine_ports(stats, before, minus), plus);
+                    }
+                }
+                if let Some(stats) = at(&port.home) {
+                    sum = combine_ports(&sum, stats, plus);
+                }
+                sum
+            })
+            .collect()
     }
 
     fn merge_queues(&self, asked: u32, parts: Parts) -> Vec<QueueStats> {
+        let interfaces: HashMap<(SwitchIndex, u32), u32> = self
+            .ports
+            .iter()
+            .filter_map(|p| {
+                let location = p.delivery();
+                let edge = &self.switches[location.switch].edge;
+                let number = edge.number_of(&location.interface)?;
+                Some(((location.switch, number), p.number))
+            })
+            .collect();
         let mut merged = Vec::new();
         for (switch, part) in parts {
             let MultipartReply::Queue(list) = part else {
                 continue;
             };
             for queue in list {
-                if let Some(port) = self.port_of_interface(switch, queue.port_no) {
-                    if asked == port_no::ANY || asked == port.number {
+                match interfaces.get(&(switch, queue.port_no)) {
+                    Some(port) if asked == port_no::ANY || asked == *port => {
                         merged.push(QueueStats {
-                            port_no: port.number,
+                            port_no: *port,
                             ..queue
-                        });
+                        })
                     }
+                    _ => {}
                 }
             }
         }
@@ -397,19 +430,6 @@ impl Core {
             })
             .collect()
     }
-}
-
-/// `None` for a match that cannot be read; such a request was refused when it came.
-fn filter_of(request: &FlowStatsRequest) -> Option<Filter> {
-    Some(Filter {
-        table: request.table_id,
-        matching: request.matching.canonical().ok()?,
-        strict: None,
-        cookie: request.cookie,
-        cookie_mask: request.cookie_mask,
-        out_port: request.out_port,
-        out_group: request.out_group,
-    })
 }
 
 fn seconds(duration: Duration) -> (u32, u32) {

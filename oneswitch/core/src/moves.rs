@@ -4,16 +4,13 @@
 //! belongs to it is in force. While a port moves, both interfaces work in both directions.
 
 use crate::api::{Bridge, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex};
-use crate::executors::{Executors, HUB};
+use crate::executors::HUB;
 use crate::ports::{Location, Move};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
-use crate::sync::everything;
 use crate::Core;
-use openflow13::{
-    group_no, meter_no, ErrorCode, FlowStatsRequest, Match, MultipartRequest, PortStats,
-};
+use openflow13::{ErrorCode, MultipartRequest, PortStats};
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -47,7 +44,7 @@ impl Core {
         self.check_present(&to, number)?;
         self.move_outcomes.remove(&number);
         let interface = self.switches[to.switch].edge.number_of(&to.interface);
-        let (old, goal) = (self.executors.clone(), to.clone());
+        let goal = to.clone();
         if let Some(port) = self.ports.get_mut(number) {
             port.moving = Some(Move {
                 to,
@@ -62,13 +59,12 @@ impl Core {
             });
         }
         self.ports.revision += 1;
-        self.executors = Executors::derive(&self.ports, old.is_everywhere());
-        let new = self.executors.clone();
+        let (old, new) = self.derive_executors(self.executors.is_everywhere());
         self.install_copies(&old, &new, now);
         if let Some(interface) = interface {
             let request = MultipartRequest::PortStats { port: interface };
             self.read(
-                Purpose::MoveBaseline(number),
+                Purpose::MoveBaseline(number, goal.clone()),
                 Bridge::Edge,
                 SwitchSet::of(goal.switch),
                 request,
@@ -96,7 +92,15 @@ impl Core {
             .ok_or(PortError::PortUnknown(number))?;
         let moving = port.moving.as_mut().ok_or(PortError::NoMove(number))?;
         moving.until = moving.until.max(until);
+        let arrived = match moving.stage {
+            MoveStage::Prepared => moving.until == MoveUntil::Prepared,
+            MoveStage::Flipped => moving.until == MoveUntil::Flipped,
+            _ => false,
+        };
         self.move_outcomes.remove(&number);
+        if arrived {
+            self.move_outcomes.insert(number, Ok(()));
+        }
         self.advance_move(number, now);
         Ok(())
     }
@@ -115,7 +119,7 @@ impl Core {
             return Err(PortError::MovePastAbort(number));
         }
         port.moving = None;
-        self.end_move(number, now);
+        self.end_move(number, false, now);
         info!(target: "core", port = number, "move: aborted");
         Ok(())
     }
@@ -270,52 +274,13 @@ impl Core {
                 );
             }
         }
-        if old.switch != to.switch && self.switches[old.switch].virt.is_up() {
-            self.expect_fold(number);
-            let matching = if self.stays_executor(number, old.switch) {
-                Match::any().with_in_port(number)
-            } else {
-                self.fold_groups_and_meters(number, old.switch);
-                Match::any()
-            };
-            let request = FlowStatsRequest {
-                matching,
-                ..everything()
-            };
-            self.read(
-                Purpose::FoldRules(number),
-                Bridge::Virt,
-                SwitchSet::of(old.switch),
-                MultipartRequest::Flow(request),
-            );
-        }
+        let (before, after) = (
+            self.executors.clone(),
+            self.executors.moved(number, to.switch),
+        );
+        let questions = self.read_lost_counters(&before, &after, Some(number));
+        (0..questions).for_each(|_| self.expect_fold(number));
         self.folded(number, now);
-    }
-
-    fn fold_groups_and_meters(&mut self, number: u32, switch: SwitchIndex) {
-        let group = group_no::ALL;
-        let meter = meter_no::ALL;
-        for (purpose, request) in [
-            (
-                Purpose::FoldGroups(number),
-                MultipartRequest::Group { group },
-            ),
-            (
-                Purpose::FoldMeters(number),
-                MultipartRequest::Meter { meter },
-            ),
-        ] {
-            self.expect_fold(number);
-            self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
-        }
-    }
-
-    fn stays_executor(&self, number: u32, switch: SwitchIndex) -> bool {
-        switch == HUB
-            || self
-                .ports
-                .iter()
-                .any(|p| p.number != number && p.locations().any(|l| l.switch == switch))
     }
 
     fn expect_fold(&mut self, number: u32) {
@@ -341,17 +306,19 @@ impl Core {
         }
         port.home = moving.to.clone();
         port.moving = None;
-        self.end_move(number, now);
+        self.end_move(number, true, now);
         self.move_outcomes.insert(number, Ok(()));
         info!(target: "core", port = number, "move: done");
     }
 
-    /// After `moving` was cleared: what only the other interface needed goes.
-    fn end_move(&mut self, number: u32, now: Instant) {
-        let old = self.executors.clone();
-        self.executors = Executors::derive(&self.ports, old.is_everywhere());
-        let new = self.executors.clone();
-        self.remove_copies(&old, &new, now);
+    /// After `moving` was cleared: what only the other interface needed goes. `folded`: its counters are known.
+    fn end_move(&mut self, number: u32, folded: bool, now: Instant) {
+        let (old, new) = self.derive_executors(self.executors.is_everywhere());
+        if folded {
+            self.remove_copies(&old, &new, now);
+        } else {
+            self.retire_copies(&old, &new, now);
+        }
         self.ports.revision += 1;
         self.refresh_paths();
         self.apply_port_config(number);
@@ -420,9 +387,12 @@ impl Core {
     }
 
     /// Statistics of the new interface from before it carried the port.
-    pub(crate) fn move_baseline(&mut self, number: u32, stats: PortStats) {
-        if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut()) {
-            moving.counted_before = Some(stats);
+    pub(crate) fn move_baseline(&mut self, number: u32, goal: &Location, stats: PortStats) {
+        let port = self.ports.get_mut(number);
+        if let Some(moving) = port.and_then(|p| p.moving.as_mut()) {
+            if moving.to == *goal {
+                moving.counted_before = Some(stats);
+            }
         }
     }
 }

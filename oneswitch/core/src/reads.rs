@@ -1,9 +1,10 @@
 //! Questions to switches: those of controllers, whose answers are merged (merge.rs), and our own.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::executors::HUB;
+use crate::executors::{Executors, HUB};
+use crate::fold::Folded;
 use crate::northbound::Incoming;
-use crate::ports::VirtualPort;
+use crate::ports::Location;
 use crate::rule::RuleKey;
 use crate::switch_set::SwitchSet;
 use crate::sync::key_of;
@@ -14,7 +15,11 @@ use openflow13::{
     MultipartReply, MultipartRequest, PortStats,
 };
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
+
+/// Messages of an answer, and whose they are.
+pub type Parts = Vec<(SwitchIndex, MultipartReply)>;
 
 /// Why switches were asked.
 #[derive(Debug)]
@@ -28,15 +33,19 @@ pub enum Purpose {
     /// A bridge came up.
     Inventory,
     /// What a new interface counted before it became this virtual port.
-    MoveBaseline(u32),
+    MoveBaseline(u32, Location),
     /// What the old interface of a moving port counted.
     FoldPort(u32),
-    /// What the old copies of a moving port's rules counted.
-    FoldRules(u32),
-    /// What the old copies of groups counted, where a moving port was the last one.
-    FoldGroups(u32),
+    /// What copies counted that `new` has no more.
+    FoldRules {
+        moving: Option<u32>,
+        old: Executors,
+        new: Executors,
+    },
+    /// What copies of groups counted where there are none any more; the port whose move waits for it.
+    FoldGroups(Option<u32>),
     /// As above, of meters.
-    FoldMeters(u32),
+    FoldMeters(Option<u32>),
     /// Which rules with several copies are idle.
     IdlePoll,
 }
@@ -44,9 +53,16 @@ pub enum Purpose {
 #[derive(Debug)]
 pub struct Read {
     purpose: Purpose,
+    /// Questions are numbered in the order in which they were asked.
+    pub number: u64,
     bridge: Bridge,
+    pub asked: SwitchSet,
     waiting: SwitchSet,
-    parts: Vec<(SwitchIndex, MultipartReply)>,
+    /// `executors_epoch` when it was asked.
+    epoch: u64,
+    parts: Parts,
+    /// Counters that moved from the copies to the rules meanwhile.
+    pub folded: Vec<Arc<Folded>>,
     error: Option<ErrorCode>,
 }
 
@@ -64,13 +80,18 @@ impl Core {
         for switch in from.iter() {
             self.outbox.put(Destination::Switch(switch, bridge), &frame);
         }
+        self.questions += 1;
         self.reads.insert(
             xid,
             Read {
                 purpose,
+                number: self.questions,
                 bridge,
+                asked: from,
                 waiting: from,
+                epoch: self.executors_epoch,
                 parts: Vec::new(),
+                folded: Vec::new(),
                 error: None,
             },
         );
@@ -127,12 +148,14 @@ impl Core {
 
     /// A bridge is gone: what it owed is not coming.
     pub(crate) fn forget_reads(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
-        let owed: Vec<u32> = self
-            .reads
-            .iter()
-            .filter(|(_, r)| r.bridge == bridge && r.waiting.contains(switch))
-            .map(|(xid, _)| *xid)
-            .collect();
+        let mut owed = Vec::new();
+        for (xid, read) in &mut self.reads {
+            if read.bridge == bridge && read.waiting.contains(switch) {
+                // Half an answer could not be told from a whole one.
+                read.parts.retain(|(from, _)| *from != switch);
+                owed.push(*xid);
+            }
+        }
         owed.into_iter()
             .for_each(|xid| self.read_answered(xid, switch, now));
     }
@@ -140,8 +163,11 @@ impl Core {
     fn finish_read(&mut self, read: Read, last: SwitchIndex, now: Instant) {
         let Read {
             purpose,
+            number: question,
             bridge,
-            parts,
+            epoch,
+            mut parts,
+            folded,
             error,
             ..
         } = read;
@@ -157,14 +183,20 @@ impl Core {
                         self.refused += 1;
                         encode_error(origin.xid, error, &frame)
                     }
-                    None => self.merge(&request, parts, origin.xid, now),
+                    None => {
+                        folded
+                            .iter()
+                            .for_each(|f| f.take_from(&request, &mut parts));
+                        let steady = epoch == self.executors_epoch;
+                        self.merge(&request, parts, steady, origin.xid, now)
+                    }
                 };
                 self.fill_reply(origin.controller, slot, frames);
             }
             Purpose::Inventory => self.inventory_part(last, bridge, parts, error, now),
-            Purpose::MoveBaseline(number) => {
+            Purpose::MoveBaseline(number, goal) => {
                 if let Some(stats) = first_port_stats(parts) {
-                    self.move_baseline(number, stats);
+                    self.move_baseline(number, &goal, stats);
                 }
             }
             Purpose::FoldPort(number) => {
@@ -175,33 +207,35 @@ impl Core {
                 }
                 self.folded(number, now);
             }
-            Purpose::FoldRules(number) => {
-                for flow in flows(parts) {
-                    if let Some(key) = key_of(&flow) {
-                        self.truth
-                            .tables
-                            .fold(&key, flow.packet_count, flow.byte_count);
-                    }
-                }
-                self.folded(number, now);
+            Purpose::FoldRules { moving, old, new } => {
+                // A move removes the copies when it has all the answers, the others have done so right after the question.
+                let before = if moving.is_some() { u64::MAX } else { question };
+                self.fold_rules(last, parts, &old, &new, before);
+                self.counters_folded(moving, now);
             }
-            Purpose::FoldGroups(number) => {
+            Purpose::FoldGroups(moving) => {
                 for (_, part) in parts {
                     if let MultipartReply::Group(groups) = part {
                         groups.into_iter().for_each(|g| self.truth.fold_group(g));
                     }
                 }
-                self.folded(number, now);
+                self.counters_folded(moving, now);
             }
-            Purpose::FoldMeters(number) => {
+            Purpose::FoldMeters(moving) => {
                 for (_, part) in parts {
                     if let MultipartReply::Meter(meters) = part {
                         meters.into_iter().for_each(|m| self.truth.fold_meter(m));
                     }
                 }
-                self.folded(number, now);
+                self.counters_folded(moving, now);
             }
             Purpose::IdlePoll => self.idle_polled(&count_by_rule(flows(parts)), now),
+        }
+    }
+
+    fn counters_folded(&mut self, moving: Option<u32>, now: Instant) {
+        if let Some(number) = moving {
+            self.folded(number, now);
         }
     }
 
@@ -226,7 +260,7 @@ impl Core {
         };
         let (bridge, from) = self.sources(&request);
         if from.is_empty() {
-            let frames = self.merge(&request, Vec::new(), origin.xid, now);
+            let frames = self.merge(&request, Vec::new(), true, origin.xid, now);
             return self.fill_reply(origin.controller, slot, frames);
         }
         let asked = self.physical_request(&request);
@@ -274,7 +308,7 @@ impl Core {
                 let concerned = self.executors.of_in_port(filter.matching.in_port());
                 (Bridge::Virt, concerned.intersection(self.up()))
             }
-            // Those that executed for some port once have counted too.
+            // Who does not execute any more has counted nevertheless.
             MultipartRequest::Table => (Bridge::Virt, self.up()),
             MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
                 (Bridge::Virt, executors)
@@ -283,11 +317,10 @@ impl Core {
                 (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
             }
             MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. } => {
-                let home = self
-                    .ports
-                    .get(*port)
-                    .map(|p| SwitchSet::of(p.delivery().switch));
-                (Bridge::Edge, home.unwrap_or(edges).intersection(edges))
+                let port = self.ports.get(*port);
+                let homes = port.map(|p| p.locations().map(|l| l.switch).collect());
+                let homes: SwitchSet = homes.unwrap_or(edges);
+                (Bridge::Edge, homes.intersection(edges))
             }
             MultipartRequest::GroupFeatures
             | MultipartRequest::MeterFeatures
@@ -325,22 +358,10 @@ impl Core {
             other => other.clone(),
         }
     }
-
-    /// The virtual port whose packets `interface` of `switch` carries.
-    pub(crate) fn port_of_interface(
-        &self,
-        switch: SwitchIndex,
-        number: u32,
-    ) -> Option<&VirtualPort> {
-        let name = self.switches[switch].edge.ports.get(&number)?.name_str();
-        self.ports
-            .iter()
-            .find(|p| p.delivery().switch == switch && p.delivery().interface == name)
-    }
 }
 
 /// Flow statistics of all parts, in order.
-pub(crate) fn flows(parts: Vec<(SwitchIndex, MultipartReply)>) -> impl Iterator<Item = FlowStats> {
+pub(crate) fn flows(parts: Parts) -> impl Iterator<Item = FlowStats> {
     parts.into_iter().flat_map(|(_, part)| match part {
         MultipartReply::Flow(flows) => flows,
         _ => Vec::new(),
@@ -358,7 +379,7 @@ fn count_by_rule(flows: impl Iterator<Item = FlowStats>) -> HashMap<RuleKey, u64
     counts
 }
 
-fn first_port_stats(parts: Vec<(SwitchIndex, MultipartReply)>) -> Option<PortStats> {
+fn first_port_stats(parts: Parts) -> Option<PortStats> {
     parts.into_iter().find_map(|(_, part)| match part {
         MultipartReply::PortStats(stats) => stats.into_iter().next(),
         _ => None,

@@ -98,6 +98,10 @@ impl Session {
         self.numbers.get(name).copied()
     }
 
+    pub fn port_named_mut(&mut self, name: &str) -> Option<&mut Port> {
+        self.ports.get_mut(&self.numbers.get(name).copied()?)
+    }
+
     pub fn port_named(&self, name: &str) -> Option<&Port> {
         self.ports.get(&self.number_of(name)?)
     }

@@ -185,8 +185,12 @@ impl Core {
         } else {
             session.set_port(status.port);
         }
-        if session.is_up() && bridge == Bridge::Edge {
-            self.update_edge(switch);
+        if session.is_up() {
+            match bridge {
+                Bridge::Edge => drop(self.update_edge(switch)),
+                // A patch port that was made anew has no configuration.
+                Bridge::Virt => self.refresh_patch_config(number),
+            }
         }
         self.announce_ports(None);
     }

@@ -169,7 +169,10 @@ impl Core {
                 self.verdicts.adopt_others(switch);
                 self.compare_virt(switch, inventory, now);
             }
-            Bridge::Edge => self.compare_edge(switch, &inventory.flows),
+            Bridge::Edge => {
+                self.compare_edge(switch, &inventory.flows);
+                self.apply_port_configs(switch);
+            }
         }
         self.announce_ports(None);
         if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {

@@ -5,7 +5,7 @@
 
 use crate::facts::{self, Facts};
 use crate::rule::{ByKey, Rule, RuleKey};
-use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand};
+use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,6 +60,26 @@ impl Filter {
                 group_no::ANY
             },
         }
+    }
+
+    /// `None` for a match that cannot be read; such a request was refused when it came.
+    pub fn of_statistics(request: &FlowStatsRequest) -> Option<Self> {
+        Some(Self {
+            table: request.table_id,
+            matching: request.matching.canonical().ok()?,
+            strict: None,
+            cookie: request.cookie,
+            cookie_mask: request.cookie_mask,
+            out_port: request.out_port,
+            out_group: request.out_group,
+        })
+    }
+
+    /// Whether a filter that is not strict selects `rule`.
+    pub fn selects(&self, rule: &Rule) -> bool {
+        (self.table == ALL_TABLES || self.table == rule.key.table)
+            && self.matching.covers(&rule.key.matching)
+            && self.admits(rule)
     }
 
     /// Everything but the match, which `select` checks first.

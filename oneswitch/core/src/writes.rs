@@ -1,7 +1,6 @@
 //! Messages that change the virtual switch or send packets.
 
 use crate::api::{Bridge, Destination};
-use crate::executors::Executors;
 use crate::facts::{Facts, Stateful};
 use crate::flood::FLOOD_GROUP;
 use crate::northbound::Incoming;
@@ -205,8 +204,7 @@ impl Core {
         if self.executors.is_everywhere() {
             return;
         }
-        let old = std::mem::replace(&mut self.executors, Executors::derive(&self.ports, true));
-        let new = self.executors.clone();
+        let (old, new) = self.derive_executors(true);
         self.install_copies(&old, &new, now);
     }
 
@@ -218,9 +216,8 @@ impl Core {
         {
             return;
         }
-        let old = std::mem::replace(&mut self.executors, Executors::derive(&self.ports, false));
-        let new = self.executors.clone();
-        self.remove_copies(&old, &new, now);
+        let (old, new) = self.derive_executors(false);
+        self.retire_copies(&old, &new, now);
     }
 
     pub(crate) fn group_mod(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
@@ -285,6 +282,7 @@ impl Core {
         let mask = message.mask & config::ALL;
         port.config = (port.config & !mask) | (message.config & mask);
         self.apply_port_config(message.port);
+        self.refresh_paths();
         self.announce_ports(Some(incoming.origin.controller));
     }
 }

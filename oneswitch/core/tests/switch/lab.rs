@@ -125,6 +125,10 @@ impl Lab {
         self.bridge(switch, Bridge::Virt)
     }
 
+    pub fn edge(&mut self, switch: usize) -> &mut FakeBridge {
+        self.bridge(switch, Bridge::Edge)
+    }
+
     pub fn connect(&mut self, switch: usize) {
         for bridge in [Bridge::Virt, Bridge::Edge] {
             self.bridge(switch, bridge).connected = true;

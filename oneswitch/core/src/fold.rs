@@ -1,0 +1,133 @@
+//! Counters of copies that go: what they counted stays with the virtual rule, once.
+
+use crate::api::{Bridge, SwitchIndex};
+use crate::executors::Executors;
+use crate::reads::{flows, Parts, Purpose};
+use crate::rule::{Counters, Rule, RuleKey};
+use crate::switch_set::SwitchSet;
+use crate::sync::{everything, key_of};
+use crate::tables::Filter;
+use crate::Core;
+use openflow13::{group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Counters of the copies of one switch that were added to the virtual rules.
+#[derive(Debug)]
+pub struct Folded {
+    switch: SwitchIndex,
+    counters: HashMap<RuleKey, (Arc<Rule>, Counters)>,
+}
+
+impl Core {
+    /// Asks for the counters of the copies that `new` has no more, on the way that their removal will take; how many questions that were.
+    /// `moving`: the port whose move waits for the answers.
+    pub(crate) fn read_lost_counters(
+        &mut self,
+        old: &Executors,
+        new: &Executors,
+        moving: Option<u32>,
+    ) -> usize {
+        let mut questions = 0;
+        for switch in old.all().intersection(self.up()).iter() {
+            if !new.all().contains(switch) {
+                questions += self.read_groups_and_meters(switch, moving);
+            }
+            if self.truth.tables.len() == 0 {
+                continue;
+            }
+            for matching in old.losses(new, switch) {
+                let purpose = Purpose::FoldRules {
+                    moving,
+                    old: old.clone(),
+                    new: new.clone(),
+                };
+                let request = FlowStatsRequest {
+                    matching,
+                    ..everything()
+                };
+                let request = MultipartRequest::Flow(request);
+                self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
+                questions += 1;
+            }
+        }
+        questions
+    }
+
+    fn read_groups_and_meters(&mut self, switch: SwitchIndex, moving: Option<u32>) -> usize {
+        let (group, meter) = (group_no::ALL, meter_no::ALL);
+        let from = SwitchSet::of(switch);
+        let (groups, meters) = (!self.truth.groups.is_empty(), !self.truth.meters.is_empty());
+        if groups {
+            let request = MultipartRequest::Group { group };
+            self.read(Purpose::FoldGroups(moving), Bridge::Virt, from, request);
+        }
+        if meters {
+            let request = MultipartRequest::Meter { meter };
+            self.read(Purpose::FoldMeters(moving), Bridge::Virt, from, request);
+        }
+        usize::from(groups) + usize::from(meters)
+    }
+
+    /// Adds what `switch` counted to the rules that `new` does not give it any more. Answers to controllers that are being gathered
+    /// contain the same counters, if they were asked for before question number `before`.
+    pub(crate) fn fold_rules(
+        &mut self,
+        switch: SwitchIndex,
+        parts: Parts,
+        old: &Executors,
+        new: &Executors,
+        before: u64,
+    ) {
+        let mut counters = HashMap::new();
+        for flow in flows(parts) {
+            let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key).cloned())
+            else {
+                continue;
+            };
+            if !old.of_rule(&rule).contains(switch) || new.of_rule(&rule).contains(switch) {
+                continue;
+            }
+            let (packets, bytes) = (flow.packet_count, flow.byte_count);
+            self.truth.tables.fold(&rule.key, packets, bytes);
+            counters.insert(rule.key.clone(), (rule, Counters { packets, bytes }));
+        }
+        let folded = Arc::new(Folded { switch, counters });
+        for read in self.reads.values_mut() {
+            if read.number < before && read.asked.contains(switch) {
+                read.folded.push(Arc::clone(&folded));
+            }
+        }
+    }
+}
+
+impl Folded {
+    /// Takes out of an answer what the rules' own counters contain by now.
+    pub fn take_from(&self, request: &MultipartRequest, parts: &mut Parts) {
+        for (_, part) in parts.iter_mut().filter(|(s, _)| *s == self.switch) {
+            match (part, request) {
+                (MultipartReply::Flow(flows), _) => {
+                    flows.retain(|f| !key_of(f).is_some_and(|k| self.counters.contains_key(&k)));
+                }
+                (
+                    MultipartReply::Aggregate {
+                        packet_count,
+                        byte_count,
+                        ..
+                    },
+                    MultipartRequest::Aggregate(request),
+                ) => {
+                    let Some(filter) = Filter::of_statistics(request) else {
+                        continue;
+                    };
+                    let chosen = self.counters.values().filter(|(r, _)| filter.selects(r));
+                    for (_, counted) in chosen {
+                        *packet_count = packet_count.wrapping_sub(counted.packets);
+                        *byte_count = byte_count.wrapping_sub(counted.bytes);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Moves through every stage, with what can happen at each.
+
+use crate::build::{add, any, from, output, packet_out, writes_in_port};
+use crate::lab::{Lab, GRACE};
+use crate::verdicts::cookies;
+use oneswitch_core::{MoveStage, MoveUntil};
+use openflow13::{ErrorCode, FlowMod, FlowModCommand, Message};
+use std::collections::BTreeMap;
+
+fn homes(places: &[(u32, (usize, u32))]) -> BTreeMap<u32, (usize, u32)> {
+    places.iter().copied().collect()
+}
+
+fn stage(lab: &Lab, number: u32) -> Option<MoveStage> {
+    let view = lab.core.ports().into_iter().find(|p| p.number == number);
+    view.unwrap().moving.map(|m| m.stage)
+}
+
+#[test]
+fn a_move_goes_from_stage_to_stage_as_told() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+    lab.begin_move(2, 0, 5, MoveUntil::Prepared);
+    assert_eq!(lab.core.move_outcome(2), None);
+    lab.run();
+    assert_eq!(
+        (stage(&lab, 2), lab.core.move_outcome(2)),
+        (Some(MoveStage::Prepared), Some(Ok(())))
+    );
+    assert_eq!(
+        (cookies(lab.virt(0)), cookies(lab.virt(1))),
+        (vec![1], vec![1])
+    );
+    lab.core
+        .continue_move(2, MoveUntil::Prepared, lab.now)
+        .unwrap();
+    assert_eq!(
+        lab.core.move_outcome(2),
+        Some(Ok(())),
+        "it is there already"
+    );
+    lab.core
+        .continue_move(2, MoveUntil::Flipped, lab.now)
+        .unwrap();
+    lab.run();
+    assert_eq!(
+        (stage(&lab, 2), lab.core.move_outcome(2)),
+        (Some(MoveStage::Flipped), Some(Ok(())))
+    );
+    assert_eq!(
+        lab.core.abort_move(2, lab.now).unwrap_err().code(),
+        "move-past-abort"
+    );
+    lab.core
+        .continue_move(2, MoveUntil::Flipped, lab.now)
+        .unwrap();
+    assert_eq!(
+        lab.core.move_outcome(2),
+        Some(Ok(())),
+        "it is there already"
+    );
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.wait(GRACE / 2);
+    assert_eq!(
+        (stage(&lab, 2), lab.core.move_outcome(2)),
+        (Some(MoveStage::Quiescing), None)
+    );
+    lab.wait(GRACE);
+    assert_eq!(
+        (stage(&lab, 2), lab.core.move_outcome(2)),
+        (None, Some(Ok(())))
+    );
+    assert_eq!(
+        (cookies(lab.virt(0)), cookies(lab.virt(1))),
+        (vec![1], vec![])
+    );
+    lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
+}
+
+#[test]
+fn an_aborted_move_leaves_nothing() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let timed = FlowMod {
+        idle_timeout: 30,
+        ..add(1, from(2), &output(1))
+    };
+    lab.begin_move(2, 0, 5, MoveUntil::Prepared);
+    lab.run();
+    // Written while there are two copies, neither has the timer.
+    lab.ask(1, &Message::FlowMod(timed));
+    lab.core.abort_move(2, lab.now).unwrap();
+    lab.run();
+    assert_eq!(
+        (cookies(lab.virt(0)), cookies(lab.virt(1))),
+        (vec![], vec![1])
+    );
+    assert_eq!(lab.virt(1).flows[0].idle, 30);
+    lab.check_paths(&homes(&[(1, (0, 1)), (2, (1, 2))]));
+    lab.move_port(2, 0, 5);
+    lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
+}
+
+#[test]
+fn a_home_that_dies_while_prepared_is_not_moved_to() {
+    let mut lab = Lab::new(2, &[0, 0]);
+    lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+    lab.begin_move(2, 1, 5, MoveUntil::Prepared);
+    lab.run();
+    assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
+    lab.disconnect(1);
+    lab.run();
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.run();
+    let outcome = lab.core.move_outcome(2).unwrap().unwrap_err();
+    assert_eq!(outcome.code(), "move-failed");
+    assert_eq!(stage(&lab, 2), None);
+    lab.connect(1);
+    lab.run();
+    assert_eq!(
+        (cookies(lab.virt(0)), cookies(lab.virt(1))),
+        (vec![1], vec![])
+    );
+    lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 2))]));
+}
+
+#[test]
+fn a_home_that_refuses_the_copies_is_not_moved_to() {
+    let mut lab = Lab::new(2, &[0, 0]);
+    lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+    lab.virt(1).refuse = Some(Box::new(|message| match message {
+        Message::FlowMod(m) if m.command == FlowModCommand::Add => {
+            Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL)
+        }
+        _ => None,
+    }));
+    lab.begin_move(2, 1, 5, MoveUntil::Done);
+    lab.wait(2 * GRACE);
+    let outcome = lab.core.move_outcome(2).unwrap().unwrap_err();
+    assert_eq!(outcome.code(), "move-failed");
+    lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 2))]));
+}
+
+#[test]
+fn an_old_home_that_dies_does_not_hold_up_the_move() {
+    for stop in [MoveUntil::Prepared, MoveUntil::Flipped] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+        lab.begin_move(2, 0, 5, stop);
+        lab.run();
+        lab.disconnect(1);
+        lab.run();
+        lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+        lab.wait(2 * GRACE);
+        assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
+        lab.connect(1);
+        lab.run();
+        assert_eq!(
+            (cookies(lab.virt(0)), cookies(lab.virt(1))),
+            (vec![1], vec![])
+        );
+        lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
+    }
+}
+
+#[test]
+fn an_old_home_that_dies_while_its_counters_are_read_does_not_hold_up_the_move() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+    lab.begin_move(2, 0, 5, MoveUntil::Done);
+    lab.run();
+    (lab.virt(1).slow, lab.edge(1).slow) = (true, true);
+    lab.wait(2 * GRACE);
+    assert_eq!(lab.core.move_outcome(2), None);
+    lab.disconnect(1);
+    lab.run();
+    assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
+}
+
+#[test]
+fn messages_during_a_move_reach_both_homes_and_packets_one() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for (cookie, until) in [(1, MoveUntil::Prepared), (2, MoveUntil::Flipped)] {
+        if cookie == 1 {
+            lab.begin_move(2, 0, 5, until);
+        } else {
+            lab.core.continue_move(2, until, lab.now).unwrap();
+        }
+        lab.run();
+        let rule = add(cookie, from(2).with_vlan_vid(cookie as u16), &output(1));
+        lab.ask(1, &Message::FlowMod(rule));
+        assert_eq!(cookies(lab.virt(0)), cookies(lab.virt(1)));
+        lab.ask(2, &packet_out(2, output(1)));
+    }
+    assert_eq!(
+        lab.virt(0).packet_outs.len() + lab.virt(1).packet_outs.len(),
+        2
+    );
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.wait(2 * GRACE);
+    assert_eq!(
+        (cookies(lab.virt(0)), cookies(lab.virt(1))),
+        (vec![1, 2], vec![])
+    );
+}
+
+#[test]
+fn from_the_flip_on_packets_reach_the_new_interface_of_the_same_switch() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.begin_move(2, 1, 5, MoveUntil::Flipped);
+    lab.run();
+    // Both interfaces work inward, the new one outward.
+    let paths = homes(&[(1, (0, 1)), (2, (1, 5))]);
+    lab.check_paths(&paths);
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.wait(2 * GRACE);
+    lab.check_paths(&paths);
+}
+
+#[test]
+fn several_ports_move_at_once_and_back() {
+    let mut lab = Lab::new(3, &[0, 1, 2, 1]);
+    for number in 1..=4 {
+        lab.send(
+            1,
+            number,
+            &Message::FlowMod(add(number.into(), from(number), &output(1))),
+        );
+    }
+    lab.run();
+    for (number, switch) in [(1, 2), (2, 0), (3, 1)] {
+        lab.begin_move(number, switch, 5 + number, MoveUntil::Done);
+    }
+    lab.wait(2 * GRACE);
+    for number in 1..=3 {
+        assert_eq!(lab.core.move_outcome(number), Some(Ok(())), "{number}");
+    }
+    lab.check_paths(&homes(&[
+        (1, (2, 6)),
+        (2, (0, 7)),
+        (3, (1, 8)),
+        (4, (1, 4)),
+    ]));
+    assert_eq!(cookies(lab.virt(1)), [3, 4]);
+    for (number, switch) in [(1, 0), (2, 1), (3, 2)] {
+        lab.begin_move(number, switch, number, MoveUntil::Done);
+    }
+    lab.wait(2 * GRACE);
+    lab.check_paths(&homes(&[
+        (1, (0, 1)),
+        (2, (1, 2)),
+        (3, (2, 3)),
+        (4, (1, 4)),
+    ]));
+}
+
+#[test]
+fn floods_reach_a_moving_port_once_at_every_stage() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.begin_move(2, 2, 5, MoveUntil::Prepared);
+    lab.run();
+    let flood = |lab: &Lab, place| {
+        let mut paths = homes(&[(1, (0, 1)), (3, (2, 3))]);
+        paths.insert(2, place);
+        lab.check_paths(&paths);
+    };
+    flood(&lab, (1, 2));
+    lab.core
+        .continue_move(2, MoveUntil::Flipped, lab.now)
+        .unwrap();
+    lab.run();
+    flood(&lab, (2, 5));
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.wait(2 * GRACE);
+    flood(&lab, (2, 5));
+}
+
+#[test]
+fn rules_go_everywhere_while_in_port_can_change_and_return() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(1, from(1), &output(1))));
+    lab.ask(2, &Message::FlowMod(add(2, from(2), &output(1))));
+    lab.ask(3, &Message::FlowMod(add(7, any(), &writes_in_port(2))));
+    assert_eq!(cookies(lab.virt(0)), [1, 2, 7]);
+    assert_eq!(cookies(lab.virt(1)), [1, 2, 7]);
+    lab.move_port(2, 0, 5);
+    assert_eq!(cookies(lab.virt(0)), [1, 2, 7]);
+    assert_eq!(cookies(lab.virt(1)), []);
+    lab.move_port(2, 1, 2);
+    let gone = FlowMod {
+        cookie: 7,
+        cookie_mask: u64::MAX,
+        ..crate::build::delete(any())
+    };
+    lab.ask(4, &Message::FlowMod(gone));
+    assert_eq!(cookies(lab.virt(0)), [1]);
+    assert_eq!(cookies(lab.virt(1)), [2]);
+}

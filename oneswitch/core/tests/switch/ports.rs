@@ -1,0 +1,296 @@
+//! Ports, their configuration and state, packet-ins and packet-outs.
+
+use crate::build::{add, from, output, packet_out};
+use crate::lab::{port, Answer, Lab};
+use oneswitch_core::{Bridge, PortError, PortRequest};
+use openflow13::{
+    config, encode, port_no, state, ActionList, ErrorCode, Message, PacketIn, PortMod, PortStatus,
+};
+
+fn port_mod(number: u32, config: u32, mask: u32) -> Message {
+    Message::PortMod(PortMod {
+        port: number,
+        hw_addr: port(number, "").hw_addr,
+        config,
+        mask,
+        advertise: 0,
+    })
+}
+
+fn interface_changed(
+    lab: &mut Lab,
+    switch: usize,
+    bridge: Bridge,
+    reason: u8,
+    port: openflow13::Port,
+) {
+    let ports = &mut lab.bridge(switch, bridge).ports;
+    match reason {
+        PortStatus::DELETE => drop(ports.remove(&port.number)),
+        _ => drop(ports.insert(port.number, port)),
+    }
+    let status = Message::PortStatus(PortStatus { reason, port });
+    let frame = encode(0, &status).unwrap();
+    lab.core.switch_message(switch, bridge, &frame, lab.now);
+    lab.run();
+}
+
+/// Number, reason, and whether the link is up, of each port_status.
+fn told(answers: &[Answer]) -> Vec<(u32, u8, bool)> {
+    answers
+        .iter()
+        .map(|(_, message)| match message {
+            Message::PortStatus(s) => (
+                s.port.number,
+                s.reason,
+                s.port.state & state::LINK_DOWN == 0,
+            ),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_port_goes_down_and_up_again_on_its_interface_and_all_patch_ports() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_up(2);
+    for (config, mask) in [(config::PORT_DOWN, config::ALL), (0, config::PORT_DOWN)] {
+        assert_eq!(
+            lab.ask(1, &port_mod(2, config, mask)),
+            [],
+            "not to the sender"
+        );
+        let others: Vec<u32> = lab
+            .take(2)
+            .iter()
+            .map(|(_, m)| match m {
+                Message::PortStatus(s) => s.port.config,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(others, [config]);
+        assert_eq!(lab.edge(1).ports[&2].config, config);
+        assert_eq!(lab.virt(0).ports[&2].config, config);
+        assert_eq!(lab.virt(1).ports[&2].config, config);
+    }
+}
+
+#[test]
+fn a_patch_port_and_an_interface_made_anew_get_their_configuration() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &port_mod(2, config::PORT_DOWN, config::ALL));
+    interface_changed(
+        &mut lab,
+        0,
+        Bridge::Virt,
+        PortStatus::ADD,
+        port(2, "virt-2"),
+    );
+    assert_eq!(lab.virt(0).ports[&2].config, config::PORT_DOWN);
+    lab.disconnect(1);
+    lab.run();
+    lab.edge(1).ports.insert(2, port(2, "if2"));
+    lab.virt(1).ports.insert(2, port(2, "virt-2"));
+    lab.connect(1);
+    lab.run();
+    assert_eq!(lab.edge(1).ports[&2].config, config::PORT_DOWN);
+    assert_eq!(lab.virt(1).ports[&2].config, config::PORT_DOWN);
+}
+
+#[test]
+fn a_flood_does_not_get_around_a_ports_configuration() {
+    let mut lab = Lab::new(2, &[0, 1, 1]);
+    let flooded = |lab: &mut Lab| -> Vec<u32> {
+        let (_, buckets) = &lab.virt(0).groups[&crate::check::FLOOD_GROUP];
+        let actions = buckets.iter().flat_map(|b| b.actions.iter());
+        actions
+            .filter_map(|item| match item.action {
+                openflow13::Action::Output { port, .. } => Some(port),
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(flooded(&mut lab), [1, 0xfe00]);
+    lab.ask(1, &port_mod(2, config::NO_FWD, config::ALL));
+    assert_eq!(
+        flooded(&mut lab),
+        [1, 2, 0xfe00],
+        "by its patch port, which drops it"
+    );
+    lab.ask(1, &port_mod(2, 0, config::ALL));
+    assert_eq!(flooded(&mut lab), [1, 0xfe00]);
+}
+
+#[test]
+fn floods_settle_however_fast_the_ports_change() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    for round in 0..20 {
+        let down = if round % 2 == 0 { config::NO_FWD } else { 0 };
+        lab.send(1, round, &port_mod(1 + round % 3, down, config::ALL));
+        if round % 7 == 0 {
+            lab.round();
+        }
+    }
+    (1..=3).for_each(|n| lab.send(1, 30, &port_mod(n, 0, config::ALL)));
+    lab.run();
+    lab.check_paths(&[(1, (0, 1)), (2, (1, 2)), (3, (2, 3))].into());
+}
+
+#[test]
+fn what_is_wrong_with_a_port_mod() {
+    let mut lab = Lab::new(1, &[0]);
+    let wrong_mac = Message::PortMod(PortMod {
+        port: 1,
+        hw_addr: [9; 6],
+        config: 0,
+        mask: 0,
+        advertise: 0,
+    });
+    for (message, error) in [
+        (port_mod(7, 0, 0), ErrorCode::PORT_MOD_FAILED_BAD_PORT),
+        (wrong_mac, ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR),
+    ] {
+        let answers = lab.ask(3, &message);
+        assert!(matches!(&answers[..], [(h, Message::Error(e))] if h.xid == 3 && e.error == error));
+    }
+}
+
+#[test]
+fn ports_come_and_go_with_their_switch_and_link() {
+    let mut lab = Lab::dark(2, &[0, 1]);
+    lab.controller_up(1);
+    lab.connect(0);
+    lab.run();
+    let first = [
+        (1, PortStatus::ADD, false),
+        (2, PortStatus::ADD, false),
+        (1, PortStatus::MODIFY, true),
+    ];
+    assert_eq!(told(&lab.take(1)), first);
+    lab.connect(1);
+    lab.run();
+    assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, true)]);
+    let dead = openflow13::Port {
+        state: state::LINK_DOWN,
+        ..port(2, "if2")
+    };
+    interface_changed(&mut lab, 1, Bridge::Edge, PortStatus::MODIFY, dead);
+    assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, false)]);
+    // Fast failover watches the patch ports.
+    assert_eq!(lab.virt(0).ports[&2].config, config::PORT_DOWN);
+    interface_changed(
+        &mut lab,
+        1,
+        Bridge::Edge,
+        PortStatus::MODIFY,
+        port(2, "if2"),
+    );
+    assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, true)]);
+    assert_eq!(lab.virt(0).ports[&2].config, 0);
+    interface_changed(
+        &mut lab,
+        1,
+        Bridge::Edge,
+        PortStatus::DELETE,
+        port(2, "if2"),
+    );
+    assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, false)]);
+    assert_eq!(
+        lab.core.ports()[1].reason.as_deref(),
+        Some("interface if2 is not on bridge edge of snic0")
+    );
+}
+
+#[test]
+fn ports_are_added_and_removed_under_rules_that_name_them() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(5, from(5), &output(5))));
+    let request = PortRequest {
+        number: Some(5),
+        name: None,
+        switch: "snic0".into(),
+        interface: "if5".into(),
+    };
+    assert_eq!(lab.core.add_port(request.clone(), lab.now), Ok(5));
+    lab.run();
+    assert_eq!(told(&lab.take(1)), [(5, PortStatus::ADD, true)]);
+    assert_eq!((lab.virt(0).flows.len(), lab.virt(1).flows.len()), (0, 1));
+    lab.check_paths(&[(1, (0, 1)), (2, (1, 2)), (5, (1, 5))].into());
+    let taken = lab.core.add_port(request, lab.now).unwrap_err();
+    assert_eq!(taken.code(), "port-number-taken");
+    lab.core.remove_port(5, lab.now).unwrap();
+    lab.run();
+    assert_eq!(told(&lab.take(1)), [(5, PortStatus::DELETE, true)]);
+    assert_eq!((lab.virt(0).flows.len(), lab.virt(1).flows.len()), (1, 0));
+    assert_eq!(
+        lab.core.remove_port(5, lab.now),
+        Err(PortError::PortUnknown(5))
+    );
+    lab.check_paths(&[(1, (0, 1)), (2, (1, 2))].into());
+}
+
+#[test]
+fn a_packet_out_runs_where_its_port_is() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    for in_port in [1, 2, 3, 8, port_no::CONTROLLER] {
+        lab.send(1, in_port, &packet_out(in_port, output(1)));
+    }
+    lab.send(1, 9, &packet_out(3, output(port_no::FLOOD)));
+    lab.run();
+    assert_eq!(lab.take(1), []);
+    let ports = |lab: &mut Lab, s| -> Vec<u32> {
+        lab.virt(s).packet_outs.iter().map(|p| p.in_port).collect()
+    };
+    assert_eq!(ports(&mut lab, 0), [1, 8, port_no::CONTROLLER]);
+    assert_eq!(ports(&mut lab, 1), [2]);
+    assert_eq!(ports(&mut lab, 2), [3, 3]);
+    let flood = &lab.virt(2).packet_outs[1].actions;
+    assert_eq!(*flood, ActionList::new().group(crate::check::FLOOD_GROUP));
+    lab.disconnect(1);
+    lab.run();
+    lab.take(1);
+    let answers = lab.ask(4, &packet_out(2, output(1)));
+    assert!(matches!(&answers[..], [(_, Message::Error(_))]));
+}
+
+#[test]
+fn a_packet_in_goes_to_those_who_want_it_as_it_came() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_up(2);
+    lab.controller_up(3);
+    let masks = openflow13::AsyncMasks {
+        packet_in: [0, 0],
+        port_status: [7, 7],
+        flow_removed: [15, 15],
+    };
+    lab.send(3, 1, &Message::SetAsync(masks));
+    let packet_in = Message::PacketIn(PacketIn {
+        buffer_id: openflow13::NO_BUFFER,
+        total_len: 60,
+        reason: PacketIn::ACTION,
+        table_id: 3,
+        cookie: 0xdead,
+        matching: from(2),
+        data: vec![0xcd; 60].into(),
+    });
+    let frame = encode(0x1234, &packet_in).unwrap();
+    lab.core.switch_message(1, Bridge::Virt, &frame, lab.now);
+    lab.core.switch_message(1, Bridge::Edge, &frame, lab.now);
+    lab.run();
+    let mut wanted = frame.clone();
+    openflow13::set_xid(&mut wanted, 0);
+    assert_eq!(lab.take_raw(1), [wanted.clone()]);
+    assert_eq!(lab.take_raw(2), [wanted]);
+    assert!(lab.take_raw(3).is_empty());
+    let invalid = PacketIn {
+        reason: PacketIn::INVALID_TTL,
+        ..match packet_in {
+            Message::PacketIn(p) => p,
+            _ => unreachable!(),
+        }
+    };
+    let frame = encode(1, &Message::PacketIn(invalid)).unwrap();
+    lab.core.switch_message(0, Bridge::Virt, &frame, lab.now);
+    lab.run();
+    assert!(lab.take_raw(1).is_empty(), "nobody asked for these");
+}
