@@ -1,0 +1,82 @@
+"""What a backend takes and gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from placement.errors import BackendError
+from placement.formulate import Program
+from placement.labels import Dual
+
+
+class Status(StrEnum):
+    """What a backend found out."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A backend's answer.
+
+    Attributes:
+        status: ``optimal`` and ``infeasible`` are claims that a certificate can back.
+        backend: who answered.
+        modes: per NF the index of its mode; None where no placement was found.
+        bound: no placement has less of the goal; None where nothing is known.
+        duals: multipliers that back the bound, of the program's rows and then the goal's, the best first; none: none
+            were kept.
+        order: the order of NFs that goes with them.
+    """
+
+    status: Status
+    backend: str
+    modes: tuple[int, ...] | None = None
+    bound: int | None = None
+    duals: tuple[Dual, ...] = ()
+    order: tuple[int, ...] = ()
+
+
+class Backend(Protocol):
+    """A solver."""
+
+    name: str
+
+    def minimise(
+        self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
+    ) -> Answer:
+        """Minimise a goal of the program within the time given.
+
+        Args:
+            program: the equations.
+            goal: ``host``, ``moves``, ``latency``, or ``feasible`` for any placement that satisfies the rows.
+            seconds: when to stop and answer what is known.
+            start: a placement that satisfies the rows, to beat.
+            gap: a placement within this fraction of the bound is good enough.
+
+        Raises:
+            BackendError: the solver is missing, failed, or returned what does not satisfy the rows.
+        """
+        ...
+
+
+def accept(program: Program, modes: tuple[int, ...], backend: str) -> tuple[int, ...]:
+    """A solver's placement, if it satisfies every row in whole numbers.
+
+    Raises:
+        BackendError: it does not.
+    """
+    broken = program.broken(modes)
+    if broken:
+        row = broken[0]
+        used = program.value(row.form, modes)
+        raise BackendError(
+            f"backend {backend!r} returned a placement that breaks {row.name!r}: {used} of {row.limit}; "
+            f"use another backend and report this problem"
+        )
+    return modes

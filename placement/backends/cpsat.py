@@ -1,0 +1,76 @@
+"""CP-SAT in a process of its own: highspy imported before OR-Tools breaks OR-Tools. Used if it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from placement.backends.base import Answer, Status, accept
+from placement.backends.highs import trivial
+from placement.errors import BackendError
+from placement.formulate import Form, Program
+
+START_SECONDS = 20.0
+"""What the process may take to start and to write its answer, on top of the solver's time."""
+
+
+def installed() -> bool:
+    """Whether OR-Tools can be imported."""
+    return importlib.util.find_spec("ortools") is not None
+
+
+class CpSat:
+    """CP-SAT as a backend."""
+
+    name = "cpsat"
+
+    def minimise(
+        self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
+    ) -> Answer:
+        """See ``Backend.minimise``."""
+        if not program.names:
+            return trivial(program, goal, self.name)
+        form = Form() if goal == "feasible" else program.goal(goal)
+        told = _ask(json.dumps(_document(program, form, seconds, start, gap)), seconds)
+        status = Status(told["status"])
+        modes = tuple(told["modes"]) if told["modes"] is not None else None
+        if modes is not None:
+            accept(program, modes, self.name)
+        return Answer(status, self.name, modes, told["bound"])
+
+
+def _document(
+    program: Program, goal: Form, seconds: float, start: tuple[int, ...] | None, gap: float
+) -> dict[str, object]:
+    return {
+        "sites": program.sites,
+        "arcs": program.arcs,
+        "rows": [[*_form(row.form), row.limit - row.form.constant] for row in program.rows],
+        "goal": [*_form(goal), goal.constant],
+        "seconds": seconds,
+        "start": start,
+        "gap": gap,
+    }
+
+
+def _form(form: Form) -> list[object]:
+    return [sorted(form.choice.items()), sorted(form.cross.items())]
+
+
+def _ask(document: str, seconds: float) -> dict[str, Any]:
+    # By its path: importing this package would load highspy. Isolated: or its directory would be searched for modules.
+    command = [sys.executable, "-I", str(Path(__file__).with_name("cpsat_worker.py"))]
+    try:
+        done = subprocess.run(
+            command, input=document, capture_output=True, text=True, timeout=seconds + START_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BackendError(f"CP-SAT's process gave no answer {START_SECONDS:g} s after its {seconds:g} s") from error
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BackendError(f"CP-SAT's process ended with status {done.returncode}: {last}")
+    return json.loads(done.stdout)

@@ -1,0 +1,177 @@
+"""The project's own kernel: a Lagrangian bound, then an enumeration of what it leaves open.
+
+``lagcut`` is native code (``placement/lagcut``); with one sNIC it finds its own multipliers by minimum cuts, with
+several it takes them from HiGHS's linear relaxation. ``lagcut-python`` is the same search in plain Python: its
+specification, and
+what a platform without the native module can ask for by name. Neither stands in for the other silently.
+"""
+
+from __future__ import annotations
+
+import time
+from types import ModuleType
+
+from placement.backends.base import Answer, Status, accept
+from placement.backends.highs import relaxation, trivial
+from placement.errors import BackendError
+from placement.formulate import Form, Program
+from placement.labels import Dual, Losses, TooManyLabelsError, good_order, open_placements
+
+MAX_LABELS = 600_000
+"""Partial placements the native search may keep at a time (some 100 bytes each)."""
+TWIN_MAX_LABELS = 20_000
+
+
+def native() -> ModuleType:
+    """The native module.
+
+    Raises:
+        BackendError: it was not built.
+    """
+    try:
+        from placement import _lagcut
+    except ImportError as error:
+        raise BackendError(
+            f"the native module placement._lagcut does not load ({error}); build it with `make build`, "
+            f"or ask for the backend 'lagcut-python' or 'highs'"
+        ) from error
+    return _lagcut
+
+
+class Lagcut:
+    """The native kernel as a backend."""
+
+    name = "lagcut"
+
+    def minimise(
+        self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
+    ) -> Answer:
+        """See ``Backend.minimise``. The answer's bound always comes with its multipliers."""
+        if not program.names:
+            return trivial(program, goal, self.name)
+        until = time.monotonic() + seconds
+        kernel, form = native(), goal_form(program, goal)
+        dual = None
+        if any(site > 1 for sites in program.sites for site in sites) or goal == "feasible":
+            dual = relaxation(program, goal, seconds)
+            if dual is None:
+                return Answer(Status.UNKNOWN, self.name)
+            if goal == "feasible":
+                dual = Dual((*dual.weights, 0), dual.flows)
+        left = max(until - time.monotonic(), 0.001)
+        try:
+            found = kernel.minimise(
+                [list(sites) for sites in program.sites],
+                list(program.arcs),
+                [(_plain(row.form), row.limit - row.form.constant) for row in program.rows],
+                _plain(form),
+                None if dual is None else (list(dual.weights[:-1]), dual.weights[-1], list(dual.flows)),
+                None if start is None else list(start),
+                left,
+                MAX_LABELS,
+                gap,
+            )
+        except ValueError as error:
+            raise BackendError(f"backend 'lagcut' cannot work on this problem: {error}; use 'highs'") from error
+        outcome, modes, bound, duals, order = found
+        chosen = None if modes is None else accept(program, tuple(modes), self.name)
+        last = None if goal != "feasible" else -1
+        proof = tuple(Dual(tuple(weights[:last]), tuple(flows)) for weights, flows in duals)
+        return Answer(Status(outcome), self.name, chosen, bound + form.constant, proof, tuple(order))
+
+
+def goal_form(program: Program, goal: str) -> Form:
+    """The goal's form; ``feasible`` has nothing to minimise."""
+    return Form() if goal == "feasible" else program.goal(goal)
+
+
+def _plain(form: Form) -> tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]:
+    return list(form.choice.items()), list(form.cross.items())
+
+
+class LagcutPython:
+    """The same search in plain Python."""
+
+    name = "lagcut-python"
+
+    def minimise(
+        self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
+    ) -> Answer:
+        """See ``Backend.minimise``."""
+        if not program.names:
+            return trivial(program, goal, self.name)
+        dual = relaxation(program, goal, seconds)
+        if dual is None:
+            return Answer(Status.UNKNOWN, self.name)
+        if goal == "feasible":
+            dual = Dual((*dual.weights, 0), dual.flows)
+        return _Widening(program, goal, dual, time.monotonic() + seconds, start, gap).run()
+
+
+class _Widening:
+    """Looks for placements just above the bound, further and further."""
+
+    def __init__(
+        self, program: Program, goal: str, dual: Dual, until: float, start: tuple[int, ...] | None, gap: float
+    ) -> None:
+        self.program, self.goal, self.dual, self.until = program, goal, dual, until
+        self.form = goal_form(program, goal)
+        self.best, self.gap = start, gap
+        self.order: tuple[int, ...] = tuple(range(len(program.names)))
+
+    def run(self) -> Answer:
+        most = _most(self.form)
+        lower = self._first_bound(most)
+        step = 1 + lower // 4000
+        while True:
+            upper = most if self.best is None else self.program.value(self.form, self.best) - 1
+            if lower > upper:
+                return self._answer(Status.INFEASIBLE if self.best is None else Status.OPTIMAL, lower)
+            if upper + 1 - lower <= self.gap * (upper + 1) and self.best is not None:
+                return self._answer(Status.FEASIBLE, lower)
+            target = min(upper, lower + step)
+            try:
+                found = self._up_to(target)
+            except TooManyLabelsError:
+                return self._answer(Status.UNKNOWN if self.best is None else Status.FEASIBLE, lower)
+            if found is None:
+                lower, step = target + 1, step * 3
+            else:
+                self.best = found
+                lower = self.program.value(self.form, found)
+            if time.monotonic() > self.until and lower <= upper:
+                return self._answer(Status.UNKNOWN if self.best is None else Status.FEASIBLE, lower)
+
+    def _target(self, most: int) -> Program:
+        return _with_form(self.program, self.form, most)
+
+    def _first_bound(self, most: int) -> int:
+        base, scale = Losses(self._target(0), self.dual).base, self.dual.weights[-1]
+        if scale == 0:
+            return most + 1 if base > 0 else min(0, most)
+        return -(-base // scale)
+
+    def _up_to(self, target: int) -> tuple[int, ...] | None:
+        program = self._target(target)
+        losses = Losses(program, self.dual)
+        self.order = good_order(program, losses)
+        found = open_placements(program, [losses], self.order, TWIN_MAX_LABELS)
+        return min(found, key=lambda modes: self.program.value(self.form, modes)) if found else None
+
+    def _answer(self, status: Status, bound: int) -> Answer:
+        dual = self.dual
+        if self.goal == "feasible":
+            dual = Dual(dual.weights[:-1], dual.flows)
+        return Answer(status, LagcutPython.name, self.best, bound, (dual,), self.order)
+
+
+def _with_form(program: Program, form: Form, limit: int) -> Program:
+    from dataclasses import replace
+
+    from placement.formulate import Row
+
+    return replace(program, rows=(*program.rows, Row("goal", "goal", form, limit)))
+
+
+def _most(form: Form) -> int:
+    return form.constant + sum(max(coefs) for coefs in form.choice.values()) + sum(form.cross.values())

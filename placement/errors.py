@@ -1,0 +1,80 @@
+"""Everything that can go wrong in ``placement``, as one tree.
+
+::
+
+    PlacementError               base; ``str(error)`` is one line: the thing, the value, what was expected, what to do
+    +-- ProblemError             the problem is wrong as stated: no solver was asked
+    |   +-- AmountError          a number is negative, not whole, not a number, or in another unit
+    |   +-- UnknownNameError     a name that no vertex, sNIC or resource has
+    |   +-- DuplicateNameError   one name for two things
+    |   +-- PinError             pins that contradict each other, or an NF that may run nowhere
+    |   +-- SchemaError          a JSON document that is not a problem
+    +-- InfeasibleError          no placement satisfies all limits; carries the report and its certificate
+    +-- DeadlineError            no placement was found in time (one that is found but unproven is returned, and
+    says so) +-- BackendError             a solver is missing, failed, or contradicts another one
+    +-- CertificateError         a certificate does not prove what it claims
+    +-- MoveOrderError           no order of the moves keeps every step feasible
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placement.infeasible import Infeasibility
+
+
+class PlacementError(Exception):
+    """Base of the tree."""
+
+
+class ProblemError(PlacementError):
+    """The problem is wrong as stated."""
+
+
+class AmountError(ProblemError):
+    """A number is negative, not whole, not a number, or in another unit."""
+
+
+class UnknownNameError(ProblemError):
+    """A name that no vertex, sNIC or resource has."""
+
+
+class DuplicateNameError(ProblemError):
+    """One name for two things."""
+
+
+class PinError(ProblemError):
+    """Pins that contradict each other, or an NF that may run nowhere."""
+
+
+class SchemaError(ProblemError):
+    """A JSON document that is not a problem."""
+
+
+class InfeasibleError(PlacementError):
+    """No placement satisfies all limits.
+
+    Attributes:
+        report: what would make it feasible, what conflicts, and the certificate.
+    """
+
+    def __init__(self, report: Infeasibility) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+class DeadlineError(PlacementError):
+    """No placement was found in time."""
+
+
+class BackendError(PlacementError):
+    """A solver is missing, failed, or contradicts another one."""
+
+
+class CertificateError(PlacementError):
+    """A certificate does not prove what it claims."""
+
+
+class MoveOrderError(PlacementError):
+    """No order of the moves keeps every step feasible."""

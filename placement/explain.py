@@ -1,0 +1,142 @@
+"""Why each NF is where it is: what binds, what would change, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from placement.certify import Certificate, refuted_program
+from placement.formulate import Program, formulate
+from placement.labels import Losses
+from placement.model import HOST, Problem
+from placement.state import State, Tables
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to run an NF, everything else left as it is.
+
+    Attributes:
+        location: where.
+        mode: the mode's name or index.
+        host_cost: change of the host cost (millicores with the default weights).
+        blocked_by: limits that forbid it: name, use it would lead to, limit. Empty: it is possible.
+        at_least: no placement at all with this NF in this mode has a lower host cost; None where no certificate
+            says so.
+    """
+
+    location: int
+    mode: str
+    host_cost: int
+    blocked_by: tuple[tuple[str, int, int], ...]
+    at_least: int | None
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one NF is where it is.
+
+    Attributes:
+        nf: its name.
+        location: where it is.
+        text: one sentence.
+        runner_up: the best alternative: a possible one if there is any; None for an NF that has no other mode.
+        alternatives: all of them, best first.
+    """
+
+    nf: str
+    location: int
+    text: str
+    runner_up: Alternative | None
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """An explanation.
+
+    Attributes:
+        reasons: per NF.
+        binding: limits whose raise would lower the bound on the host cost: name, use, limit.
+        loads: all limits: name, use, limit.
+    """
+
+    reasons: Mapping[str, Reason]
+    binding: tuple[tuple[str, int, int], ...]
+    loads: tuple[tuple[str, int, int], ...]
+
+    def __str__(self) -> str:
+        binding = "; ".join(f"{name} ({used} of {limit})" for name, used, limit in self.binding) or "nothing"
+        return "\n".join([f"binding: {binding}", *(reason.text for reason in self.reasons.values())])
+
+
+def explain(problem: Problem, modes: Mapping[str, int], certificate: Certificate | None = None) -> Why:
+    """Explain a placement.
+
+    Args:
+        problem: what was solved.
+        modes: per NF the index of its mode, as ``Plan.modes``.
+        certificate: of the host cost; it adds what no placement can reach.
+
+    Example:
+        >>> from placement import *
+        >>> dpi = NF("dpi", (Mode(HOST, {"cores": 1000}), Mode(1, {"cores": 2000})))
+        >>> problem = Problem((dpi,), ("vm",), nics=(Nic({"cores": 1500}),), demands=(Demand("vm", "dpi", 7),))
+        >>> print(solve(problem).why.reasons["dpi"].text)
+        dpi is on the host: sNIC 1 would save 1000 there, but cores of sNIC 1 would be 2000 of 1500
+    """
+    program = formulate(problem)
+    state = State(Tables(program), [modes[name] for name in program.names])
+    floors = _floors(program, certificate)
+    reasons = {name: _reason(problem, program, state, i, floors) for i, name in enumerate(program.names)}
+    loads = tuple((row.name, state.use[r], row.limit) for r, row in enumerate(program.rows))
+    weights = certificate.duals[0].weights if certificate is not None else ()
+    binding = tuple(load for load, weight in zip(loads, weights, strict=False) if weight > 0)
+    return Why(reasons, binding, loads)
+
+
+def _floors(program: Program, certificate: Certificate | None) -> list[list[int]] | None:
+    """Per NF and mode, a host cost that no placement with it goes below."""
+    if certificate is None or certificate.goal != "host" or not certificate.duals[0].weights[-1]:
+        return None
+    scale = certificate.duals[0].weights[-1]
+    losses = Losses(refuted_program(program, certificate), certificate.duals[0])
+    base = losses.base + scale * (certificate.bound - 1)
+    return [[max(certificate.bound, -(-(base + loss) // scale)) for loss in modes] for modes in losses.mode]
+
+
+def _reason(problem: Problem, program: Program, state: State, i: int, floors: list[list[int]] | None) -> Reason:
+    here = state.modes[i]
+    found = [_alternative(problem, program, state, i, m, floors) for m in range(len(program.sites[i])) if m != here]
+    found.sort(key=lambda alternative: (bool(alternative.blocked_by), alternative.host_cost))
+    location = program.sites[i][here]
+    text = f"{program.names[i]} is on {_place(location)}: {_because(found)}"
+    return Reason(program.names[i], location, text, found[0] if found else None, tuple(found))
+
+
+def _alternative(
+    problem: Problem, program: Program, state: State, i: int, mode: int, floors: list[list[int]] | None
+) -> Alternative:
+    cost = state.delta(i, mode).get(len(program.rows), 0)
+    rows = program.rows
+    blocked = tuple((rows[r].name, used, rows[r].limit) for r, used in state.blocked(i, mode))
+    name = problem.nfs[i].modes[mode].name or str(mode)
+    return Alternative(program.sites[i][mode], name, cost, blocked, floors[i][mode] if floors else None)
+
+
+def _because(found: list[Alternative]) -> str:
+    if not found:
+        return "it has no other mode"
+    saving = [alternative for alternative in found if alternative.host_cost < 0]
+    if not saving:
+        best = found[0]
+        return f"{_place(best.location)} would cost the host {best.host_cost} more"
+    best = min(saving, key=lambda alternative: alternative.host_cost)
+    if not best.blocked_by:
+        return f"{_place(best.location)} would save {-best.host_cost} there, which is less than the move is worth"
+    blocks = " and ".join(f"{name} would be {used} of {limit}" for name, used, limit in best.blocked_by)
+    return f"{_place(best.location)} would save {-best.host_cost} there, but {blocks}"
+
+
+def _place(location: int) -> str:
+    return "the host" if location == HOST else f"sNIC {location}"

@@ -1,0 +1,77 @@
+"""Who solves what, and for how long: the kernel first, a general solver with what it found, all before the deadline."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from placement.backends import Answer, Status, backend
+from placement.backends.base import Backend
+from placement.backends.cpsat import installed
+from placement.formulate import Program
+
+AUTO = "auto"
+KERNEL_SHARE = 0.5
+"""Part of the time that the kernel gets with one sNIC; with several its bound is weaker."""
+KERNEL_SHARE_SEVERAL = 0.2
+GENERAL_MOST = 20_000
+"""NFs beyond which a general solver is only asked for any placement: it would overrun every deadline."""
+
+
+def minimise(
+    program: Program, goal: str, seconds: float, name: str = AUTO, start: tuple[int, ...] | None = None, gap: float = 0
+) -> Answer:
+    """Minimise a goal.
+
+    Args:
+        program: the equations.
+        goal: as ``Backend.minimise`` has it.
+        seconds: when to stop.
+        name: a backend's name, or ``auto`` for the portfolio.
+        start: a placement to beat.
+        gap: an answer within this fraction of its bound is good enough.
+
+    Returns:
+        The best answer; its ``duals`` back its ``bound`` where both are there. ``auto`` may return a status of
+        ``optimal`` from a solver whose bound no multipliers back; then ``bound`` is what they back.
+
+    Raises:
+        BackendError: a backend is missing or failed.
+    """
+    if name != AUTO:
+        return backend(name).minimise(program, goal, seconds, start, gap)
+    until = time.monotonic() + seconds
+    several = any(site > 1 for sites in program.sites for site in sites)
+    share = KERNEL_SHARE_SEVERAL if several else KERNEL_SHARE
+    kernel = backend("lagcut").minimise(program, goal, seconds * share, start, gap)
+    if kernel.status in (Status.OPTIMAL, Status.INFEASIBLE) or _close(program, goal, kernel, gap):
+        return kernel
+    left = until - time.monotonic()
+    if kernel.modes is not None and len(program.names) > GENERAL_MOST:
+        return kernel
+    general = _general(several).minimise(program, goal, max(left, 0.01), kernel.modes, gap)
+    return _merge(program, goal, kernel, general)
+
+
+def _general(several: bool) -> Backend:
+    return backend("cpsat" if several and installed() else "highs")
+
+
+def _close(program: Program, goal: str, answer: Answer, gap: float) -> bool:
+    if answer.modes is None or answer.bound is None or goal == "feasible":
+        return False
+    value = program.value(program.goal(goal), answer.modes)
+    return value - answer.bound <= gap * value
+
+
+def _merge(program: Program, goal: str, kernel: Answer, general: Answer) -> Answer:
+    """The general solver's verdict with the kernel's proof; the better placement of both."""
+    if general.status == Status.INFEASIBLE:
+        return replace(kernel, status=Status.INFEASIBLE, backend=general.backend, modes=None)
+    found = [modes for modes in (general.modes, kernel.modes) if modes is not None]
+    if not found:
+        return kernel
+    form = program.goal(goal) if goal != "feasible" else None
+    modes = min(found, key=lambda modes: program.value(form, modes) if form else 0)
+    status = general.status if general.status == Status.OPTIMAL else Status.FEASIBLE
+    return replace(kernel, status=status, backend=f"{kernel.backend}+{general.backend}", modes=modes)
