@@ -26,7 +26,11 @@ pub async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Resp
             if method != Method::GET {
                 info!(target: "api", "{method} {path}: {}", status.as_u16());
             }
-            let content = (!body.is_empty()).then_some("application/json");
+            let content = match path.as_str() {
+                _ if body.is_empty() => None,
+                "/metrics" => Some("text/plain; version=0.0.4"),
+                _ => Some("application/json"),
+            };
             response(status, body, content)
         }
         Err(problem) => {
@@ -65,6 +69,7 @@ fn response(
 #[derive(Clone, Copy)]
 enum Resource {
     Status,
+    Metrics,
     Ports,
     Port(u32),
     Move(u32),
@@ -74,6 +79,9 @@ enum Resource {
 
 impl Resource {
     fn find(path: &str) -> Result<Self, Problem> {
+        if path == "/metrics" {
+            return Ok(Self::Metrics); // where Prometheus looks
+        }
         let parts: Vec<_> = path
             .strip_prefix("/v1/")
             .unwrap_or_default()
@@ -96,7 +104,7 @@ impl Resource {
 
     fn methods(self) -> &'static str {
         match self {
-            Self::Status => "GET",
+            Self::Status | Self::Metrics => "GET",
             Self::Ports => "GET, POST",
             Self::Port(_) => "GET, DELETE",
             Self::Move(_) => "POST, DELETE",
@@ -125,7 +133,7 @@ async fn handle(
     let resource = Resource::find(request.uri().path())?;
     let method = request.method().clone();
     let question = match (&method, resource) {
-        (&Method::GET, Resource::Status) => Request::Status,
+        (&Method::GET, Resource::Status | Resource::Metrics) => Request::Status,
         (&Method::GET, Resource::Ports) => Request::Ports,
         (&Method::GET, Resource::Port(number)) => Request::Port(number),
         (&Method::DELETE, Resource::Port(number)) => Request::RemovePort(number),
@@ -155,6 +163,9 @@ async fn handle(
     };
     let answer = shared.ask(question).await?;
     Ok(match answer {
+        Answer::Status(status) if matches!(resource, Resource::Metrics) => {
+            (StatusCode::OK, status.metrics().into_bytes())
+        }
         Answer::Status(status) => (StatusCode::OK, json(&status)),
         Answer::Ports(ports) => (
             StatusCode::OK,

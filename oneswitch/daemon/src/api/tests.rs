@@ -117,6 +117,8 @@ impl Fixture {
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let body = if body.is_empty() {
             Value::Null
+        } else if head.to_ascii_lowercase().contains("text/plain") {
+            body.into()
         } else {
             serde_json::from_str(body).unwrap()
         };
@@ -237,6 +239,28 @@ async fn the_status_has_every_field_of_the_contract() {
     }
     assert_eq!(body["virtual"]["ports"], 2);
     assert!(body["virtual"]["executors"].is_array());
+}
+
+#[tokio::test]
+async fn the_metrics_are_prometheus_text() {
+    let api = Fixture::new().await;
+    let response = api.get("/metrics").await;
+    assert_eq!(response.status, 200);
+    assert!(response
+        .head
+        .contains("content-type: text/plain; version=0.0.4"));
+    let page = response.body.as_str().unwrap();
+    assert!(page.contains("# TYPE oneswitch_virtual_ports gauge\noneswitch_virtual_ports 2\n"));
+    assert!(page.contains("oneswitch_bridge_up{switch=\"snic0\",bridge=\"edge\"} 0\n"));
+    assert!(page
+        .contains("oneswitch_controller_connected{target=\"tcp:192.0.2.1:6653\",peer=\"\"} 0\n"));
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(
+            name.starts_with("oneswitch_") && value.parse::<u64>().is_ok(),
+            "{line}"
+        );
+    }
 }
 
 #[tokio::test]

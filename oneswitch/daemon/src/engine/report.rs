@@ -1,4 +1,6 @@
-//! `GET /v1/status`.
+//! `GET /v1/status`, and the same as metrics.
+
+mod metrics;
 
 use std::time::Instant;
 
