@@ -123,3 +123,6 @@ impl Controller {
         self.slots.pop_front()?.frames
     }
 }
+
+#[cfg(test)]
+mod tests;

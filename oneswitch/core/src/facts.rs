@@ -168,3 +168,6 @@ fn any_action(instructions: &Instructions, test: impl Fn(Action<'_>) -> bool) ->
     instructions.for_each_action(&mut |item| found |= test(item.action));
     found
 }
+
+#[cfg(test)]
+mod tests;

@@ -224,3 +224,6 @@ pub fn pkt_mark_oxm(mark: u32) -> [u8; 8] {
     tlv[4..].copy_from_slice(&mark.to_be_bytes());
     tlv
 }
+
+#[cfg(test)]
+mod tests;

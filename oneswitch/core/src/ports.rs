@@ -213,3 +213,6 @@ impl PortMap {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

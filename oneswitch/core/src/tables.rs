@@ -293,3 +293,6 @@ impl FlowTables {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -238,3 +238,6 @@ pub fn removal_of(rule: &Rule) -> FlowMod {
         ..copy_of(rule, 1, rule.modified)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -384,3 +384,6 @@ impl Settled {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

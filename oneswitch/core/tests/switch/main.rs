@@ -10,5 +10,8 @@ mod moves;
 mod ports;
 mod random;
 mod removals;
+mod restarts;
+mod roles;
 mod statistics;
+mod steps;
 mod verdicts;

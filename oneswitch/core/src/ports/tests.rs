@@ -1,0 +1,98 @@
+use super::*;
+
+fn insert(
+    map: &mut PortMap,
+    number: Option<u32>,
+    name: &str,
+    interface: &str,
+) -> Result<u32, &'static str> {
+    let home = Location {
+        switch: 1,
+        interface: interface.into(),
+    };
+    map.insert(number, name.into(), home, "snic0")
+        .map_err(|e| e.code())
+}
+
+#[test]
+fn what_contradicts_another_port_is_refused() {
+    let mut map = PortMap::default();
+    assert_eq!(insert(&mut map, Some(2), "a", "i"), Ok(2));
+    assert_eq!(
+        insert(&mut map, Some(2), "b", "j"),
+        Err("port-number-taken")
+    );
+    assert_eq!(
+        insert(&mut map, Some(0), "b", "j"),
+        Err("number-out-of-range")
+    );
+    assert_eq!(
+        insert(&mut map, Some(MAX_NUMBER + 1), "b", "j"),
+        Err("number-out-of-range")
+    );
+    assert_eq!(insert(&mut map, None, "a", "j"), Err("name-taken"));
+    assert_eq!(
+        insert(&mut map, None, "sixteen-letters-", "j"),
+        Err("name-too-long")
+    );
+    assert_eq!(insert(&mut map, None, "b", "i"), Err("interface-taken"));
+    assert_eq!(map.revision, 1);
+    assert_eq!(insert(&mut map, None, "b", "j"), Ok(1));
+    assert_eq!(insert(&mut map, None, "c", "k"), Ok(3));
+    assert_eq!(map.get(3).unwrap().flow_id, 3);
+    map.remove(1);
+    assert_eq!(insert(&mut map, Some(9), "d", "j"), Ok(9));
+    assert_eq!(
+        map.get(9).unwrap().flow_id,
+        2,
+        "a flow-id that is free again"
+    );
+}
+
+#[test]
+fn an_interface_that_a_port_moves_to_is_taken() {
+    let mut map = PortMap::default();
+    insert(&mut map, Some(1), "a", "i").unwrap();
+    map.get_mut(1).unwrap().moving = Some(Move {
+        to: Location {
+            switch: 1,
+            interface: "j".into(),
+        },
+        stage: MoveStage::Preparing,
+        until: MoveUntil::Done,
+        grace: Duration::ZERO,
+        deadline: None,
+        after_batch: 0,
+        flood: 0,
+        folding: 0,
+        counted_before: None,
+    });
+    assert_eq!(insert(&mut map, None, "b", "j"), Err("interface-taken"));
+}
+
+#[test]
+fn flow_ids_run_out_before_numbers_do() {
+    let mut map = PortMap::default();
+    for n in 1..=u32::from(MAX_DELIVER) {
+        insert(&mut map, None, &format!("p{n}"), &format!("i{n}")).unwrap();
+    }
+    assert_eq!(insert(&mut map, None, "x", "x"), Err("flow-ids-exhausted"));
+}
+
+#[test]
+fn a_controller_sees_the_port_and_not_the_interface() {
+    let mut map = PortMap::default();
+    insert(&mut map, Some(7), "vm7", "i").unwrap();
+    let port = map.get_mut(7).unwrap();
+    port.hw_addr = Some([2; 6]);
+    let physical = Port {
+        number: 40,
+        hw_addr: [9; 6],
+        config: config::PORT_DOWN,
+        ..Port::default()
+    };
+    let view = port.view(Some(&physical));
+    assert_eq!((view.number, view.hw_addr, view.config), (7, [2; 6], 0));
+    assert_eq!(view.name_str(), "vm7");
+    assert_eq!(port.view(None).state, state::LINK_DOWN);
+}

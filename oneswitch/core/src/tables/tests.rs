@@ -1,0 +1,249 @@
+use super::*;
+use openflow13::{ActionList, Instructions, Match, NO_BUFFER};
+use proptest::prelude::*;
+
+/// A rule of the naive model: table, priority, match, cookie, instructions.
+type Entry = (u8, u16, CanonicalMatch, u64, Instructions);
+
+fn flow_mod(command: FlowModCommand, cookie: u64, matching: Match, outputs: &[u32]) -> FlowMod {
+    let mut actions = ActionList::new();
+    for port in outputs {
+        actions = match port {
+            100.. => actions.group(*port),
+            _ => actions.output(*port, 0),
+        };
+    }
+    FlowMod {
+        cookie,
+        cookie_mask: 0,
+        table_id: 0,
+        command,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        priority: 1,
+        buffer_id: NO_BUFFER,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        flags: 0,
+        matching,
+        instructions: Instructions::apply(&actions),
+    }
+}
+
+fn apply(tables: &mut FlowTables, request: &FlowMod) -> Vec<Change> {
+    let matching = request.matching.canonical().unwrap();
+    let facts = Facts::of_instructions(&request.instructions);
+    tables.apply(request, &matching, facts, Instant::now())
+}
+
+fn entries(tables: &FlowTables) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = tables
+        .iter()
+        .map(|r| {
+            let key = r.key.clone();
+            let instructions = r.instructions.clone();
+            (
+                key.table,
+                key.priority,
+                key.matching,
+                r.cookie,
+                instructions,
+            )
+        })
+        .collect();
+    entries.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
+    entries
+}
+
+fn outputs_or_uses(instructions: &Instructions, port: u32, group: u32) -> bool {
+    let (mut by_port, mut by_group) = (port == port_no::ANY, group == group_no::ANY);
+    instructions.for_each_action(&mut |item| match item.action {
+        openflow13::Action::Output { port: p, .. } => by_port |= p == port,
+        openflow13::Action::Group(g) => by_group |= g == group,
+        _ => {}
+    });
+    by_port && by_group
+}
+
+/// What OpenFlow 1.3.5 says in 6.4, without any cleverness.
+fn naive(entries: &mut Vec<Entry>, m: &FlowMod) {
+    let key = m.matching.canonical().unwrap();
+    let strict = matches!(
+        m.command,
+        FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict
+    );
+    let deletes = m.command.is_delete();
+    let chosen = |e: &Entry| {
+        let same = if strict {
+            e.2 == key && e.1 == m.priority
+        } else {
+            key.covers(&e.2)
+        };
+        same && (m.table_id == ALL_TABLES || m.table_id == e.0)
+            && (e.3 ^ m.cookie) & m.cookie_mask == 0
+            && (!deletes || outputs_or_uses(&e.4, m.out_port, m.out_group))
+    };
+    match m.command {
+        FlowModCommand::Add => {
+            entries.retain(|e| (e.0, e.1, &e.2) != (m.table_id, m.priority, &key));
+            entries.push((
+                m.table_id,
+                m.priority,
+                key,
+                m.cookie,
+                m.instructions.clone(),
+            ));
+        }
+        _ if deletes => entries.retain(|e| !chosen(e)),
+        _ => entries
+            .iter_mut()
+            .filter(|e| chosen(e))
+            .for_each(|e| e.4 = m.instructions.clone()),
+    }
+    entries.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
+}
+
+fn requests() -> impl Strategy<Value = FlowMod> {
+    let commands = prop_oneof![
+        4 => Just(FlowModCommand::Add),
+        1 => Just(FlowModCommand::Modify),
+        1 => Just(FlowModCommand::ModifyStrict),
+        1 => Just(FlowModCommand::Delete),
+        1 => Just(FlowModCommand::DeleteStrict),
+    ];
+    let matches = (0..3u32, 0..3u16).prop_map(|(port, vid)| {
+        let matching = if port == 0 {
+            Match::any()
+        } else {
+            Match::any().with_in_port(port)
+        };
+        if vid == 0 {
+            matching
+        } else {
+            matching.with_vlan_vid(vid)
+        }
+    });
+    let masks = prop_oneof![Just(0u64), Just(1), Just(u64::MAX)];
+    let filters = (0..6u32, 0..6u32);
+    (
+        commands,
+        0..4u64,
+        matches,
+        1..4u32,
+        masks,
+        filters,
+        (0..2u8, 1..3u16),
+    )
+        .prop_map(
+            |(command, cookie, matching, out, cookie_mask, (port, group), (table_id, priority))| {
+                FlowMod {
+                    cookie_mask,
+                    table_id: if command == FlowModCommand::Delete && cookie == 3 {
+                        ALL_TABLES
+                    } else {
+                        table_id
+                    },
+                    priority,
+                    out_port: if (1..4).contains(&port) {
+                        port
+                    } else {
+                        port_no::ANY
+                    },
+                    out_group: if group == 1 { 102 } else { group_no::ANY },
+                    ..flow_mod(command, cookie, matching, &[out, 100 + out])
+                }
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn as_a_list_of_rules_and_undone_step_by_step(requests in proptest::collection::vec(requests(), 1..40)) {
+        let (mut tables, mut model) = (FlowTables::default(), Vec::new());
+        let mut history = Vec::new();
+        for request in &requests {
+            let before = entries(&tables);
+            let changes = apply(&mut tables, request);
+            history.push((before, changes));
+            naive(&mut model, request);
+            prop_assert_eq!(entries(&tables), model.clone());
+            prop_assert_eq!(tables.len(), model.len());
+        }
+        for (before, changes) in history.into_iter().rev() {
+            tables.revert(changes);
+            prop_assert_eq!(entries(&tables), before);
+        }
+        prop_assert_eq!((tables.len(), tables.in_port_movers()), (0, 0));
+    }
+}
+
+#[test]
+fn an_addition_keeps_counters_unless_told_to_reset_them() {
+    let mut tables = FlowTables::default();
+    let rule = flow_mod(FlowModCommand::Add, 1, Match::any(), &[1]);
+    apply(&mut tables, &rule);
+    let key = tables.iter().next().unwrap().key.clone();
+    tables.fold(&key, 5, 50);
+    apply(
+        &mut tables,
+        &FlowMod {
+            cookie: 2,
+            ..rule.clone()
+        },
+    );
+    assert_eq!(tables.get(&key).unwrap().base.packets, 5);
+    apply(
+        &mut tables,
+        &FlowMod {
+            command: FlowModCommand::Modify,
+            flags: FlowMod::RESET_COUNTS,
+            ..rule.clone()
+        },
+    );
+    assert_eq!(
+        (
+            tables.get(&key).unwrap().base.packets,
+            tables.get(&key).unwrap().cookie
+        ),
+        (0, 2)
+    );
+    tables.fold(&key, 5, 50);
+    apply(
+        &mut tables,
+        &FlowMod {
+            flags: FlowMod::RESET_COUNTS,
+            ..rule
+        },
+    );
+    assert_eq!(tables.get(&key).unwrap().base.bytes, 0);
+}
+
+#[test]
+fn overlaps_are_of_one_table_and_priority_and_of_other_rules() {
+    let mut tables = FlowTables::default();
+    apply(
+        &mut tables,
+        &flow_mod(FlowModCommand::Add, 1, Match::any().with_in_port(1), &[1]),
+    );
+    let key = |table, priority, matching: Match| RuleKey {
+        table,
+        priority,
+        matching: matching.canonical().unwrap(),
+    };
+    let vid = || Match::any().with_vlan_vid(5);
+    assert_eq!(tables.overlapping(&key(0, 1, vid())).count(), 1);
+    assert_eq!(tables.overlapping(&key(0, 2, vid())).count(), 0);
+    assert_eq!(tables.overlapping(&key(1, 1, vid())).count(), 0);
+    assert_eq!(
+        tables
+            .overlapping(&key(0, 1, Match::any().with_in_port(2)))
+            .count(),
+        0
+    );
+    assert_eq!(
+        tables
+            .overlapping(&key(0, 1, Match::any().with_in_port(1)))
+            .count(),
+        0
+    );
+}

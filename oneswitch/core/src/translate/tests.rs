@@ -1,0 +1,130 @@
+use super::*;
+use openflow13::{
+    decode, encode, group_type, ActionList, Buckets, GroupMod, GroupModCommand, Instructions,
+    Match, Message,
+};
+
+fn flood() -> ActionList {
+    ActionList::new().output(port_no::FLOOD, 0)
+}
+
+fn group() -> ActionList {
+    ActionList::new().group(FLOOD_GROUP)
+}
+
+/// OFPIT_WRITE_ACTIONS.
+fn written(actions: &ActionList) -> Vec<u8> {
+    let mut bytes = Instructions::apply(actions).as_bytes().to_vec();
+    bytes[1] = 3;
+    bytes
+}
+
+#[test]
+fn floods_in_a_list_become_the_group_and_the_rest_stays() {
+    let list = ActionList::new()
+        .push_vlan(0x8100)
+        .output(3, 0)
+        .output(port_no::ALL, 0)
+        .output(port_no::FLOOD, 0)
+        .group(7);
+    let wanted = ActionList::new()
+        .push_vlan(0x8100)
+        .output(3, 0)
+        .group(FLOOD_GROUP)
+        .group(FLOOD_GROUP)
+        .group(7);
+    assert_eq!(actions_with_flood_group(list.as_bytes()), wanted.as_bytes());
+}
+
+#[test]
+fn an_action_set_keeps_its_flood() {
+    let both = [Instructions::apply(&flood()).as_bytes(), &written(&flood())].concat();
+    let wanted = [Instructions::apply(&group()).as_bytes(), &written(&flood())].concat();
+    assert_eq!(instructions_with_flood_group(&both), wanted);
+    // And back, as the switch spells it.
+    assert_eq!(instructions_with_floods(&wanted, &both), both);
+}
+
+#[test]
+fn a_bucket_floods_by_the_group_only_if_that_changes_nothing_else() {
+    let lone = flood();
+    let beside = ActionList::new().output(port_no::FLOOD, 0).group(3);
+    let twice = ActionList::new().output(port_no::FLOOD, 0).output(2, 0);
+    let build = |lists: [&ActionList; 3]| {
+        Buckets::build(lists.map(|l| (0, port_no::ANY, group_no::ANY, l)))
+    };
+    let buckets = build([&lone, &beside, &twice]);
+    let wanted = build([&group(), &beside, &twice]);
+    assert_eq!(
+        buckets_with_flood_group(buckets.as_bytes()),
+        wanted.as_bytes()
+    );
+    assert_eq!(
+        buckets_with_floods(wanted.as_bytes(), buckets.as_bytes()),
+        buckets.as_bytes()
+    );
+}
+
+#[test]
+fn translated_messages_are_whole_messages() {
+    for vid in [None, Some(5)] {
+        let matching = vid.map_or(Match::any(), |v| {
+            Match::any().with_in_port(1).with_vlan_vid(v)
+        });
+        let flow_mod = FlowMod {
+            instructions: Instructions::apply(&flood()),
+            flags: 0,
+            idle_timeout: 9,
+            ..removal(matching)
+        };
+        let frame = encode(3, &Message::FlowMod(flow_mod.clone())).unwrap();
+        let mut changed = flow_mod_with_flood_group(&frame);
+        patch_added(&mut changed, 0, FlowMod::SEND_FLOW_REM);
+        let (_, decoded) = decode(&changed).unwrap();
+        let wanted = FlowMod {
+            instructions: Instructions::apply(&group()),
+            flags: FlowMod::SEND_FLOW_REM,
+            idle_timeout: 0,
+            ..flow_mod
+        };
+        assert_eq!(decoded, Message::FlowMod(wanted));
+    }
+    let group_mod = |list: &ActionList| {
+        Message::GroupMod(GroupMod {
+            command: GroupModCommand::Add,
+            group_type: group_type::ALL,
+            group_id: 4,
+            buckets: Buckets::build([(0, port_no::ANY, group_no::ANY, list)]),
+        })
+    };
+    let frame = encode(3, &group_mod(&flood())).unwrap();
+    assert_eq!(
+        decode(&group_mod_with_flood_group(&frame)).unwrap().1,
+        group_mod(&group())
+    );
+}
+
+fn removal(matching: Match) -> FlowMod {
+    FlowMod {
+        cookie: 1,
+        cookie_mask: 0,
+        table_id: 0,
+        command: FlowModCommand::Add,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        priority: 1,
+        buffer_id: NO_BUFFER,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        flags: 0,
+        matching,
+        instructions: Instructions::default(),
+    }
+}
+
+#[test]
+fn a_list_that_lies_about_its_lengths_ends_the_translation() {
+    assert!(actions_with_flood_group(&[0, 0, 0, 0, 1, 2, 3, 4]).is_empty());
+    assert!(actions_with_flood_group(&[0, 0, 0, 99]).is_empty());
+    assert!(buckets_with_flood_group(&[0]).is_empty());
+}

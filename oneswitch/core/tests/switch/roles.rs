@@ -1,0 +1,162 @@
+//! Several controllers: roles, masks, and what each is told.
+
+use crate::build::{add, any, flow_stats, output, packet_out};
+use crate::lab::{Answer, Lab};
+use openflow13::{encode, AsyncMasks, ErrorCode, FlowMod, Message, Role, SwitchConfig, TableMod};
+
+fn role(role: u32, generation_id: u64) -> Message {
+    Message::RoleRequest(Role {
+        role,
+        generation_id,
+    })
+}
+
+fn is_error(answers: &[Answer], error: ErrorCode) -> bool {
+    matches!(answers, [(_, Message::Error(e))] if e.error == error)
+}
+
+fn granted(answers: &[Answer]) -> (u32, u64) {
+    match answers {
+        [(_, Message::RoleReply(role))] => (role.role, role.generation_id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn there_is_one_master_of_the_newest_generation() {
+    let mut lab = Lab::new(1, &[0]);
+    lab.controller_up(2);
+    assert_eq!(
+        granted(&lab.ask(1, &role(Role::NO_CHANGE, 0))),
+        (Role::EQUAL, u64::MAX)
+    );
+    assert_eq!(
+        granted(&lab.ask(2, &role(Role::MASTER, u64::MAX))),
+        (Role::MASTER, u64::MAX)
+    );
+    // Generations wrap around.
+    lab.send(2, 3, &role(Role::MASTER, 1));
+    lab.run();
+    assert_eq!(granted(&lab.take(2)), (Role::MASTER, 1));
+    assert_eq!(
+        granted(&lab.ask(4, &role(Role::NO_CHANGE, 0))),
+        (Role::SLAVE, 1)
+    );
+    let stale = lab.ask(5, &role(Role::MASTER, 0));
+    assert!(is_error(&stale, ErrorCode::ROLE_REQUEST_FAILED_STALE));
+    let stale = lab.ask(6, &role(Role::SLAVE, u64::MAX));
+    assert!(is_error(&stale, ErrorCode::ROLE_REQUEST_FAILED_STALE));
+    assert_eq!(
+        granted(&lab.ask(7, &role(Role::EQUAL, 0))),
+        (Role::EQUAL, 1)
+    );
+    assert_eq!(
+        granted(&lab.ask(8, &role(Role::MASTER, 1))),
+        (Role::MASTER, 1)
+    );
+}
+
+#[test]
+fn a_slave_reads_but_does_not_write() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &role(Role::SLAVE, 1));
+    let table_mod = Message::TableMod(TableMod {
+        table_id: 0,
+        config: 0,
+    });
+    for message in [
+        Message::FlowMod(add(1, any(), &output(1))),
+        packet_out(1, output(1)),
+        table_mod,
+    ] {
+        assert!(is_error(
+            &lab.ask(2, &message),
+            ErrorCode::BAD_REQUEST_IS_SLAVE
+        ));
+    }
+    // Before anybody looks into it.
+    let mut cut_off = encode(3, &Message::FlowMod(add(1, any(), &output(1)))).unwrap();
+    let end = cut_off.len() - 8;
+    cut_off.truncate(end);
+    cut_off[2..4].copy_from_slice(&(end as u16).to_be_bytes());
+    lab.send_raw(1, &cut_off);
+    lab.run();
+    assert!(is_error(&lab.take(1), ErrorCode::BAD_REQUEST_IS_SLAVE));
+    assert!(matches!(
+        &lab.ask(4, &flow_stats())[..],
+        [(_, Message::MultipartReply(_))]
+    ));
+    assert_eq!(lab.ask(5, &Message::BarrierRequest).len(), 1);
+    assert_eq!(lab.virt(0).flows, []);
+}
+
+#[test]
+fn fragments_are_the_switchs_business_and_the_rest_each_controllers() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_up(2);
+    let config = SwitchConfig {
+        flags: 1,
+        miss_send_len: 77,
+    };
+    assert_eq!(lab.ask(1, &Message::SetConfig(config)), []);
+    let answers = lab.ask(2, &Message::GetConfigRequest);
+    assert!(matches!(&answers[..], [(_, Message::GetConfigReply(c))] if *c == config));
+    lab.send(2, 3, &Message::GetConfigRequest);
+    lab.run();
+    let others = SwitchConfig {
+        flags: 1,
+        miss_send_len: 128,
+    };
+    assert!(matches!(&lab.take(2)[..], [(_, Message::GetConfigReply(c))] if *c == others));
+}
+
+#[test]
+fn each_is_told_what_it_asked_for_and_errors_go_to_who_erred() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.controller_up(2);
+    lab.controller_up(3);
+    let deaf = AsyncMasks {
+        packet_in: [0; 2],
+        port_status: [0; 2],
+        flow_removed: [0; 2],
+    };
+    lab.send(2, 1, &Message::SetAsync(deaf));
+    lab.send(2, 2, &Message::GetAsyncRequest);
+    lab.send(3, 1, &role(Role::SLAVE, 1));
+    lab.run();
+    assert!(matches!(&lab.take(2)[..], [(_, Message::GetAsyncReply(m))] if *m == deaf));
+    lab.take(3);
+    let rule = FlowMod {
+        flags: FlowMod::SEND_FLOW_REM,
+        ..add(1, any(), &output(1))
+    };
+    lab.ask(1, &Message::FlowMod(rule));
+    lab.send(2, 9, &Message::FlowMod(crate::build::delete(any())));
+    lab.send(
+        2,
+        10,
+        &packet_out(1, openflow13::ActionList::new().group(5)),
+    );
+    lab.run();
+    assert!(matches!(&lab.take(1)[..], [(_, Message::FlowRemoved(_))]));
+    let answers = lab.take(2);
+    assert!(is_error(&answers, ErrorCode::BAD_ACTION_BAD_OUT_GROUP) && answers[0].0.xid == 10);
+    assert_eq!(lab.take(3), [], "slaves are not told by default");
+    lab.core.remove_port(2, lab.now).unwrap();
+    lab.run();
+    assert!(matches!(&lab.take(1)[..], [(_, Message::PortStatus(_))]));
+    assert!(matches!(&lab.take(3)[..], [(_, Message::PortStatus(_))]));
+    assert_eq!(lab.take(2), []);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_or_ends_the_connection() {
+    let mut lab = Lab::new(1, &[0]);
+    lab.send_raw(1, &[4, 99, 0, 8, 0, 0, 0, 7]);
+    lab.run();
+    let answers = lab.take(1);
+    assert!(is_error(&answers, ErrorCode::BAD_REQUEST_BAD_TYPE) && answers[0].0.xid == 7);
+    lab.send_raw(1, &[4, 1, 0]);
+    lab.run();
+    assert_eq!(lab.disconnects, 1);
+}
