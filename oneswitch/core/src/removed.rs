@@ -66,10 +66,14 @@ impl Core {
             let (Some(rule), None) = (&change.before, &change.after) else {
                 continue;
             };
-            // Those that controllers are not told of too, or they would be taken for reports of a later rule.
-            if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM != 0 {
-                self.await_copies(Arc::clone(rule), None, now);
-            }
+            self.expect_removal(Arc::clone(rule), now);
+        }
+    }
+
+    pub(crate) fn expect_removal(&mut self, rule: Arc<Rule>, now: Instant) {
+        // Those that controllers are not told of too, or they would be taken for reports of a later rule.
+        if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM != 0 {
+            self.await_copies(rule, None, now);
         }
     }
 
@@ -254,13 +258,17 @@ impl Core {
         self.removals.next = waiting.map(|p| p.since + PATIENCE).min();
     }
 
-    /// Deletions were refused: rules that are there again were not removed.
-    pub(crate) fn cancel_removals(&mut self) {
-        let tables = &self.truth.tables;
-        self.removals.take(|p| {
-            let there = tables.get(&p.rule.key);
-            there.is_some_and(|rule| rule.created == p.rule.created)
-        });
+    /// Messages were refused: these rules were not removed after all, or never made.
+    pub(crate) fn cancel_removals(&mut self, rules: &[Arc<Rule>]) {
+        for rule in rules {
+            let Some(list) = self.removals.pending.get_mut(&rule.key) else {
+                continue;
+            };
+            if let Some(index) = list.iter().rposition(|p| p.rule.created == rule.created) {
+                list.remove(index);
+            }
+        }
+        self.removals.take(|_| false);
     }
 
     fn tell_removed(&mut self, pending: &Pending, now: Instant) {

@@ -121,8 +121,9 @@ impl Core {
 
     /// The controllers' answers to refused messages, and the repair of switches that disagreed.
     pub(crate) fn report_settled(&mut self, settled: Settled, now: Instant) {
-        if !settled.refused.is_empty() {
-            self.cancel_removals();
+        self.cancel_removals(&settled.not_removed);
+        for rule in settled.removed_too {
+            self.expect_removal(rule, now);
         }
         for refused in settled.refused {
             self.report_refusal(refused, now);

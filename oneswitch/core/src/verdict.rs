@@ -98,6 +98,10 @@ pub struct Settled {
     pub refused: Vec<Refused>,
     /// Switches that have what another one refused, or lack what was accepted.
     pub repair: SwitchSet,
+    /// Rules that were believed to be removed, and were not, or were never there.
+    pub not_removed: Vec<Arc<Rule>>,
+    /// Rules that were removed, which was not believed.
+    pub removed_too: Vec<Arc<Rule>>,
 }
 
 /// Rules, groups and meters that messages on their way change, as they were before.
@@ -328,21 +332,29 @@ impl Verdicts {
             return None;
         };
         let unforeseen = |o: &Operation| o.refusal.is_some() != o.expected.is_some() || o.abandoned;
+        let mut settled = Settled::default();
         if self
             .operations
             .iter()
             .take(batch.operations)
             .any(unforeseen)
         {
+            let believed = self.removed_rules();
             self.redo(truth, batch.operations);
+            settled.compare_removed(believed, self.removed_rules());
         }
-        let mut settled = Settled::default();
         for operation in self.operations.drain(..batch.operations) {
             settled.add(operation);
         }
         self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;
         self.settled = batch.number;
         Some(settled)
+    }
+
+    fn removed_rules(&self) -> Vec<Arc<Rule>> {
+        let changes = self.operations.iter().flat_map(|o| &o.changes.flows);
+        let removals = changes.filter(|c| c.after.is_none());
+        removals.filter_map(|c| c.before.clone()).collect()
     }
 
     /// Applies all operations anew: without those of the oldest `batch` that were refused, and, beyond it, without those that will be.
@@ -367,6 +379,17 @@ impl Verdicts {
 }
 
 impl Settled {
+    fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, mut removed: Vec<Arc<Rule>>) {
+        for rule in believed {
+            let same = |r: &Arc<Rule>| r.key == rule.key && r.created == rule.created;
+            match removed.iter().position(same) {
+                Some(index) => drop(removed.swap_remove(index)),
+                None => self.not_removed.push(rule),
+            }
+        }
+        self.removed_too = removed;
+    }
+
     fn add(&mut self, operation: Operation) {
         let Some(refusal) = operation.refusal else {
             if operation.expected.is_some() {
