@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl import completion, dump, logs, ports, show, tracing
+from unoctl import completion, dump, logs, place, ports, show, tracing
 from unoctl.doctor import checkup
 from unoctl.errors import UnoctlError
 from unoctl.model import Stage
@@ -299,6 +299,9 @@ def log_set(
 def doctor_command(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
     """Check machine, switches, oneswitchd and rules; say how to mend what is wrong."""
     run(ctx, chosen, pretty, checkup.run)
+
+
+app.command("place")(place.place_command)
 
 
 @app.command("list-commands")

@@ -1,0 +1,165 @@
+"""Time to a proven optimum over n, graph family and regime, per backend, beside PuLP + CBC on Algorithm 1.
+
+Times are wall seconds of one whole ``solve`` (validation, equations, search, certificate data); Algorithm 1's are of
+building and solving its model. An instance that a backend does not prove in time counts with the time it took.
+Last line: JSON. ``backends``: per backend and n median_s, worst_s, proven, of; ``peer`` the same for Algorithm 1;
+n27 ... n2000 for the default choice; ``targets``: each as met or not; ``wrong``: answers that differ from each other.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from placement import Problem, solve
+from placement.algorithm1 import algorithm1
+from placement.changes import changes
+from placement.errors import BackendError, DeadlineError
+from placement.workloads import FAMILIES, REGIMES, chains, limited, several
+
+TARGETS = {100: (0.005, 0.05), 500: (0.025, 1.0), 2000: (0.5, 2.5)}
+BACKENDS = ("auto", "lagcut", "highs", "cbc", "algorithm1")
+
+
+@dataclass
+class Times:
+    """One backend's times at one n."""
+
+    seconds: list[float] = field(default_factory=list)
+    proven: int = 0
+
+    def row(self) -> dict[str, float | int]:
+        return {
+            "median_s": round(statistics.median(self.seconds), 5),
+            "worst_s": round(max(self.seconds), 5),
+            "proven": self.proven,
+            "of": len(self.seconds),
+        }
+
+
+Run = Callable[[Problem, float], tuple[int | None, bool]]
+
+
+def _ours(backend: str) -> Run:
+    def run(problem: Problem, seconds: float) -> tuple[int | None, bool]:
+        plan = solve(problem, deadline=seconds, backend=backend)
+        return plan.host_cost, plan.proven
+
+    return run
+
+
+def _peer(problem: Problem, seconds: float) -> tuple[int | None, bool]:
+    answer = algorithm1(problem, seconds)
+    return answer.host, answer.proven
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller n, fewer backends, done within 50 s")
+    parser.add_argument("--seeds", type=int, default=1, help="instances per family and regime")
+    arguments = parser.parse_args()
+    sizes = (27, 100, 500) if arguments.quick else (27, 100, 500, 1000, 2000)
+    limit = 0.8 if arguments.quick else 10.0
+    backends = ("auto", "algorithm1") if arguments.quick else BACKENDS
+    found: dict[str, dict[int, Times]] = defaultdict(lambda: defaultdict(Times))
+    wrong = 0
+    for n in sizes:
+        for family in FAMILIES:
+            for regime in REGIMES:
+                for seed in range(arguments.seeds):
+                    problem = limited(FAMILIES[family](n, seed), regime, seed)
+                    wrong += _instance(problem, f"{n} {family} {regime}", backends, limit, found, n)
+    _report(found, wrong, arguments.quick)
+
+
+def _instance(
+    problem: Problem,
+    name: str,
+    backends: tuple[str, ...],
+    limit: float,
+    found: dict[str, dict[int, Times]],
+    n: int,
+) -> int:
+    """Run all backends on one problem; whether two of them proved different optima."""
+    optima: set[int | None] = set()
+    line = []
+    for backend in backends:
+        run = _peer if backend == "algorithm1" else _ours(backend)
+        started = time.perf_counter()
+        try:
+            value, proven = run(problem, limit)
+        except (BackendError, DeadlineError):
+            value, proven = None, False
+        seconds = time.perf_counter() - started
+        times = found[backend][n]
+        times.seconds.append(seconds)
+        times.proven += proven
+        if proven:
+            optima.add(value)
+        line.append(f"{backend} {seconds * 1000:8.1f} ms{' ' if proven else '?'}")
+    print(f"{name:22} {'  '.join(line)}{'  DIFFERENT OPTIMA' if len(optima) > 1 else ''}", flush=True)
+    return int(len(optima) > 1)
+
+
+def _report(found: dict[str, dict[int, Times]], wrong: int, quick: bool) -> None:
+    rows = {backend: {f"n{n}": times.row() for n, times in sizes.items()} for backend, sizes in found.items()}
+    default = rows["auto"]
+    targets = {}
+    for n, (median, worst) in TARGETS.items():
+        row = default.get(f"n{n}")
+        if row is not None:
+            met = row["median_s"] <= median and row["worst_s"] <= worst and row["proven"] == row["of"]
+            targets[f"n{n}"] = {"median_s": median, "worst_s": worst, "met": met}
+    result: dict[str, object] = {"backends": {b: r for b, r in rows.items() if b != "algorithm1"}}
+    result |= {"peer": rows["algorithm1"], **default, "wrong": wrong}
+    targets["gap_0.1%_n500"] = _gap()
+    result["moves"] = _moves(6 if quick else 100)
+    if not quick:
+        targets["K4_n100"], targets["K4_n250"] = _several(100, 2.0), _several(250, 20.0)
+    result["targets"] = targets
+    print(json.dumps(result))
+
+
+def _gap() -> dict[str, object]:
+    """Time to 0.1 % at n = 500."""
+    seconds = []
+    for family in FAMILIES:
+        problem = limited(FAMILIES[family](500, 0), "hard", 0)
+        started = time.perf_counter()
+        solve(problem, gap=0.001)
+        seconds.append(time.perf_counter() - started)
+    return {
+        "median_s": round(statistics.median(seconds), 5),
+        "worst_s": round(max(seconds), 5),
+        "met": max(seconds) <= 0.01,
+    }
+
+
+def _moves(count: int) -> dict[str, float]:
+    """Moves after a change of traffic: solving from scratch over solving from what runs."""
+    seen = changes(count)
+    scratch, calm = sum(c.from_scratch for c in seen), sum(c.calm for c in seen)
+    return {
+        "instances": len(seen),
+        "from_scratch": scratch,
+        "calm": calm,
+        "ratio": round(scratch / max(1, calm), 2),
+        "worst_host": round(max(c.host for c in seen), 5),
+    }
+
+
+def _several(nodes: int, seconds: float) -> dict[str, object]:
+    """Four sNICs."""
+    problem = several(limited(chains(nodes, 0), "loose", 0), 4, 0)
+    started = time.perf_counter()
+    try:
+        plan = solve(problem, deadline=seconds * 1.5)
+        proven, bound = plan.proven, plan.bound
+    except DeadlineError:
+        proven, bound = False, None
+    taken = time.perf_counter() - started
+    return {"seconds": round(taken, 3), "proven": proven, "bound": bound, "met": proven and taken <= seconds}

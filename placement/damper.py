@@ -1,0 +1,205 @@
+"""Calm: re-deciding under changing traffic without moving NFs back and forth.
+
+UNO 3.2.2 leaves this open. The damper keeps the distinct samples of the last W and asks that every limit holds at all
+of them. Traffic that comes back within W samples then leaves both the feasible placements and their cost as they
+were, and so nothing moves. Otherwise an NF moves for one of two reasons: what runs now breaks a limit at some sample
+of the window; or the window has a new sample, and the host saves more within W samples than the moves cost. An NF that
+moved rests for W samples; only an overload that cannot be mended otherwise wakes it earlier. Once, when the window is
+full for the first time, all are awake: what was decided before was decided on too little.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from placement import evaluate
+from placement.errors import InfeasibleError, PlacementError
+from placement.model import Locations, Problem, robust
+from placement.solve import Plan, solve
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How calm.
+
+    Attributes:
+        window: W, in samples.
+        eps: what calm may cost: a fraction of the host cost, and the least gain worth a move.
+        price: host cost (millicores with the default weights) times samples that one unit of state cost is worth.
+        deadline: seconds for each ``solve``.
+    """
+
+    window: int = 30
+    eps: float = 0.01
+    price: float = 1000.0
+    deadline: float = 1.0
+
+
+class Damper:
+    """Decides at each sample what runs until the next.
+
+    Args:
+        settings: how calm.
+        current: where NFs run before the first sample; default: nothing runs yet.
+
+    Example:
+        >>> from placement.workloads import uno_ring
+        >>> damper = Damper(Settings(window=4))
+        >>> [len(damper.step(uno_ring(limit)).moves) for limit in (80_000, 40_000, 80_000, 40_000)]
+        [0, 10, 0, 0]
+    """
+
+    def __init__(self, settings: Settings = Settings(), current: Locations | None = None) -> None:
+        if settings.window < 1:
+            raise PlacementError(f"the damper's window is {settings.window}; expected 1 sample or more")
+        self.settings = settings
+        self.current = None if current is None else dict(current)
+        self.reason = ""
+        self._samples: deque[Problem] = deque(maxlen=settings.window)
+        self._rests: dict[str, int] = {}
+        self._now = 0
+        self._known: list[Problem] = []
+
+    def step(self, sample: Problem) -> Plan:
+        """Take in a sample and decide.
+
+        Args:
+            sample: the problem as it is now: present traffic and amounts.
+
+        Returns:
+            The plan for the window (or as much of it as can be satisfied together); its ``moves`` are what to do now.
+            ``reason`` then says why in a few words.
+
+        Raises:
+            InfeasibleError: not even the present sample can be satisfied. What runs is unchanged.
+            PlacementError: as ``solve``.
+        """
+        self._samples.append(sample)
+        self._now += 1
+        plan = self._decide()
+        for move in plan.moves:
+            self._rests[move.nf] = self._now + self.settings.window
+        self.current = dict(plan.placement)
+        return plan
+
+    def _decide(self) -> Plan:
+        distinct = self._distinct()
+        fresh = any(sample not in self._known for sample in distinct) or self._now == self.settings.window
+        self._known = distinct
+        if self.current is None:
+            self.reason = "first placement"
+            return solve(distinct[-1], deadline=self.settings.deadline)
+        problem = _joined(distinct)
+        stay = self._stay(problem)
+        if stay is not None and not fresh:
+            self.reason = "nothing new"
+            return stay
+        if stay is not None:
+            return self._gain(problem, stay)
+        self.reason = "a limit would break"
+        return self._mend(distinct)
+
+    def _distinct(self) -> list[Problem]:
+        """The window without repetitions, the present last."""
+        found: list[Problem] = []
+        for sample in reversed(self._samples):
+            if sample not in found:
+                found.append(sample)
+        return found[::-1]
+
+    def _stay(self, problem: Problem) -> Plan | None:
+        """What runs now as a plan, if it satisfies the whole window."""
+        held = self._pinned(problem, {nf.name for nf in problem.nfs})
+        try:
+            return solve(held, self.current, deadline=self.settings.deadline, gap=self.settings.eps / 4)
+        except InfeasibleError:
+            return None
+
+    def _gain(self, problem: Problem, stay: Plan) -> Plan:
+        """A better plan if its gain within W samples pays for its moves; else stay."""
+        settings = self.settings
+        try:
+            better = self._solve(self._pinned(problem, self._resting()))
+        except InfeasibleError:
+            # Staying is feasible, so only a move order or a new NF can be in the way.
+            self.reason = "nothing better is within reach"
+            return stay
+        gain = stay.host_cost - better.host_cost
+        cost = evaluate.move_cost(problem, better.modes, self.current or {})
+        worth = gain * settings.window / len(problem.moments())
+        if gain > settings.eps * stay.host_cost and worth > settings.price * cost and better.moves:
+            self.reason = f"saves {worth:.0f} within the window for moves worth {settings.price * cost:.0f}"
+            return better
+        self.reason = "nothing pays for its moves"
+        return stay
+
+    def _mend(self, distinct: list[Problem]) -> Plan:
+        """Satisfy as much of the window as can be, NFs at rest where possible, the oldest samples given up first."""
+        resting = self._resting()
+        while True:
+            problem = _joined(distinct)
+            for held in (resting, set[str]()):
+                try:
+                    return self._solve(self._pinned(problem, held))
+                except InfeasibleError:
+                    if len(distinct) == 1 and not held:
+                        raise
+            distinct = distinct[(len(distinct) + 1) // 2 :]
+
+    def _solve(self, problem: Problem) -> Plan:
+        """The fewest moves at almost the least host cost; a part of ``eps`` is left to the bound, which saves time."""
+        eps = self.settings.eps
+        return solve(problem, self.current, eps * 3 / 4, gap=eps / 4, deadline=self.settings.deadline)
+
+    def _resting(self) -> set[str]:
+        if self._now == self.settings.window:
+            return set()
+        return {name for name, until in self._rests.items() if until > self._now}
+
+    def _pinned(self, problem: Problem, held: set[str]) -> Problem:
+        """The problem with some NFs kept at their location; those that run nowhere yet are free."""
+        current = self.current or {}
+        keep = {
+            nf.name: [m for m, mode in enumerate(nf.modes) if mode.location == current.get(nf.name)]
+            for nf in problem.nfs
+            if nf.name in held
+        }
+        nfs = tuple(
+            replace(nf, modes=tuple(nf.modes[m] for m in keep[nf.name])) if keep.get(nf.name) else nf
+            for nf in problem.nfs
+        )
+        window = tuple(
+            replace(
+                sample,
+                use={
+                    name: tuple(uses[m] for m in keep[name]) if keep.get(name) else uses
+                    for name, uses in sample.use.items()
+                },
+            )
+            for sample in problem.window
+        )
+        return replace(problem, nfs=nfs, window=window)
+
+
+def _joined(distinct: list[Problem]) -> Problem:
+    """One problem for all samples; limits that changed over time hold with their smallest value."""
+    present = distinct[-1]
+    nics = tuple(
+        replace(
+            nic,
+            capacity={
+                name: min(s.nics[k].capacity.get(name, amount) for s in distinct)
+                for name, amount in nic.capacity.items()
+            },
+            up=_least([s.nics[k].up for s in distinct]),
+            down=_least([s.nics[k].down for s in distinct]),
+            shared=_least([s.nics[k].shared for s in distinct]),
+        )
+        for k, nic in enumerate(present.nics)
+    )
+    return replace(robust(distinct), nics=nics)
+
+
+def _least(limits: list[int | None]) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)

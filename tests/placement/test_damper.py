@@ -1,0 +1,72 @@
+"""Calm under traffic that comes back, that lies, and that is noise."""
+
+import pytest
+
+from placement.damper import Damper, Settings
+from placement.errors import InfeasibleError, PlacementError
+from placement.traffic import TRAFFICS, adversary, busy_server, damped, naive, noise, run, sine, square
+from placement.workloads import uno_ring
+
+SETTINGS = Settings(window=12, deadline=5)
+
+
+@pytest.mark.parametrize("period", [2, 5, 12])
+@pytest.mark.parametrize("traffic", [square, sine])
+def test_no_move_after_warm_up_for_periods_up_to_w(traffic, period: int) -> None:
+    problem = busy_server(12)
+    outcome = run(problem, traffic(problem, period), damped(SETTINGS, problem), epochs=50, warm_up=12)
+    assert outcome.late_moves == 0
+    assert outcome.moves > 0
+
+
+def test_naive_re_solving_does_move() -> None:
+    """What the damper is compared with: the same traffic, no calm."""
+    problem = busy_server(12)
+    outcome = run(problem, square(problem), naive(), epochs=50, warm_up=12)
+    assert outcome.late_moves > 50
+
+
+def test_the_adversary_moves_each_nf_a_bounded_number_of_times() -> None:
+    problem = busy_server(12)
+    epochs = 60
+    outcome = run(problem, adversary(problem), damped(SETTINGS, problem), epochs=epochs, warm_up=12)
+    assert outcome.most_moved <= 2 * (epochs // SETTINGS.window)
+
+
+@pytest.mark.parametrize("traffic", sorted(TRAFFICS))
+def test_host_cost_is_close_to_the_best_in_hindsight(traffic: str) -> None:
+    problem = busy_server(12)
+    outcome = run(problem, TRAFFICS[traffic](problem), damped(SETTINGS, problem), epochs=120, warm_up=12)
+    assert outcome.host_vs_static <= 1.04
+
+
+def test_noise_moves_less_than_without_the_damper() -> None:
+    problem = busy_server(12)
+    calm = run(problem, noise(problem), damped(SETTINGS, problem), epochs=60)
+    nervous = run(problem, noise(problem), naive(), epochs=60)
+    assert calm.moves * 4 < nervous.moves
+    assert calm.overloaded < nervous.overloaded
+
+
+def test_an_overload_beats_rest() -> None:
+    damper = Damper(Settings(window=6))
+    damper.step(uno_ring(10_000))
+    damper.step(uno_ring(80_000))
+    with pytest.raises(InfeasibleError):
+        damper.step(uno_ring(9_000))
+    plan = damper.step(uno_ring(10_000))
+    assert set(plan.placement.values()) == {0}
+
+
+def test_reasons() -> None:
+    damper = Damper(Settings(window=4))
+    reasons = []
+    for limit in (80_000, 40_000, 40_000):
+        damper.step(uno_ring(limit))
+        reasons.append(damper.reason)
+    assert reasons == ["first placement", "a limit would break", "nothing new"]
+
+
+def test_the_window_must_hold_a_sample() -> None:
+    with pytest.raises(PlacementError, match="window is 0"):
+        Damper(Settings(window=0))

@@ -1,0 +1,97 @@
+"""``unoctl place`` and the JSON form of problems."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from placement import solve
+from placement.errors import SchemaError
+from placement.schema import SCHEMA, from_json, to_json
+from placement.workloads import uno_ring
+from tests.placement.instances import instance
+from unoctl.cli import app
+
+
+def written(tmp_path: Path, shared: int) -> str:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(to_json(uno_ring(shared))))
+    return str(path)
+
+
+def test_json(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["place", written(tmp_path, 30_000), "--explain", "--format=json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["host_cost"], told["bound"], told["proven"]) == (13_000, 13_000, True)
+    assert {"limit": "pcie shared of sNIC 1", "used": 28_000, "allowed": 30_000} in told["binding"]
+    on_host = next(name for name, location in told["placement"].items() if location == 0)
+    assert "but pcie shared of sNIC 1 would be 31600 of 30000" in told["why"][on_host]
+
+
+def test_text_and_plot(tmp_path: Path) -> None:
+    picture = tmp_path / "plan.svg"
+    done = CliRunner().invoke(app, ["place", written(tmp_path, 30_000), "--explain", "--plot", str(picture)])
+    assert done.exit_code == 0, done.output
+    assert "host cost 13000 (proven least)" in done.stdout
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot read"),
+        ("{", "is not JSON"),
+        ('{"nfs": []}', "problem has no key 'nics'"),
+        ('{"nfs": [], "nics": [], "vm": []}', "has the key 'vm'; expected one of nfs"),
+        ('{"nfs": [], "nics": [{"capacity": {"cores": -1}}]}', "capacity.cores is -1; expected 0 or more"),
+    ],
+)
+def test_errors_name_the_place(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "problem.json"
+    if text is not None:
+        path.write_text(text)
+    done = CliRunner().invoke(app, ["place", str(path)])
+    assert done.exit_code == 1
+    assert words in " ".join(done.output.split())
+
+
+def test_infeasible_says_what_would_help(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["place", written(tmp_path, 9_000)])
+    assert done.exit_code == 1
+    assert "possible with pcie + 1000" in " ".join(done.output.split())
+
+
+def test_every_problem_survives_the_way_through_json() -> None:
+    for seed in range(100):
+        problem, current = instance(seed)
+        document = json.loads(json.dumps(to_json(problem, current)))
+        jsonschema.validate(document, SCHEMA)
+        assert from_json(document) == (problem, current)
+
+
+def test_the_schema_and_the_reader_refuse_the_same() -> None:
+    good = to_json(uno_ring(10_000))
+    for path, value in [
+        (("nfs", 0, "name"), ""),
+        (("demands", 0, "mbps"), 1.5),
+        (("nics", 0, "shared"), -1),
+        (("vms",), 3),
+    ]:
+        document = json.loads(json.dumps(good))
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        with pytest.raises(SchemaError):
+            from_json(document)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(document, SCHEMA)
+
+
+def test_current_is_read() -> None:
+    problem, current = from_json(to_json(uno_ring(30_000), {"dpi0+": 1}))
+    plan = solve(problem, current)
+    assert plan.placement["dpi0+"] == 1

@@ -1,0 +1,94 @@
+"""``unoctl place``: where each NF of a problem file should run. Asks no server; the optimiser is ``placement``."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from unoctl.errors import UnoctlError
+from unoctl.render import Format, Output, View, table
+
+
+class PlaceError(UnoctlError):
+    """The problem file cannot be read, is wrong, or has no solution."""
+
+    code = "place"
+
+
+def place_command(
+    ctx: typer.Context,
+    problem: Annotated[
+        Path | None, typer.Argument(metavar="PROBLEM.json", help="The problem; --schema prints its form.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why each NF is where it is, and what binds.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the plan: .png, .svg, .pdf.")
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of problems.")] = False,
+    deadline: Annotated[float, typer.Option("--deadline", metavar="S", help="Seconds to look for a proof.")] = 10.0,
+    backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="Solver to use.")] = "auto",
+    chosen: Annotated[Format | None, typer.Option("--format", help="How to print the result.")] = None,
+    pretty: Annotated[bool, typer.Option("--pretty", help="Indent JSON.")] = False,
+) -> None:
+    """Decide for each NF of a problem whether it runs on the host or on an sNIC."""
+    output = Output(chosen or ctx.obj.format, pretty or ctx.obj.pretty)
+    try:
+        view = _schema() if schema else _place(problem, explain, plot, deadline, backend)
+        output.show(view)
+    except UnoctlError as error:
+        output.error(error)
+        raise typer.Exit(error.exit_status) from error
+
+
+def _schema() -> View:
+    from placement.schema import SCHEMA
+
+    return View(SCHEMA, Text(json.dumps(SCHEMA, indent=2)))
+
+
+def _place(path: Path | None, explain: bool, plot: Path | None, deadline: float, backend: str) -> View:
+    if path is None:
+        raise PlaceError("no PROBLEM.json was given; `unoctl place --schema` prints what it looks like")
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise PlaceError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise PlaceError(f"{path} is not JSON: {error}") from error
+    # Solvers take half a second to import: only this command waits for them.
+    from placement.errors import PlacementError
+    from placement.schema import from_json, plan_to_json
+    from placement.solve import solve
+
+    try:
+        problem, current = from_json(document)
+        plan = solve(problem, current, deadline=deadline, backend=backend)
+        if plot is not None:
+            from placement.plot import save
+
+            save(plan, str(plot))
+        return View(plan_to_json(plan, explain), _body(plan_to_json(plan, True), explain))
+    except PlacementError as error:
+        raise PlaceError(f"{path}: {error}") from error
+
+
+def _body(plan: dict, explain: bool) -> Group:  # type: ignore[type-arg]
+    rows = [
+        (name, "host" if place == 0 else f"sNIC {place}", *([plan["why"][name]] if explain else []))
+        for name, place in plan["placement"].items()
+    ]
+    proof = "proven least" if plan["proven"] else f"not proven; at least {plan['bound']}"
+    parts = [
+        table(("NF", "RUNS ON", *(["WHY"] if explain else [])), rows),
+        Text(f"host cost {plan['host_cost']} ({proof})"),
+    ]
+    if explain:
+        binding = ", ".join(f"{row['limit']} {row['used']}/{row['allowed']}" for row in plan["binding"])
+        parts.append(Text(f"binding: {binding or 'nothing'}"))
+    if plan["moves"]:
+        steps = [f"{m['nf']} {m['source']} -> {m['target']}" for m in plan["moves"]]
+        parts.append(Text("moves, in this order: " + ", ".join(steps)))
+    return Group(*parts)
