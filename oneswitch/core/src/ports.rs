@@ -2,7 +2,7 @@
 
 use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex};
 use openflow13::{config, state, Port, PortStats};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Highest virtual port number; above it are `virt-mc` and OpenFlow 1.0's reserved numbers.
@@ -176,10 +176,7 @@ impl PortMap {
                 number: taken.number,
             });
         }
-        let used: BTreeSet<u16> = self.ports.values().map(|p| p.flow_id).collect();
-        let flow_id = (1..=MAX_DELIVER)
-            .find(|id| !used.contains(id))
-            .ok_or(PortError::FlowIdsExhausted)?;
+        let flow_id = self.free_flow_id().ok_or(PortError::FlowIdsExhausted)?;
         let port = VirtualPort {
             number,
             name,
@@ -194,6 +191,16 @@ impl PortMap {
         self.ports.insert(number, port);
         self.revision += 1;
         Ok(number)
+    }
+
+    fn free_flow_id(&self) -> Option<u16> {
+        let mut used = [false; MAX_DELIVER as usize + 1];
+        for port in self.ports.values() {
+            if let Some(slot) = used.get_mut(usize::from(port.flow_id)) {
+                *slot = true;
+            }
+        }
+        (1..=MAX_DELIVER).find(|id| !used.get(usize::from(*id)).is_some_and(|used| *used))
     }
 
     pub fn remove(&mut self, number: u32) -> Option<VirtualPort> {

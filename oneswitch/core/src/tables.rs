@@ -4,7 +4,7 @@
 //! that a refused message can be taken back (verdict.rs).
 
 use crate::facts::{self, Facts};
-use crate::rule::{ByKey, Rule, RuleKey};
+use crate::rule::{ByKey, Counters, Rule, RuleKey};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -204,14 +204,20 @@ impl FlowTables {
             priority: request.priority,
             matching: matching.clone(),
         };
-        let mut rule = Rule::new(key, request, facts, now);
-        if let Some(old) = self.get(&rule.key) {
-            // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
-            if request.flags & FlowMod::RESET_COUNTS == 0 {
-                rule.base = old.base;
+        let mut change = self.put(Arc::new(Rule::new(key, request, facts, now)));
+        // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
+        let kept = match &change.before {
+            Some(old) if request.flags & FlowMod::RESET_COUNTS == 0 => old.base,
+            _ => Counters::default(),
+        };
+        if kept != Counters::default() {
+            if let Some(rule) = change.after.take() {
+                let mut rule = Arc::unwrap_or_clone(rule);
+                rule.base = kept;
+                change.after = self.put(Arc::new(rule)).after;
             }
         }
-        vec![self.put(Arc::new(rule))]
+        vec![change]
     }
 
     fn modify(
