@@ -10,7 +10,7 @@
 //! | `truth`, `tables`, `rule`, `facts` | the virtual tables, groups and meters |
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
-//! | `northbound`, `writes`, `settings`, `reads`, `merge`, `controller` | what controllers say and get |
+//! | `northbound`, `writes`, `settings`, `reads`, `merge`, `merge_flows`, `controller` | what controllers say and get |
 //! | `southbound`, `sync`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
 
@@ -25,6 +25,7 @@ mod fold;
 mod idle;
 mod management;
 mod merge;
+mod merge_flows;
 mod moves;
 mod northbound;
 mod outbox;

@@ -3,23 +3,16 @@
 use crate::api::SwitchIndex;
 use crate::flood::FLOOD_GROUP;
 use crate::ports::Location;
-use crate::reads::{asks_for_group, asks_for_meter, combine_ports, flows, minus, plus, Parts};
-use crate::rule::{Counters, Rule, RuleKey};
-use crate::switch_set::SwitchSet;
-use crate::sync::key_of;
-use crate::tables::Filter;
-use crate::translate::{buckets_with_floods, instructions_with_floods};
+use crate::reads::{asks_for_group, asks_for_meter, combine_ports, minus, plus, Answers, Parts};
+use crate::translate::buckets_with_floods;
 use crate::truth::{add_group, add_meter};
 use crate::{wire, Core};
 use openflow13::{
-    encode_multipart_reply, port_no, Buckets, FlowStats, FlowStatsRequest, GroupDesc,
-    GroupFeatures, GroupStats, Instructions, Message, MeterConfig, MeterFeatures, MeterStats,
-    Multipart, MultipartReply, MultipartRequest, Port, PortStats, QueueStats, SwitchDesc,
-    TableStats,
+    encode_multipart_reply, port_no, Buckets, GroupDesc, GroupFeatures, GroupStats, Message,
+    MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, Port,
+    PortStats, QueueStats, SwitchDesc, TableStats,
 };
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const NO_GROUPS: GroupFeatures = GroupFeatures {
@@ -38,43 +31,42 @@ const NO_METERS: MeterFeatures = MeterFeatures {
 };
 
 impl Core {
-    /// The reply's messages, ready to be sent. `steady`: the executors are those of the time of the request.
+    /// The reply's messages, ready to be sent.
     pub(crate) fn merge(
         &self,
         request: &MultipartRequest,
-        parts: Parts,
-        steady: bool,
+        answers: Answers,
         xid: u32,
         now: Instant,
     ) -> Vec<u8> {
         let reply = match request {
             MultipartRequest::Desc => MultipartReply::Desc(self.description()),
             MultipartRequest::Flow(filter) => {
-                MultipartReply::Flow(self.merge_flows(filter, parts, steady, now))
+                MultipartReply::Flow(self.merge_flows(filter, answers, now))
             }
-            MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, parts, now),
-            MultipartRequest::Table => MultipartReply::Table(self.merge_tables(parts)),
+            MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
+            MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers.parts)),
             MultipartRequest::PortStats { port } => {
-                MultipartReply::PortStats(self.merge_ports(*port, parts))
+                MultipartReply::PortStats(self.merge_ports(*port, answers.parts))
             }
             MultipartRequest::Queue { port, .. } => {
-                MultipartReply::Queue(self.merge_queues(*port, parts))
+                MultipartReply::Queue(self.merge_queues(*port, answers.parts))
             }
             MultipartRequest::Group { group } => {
-                MultipartReply::Group(self.merge_groups(*group, parts, now))
+                MultipartReply::Group(self.merge_groups(*group, answers.parts, now))
             }
             MultipartRequest::GroupDesc => {
-                MultipartReply::GroupDesc(self.group_descriptions(parts))
+                MultipartReply::GroupDesc(self.group_descriptions(answers.parts))
             }
             MultipartRequest::Meter { meter } => {
-                MultipartReply::Meter(self.merge_meters(*meter, parts, now))
+                MultipartReply::Meter(self.merge_meters(*meter, answers.parts, now))
             }
             MultipartRequest::MeterConfig { meter } => {
-                MultipartReply::MeterConfig(self.meter_configs(*meter, parts))
+                MultipartReply::MeterConfig(self.meter_configs(*meter, answers.parts))
             }
             MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
             // The hypervisor's answer, part by part: every switch is the same software. Without one, no features.
-            _ if !parts.is_empty() => return relay(parts, xid),
+            _ if !answers.parts.is_empty() => return relay(answers.parts, xid),
             MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
             MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
             MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
@@ -93,109 +85,6 @@ impl Core {
             software: env!("CARGO_PKG_VERSION").as_bytes().into(),
             serial: b"None".as_slice().into(),
             datapath: format!("{:016x}", self.datapath_id).into_bytes().into(),
-        }
-    }
-
-    fn merge_flows(
-        &self,
-        filter: &FlowStatsRequest,
-        parts: Parts,
-        steady: bool,
-        now: Instant,
-    ) -> Vec<FlowStats> {
-        let filtered_here = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
-        let mut merged: Vec<FlowStats> = Vec::new();
-        let mut places: HashMap<RuleKey, usize> = HashMap::new();
-        let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
-        let several = parts.iter().any(|(switch, _)| *switch != parts[0].0);
-        for flow in flows(parts) {
-            let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key)) else {
-                continue;
-            };
-            if filtered_here && !crate::facts::outputs_to(&rule.instructions, filter.out_port) {
-                continue;
-            }
-            let single = !several || steady && self.executors.of_rule(rule).len() == 1;
-            match places.entry(rule.key.clone()) {
-                Entry::Occupied(place) => {
-                    let sum = &mut merged[*place.get()];
-                    sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
-                    sum.byte_count = sum.byte_count.wrapping_add(flow.byte_count);
-                }
-                Entry::Vacant(place) => {
-                    if !single {
-                        place.insert(merged.len());
-                    }
-                    merged.push(as_virtual(flow, rule, now));
-                }
-            }
-        }
-        if self.some_executor_is_down() {
-            self.add_unreachable(filter, answered, &mut merged, now);
-        }
-        merged
-    }
-
-    fn select(&self, filter: &FlowStatsRequest) -> Vec<Arc<Rule>> {
-        Filter::of_statistics(filter).map_or_else(Vec::new, |f| self.truth.tables.select(&f))
-    }
-
-    fn some_executor_is_down(&self) -> bool {
-        !self.executors.all().minus(self.up()).is_empty()
-    }
-
-    /// Rules whose switches are all away exist nevertheless.
-    fn add_unreachable(
-        &self,
-        filter: &FlowStatsRequest,
-        answered: SwitchSet,
-        merged: &mut Vec<FlowStats>,
-        now: Instant,
-    ) {
-        let reachable = self.up().union(answered);
-        for rule in self.select(filter) {
-            if self
-                .executors
-                .of_rule(&rule)
-                .intersection(reachable)
-                .is_empty()
-            {
-                merged.push(from_truth(&rule, now));
-            }
-        }
-    }
-
-    fn merge_aggregate(
-        &self,
-        filter: &FlowStatsRequest,
-        parts: Parts,
-        now: Instant,
-    ) -> MultipartReply {
-        let chosen = self.select(filter);
-        let mut counters = Counters::default();
-        if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) {
-            self.merge_flows(filter, parts, false, now)
-                .iter()
-                .for_each(|f| counters.add(f.packet_count, f.byte_count));
-        } else {
-            chosen
-                .iter()
-                .for_each(|rule| counters.add(rule.base.packets, rule.base.bytes));
-            for (_, part) in parts {
-                if let MultipartReply::Aggregate {
-                    packet_count,
-                    byte_count,
-                    ..
-                } = part
-                {
-                    counters.add(packet_count, byte_count);
-                }
-            }
-        }
-        MultipartReply::Aggregate {
-            packet_count: counters.packets,
-            byte_count: counters.bytes,
-            flow_count: chosen.len() as u32,
         }
     }
 
@@ -432,51 +321,8 @@ impl Core {
     }
 }
 
-fn seconds(duration: Duration) -> (u32, u32) {
+pub(crate) fn seconds(duration: Duration) -> (u32, u32) {
     (duration.as_secs() as u32, duration.subsec_nanos())
-}
-
-/// A copy's statistics as those of the virtual rule.
-fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
-    let (duration_sec, duration_nsec) = seconds(rule.age(now));
-    FlowStats {
-        duration_sec,
-        duration_nsec,
-        idle_timeout: rule.idle_timeout,
-        hard_timeout: rule.hard_timeout,
-        flags: rule.flags,
-        cookie: rule.cookie,
-        packet_count: flow.packet_count.wrapping_add(rule.base.packets),
-        byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
-        instructions: if rule.facts.floods {
-            let bytes = instructions_with_floods(
-                flow.instructions.as_bytes(),
-                rule.instructions.as_bytes(),
-            );
-            Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
-        } else {
-            flow.instructions
-        },
-        ..flow
-    }
-}
-
-fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
-    let (duration_sec, duration_nsec) = seconds(rule.age(now));
-    FlowStats {
-        table_id: rule.key.table,
-        duration_sec,
-        duration_nsec,
-        priority: rule.key.priority,
-        idle_timeout: rule.idle_timeout,
-        hard_timeout: rule.hard_timeout,
-        flags: rule.flags,
-        cookie: rule.cookie,
-        packet_count: rule.base.packets,
-        byte_count: rule.base.bytes,
-        matching: rule.matching.clone(),
-        instructions: rule.instructions.clone(),
-    }
 }
 
 /// Parts as they came, with the controller's xid and the "more" flag on all but the last.

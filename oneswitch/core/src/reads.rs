@@ -21,6 +21,18 @@ use std::time::Instant;
 /// Messages of an answer, and whose they are.
 pub type Parts = Vec<(SwitchIndex, MultipartReply)>;
 
+/// What is merged into one answer.
+#[derive(Debug)]
+pub struct Answers {
+    pub parts: Parts,
+    /// The executors are those of the time of the request.
+    pub steady: bool,
+    /// [`FlowTables::begin_reading`] of the request.
+    ///
+    /// [`FlowTables::begin_reading`]: crate::tables::FlowTables::begin_reading
+    pub since: u64,
+}
+
 /// Why switches were asked.
 #[derive(Debug)]
 pub enum Purpose {
@@ -29,6 +41,7 @@ pub enum Purpose {
         frame: Box<[u8]>,
         slot: u64,
         request: MultipartRequest,
+        since: u64,
     },
     /// A bridge came up.
     Inventory,
@@ -177,6 +190,7 @@ impl Core {
                 frame,
                 slot,
                 request,
+                since,
             } => {
                 let frames = match error {
                     Some(error) => {
@@ -188,9 +202,15 @@ impl Core {
                             .iter()
                             .for_each(|f| f.take_from(&request, &mut parts));
                         let steady = epoch == self.executors_epoch;
-                        self.merge(&request, parts, steady, origin.xid, now)
+                        let answers = Answers {
+                            parts,
+                            steady,
+                            since,
+                        };
+                        self.merge(&request, answers, origin.xid, now)
                     }
                 };
+                self.truth.tables.end_reading();
                 self.fill_reply(origin.controller, slot, frames);
             }
             Purpose::Inventory => self.inventory_part(last, bridge, parts, error, now),
@@ -260,9 +280,15 @@ impl Core {
         };
         let (bridge, from) = self.sources(&request);
         if from.is_empty() {
-            let frames = self.merge(&request, Vec::new(), true, origin.xid, now);
+            let answers = Answers {
+                parts: Vec::new(),
+                steady: true,
+                since: u64::MAX,
+            };
+            let frames = self.merge(&request, answers, origin.xid, now);
             return self.fill_reply(origin.controller, slot, frames);
         }
+        let since = self.truth.tables.begin_reading();
         let asked = self.physical_request(&request);
         self.read(
             Purpose::Controller {
@@ -270,6 +296,7 @@ impl Core {
                 frame: incoming.frame.into(),
                 slot,
                 request,
+                since,
             },
             bridge,
             from,

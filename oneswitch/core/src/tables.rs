@@ -6,7 +6,7 @@
 use crate::facts::{self, Facts};
 use crate::rule::{ByKey, Counters, Rule, RuleKey};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -97,9 +97,83 @@ pub struct FlowTables {
     tables: BTreeMap<u8, HashSet<ByKey>>,
     len: usize,
     in_port_movers: usize,
+    past: Past,
+}
+
+/// What rules were before they changed, while answers about an earlier time are due.
+#[derive(Debug, Default)]
+struct Past {
+    readers: usize,
+    /// Changes since the first of them.
+    changes: Vec<(RuleKey, Option<Arc<Rule>>)>,
+    /// Number of `changes[0]`.
+    first: u64,
+}
+
+/// Changes that are kept; answers that take longer than these are about a later time.
+const PAST: usize = 1 << 18;
+
+impl Past {
+    fn note(&mut self, key: &RuleKey, before: Option<&Arc<Rule>>) {
+        if self.readers > 0 && self.changes.len() < PAST {
+            self.changes.push((key.clone(), before.cloned()));
+        }
+    }
+}
+
+/// The tables as they were at some time.
+pub struct AsOf<'a> {
+    tables: &'a FlowTables,
+    changed: HashMap<&'a RuleKey, Option<&'a Arc<Rule>>>,
+}
+
+impl AsOf<'_> {
+    pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
+        match self.changed.get(key) {
+            Some(before) => *before,
+            None => self.tables.get(key),
+        }
+    }
+
+    pub fn select(&self, request: &FlowStatsRequest) -> Vec<Arc<Rule>> {
+        let Some(filter) = Filter::of_statistics(request) else {
+            return Vec::new();
+        };
+        let mut chosen = self.tables.select(&filter);
+        chosen.retain(|r| !self.changed.contains_key(&r.key));
+        let before = self.changed.values().flatten();
+        chosen.extend(before.filter(|r| filter.selects(r)).map(|r| Arc::clone(r)));
+        chosen
+    }
 }
 
 impl FlowTables {
+    /// From now on changes are kept, until [`Self::end_reading`]; the time, for [`Self::as_of`].
+    pub fn begin_reading(&mut self) -> u64 {
+        self.past.readers += 1;
+        self.past.first + self.past.changes.len() as u64
+    }
+
+    pub fn end_reading(&mut self) {
+        self.past.readers = self.past.readers.saturating_sub(1);
+        if self.past.readers == 0 {
+            self.past.first += self.past.changes.len() as u64;
+            self.past.changes = Vec::new();
+        }
+    }
+
+    pub fn as_of(&self, time: u64) -> AsOf<'_> {
+        let skipped = usize::try_from(time.saturating_sub(self.past.first)).unwrap_or(usize::MAX);
+        let mut changed = HashMap::new();
+        for (key, before) in self.past.changes.iter().skip(skipped) {
+            changed.entry(key).or_insert(before.as_ref());
+        }
+        AsOf {
+            tables: self,
+            changed,
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -244,6 +318,14 @@ impl FlowTables {
     }
 
     pub fn put(&mut self, rule: Arc<Rule>) -> Change {
+        let change = self.replace(rule);
+        if let Some(after) = &change.after {
+            self.past.note(&after.key, change.before.as_ref());
+        }
+        change
+    }
+
+    fn replace(&mut self, rule: Arc<Rule>) -> Change {
         self.in_port_movers += usize::from(rule.facts.moves_in_port);
         let before = self
             .tables
@@ -269,6 +351,7 @@ impl FlowTables {
         }
         self.len -= 1;
         self.in_port_movers -= usize::from(rule.facts.moves_in_port);
+        self.past.note(key, Some(&rule));
         Some(Change {
             before: Some(rule),
             after: None,
@@ -290,12 +373,12 @@ impl FlowTables {
         }
     }
 
-    /// Adds what a vanished copy had counted.
+    /// Adds what a vanished copy had counted; answers under way are told so otherwise (fold.rs).
     pub fn fold(&mut self, key: &RuleKey, packets: u64, bytes: u64) {
         if let Some(old) = self.get(key) {
             let mut rule = Rule::clone(old);
             rule.base.add(packets, bytes);
-            self.put(Arc::new(rule));
+            self.replace(Arc::new(rule));
         }
     }
 }

@@ -398,3 +398,40 @@ fn groups_and_meters_keep_their_counters_when_a_switch_executes_no_more() {
         }
     }
 }
+
+#[test]
+fn an_answer_is_about_the_time_of_the_request() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for cookie in 1..=4 {
+        let matching = any().with_vlan_vid(cookie as u16);
+        lab.send(1, 1, &Message::FlowMod(add(cookie, matching, &output(1))));
+    }
+    lab.run();
+    (0..2).for_each(|s| count(&mut lab, s, 1, 5));
+    lab.send(1, 2, &flow_stats());
+    lab.send(1, 3, &request(MultipartRequest::Aggregate(everything())));
+    lab.send(1, 4, &Message::FlowMod(delete(any().with_vlan_vid(1))));
+    lab.send(
+        1,
+        5,
+        &Message::FlowMod(add(22, any().with_vlan_vid(2), &output(1))),
+    );
+    lab.send(
+        1,
+        6,
+        &Message::FlowMod(add(9, any().with_vlan_vid(9), &output(1))),
+    );
+    lab.run();
+    let answers = lab.take(1);
+    let told = bodies(answers.clone());
+    assert_eq!(dumped(&answers[..answers.len() - 1]), [1, 2, 3, 4]);
+    assert!(matches!(
+        told.last(),
+        Some(MultipartReply::Aggregate {
+            packet_count: 10,
+            flow_count: 4,
+            ..
+        })
+    ));
+    assert_eq!(dumped(&lab.ask(7, &flow_stats())), [3, 4, 9, 22]);
+}
