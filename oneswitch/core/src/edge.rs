@@ -286,3 +286,6 @@ pub fn reparse_bucket() -> Vec<u8> {
     bucket.extend([0; 3]);
     bucket
 }
+
+#[cfg(test)]
+mod tests;

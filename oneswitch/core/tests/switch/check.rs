@@ -226,7 +226,7 @@ fn matching(edge: &FakeBridge, table: u8, in_port: u32, tags: &[u16], mark: u32)
     edge.flows.iter().filter(fits).cloned().collect()
 }
 
-fn writes_in_port(instructions: &Instructions) -> bool {
+pub fn writes_in_port(instructions: &Instructions) -> bool {
     let mut found = false;
     instructions.for_each_action(&mut |item| {
         found |= matches!(item.action, Action::Nicira { subtype: 7, .. });

@@ -5,7 +5,9 @@ use crate::fake::FakeBridge;
 use crate::lab::Lab;
 use crate::verdicts::cookies;
 use oneswitch_core::{Bridge, BridgeState};
-use openflow13::{encode, ErrorCode, FlowMod, GroupModCommand, Message, MeterModCommand};
+use openflow13::{
+    encode, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MeterModCommand,
+};
 use std::time::Duration;
 
 fn behind_the_back(virt: &mut FakeBridge, message: &Message) {
@@ -216,6 +218,31 @@ fn messages_during_a_comparison_are_judged_by_the_switch() {
     assert_eq!(xids, [5, 7]);
     assert_eq!(cookies(lab.virt(1)), [1, 2, 4]);
     assert_eq!(lab.virt(1).accepted, 1, "nothing is written twice");
+}
+
+/// Both switches hold different rules of one key when a message comes that only one of them is meant by.
+#[test]
+fn a_message_during_a_comparison_does_not_hide_what_is_wrong() {
+    for command in [FlowModCommand::Delete, FlowModCommand::Modify] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.virt(0).refuse = Some(Box::new(|message| match message {
+            Message::FlowMod(m) if m.cookie == 66 => Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL),
+            _ => None,
+        }));
+        lab.send(1, 1, &Message::FlowMod(add(3, any(), &output(1))));
+        lab.send(1, 2, &Message::FlowMod(add(66, any(), &output(2))));
+        lab.round();
+        let message = FlowMod {
+            command,
+            cookie_mask: u64::MAX,
+            ..add(3, any(), &output(4))
+        };
+        lab.send(1, 3, &Message::FlowMod(message));
+        lab.run();
+        lab.wait(Duration::from_secs(3));
+        assert_eq!(lab.switches[1].virt.flows, lab.switches[0].virt.flows);
+        assert_eq!(lab.core.status().flows, lab.virt(0).flows.len());
+    }
 }
 
 #[test]
