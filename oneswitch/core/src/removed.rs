@@ -260,6 +260,9 @@ impl Core {
 
     /// Messages were refused: these rules were not removed after all, or never made.
     pub(crate) fn cancel_removals(&mut self, rules: &[Arc<Rule>]) {
+        if rules.is_empty() {
+            return;
+        }
         for rule in rules {
             let Some(list) = self.removals.pending.get_mut(&rule.key) else {
                 continue;

@@ -379,15 +379,17 @@ impl Verdicts {
 }
 
 impl Settled {
-    fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, mut removed: Vec<Arc<Rule>>) {
+    fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, removed: Vec<Arc<Rule>>) {
+        let mut removed: HashMap<_, _> = removed
+            .into_iter()
+            .map(|r| ((r.key.clone(), r.created), r))
+            .collect();
         for rule in believed {
-            let same = |r: &Arc<Rule>| r.key == rule.key && r.created == rule.created;
-            match removed.iter().position(same) {
-                Some(index) => drop(removed.swap_remove(index)),
-                None => self.not_removed.push(rule),
+            if removed.remove(&(rule.key.clone(), rule.created)).is_none() {
+                self.not_removed.push(rule);
             }
         }
-        self.removed_too = removed;
+        self.removed_too = removed.into_values().collect();
     }
 
     fn add(&mut self, operation: Operation) {
