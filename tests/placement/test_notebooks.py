@@ -1,0 +1,34 @@
+"""Every notebook runs top to bottom, and its two forms are the same."""
+
+import os
+from pathlib import Path
+
+import jupytext
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+TEXTS = sorted(NOTEBOOKS.glob("*.py"))
+
+
+def cells(notebook) -> list[tuple[str, str]]:
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def test_there_are_notebooks() -> None:
+    assert len(TEXTS) == 7
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
+def test_the_pair_is_the_same(text: Path) -> None:
+    assert cells(jupytext.read(text)) == cells(jupytext.read(text.with_suffix(".ipynb")))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
+def test_it_runs(text: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(NOTEBOOKS.parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    NotebookClient(jupytext.read(text), timeout=120, kernel_name="python3").execute()
