@@ -63,6 +63,7 @@ impl Core {
         if old == new {
             return;
         }
+        self.verdicts.adopt(old.all().intersection(self.up()));
         let rules: Vec<_> = self.truth.tables.iter().cloned().collect();
         for rule in rules {
             let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));

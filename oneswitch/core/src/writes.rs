@@ -169,6 +169,8 @@ impl Core {
         facts: Facts,
         now: Instant,
     ) {
+        self.verdicts
+            .adopt(self.executors.all().intersection(self.up()));
         for rule in self
             .truth
             .tables
@@ -237,6 +239,7 @@ impl Core {
         let targets = self.executors.all();
         if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
             // One by one: the flood group stays.
+            self.verdicts.adopt(targets.intersection(self.up()));
             let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
             ids.into_iter()
                 .for_each(|id| self.send_own(&Message::GroupMod(group_removal(id)), targets, now));

@@ -78,6 +78,26 @@ fn a_move_goes_from_stage_to_stage_as_told() {
 }
 
 #[test]
+fn a_stage_is_reached_when_every_switch_has_said_so() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+    lab.virt(0).slow = true;
+    lab.begin_move(2, 0, 5, MoveUntil::Done);
+    lab.wait(2 * GRACE);
+    assert_eq!(stage(&lab, 2), Some(MoveStage::Preparing));
+    lab.virt(0).slow = false;
+    lab.edge(1).slow = true;
+    lab.wait(2 * GRACE);
+    assert_eq!(stage(&lab, 2), Some(MoveStage::Flipping));
+    assert_eq!(cookies(lab.virt(1)), [1]);
+    lab.edge(1).slow = false;
+    lab.wait(GRACE / 2);
+    assert_eq!(stage(&lab, 2), Some(MoveStage::Quiescing));
+    lab.wait(GRACE);
+    assert_eq!(stage(&lab, 2), None);
+}
+
+#[test]
 fn an_aborted_move_leaves_nothing() {
     let mut lab = Lab::new(2, &[0, 1]);
     let timed = FlowMod {

@@ -1,7 +1,7 @@
 //! Any sequence of controllers' messages, moves, port changes and restarts ends in what one bridge would hold.
 
 use crate::build::{add, flow_stats, from, output};
-use crate::check::Homes;
+use crate::check::{writes_in_port, Homes};
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::{port, switch_name, Lab, GRACE};
 use crate::steps::{steps, Step, PICKY, SWITCHES};
@@ -25,6 +25,7 @@ struct Twin {
     picky: [bool; SWITCHES],
     /// Rules may have been copied while they were in flight. If they are refused, overlaps with the copies are not told as one bridge does.
     copied: bool,
+    wrote_in_port: bool,
 }
 
 impl Twin {
@@ -41,6 +42,7 @@ impl Twin {
             exact: true,
             picky: [false; SWITCHES],
             copied: false,
+            wrote_in_port: false,
         }
     }
 
@@ -50,7 +52,8 @@ impl Twin {
                 (0..SWITCHES).for_each(|s| self.lab.virt(s).slow = false);
                 self.lab.run();
             }
-            self.copied |= crate::check::writes_in_port(&m.instructions);
+            self.wrote_in_port |= writes_in_port(&m.instructions);
+            self.copied |= self.wrote_in_port;
         }
         self.xid += 1;
         self.lab.send(1, self.xid, message);
@@ -88,6 +91,9 @@ impl Twin {
         );
         let lab = &mut self.lab;
         match step {
+            // What a picky switch holds in a rule's stead must not decide where all rules go.
+            Step::Flow(m) if writes_in_port(&m.instructions) && self.picky.contains(&true) => {}
+            Step::Picky(_) if self.wrote_in_port => {}
             Step::Flow(m) => self.send(&Message::FlowMod(m.clone())),
             Step::Other(m) => self.send(m),
             Step::Round => drop(lab.round()),
