@@ -88,12 +88,21 @@ class Channel:
         self.ask(of.BARRIER_REQUEST)
         self.ask_all(of.AGGREGATE, struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(()))
 
-    def await_asynchronous(self, enough: Callable[[list[bytes]], bool], timeout_s: float) -> bool:
-        """Wait until ``enough`` is content with what came unasked; False if it was not when time was up."""
+    def await_asynchronous(self, count: int, timeout_s: float) -> None:
+        """Wait until so many messages have come unasked, or time is up."""
+        self._await(lambda: len(self.asynchronous) >= count, timeout_s)
+
+    def await_removed(self, cookie: int, timeout_s: float) -> bool:
+        """Wait for the report that a rule with this cookie is gone; False if there was none when time was up."""
+        wanted = struct.pack("!Q", cookie)
+        reported = lambda: any(m[1] == of.FLOW_REMOVED and m[8:16] == wanted for m in self.asynchronous)  # noqa: E731
+        return self._await(reported, timeout_s)
+
+    def _await(self, done: Callable[[], bool], timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, selectors.EVENT_READ)
-            while not enough(self.asynchronous):
+            while not done():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False

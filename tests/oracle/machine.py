@@ -170,7 +170,7 @@ def request(draw: Draw, model: Model) -> bytes:
         return of.flow_request(
             xid,
             draw(st.sampled_from((of.FLOW, of.AGGREGATE))),
-            table=draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 254))),
+            table=draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 9))),
             fields=fields if draw(st.booleans()) else (),
             cookie=draw(st.sampled_from(pools.COOKIES)),
             cookie_mask=draw(st.sampled_from(pools.COOKIE_MASKS)),

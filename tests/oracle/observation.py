@@ -29,7 +29,7 @@ NAMES = {
     )
 }
 _MAC = b"\xee" * 6
-_COUNTERS = re.compile(r" packets \d+ bytes \d+.*| aggregate .*|(?<=: )(aggregate|table \d) .*")
+_COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )(aggregate|table \d) .*")
 
 
 @dataclass

@@ -118,7 +118,7 @@ def odd_action(draw: st.DrawFn) -> bytes:
 def actions(
     draw: st.DrawFn, fields: tuple[of.Oxm, ...] = (), *, most: int = 4, groups: tuple[int, ...] = pools.GROUPS
 ) -> bytes:
-    """A list of actions for packets that match ``fields``, with each group once: see "Known differences", docs/oracle.md."""
+    """A list of actions for packets that match ``fields``; each group once (known differences, docs/oracle.md)."""
     exact = {name: value for name, value, mask in fields if mask is None}
     vlan = next((value for name, value, _ in fields if name == "vlan_vid"), None)
     result = b""

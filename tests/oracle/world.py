@@ -43,7 +43,7 @@ class World:
         self.channel = self._connect()
         self.baseline = observation.Baseline()
         self._modified: set[int] = set()
-        self._stale = False
+        self._injected = False
 
     def _connect(self) -> Channel:
         raise NotImplementedError
@@ -63,15 +63,17 @@ class World:
 
     def apply(self, step: Step) -> Observation:
         """Do a step and tell what came of it, but for what may come late: `collect` adds that."""
+        if not isinstance(step, Inject):
+            self._forget_flows()
         match step:
             case Send():
-                self._send(step)
+                self.channel.send(b"".join(bytes.fromhex(message) for message in step.messages))
             case PortMod():
                 self._modified.add(step.port)
                 address = self.address(step.port) if step.right_address else _OTHER_ADDRESS
                 self.channel.send(of.port_mod(step.xid, step.port, address, step.config, step.mask))
             case Inject():
-                self._forget_caches()
+                self._injected = True
                 for frame in step.frames:
                     self.wires.inject(self.places[step.port], bytes.fromhex(frame))
             case Move():
@@ -82,20 +84,24 @@ class World:
                 self._warp(step.milliseconds)
             case Check():
                 pass
-        self._stale |= not isinstance(step, Inject | Check)
         return self._observe(step)
 
-    def _forget_caches(self) -> None:
-        """A barrier's reply is not yet data-path effect: Open vSwitch's caches follow a change a moment later."""
-        if self._stale:
-            self.wires.purge()
-        self._stale = False
+    def _forget_flows(self) -> None:
+        """Let Open vSwitch count what it has cached, and forget it.
 
-    def _send(self, step: Send) -> None:
-        data = [bytes.fromhex(message) for message in step.messages]
-        if any(message[1] == of.MULTIPART_REQUEST for message in data):
+        A barrier's reply is not yet data-path effect: the caches follow a change a moment later, and so do statistics
+        and flow_removed.
+        """
+        if self._injected:
             self.wires.purge()
-        self.channel.send(b"".join(data))
+        self._injected = False
+
+    def translation_fails(self, port: int, frame: bytes) -> bool:
+        """Whether Open vSwitch gives up on a frame: too many MPLS labels, too deep a recursion."""
+        switch, interface = self.places[port]
+        control = next(c for c, s in zip(self._controls, self.lab.state.switches, strict=True) if s.name == switch)
+        bridge = "br0" if self.lab.state.switches[0].edge is None else "edge"
+        return "Translation failed" in control.call("ofproto/trace", bridge, f"in_port={interface}", frame.hex())
 
     def move(self, port: int, switch: int) -> None:
         """Move a port; one bridge has nothing to do."""
@@ -139,7 +145,6 @@ class World:
 
     def dump(self) -> dict[str, list[str]]:
         """Everything that a controller can ask for."""
-        self.wires.purge()
         every_flow = struct.pack("!B3xII4xQQ", of.ALL_TABLES, of.ANY, of.ANY, 0, 0) + of.match(())
         every_port, every_id = struct.pack("!I4x", of.ANY), struct.pack("!I4x", of.ALL_IDS)
         every_group = struct.pack("!I4x", of.GROUP_ALL)
@@ -176,6 +181,8 @@ class World:
 
     def reset(self) -> None:
         """Back to the start: no rules, groups and meters, ports as they were, counters counted from here."""
+        self.wires.purge()
+        self._injected = False
         self.reconnect()
         for port in sorted(self._modified & set(PORTS)):
             self.channel.send(of.port_mod(1, port, self.address(port), 0, _ALL_PORT_CONFIG))
@@ -185,7 +192,6 @@ class World:
         self._await_removals()
         self.wires.settle()
         self.home()
-        self.wires.purge()
         self.channel.barrier()
         self.channel.replies.clear()
         self.channel.asynchronous.clear()
@@ -194,13 +200,11 @@ class World:
         )
 
     def _await_removals(self) -> None:
-        """Return when nothing of what was deleted is still to be reported: reports leave in order."""
+        """Return when what was deleted is reported, as far as anything tells."""
         marker = of.FlowMod(table=3, priority=9, cookie=_MARKER, flags=of.SEND_FLOW_REM).encode(1)
         self.channel.send(marker + of.FlowMod(of.DELETE, 3, cookie=_MARKER, cookie_mask=of.MASK64).encode(1))
-        seen = struct.pack("!Q", _MARKER)
-        if not self.channel.await_asynchronous(
-            lambda some: any(m[1] == of.FLOW_REMOVED and m[8:16] == seen for m in some), 5
-        ):
+        self.wires.purge()
+        if not self.channel.await_removed(_MARKER, 5):
             raise ChannelError("a rule was deleted, and no flow_removed came within 5 s")
 
     def home(self) -> None:
