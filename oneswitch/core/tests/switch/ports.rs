@@ -294,3 +294,21 @@ fn a_packet_in_goes_to_those_who_want_it_as_it_came() {
     lab.run();
     assert!(lab.take_raw(1).is_empty(), "nobody asked for these");
 }
+
+#[test]
+fn what_a_rounds_end_sends_is_covered_by_a_barrier() {
+    let mut lab = Lab::new(2, &[0, 0]);
+    // Without an edge, nothing has to be waited for before the senders of floods are told.
+    (0..2).for_each(|s| lab.disconnect_bridge(s, Bridge::Edge));
+    lab.run();
+    lab.core.remove_port(2, lab.now).unwrap();
+    lab.flush();
+    let kinds: Vec<u8> = lab.virt(0).input.iter().map(|frame| frame[1]).collect();
+    assert_eq!(
+        kinds,
+        [
+            openflow13::kind::GROUP_MOD,
+            openflow13::kind::BARRIER_REQUEST
+        ]
+    );
+}
