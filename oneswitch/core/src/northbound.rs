@@ -5,7 +5,7 @@ use crate::controller::Controller;
 use crate::truth::Request;
 use crate::verdict::Origin;
 use crate::{wire, Core};
-use openflow13::{decode, encode_error, kind, ErrorCode, Header, Message};
+use openflow13::{decode, encode_error, kind, ErrorCode, Header, Message, VERSION};
 use std::time::Instant;
 use tracing::debug;
 
@@ -53,7 +53,11 @@ impl Core {
             Ok((_, message)) => self.dispatch(incoming, message, now),
             Err(refusal) => {
                 debug!(target: "northbound", controller = id.0, kind = header.kind, error = %refusal.error, detail = %refusal.detail, "malformed");
-                self.refuse(incoming, refusal.error);
+                if header.version == VERSION && changes(header.kind) {
+                    self.refuse_malformed(incoming, refusal.error, now);
+                } else {
+                    self.refuse(incoming, refusal.error);
+                }
             }
         }
     }
@@ -141,13 +145,13 @@ impl Core {
 
 /// Messages that Open vSwitch refuses to slaves, before it looks into them.
 fn writes(message: u8) -> bool {
+    message == kind::PORT_MOD || changes(message)
+}
+
+/// Messages that go to the switches.
+fn changes(message: u8) -> bool {
     matches!(
         message,
-        kind::FLOW_MOD
-            | kind::GROUP_MOD
-            | kind::METER_MOD
-            | kind::PORT_MOD
-            | kind::TABLE_MOD
-            | kind::PACKET_OUT
+        kind::FLOW_MOD | kind::GROUP_MOD | kind::METER_MOD | kind::TABLE_MOD | kind::PACKET_OUT
     )
 }

@@ -1,6 +1,7 @@
 //! Messages that change the virtual switch or send packets.
 
 use crate::api::{Bridge, Destination};
+use crate::executors::HUB;
 use crate::facts::{Facts, Stateful};
 use crate::flood::FLOOD_GROUP;
 use crate::northbound::Incoming;
@@ -67,7 +68,7 @@ impl Core {
     pub(crate) fn flow_mod(&mut self, incoming: Incoming<'_>, message: FlowMod, now: Instant) {
         let matching = match message.matching.canonical() {
             Ok(matching) => matching,
-            Err(refusal) => return self.refuse(incoming, refusal.error),
+            Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
         };
         let facts = Facts::of_instructions(&message.instructions);
         if let Some(error) = self.refuse_by_facts(&facts) {
@@ -251,6 +252,23 @@ impl Core {
             .then(|| group_mod_with_flood_group(incoming.frame));
         let request = Request::Group { message, facts };
         self.operate(incoming, changed, request, targets, now);
+    }
+
+    /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor tells the one that Open vSwitch finds first;
+    /// `error` is ours.
+    pub(crate) fn refuse_malformed(
+        &mut self,
+        incoming: Incoming<'_>,
+        error: ErrorCode,
+        now: Instant,
+    ) {
+        let hub = SwitchSet::of(HUB);
+        if hub.intersection(self.up()).is_empty() {
+            return self.refuse(incoming, error);
+        }
+        let (request, changes) = (Request::Other, Changes::default());
+        self.transmit(incoming, None, request, changes, hub, now);
+        self.verdicts.expect_refusal(error);
     }
 
     pub(crate) fn packet_out(&mut self, incoming: Incoming<'_>, message: PacketOut, now: Instant) {
