@@ -10,4 +10,5 @@ def minimise(
     seconds: float,
     max_labels: int,
     gap: float,
+    cutoff: int,
 ) -> tuple[str, list[int] | None, int, list[tuple[list[int], list[int]]], list[int]]: ...

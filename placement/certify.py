@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from placement.errors import CertificateError
-from placement.formulate import Program, formulate
-from placement.labels import Dual, Losses, TooManyLabelsError, open_placements
+from placement.formulate import Program, formulate, restrict
+from placement.labels import Branch, Dual, Losses, TooManyLabelsError, open_placements
 from placement.model import Locations, Problem
 
 FEASIBLE = "feasible"
@@ -32,6 +32,7 @@ class Certificate:
         widened: by how much limits were raised before the proof, per name of the row; for least T and least D.
         duals: multipliers of all rows: the problem's, those of ``within``, and the goal's own; the first are the best.
         order: the order in which NFs are looked at.
+        branches: parts that together are the proof, where one set of multipliers does not suffice.
     """
 
     goal: str
@@ -40,6 +41,7 @@ class Certificate:
     widened: tuple[tuple[str, int], ...]
     duals: tuple[Dual, ...]
     order: tuple[int, ...]
+    branches: tuple[Branch, ...] = ()
 
     def check(self, problem: Problem, current: Locations | None = None, max_labels: int = 200_000) -> None:
         """Verify the bound.
@@ -54,8 +56,11 @@ class Certificate:
                 look at.
         """
         program = refuted_program(formulate(problem, current), self)
+        parts = self.branches or (Branch((), self.duals, self.order),)
         try:
-            found = open_placements(program, [Losses(program, dual) for dual in self.duals], self.order, max_labels)
+            _cover(program, [part.pins for part in parts])
+            for part in parts:
+                self._check_part(program, part, max_labels)
         except TooManyLabelsError as error:
             raise CertificateError(
                 f"the certificate for {self.goal!r} >= {self.bound} leaves too much open: {error}"
@@ -64,9 +69,31 @@ class Certificate:
             raise CertificateError(
                 f"the certificate for {self.goal!r} >= {self.bound} is malformed: {error}"
             ) from error
+
+    def _check_part(self, program: Program, part: Branch, max_labels: int) -> None:
+        program = restrict(program, dict(part.pins))
+        found = open_placements(program, [Losses(program, dual) for dual in part.duals], part.order, max_labels)
         if found:
             where = {name: sites[m] for name, sites, m in zip(program.names, program.sites, found[0], strict=True)}
             raise CertificateError(f"{self.goal!r} >= {self.bound} is wrong: the placement {where} contradicts it")
+
+
+def _cover(program: Program, pins: list[tuple[tuple[int, int], ...]]) -> None:
+    """Check that branches leave no placement out: at each split every mode of one NF has its branch.
+
+    Raises:
+        ValueError: they do.
+    """
+    if len(pins) == 1 and not pins[0]:
+        return
+    if not all(pins) or len({part[0][0] for part in pins}) != 1:
+        raise ValueError("the branches do not split on one NF at a time")
+    nf = pins[0][0][0]
+    for mode in range(len(program.sites[nf])):
+        rest = [part[1:] for part in pins if part[0][1] == mode]
+        if not rest:
+            raise ValueError(f"no branch has NF {program.names[nf]!r} in mode {mode}")
+        _cover(program, rest)
 
 
 def held(program: Program, within: tuple[tuple[str, int], ...], widened: tuple[tuple[str, int], ...] = ()) -> Program:

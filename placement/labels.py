@@ -39,6 +39,21 @@ class Dual:
     flows: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Branch:
+    """Part of a proof: some NFs settled, and multipliers and an order for the rest.
+
+    Attributes:
+        pins: settled NFs and their modes, in the order of the splits that led here.
+        duals: multipliers of the program with those NFs settled, the best first.
+        order: of all NFs.
+    """
+
+    pins: tuple[tuple[int, int], ...]
+    duals: tuple[Dual, ...]
+    order: tuple[int, ...]
+
+
 class TooManyLabelsError(Exception):
     """The enumeration would exceed the number of labels it was allowed."""
 

@@ -27,7 +27,7 @@ def draw(plan: Plan, axes: Axes) -> None:
     del mpl
     graph = to_graph(plan.problem, plan.placement)
     at: dict[int, list[str]] = {}
-    for name, location in graph.nodes(data="location"):
+    for name, location in (plan.problem.fixed() | plan.placement).items():
         at.setdefault(location, []).append(name)
     position = {
         name: (location, -(row + 0.5) / len(names)) for location, names in at.items() for row, name in enumerate(names)
@@ -40,7 +40,7 @@ def draw(plan: Plan, axes: Axes) -> None:
         ax=axes,
         font_size=6,
         node_size=160,
-        node_color=[colours[kind] for _, kind in graph.nodes(data="kind")],
+        node_color=[colours[data["kind"]] for _, data in graph.nodes(data=True)],
         edge_color=["#d33" if crosses else "#999" for *_, crosses in graph.edges(data="crosses")],
         width=[0.4 + 3 * mbps / top for *_, mbps in graph.edges(data="mbps")],
     )

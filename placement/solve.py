@@ -251,7 +251,7 @@ class _Solver:
         bound, certificate = answer.bound, None
         if answer.duals and bound is not None:
             bound = min(bound, value)
-            certificate = Certificate(goal, bound, tuple(self.within), (), answer.duals, answer.order)
+            certificate = Certificate(goal, bound, tuple(self.within), (), answer.duals, answer.order, answer.branches)
         if proven and self.backend != AUTO:
             bound = value
         return Stage(goal, value, bound, proven, answer.backend, tuple(self.within), certificate)

@@ -103,7 +103,7 @@ def _timed(problem: Problem, backend: str, limit: float) -> tuple[float, bool]:
 
 @dataclass(frozen=True)
 class Region:
-    """Solve time where T lies a part of the way from the minimum cut to everything on the host, and D is a part of all."""
+    """Solve time where T lies a part of the way from the minimum cut to everything on the host; D is a part of all."""
 
     t_part: float
     d_part: float

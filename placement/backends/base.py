@@ -8,7 +8,7 @@ from typing import Protocol
 
 from placement.errors import BackendError
 from placement.formulate import Program
-from placement.labels import Dual
+from placement.labels import Branch, Dual
 
 
 class Status(StrEnum):
@@ -32,6 +32,7 @@ class Answer:
         duals: multipliers that back the bound, of the program's rows and then the goal's, the best first; none: none
             were kept.
         order: the order of NFs that goes with them.
+        branches: where the proof needed branching, its parts; the multipliers then back a weaker bound.
     """
 
     status: Status
@@ -40,6 +41,7 @@ class Answer:
     bound: int | None = None
     duals: tuple[Dual, ...] = ()
     order: tuple[int, ...] = ()
+    branches: tuple[Branch, ...] = ()
 
 
 class Backend(Protocol):

@@ -20,6 +20,7 @@ from placement.labels import Dual, Losses, TooManyLabelsError, good_order, open_
 MAX_LABELS = 600_000
 """Partial placements the native search may keep at a time (some 100 bytes each)."""
 TWIN_MAX_LABELS = 20_000
+NO_CUTOFF = (1 << 63) - 1
 
 
 def native() -> ModuleType:
@@ -47,6 +48,22 @@ class Lagcut:
         self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
     ) -> Answer:
         """See ``Backend.minimise``. The answer's bound always comes with its multipliers."""
+        return self.search(program, goal, seconds, start, gap, None, MAX_LABELS)
+
+    def search(
+        self,
+        program: Program,
+        goal: str,
+        seconds: float,
+        start: tuple[int, ...] | None,
+        gap: float,
+        cutoff: int | None,
+        max_labels: int,
+    ) -> Answer:
+        """As ``minimise``, for placements below ``cutoff`` only, and with at most ``max_labels`` partial ones kept.
+
+        ``infeasible`` then means that none is below the cutoff.
+        """
         if not program.names:
             return trivial(program, goal, self.name)
         until = time.monotonic() + seconds
@@ -68,8 +85,9 @@ class Lagcut:
                 None if dual is None else (list(dual.weights[:-1]), dual.weights[-1], list(dual.flows)),
                 None if start is None else list(start),
                 left,
-                MAX_LABELS,
+                max_labels,
                 gap,
+                NO_CUTOFF if cutoff is None else cutoff - form.constant,
             )
         except ValueError as error:
             raise BackendError(f"backend 'lagcut' cannot work on this problem: {error}; use 'highs'") from error

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, solve
+from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, portfolio, solve
+from placement.backends import branching
 from placement.certify import Certificate
 from placement.errors import CertificateError, InfeasibleError
 from placement.labels import Dual
-from placement.workloads import uno_ring
+from placement.workloads import chains, limited, uno_ring
 
 
 def _plan(problem: Problem) -> Certificate:
@@ -83,3 +84,14 @@ def test_infeasible_is_proven_for_that_problem_only() -> None:
     caught.value.report.check(uno_ring(9_999))
     with pytest.raises(CertificateError):
         caught.value.report.check(uno_ring(10_000))
+
+
+def test_a_proof_with_a_branch_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portfolio, "KERNEL_LABELS", 1)
+    monkeypatch.setattr(branching, "BRANCH_LABELS", 1)
+    problem = limited(chains(40, 3), "hard", 3)
+    certificate = _plan(problem)
+    assert certificate.branches
+    certificate.check(problem)
+    with pytest.raises(CertificateError, match=r"no branch has NF|do not split"):
+        replace(certificate, branches=certificate.branches[1:]).check(problem)

@@ -280,7 +280,8 @@ impl Bucket {
         }
         let mut order: Vec<usize> = (0..self.parents.len()).collect();
         let uses = &self.uses;
-        order.sort_unstable_by(|&a, &b| {
+        // Labels come as a few sorted runs, which the stable sort merges.
+        order.sort_by(|&a, &b| {
             uses[a * width..(a + 1) * width].cmp(&uses[b * width..(b + 1) * width])
         });
         let kept = match width {
@@ -344,6 +345,11 @@ impl Bucket {
     }
 }
 
+/// How little a label can still lead to: its best bound.
+fn promise(values: &[i64]) -> i64 {
+    values.iter().copied().max().unwrap_or(0)
+}
+
 /// Keep the `cap` labels of least value; whether any were lost.
 fn cut_to(states: &mut HashMap<Vec<u32>, Bucket>, cap: usize, width: usize, bounds: usize) -> bool {
     let count: usize = states.values().map(|b| b.parents.len()).sum();
@@ -353,7 +359,7 @@ fn cut_to(states: &mut HashMap<Vec<u32>, Bucket>, cap: usize, width: usize, boun
     }
     let mut values: Vec<i64> = states
         .values()
-        .flat_map(|b| b.values.iter().step_by(bounds).copied())
+        .flat_map(|b| b.values.chunks_exact(bounds).map(promise))
         .collect();
     let (_, &mut limit, _) = values.select_nth_unstable(cap - 1);
     let below = values.iter().filter(|v| **v < limit).count();
@@ -361,7 +367,7 @@ fn cut_to(states: &mut HashMap<Vec<u32>, Bucket>, cap: usize, width: usize, boun
     for bucket in states.values_mut() {
         let kept: Vec<usize> = (0..bucket.parents.len())
             .filter(|&l| {
-                let value = bucket.values[l * bounds];
+                let value = promise(&bucket.values[l * bounds..(l + 1) * bounds]);
                 let tie = value == limit && ties > 0;
                 ties -= usize::from(tie);
                 value < limit || tie

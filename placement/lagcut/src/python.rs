@@ -30,7 +30,7 @@ fn form(given: PyForm) -> Form {
 
 /// Minimise a goal; see `placement.backends.lagcut`.
 #[pyfunction]
-#[pyo3(signature = (sites, arcs, rows, goal, dual, start, seconds, max_labels, gap))]
+#[pyo3(signature = (sites, arcs, rows, goal, dual, start, seconds, max_labels, gap, cutoff))]
 #[allow(clippy::too_many_arguments)] // the signature that Python calls
 fn minimise(
     py: Python<'_>,
@@ -43,6 +43,7 @@ fn minimise(
     seconds: f64,
     max_labels: usize,
     gap: f64,
+    cutoff: i64,
 ) -> PyResult<PyFound> {
     let rows = rows
         .into_iter()
@@ -68,6 +69,7 @@ fn minimise(
         deadline: Instant::now() + budget,
         max_labels,
         gap,
+        cutoff,
     };
     let found = py
         .detach(|| search(&program, given, start, effort))

@@ -33,6 +33,8 @@ pub struct Found {
 pub struct Effort {
     pub deadline: Instant,
     pub max_labels: usize,
+    /// Only placements whose goal is below this are of interest.
+    pub cutoff: i64,
     /// A placement within this fraction of the bound is good enough.
     pub gap: f64,
 }
@@ -92,13 +94,14 @@ impl Search<'_> {
     fn run(mut self) -> Found {
         let most = self.program.goal.most();
         let mut lower = self.first_bound(most);
-        let mut cap = FIRST_CAP;
+        let mut cap = FIRST_CAP.min(self.effort.max_labels.max(1));
         let mut step = 1 + (lower / 4000).max((self.effort.gap * lower.max(0) as f64) as i64);
         loop {
             let upper = self
                 .best
                 .as_ref()
-                .map_or(most, |modes| self.program.goal_value(modes) - 1);
+                .map_or(most, |modes| self.program.goal_value(modes) - 1)
+                .min(self.effort.cutoff.saturating_sub(1));
             if lower <= upper && self.close(lower) {
                 return self.stopped(lower);
             }
@@ -208,6 +211,7 @@ mod tests {
             deadline: Instant::now() + Duration::from_secs(60),
             max_labels: 100_000,
             gap: 0.0,
+            cutoff: i64::MAX,
         }
     }
 
