@@ -126,7 +126,8 @@ def test_a_sender_changes_its_interface_and_rate(demo: Lab) -> None:
         time.sleep(0.2)
         report = stream.stop()
     assert 0 < first < (report.sent or 0)
-    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+    # The new way is longer on a busy machine, or shorter: the order across the change is nobody's promise.
+    assert (report.lost, report.duplicated) == (0, 0)
     reset(demo)
 
 
