@@ -29,6 +29,8 @@ struct Pending {
     /// As the switches spell the match; `None` until the first report.
     matching: Option<Match>,
     reason: Option<u8>,
+    /// The reason that controllers mask it by, where that is another one.
+    masked_as: Option<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +72,20 @@ impl Core {
         }
     }
 
+    /// These rules went with their meter. An OpenFlow 1.3 controller has no reason for that: it is told of a deletion, if its mask has
+    /// OpenFlow 1.4's bit.
+    pub(crate) fn expect_removals_by_meter(&mut self, changes: &[Change], now: Instant) {
+        const METER_DELETE: u8 = 4;
+        self.expect_removals(changes, now);
+        for change in changes {
+            let Some(rule) = &change.before else { continue };
+            let list = self.removals.pending.get_mut(&rule.key);
+            if let Some(latest) = list.and_then(|l| l.last_mut()) {
+                latest.masked_as = Some(METER_DELETE);
+            }
+        }
+    }
+
     pub(crate) fn expect_removal(&mut self, rule: Arc<Rule>, now: Instant) {
         // Those that controllers are not told of too, or they would be taken for reports of a later rule.
         if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM != 0 {
@@ -90,6 +106,7 @@ impl Core {
             counters: rule.base,
             matching: None,
             reason: None,
+            masked_as: None,
             rule,
         };
         if let Some((switch, message)) = reported {
@@ -181,6 +198,7 @@ impl Core {
                 counters: Counters::default(),
                 matching: None,
                 reason: None,
+                masked_as: None,
                 rule,
             };
             return self.await_pending(before.reported(switch, message), now);
@@ -210,6 +228,7 @@ impl Core {
             counters: rule.base,
             matching: None,
             reason: Some(FlowRemoved::IDLE_TIMEOUT),
+            masked_as: None,
             rule,
         };
         self.await_pending(pending, now);
@@ -299,7 +318,8 @@ impl Core {
         });
         let frame = wire(0, &message);
         for (id, controller) in &self.controllers {
-            if controller.wants(Asynchronous::FlowRemoved, reason) {
+            let masked_as = pending.masked_as.unwrap_or(reason);
+            if controller.wants(Asynchronous::FlowRemoved, masked_as) {
                 self.outbox.put(Destination::Controller(*id), &frame);
             }
         }

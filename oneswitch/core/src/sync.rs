@@ -43,7 +43,7 @@ impl Core {
             let masks = AsyncMasks {
                 packet_in: [0b1111; 2],
                 port_status: [0b111; 2],
-                flow_removed: [0b1111; 2],
+                flow_removed: [0b11_1111; 2],
             };
             self.send_to(switch, bridge, &Message::SetAsync(masks));
             self.send_to(switch, bridge, &Message::FeaturesRequest);

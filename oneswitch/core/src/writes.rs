@@ -39,7 +39,11 @@ impl Core {
             }
         }
         let changes = self.truth.apply(&request, now);
-        self.expect_removals(&changes.flows, now);
+        if matches!(request, Request::Meter(_)) {
+            self.expect_removals_by_meter(&changes.flows, now);
+        } else {
+            self.expect_removals(&changes.flows, now);
+        }
         self.transmit(incoming, changed, request, changes, targets, now);
     }
 
