@@ -218,11 +218,11 @@ def _fill(problem: Problem, capacity: int) -> tuple[int, ...]:
 
 
 def several(problem: Problem, nics: int, seed: int) -> Problem:
-    """The same NFs with K sNICs: its sNIC's limits divided, a port on each, every NF free to run on any."""
+    """The same NFs with K sNICs: the cores divided, a PCIe link and a port for each, every NF free to run on any."""
     source = random.Random(seed)
     part = problem.nics[0]
     assert part.shared is not None
-    each = Nic({name: amount // nics for name, amount in part.capacity.items()}, shared=part.shared // nics + 1)
+    each = Nic({name: amount // nics for name, amount in part.capacity.items()}, shared=part.shared)
     nfs = tuple(
         replace(nf, modes=(nf.modes[0], *(replace(nf.modes[1], location=k) for k in range(1, nics + 1))))
         for nf in problem.nfs

@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="instances per family and regime")
     arguments = parser.parse_args()
     sizes = (27, 100, 500) if arguments.quick else (27, 100, 500, 1000, 2000)
-    limit = 0.8 if arguments.quick else 10.0
+    limit = 0.8 if arguments.quick else 3.0
     backends = ("auto", "algorithm1") if arguments.quick else BACKENDS
     found: dict[str, dict[int, Times]] = defaultdict(lambda: defaultdict(Times))
     wrong = 0

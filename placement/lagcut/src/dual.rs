@@ -11,7 +11,7 @@ use crate::program::{fits, weighted, Dual, Program};
 pub const SCALE: i64 = 1 << 20;
 
 /// How many multipliers a walk looks at besides the best ones.
-const MAX_VARIATIONS: usize = 8;
+const MAX_VARIATIONS: usize = 4;
 
 /// Cuts whose parts a placement may take over.
 const RECENT: usize = 4;
@@ -195,7 +195,7 @@ fn ascend(
 }
 
 /// Factors on one weight at a time.
-const FACTORS: [f64; 4] = [0.6, 0.9, 1.1, 1.6];
+const FACTORS: [f64; 2] = [0.8, 1.25];
 
 /// Multipliers near the best ones. For a partial placement that has used more or less of a row than the best mixture
 /// does, one of them bounds its completion better.

@@ -1,0 +1,73 @@
+"""The native kernel, its plain twin and HiGHS agree beyond the sizes that can be tried one by one."""
+
+from dataclasses import replace
+
+import pytest
+
+from placement import Nic, evaluate, solve
+from placement.errors import BackendError
+from placement.workloads import FAMILIES, REGIMES, limited, several
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_same_optimum_as_highs(family: str, regime: str) -> None:
+    problem = limited(FAMILIES[family](60, 5), regime, 5)
+    ours, highs = (solve(problem, backend=name, deadline=60) for name in ("auto", "highs"))
+    assert ours.proven
+    assert highs.proven
+    assert ours.host_cost == highs.host_cost
+    assert evaluate.breaches(problem, ours.modes) == []
+    if ours.certified:
+        ours.check()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_same_optimum_as_the_twin(family: str) -> None:
+    problem = limited(FAMILIES[family](30, 2), "hard", 2)
+    native, twin = (solve(problem, backend=name, deadline=60) for name in ("lagcut", "lagcut-python"))
+    assert native.proven
+    assert twin.proven
+    assert native.host_cost == twin.host_cost
+    twin.check()
+
+
+def test_directional_limits() -> None:
+    base = limited(FAMILIES["chains"](60, 1), "hard", 1)
+    most = round((base.nics[0].shared or 0) * 0.7)
+    problem = replace(base, nics=(Nic(base.nics[0].capacity, up=most, down=most),))
+    ours, highs = (solve(problem, backend=name, deadline=60) for name in ("auto", "highs"))
+    assert ours.host_cost == highs.host_cost
+    ours.check()
+
+
+def test_several_nics() -> None:
+    problem = several(limited(FAMILIES["chains"](24, 1), "loose", 1), 3, 1)
+    ours, highs = (solve(problem, backend=name, deadline=60) for name in ("auto", "highs"))
+    assert ours.host_cost == highs.host_cost
+    assert evaluate.breaches(problem, ours.modes) == []
+
+
+def test_a_gap_is_kept() -> None:
+    problem = limited(FAMILIES["matrix"](100, 0), "hard", 0)
+    plan = solve(problem, gap=0.02, deadline=30)
+    assert plan.bound is not None
+    assert plan.host_cost - plan.bound <= 0.02 * plan.host_cost + 1
+
+
+def test_time_that_runs_out_is_admitted() -> None:
+    problem = limited(FAMILIES["shared"](400, 0), "hard", 0)
+    plan = solve(problem, deadline=0.01)
+    assert evaluate.breaches(problem, plan.modes) == []
+    assert plan.bound is not None
+    assert plan.bound <= plan.host_cost
+    assert plan.proven == (plan.bound == plan.host_cost) or plan.stages[0].backend != "lagcut"
+
+
+def test_without_the_native_module_nothing_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "placement._lagcut", None)
+    monkeypatch.delattr("placement._lagcut", raising=False)
+    with pytest.raises(BackendError, match="build it with `make build`"):
+        solve(limited(FAMILIES["chains"](20, 0), "hard", 0))
