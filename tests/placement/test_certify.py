@@ -7,9 +7,10 @@ import pytest
 from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, portfolio, solve
 from placement.backends import branching
 from placement.certify import Certificate
-from placement.errors import CertificateError, InfeasibleError
+from placement.errors import CertificateError, InfeasibleError, MoveOrderError
 from placement.labels import Dual
 from placement.workloads import chains, limited, uno_ring
+from tests.placement.instances import instance
 
 
 def _plan(problem: Problem) -> Certificate:
@@ -24,6 +25,23 @@ def test_a_bound_raised_by_one_is_refused() -> None:
     certificate.check(problem)
     with pytest.raises(CertificateError, match="contradicts"):
         replace(certificate, bound=certificate.bound + 1).check(problem)
+
+
+def test_no_instance_lets_its_bound_be_raised() -> None:
+    """The checker itself: whatever multipliers the kernel left, one more than the optimum must not pass."""
+    tried = 0
+    for seed in range(250):
+        problem, current = instance(seed)
+        try:
+            plan = solve(problem, current, deadline=30)
+        except (InfeasibleError, MoveOrderError):
+            continue
+        for stage in plan.stages:
+            assert stage.certificate is not None
+            tried += 1
+            with pytest.raises(CertificateError, match="contradicts"):
+                replace(stage.certificate, bound=stage.value + 1).check(problem, current)
+    assert tried > 150
 
 
 def test_a_certificate_of_another_problem_is_refused() -> None:
