@@ -18,6 +18,8 @@ KERNEL_SHARE = 0.5
 KERNEL_SHARE_SEVERAL = 0.2
 KERNEL_LABELS = 1_000
 """Partial placements the kernel keeps at a time before it branches."""
+BRANCH_SHARE = 0.4
+"""Part of the kernel's time after which it stops branching and keeps as much as it can instead."""
 KERNEL_SECONDS = 0.25
 KERNEL_SECONDS_PER_NF = 0.0007
 """Longer than that the kernel seldom needs; what it has not proven by then, a general solver proves sooner."""
@@ -58,7 +60,12 @@ def minimise(
     if _done(program, goal, kernel, gap):
         return kernel
     if not several and goal != "feasible" and len(program.names) <= GENERAL_MOST:
-        kernel = branch(program, goal, kernel, until - seconds + first)
+        started = until - seconds
+        kernel = branch(program, goal, kernel, started + first * BRANCH_SHARE)
+        if _done(program, goal, kernel, gap):
+            return kernel
+        rest = max(started + first - time.monotonic(), 0.01)
+        kernel = _better(kernel, Lagcut().search(program, goal, rest, kernel.modes, gap, None, MAX_LABELS))
         if _done(program, goal, kernel, gap):
             return kernel
     left = until - time.monotonic()
@@ -66,6 +73,13 @@ def minimise(
         return kernel
     general = _general(several).minimise(program, goal, max(left, 0.01), kernel.modes, gap)
     return _merge(program, goal, kernel, general)
+
+
+def _better(before: Answer, after: Answer) -> Answer:
+    """The later answer, which started from the earlier one's placement, unless its bound is weaker."""
+    if after.status in (Status.OPTIMAL, Status.INFEASIBLE) or (after.bound or 0) >= (before.bound or 0):
+        return after
+    return replace(before, modes=after.modes)
 
 
 def _done(program: Program, goal: str, answer: Answer, gap: float) -> bool:
