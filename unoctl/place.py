@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
@@ -75,7 +75,7 @@ def _place(path: Path | None, explain: bool, plot: Path | None, deadline: float,
         raise PlaceError(f"{path}: {error}") from error
 
 
-def _body(plan: dict, explain: bool) -> Group:  # type: ignore[type-arg]
+def _body(plan: dict[str, Any], explain: bool) -> Group:
     rows = [
         (name, "host" if place == 0 else f"sNIC {place}", *([plan["why"][name]] if explain else []))
         for name, place in plan["placement"].items()

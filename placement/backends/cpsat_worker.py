@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from ortools.sat.python import cp_model
+from ortools.sat.python import cp_model  # pyright: ignore[reportMissingImports]  # the extra cpsat brings it
 
 
 def main() -> None:
