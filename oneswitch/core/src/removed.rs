@@ -164,7 +164,10 @@ impl Core {
         let Some(list) = self.removals.pending.get_mut(key) else {
             return false;
         };
-        let Some(index) = list.iter().position(|p| p.waiting.contains(switch)) else {
+        // Where the rule was written, removed and written again in one breath, one of them may have been refused.
+        let waits = |p: &Pending| p.waiting.contains(switch);
+        let is_it = |p: &Pending| waits(p) && p.rule.cookie == message.cookie;
+        let Some(index) = list.iter().position(is_it).or(list.iter().position(waits)) else {
             return false;
         };
         list[index].report(switch, message);
@@ -286,7 +289,8 @@ impl Core {
             let Some(list) = self.removals.pending.get_mut(&rule.key) else {
                 continue;
             };
-            if let Some(index) = list.iter().rposition(|p| p.rule.created == rule.created) {
+            let is_it = |p: &Pending| p.rule.identity() == rule.identity();
+            if let Some(index) = list.iter().rposition(is_it) {
                 list.remove(index);
             }
         }

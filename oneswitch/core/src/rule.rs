@@ -70,6 +70,11 @@ impl Rule {
         }
     }
 
+    /// Tells apart rules of the same key that messages made one after the other; those can arrive in the same instant.
+    pub fn identity(&self) -> (RuleKey, Instant, u64, u16) {
+        (self.key.clone(), self.created, self.cookie, self.flags)
+    }
+
     pub fn in_port(&self) -> Option<u32> {
         self.matching.in_port()
     }

@@ -380,12 +380,9 @@ impl Verdicts {
 
 impl Settled {
     fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, removed: Vec<Arc<Rule>>) {
-        let mut removed: HashMap<_, _> = removed
-            .into_iter()
-            .map(|r| ((r.key.clone(), r.created), r))
-            .collect();
+        let mut removed: HashMap<_, _> = removed.into_iter().map(|r| (r.identity(), r)).collect();
         for rule in believed {
-            if removed.remove(&(rule.key.clone(), rule.created)).is_none() {
+            if removed.remove(&rule.identity()).is_none() {
                 self.not_removed.push(rule);
             }
         }
