@@ -128,7 +128,14 @@ class Outcome:
     host_vs_static: float
 
 
-def run(problem: Problem, factors: Factors, policy: Policy, epochs: int = EPOCHS, warm_up: int = 30) -> Outcome:
+def run(
+    problem: Problem,
+    factors: Factors,
+    policy: Policy,
+    epochs: int = EPOCHS,
+    warm_up: int = 30,
+    static_seconds: float = 20.0,
+) -> Outcome:
     """Let a policy decide for a while.
 
     Args:
@@ -137,6 +144,7 @@ def run(problem: Problem, factors: Factors, policy: Policy, epochs: int = EPOCHS
         policy: who decides.
         epochs: how long.
         warm_up: epochs after which a move counts as late.
+        static_seconds: for the placement known in hindsight.
     """
     running: dict[str, int] = dict.fromkeys((nf.name for nf in problem.nfs), HOST)
     moved = dict.fromkeys(running, 0)
@@ -153,7 +161,7 @@ def run(problem: Problem, factors: Factors, policy: Policy, epochs: int = EPOCHS
                 moved[name] += 1
                 late += epoch >= warm_up
                 running[name] = location
-    static = best_static(seen)
+    static = best_static(seen, static_seconds)
     return Outcome(sum(moved.values()), late, max(moved.values()), overloaded, host, host / static)
 
 
