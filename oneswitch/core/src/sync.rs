@@ -4,7 +4,8 @@ use crate::api::{Bridge, SwitchIndex};
 use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
 use crate::rule::{Rule, RuleKey, MESSAGE_FLAGS};
-use crate::session::{Inventory, SessionState};
+use crate::session::{Inventory, Session, SessionState, Spelling};
+use crate::spelling::{same_buckets, same_instructions};
 use crate::switch_set::SwitchSet;
 use crate::translate::{buckets_with_flood_group, copy_of};
 use crate::truth::Group;
@@ -12,11 +13,11 @@ use crate::verdict::InFlight;
 use crate::Core;
 use openflow13::{
     group_no, group_type, meter_no, port_no, AsyncMasks, Buckets, ErrorCode, FlowMod,
-    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
+    FlowModCommand, FlowRemoved, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
     Instructions, Match, Message, MeterConfig, MeterMod, MeterModCommand, MultipartReply,
     MultipartRequest, SwitchConfig, NO_BUFFER,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -48,7 +49,8 @@ impl Core {
             self.send_to(switch, bridge, &Message::SetAsync(masks));
             self.send_to(switch, bridge, &Message::FeaturesRequest);
         }
-        let inventory = self.request_inventory(switch, bridge);
+        let mut inventory = self.request_inventory(switch, bridge);
+        inventory.after_gap = true;
         self.switches[switch].session_mut(bridge).state = SessionState::Syncing(inventory);
     }
 
@@ -56,9 +58,9 @@ impl Core {
         let mut requests = vec![
             MultipartRequest::PortDesc,
             MultipartRequest::Flow(everything()),
+            MultipartRequest::GroupDesc,
         ];
         if bridge == Bridge::Virt {
-            requests.push(MultipartRequest::GroupDesc);
             requests.push(MultipartRequest::MeterConfig {
                 meter: meter_no::ALL,
             });
@@ -70,6 +72,7 @@ impl Core {
         Inventory {
             missing,
             since,
+            bundles: self.switches[switch].bundles,
             ..Inventory::default()
         }
     }
@@ -170,7 +173,7 @@ impl Core {
                 self.compare_virt(switch, inventory, now);
             }
             Bridge::Edge => {
-                self.compare_edge(switch, &inventory.flows);
+                self.compare_edge(switch, &inventory);
                 self.apply_port_configs(switch);
             }
         }
@@ -186,7 +189,10 @@ impl Core {
         let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
         let before = self.verdicts.in_flight();
         self.refresh_all_patch_config();
-        let flows = self.compare_flows(switch, &inventory.flows, needed, &in_flight, now);
+        let flows = self.compare_flows(switch, &inventory, needed, &in_flight, now);
+        let session = &mut self.switches[switch].virt;
+        session.suspects = flows.suspects;
+        session.spelled = flows.spelled;
         for rule in flows.surplus {
             self.send_own_flow(rule, here, now);
         }
@@ -199,17 +205,25 @@ impl Core {
         self.switches[switch].virt.again |= again;
         let changes = self.verdicts.in_flight() - before;
         self.switches[switch].repairs += changes as u64;
+        for (key, reason, gone) in flows.expired {
+            self.expire(&key, reason, gone, now);
+        }
+        if !inventory.after_gap {
+            return self.report_audit(switch, Bridge::Virt, changes);
+        }
         info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
     }
 
     fn compare_flows(
         &self,
         switch: SwitchIndex,
-        found: &[FlowStats],
+        inventory: &Inventory,
         needed: bool,
         in_flight: &InFlight,
         now: Instant,
     ) -> Repairs {
+        let found = &inventory.flows;
+        let session = &self.switches[switch].virt;
         let mut repairs = Repairs::default();
         let mut present: HashMap<RuleKey, &FlowStats> = HashMap::new();
         for flow in found {
@@ -237,8 +251,26 @@ impl Core {
             there.is_some_and(|there| is_copy(there, copy))
         };
         for (rule, copy) in self.copies_at(switch, self.truth.tables.iter(), now) {
-            if !in_flight.rules.contains_key(&rule.key) && !is_right(rule, &copy) {
-                repairs.missing.push(copy);
+            if in_flight.rules.contains_key(&rule.key) {
+                continue;
+            }
+            let there = present.get(&rule.key);
+            let over = time_over(rule, &copy, there.is_some(), found.is_empty(), now);
+            match (over, there) {
+                (Some(reason), _) if inventory.after_gap => {
+                    let gone = if there.is_none() {
+                        SwitchSet::of(switch)
+                    } else {
+                        SwitchSet::EMPTY
+                    };
+                    repairs.expired.push((rule.key.clone(), reason, gone));
+                }
+                (Some(_), None) if !session.suspects.contains(&rule.key) => {
+                    repairs.suspects.insert(rule.key.clone());
+                }
+                (_, Some(there)) if is_copy(there, &copy) => {}
+                (_, Some(there)) => repairs.rewrite(session, rule, there, copy),
+                (_, None) => repairs.missing.push(copy),
             }
         }
         let before = in_flight.rules.values().flatten();
@@ -336,8 +368,9 @@ impl Core {
         }
         for (id, mut group) in wanted {
             let there = found.iter().find(|g| g.group_id == id);
-            if there.is_some_and(|g| g.group_type == group.group_type && g.buckets == group.buckets)
-            {
+            if there.is_some_and(|g| {
+                g.group_type == group.group_type && same_buckets(&g.buckets, &group.buckets)
+            }) {
                 continue;
             }
             if in_flight.groups.contains_key(&id) {
@@ -369,8 +402,50 @@ impl Core {
 struct Repairs {
     surplus: Vec<FlowMod>,
     missing: Vec<FlowMod>,
+    /// Rules whose time was over while nobody listened, why, and where they are not any more.
+    expired: Vec<(RuleKey, u8, SwitchSet)>,
+    suspects: HashSet<RuleKey>,
+    spelled: HashMap<RuleKey, Spelling>,
     /// A rule was not as it should have been before messages that are on their way.
     again: bool,
+}
+
+impl Repairs {
+    /// A copy that is not as we would write it, unless it was just written so and all that differs is how the switch spells it.
+    fn rewrite(&mut self, session: &Session, rule: &Rule, there: &FlowStats, copy: FlowMod) {
+        let spelling = Spelling {
+            written: copy.instructions.clone(),
+            reported: there.instructions.clone(),
+        };
+        let spelled = session.spelled.get(&rule.key) == Some(&spelling);
+        self.spelled.insert(rule.key.clone(), spelling);
+        if !(spelled && is_copy_but_for_instructions(there, &copy)) {
+            self.missing.push(copy);
+        }
+    }
+}
+
+/// The reason why the time of `rule` is over, if it is. An idle timer runs at the switch: only where the copy is not there any more it has
+/// fired, unless the switch has lost everything.
+fn time_over(
+    rule: &Rule,
+    copy: &FlowMod,
+    there: bool,
+    lost_everything: bool,
+    now: Instant,
+) -> Option<u8> {
+    /// For the switch's own timer to fire, and for its report.
+    const GRACE: Duration = Duration::from_secs(2);
+    let age = now.saturating_duration_since(rule.modified);
+    let over = |timeout: u16, grace: Duration| {
+        timeout != 0 && age >= Duration::from_secs(timeout.into()) + grace
+    };
+    let grace = if there { GRACE } else { Duration::ZERO };
+    if over(rule.hard_timeout, grace) {
+        return Some(FlowRemoved::HARD_TIMEOUT);
+    }
+    let idle = !there && !lost_everything && over(copy.idle_timeout, Duration::ZERO);
+    idle.then_some(FlowRemoved::IDLE_TIMEOUT)
 }
 
 /// What a switch should have had before the messages on their way.
@@ -402,11 +477,15 @@ pub(crate) fn key_of(flow: &FlowStats) -> Option<RuleKey> {
 
 /// Whether what a switch reports is the copy that we would write. The hard timeout counts down, so only its presence is compared.
 fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
+    is_copy_but_for_instructions(there, copy)
+        && same_instructions(&there.instructions, &copy.instructions)
+}
+
+fn is_copy_but_for_instructions(there: &FlowStats, copy: &FlowMod) -> bool {
     there.cookie == copy.cookie
         && there.flags & !MESSAGE_FLAGS == copy.flags
         && there.idle_timeout == copy.idle_timeout
         && (there.hard_timeout == 0) == (copy.hard_timeout == 0)
-        && there.instructions == copy.instructions
 }
 
 pub(crate) fn physical_group(group: &Group) -> GroupMod {
