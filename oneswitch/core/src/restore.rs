@@ -1,8 +1,8 @@
 //! Writing the journal, and becoming again what it says.
 
 use crate::api::Restored;
-use crate::executors::Executors;
 use crate::facts::Facts;
+use crate::flood::Flood;
 use crate::journal::{
     array, checksum, key_of, kind, put_group, put_meter, put_rule, size_of_rules, Clock,
     JournalError, PortSettings, Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
@@ -121,7 +121,7 @@ impl Core {
         if let Some(settings) = reader.settings {
             self.adopt_settings(&settings);
         }
-        self.executors = Executors::derive(&self.ports, self.truth.moves_in_port());
+        self.derive_executors(self.truth.moves_in_port());
         // Rules whose copies have no idle timers of their own are watched again.
         self.idle.start(now);
         restored.flows = self.truth.tables.len();
@@ -132,7 +132,6 @@ impl Core {
 
     fn adopt_settings(&mut self, settings: &Settings) {
         self.fragment_flags = settings.fragment_flags;
-        self.flood.resume(settings.flood);
         let mut flow_ids = BTreeMap::new();
         for saved in &settings.ports {
             // Another name: the number was given to another port meanwhile.
@@ -143,6 +142,8 @@ impl Core {
             }
         }
         self.ports.set_flow_ids(&flow_ids);
+        self.flood = Flood::new(&self.ports);
+        self.flood.resume(settings.flood);
     }
 }
 
