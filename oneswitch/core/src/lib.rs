@@ -216,6 +216,12 @@ impl Core {
         self.verdicts.in_flight() + self.reads.len()
     }
 
+    /// Whether every bridge has been compared with what it should have.
+    pub fn is_in_step(&self) -> bool {
+        let in_step = |s: &Switch| s.virt.is_up() && s.edge.is_up();
+        self.switches.iter().all(in_step)
+    }
+
     /// The switches whose `virt` takes messages now.
     fn up(&self) -> SwitchSet {
         self.switches
