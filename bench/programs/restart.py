@@ -9,6 +9,7 @@ import threading
 import time
 
 from lab.control_plane import Oneswitchd
+from lab.errors import LabError
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Place, Wires
@@ -47,7 +48,7 @@ def main() -> None:
                 "rules_rewritten": max(each.rules_rewritten for each in results),
                 "packets": sum(each.packets for each in results),
                 "restarts": len(results),
-                "note": "from kill -9 to the first barrier reply, the slowest; rewritten: of rules, groups and meters of all bridges",
+                "note": "from kill -9 to the first barrier reply, the slowest; rewritten: on all bridges, groups and meters too",
             }
         )
     )
@@ -116,7 +117,7 @@ class Traffic(threading.Thread):
         self._source = source
         self._sent: list[bytes] = []
         self._ending = threading.Event()
-        self._error: BaseException | None = None
+        self._error: LabError | None = None
 
     def run(self) -> None:
         """Send."""
@@ -126,7 +127,7 @@ class Traffic(threading.Thread):
                 self._send()
                 if last is None and self._ending.wait(_PAUSE_S):
                     last = len(self._sent) + 50
-        except BaseException as error:  # told by stop()
+        except LabError as error:  # told by stop()
             self._error = error
 
     def stop(self) -> list[bytes]:

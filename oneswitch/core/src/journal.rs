@@ -27,7 +27,7 @@ pub const MAGIC: [u8; 8] = *b"1switch\x01";
 pub const FRAMING: usize = 12;
 /// Kind and time.
 pub const HEAD: usize = 9;
-/// No record is longer: an OpenFlow message, and what stands before it. The settings are checked against it, too.
+/// No record is longer: neither an OpenFlow message with what stands before it, nor the settings of all ports.
 pub const LENGTH_MAX: usize = 1 << 24;
 
 /// Kinds of records.

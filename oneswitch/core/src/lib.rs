@@ -11,12 +11,13 @@
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `merge`, `merge_flows`, `controller` | what controllers say and get |
-//! | `southbound`, `sync`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate`, `spelling`, `audit` | what switches say and get |
+//! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate`, `spelling`, `audit` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
 //! | `journal`, `restore` | what survives a restart |
 
 mod api;
 mod audit;
+mod compare;
 mod controller;
 mod copies;
 mod edge;

@@ -3,21 +3,21 @@
 use crate::api::{Bridge, SwitchIndex};
 use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
-use crate::rule::{Rule, RuleKey, MESSAGE_FLAGS};
-use crate::session::{Inventory, Session, SessionState, Spelling};
-use crate::spelling::{same_buckets, same_instructions};
+use crate::rule::RuleKey;
+use crate::session::{Inventory, SessionState};
+use crate::spelling::same_buckets;
 use crate::switch_set::SwitchSet;
-use crate::translate::{buckets_with_flood_group, copy_of};
+use crate::translate::buckets_with_flood_group;
 use crate::truth::Group;
 use crate::verdict::InFlight;
 use crate::Core;
 use openflow13::{
     group_no, group_type, meter_no, port_no, AsyncMasks, Buckets, ErrorCode, FlowMod,
-    FlowModCommand, FlowRemoved, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
+    FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
     Instructions, Match, Message, MeterConfig, MeterMod, MeterModCommand, MultipartReply,
     MultipartRequest, SwitchConfig, NO_BUFFER,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -214,87 +214,6 @@ impl Core {
         info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
     }
 
-    fn compare_flows(
-        &self,
-        switch: SwitchIndex,
-        inventory: &Inventory,
-        needed: bool,
-        in_flight: &InFlight,
-        now: Instant,
-    ) -> Repairs {
-        let found = &inventory.flows;
-        let session = &self.switches[switch].virt;
-        let mut repairs = Repairs::default();
-        let mut present: HashMap<RuleKey, &FlowStats> = HashMap::new();
-        for flow in found {
-            let key = key_of(flow);
-            let (rule, mended) = match &key {
-                Some(key) => in_flight.rules.get(key).map_or_else(
-                    || (self.truth.tables.get(key), false),
-                    |before| (before.as_ref(), true),
-                ),
-                None => (None, false),
-            };
-            let expected =
-                needed && rule.is_some_and(|r| self.executors.of_rule(r).contains(switch));
-            match key {
-                Some(key) if expected => drop(present.insert(key, flow)),
-                _ if mended => repairs.again = true,
-                _ => repairs.surplus.push(removal(flow)),
-            }
-        }
-        if !found.is_empty() && repairs.surplus.len() == found.len() && in_flight.rules.is_empty() {
-            repairs.surplus = vec![remove_all()];
-        }
-        let is_right = |rule: &Rule, copy: &FlowMod| {
-            let there = present.get(&rule.key);
-            there.is_some_and(|there| is_copy(there, copy))
-        };
-        for (rule, copy) in self.copies_at(switch, self.truth.tables.iter(), now) {
-            if in_flight.rules.contains_key(&rule.key) {
-                continue;
-            }
-            let there = present.get(&rule.key);
-            let over = time_over(rule, &copy, there.is_some(), found.is_empty(), now);
-            match (over, there) {
-                (Some(reason), _) if inventory.after_gap => {
-                    let gone = if there.is_none() {
-                        SwitchSet::of(switch)
-                    } else {
-                        SwitchSet::EMPTY
-                    };
-                    repairs.expired.push((rule.key.clone(), reason, gone));
-                }
-                (Some(_), None) if !session.suspects.contains(&rule.key) => {
-                    repairs.suspects.insert(rule.key.clone());
-                }
-                (_, Some(there)) if is_copy(there, &copy) => {}
-                (_, Some(there)) => repairs.rewrite(session, rule, there, copy),
-                (_, None) => repairs.missing.push(copy),
-            }
-        }
-        let before = in_flight.rules.values().flatten();
-        repairs.again |= self
-            .copies_at(switch, before, now)
-            .any(|(rule, copy)| !is_right(rule, &copy));
-        repairs
-    }
-
-    /// The rules that `switch` needs, and what it needs of them.
-    fn copies_at<'a>(
-        &'a self,
-        switch: SwitchIndex,
-        rules: impl Iterator<Item = &'a Arc<Rule>> + 'a,
-        now: Instant,
-    ) -> impl Iterator<Item = (&'a Arc<Rule>, FlowMod)> + 'a {
-        rules.filter_map(move |rule| {
-            let copies = self.executors.of_rule(rule);
-            copies
-                .contains(switch)
-                .then(|| (rule, copy_of(rule, copies.len(), now)))
-        })
-    }
-
     /// True if there is something to compare again, when the messages on their way have arrived. So for groups.
     pub(crate) fn compare_meters(
         &mut self,
@@ -397,57 +316,6 @@ impl Core {
     }
 }
 
-/// What a comparison found.
-#[derive(Default)]
-struct Repairs {
-    surplus: Vec<FlowMod>,
-    missing: Vec<FlowMod>,
-    /// Rules whose time was over while nobody listened, why, and where they are not any more.
-    expired: Vec<(RuleKey, u8, SwitchSet)>,
-    suspects: HashSet<RuleKey>,
-    spelled: HashMap<RuleKey, Spelling>,
-    /// A rule was not as it should have been before messages that are on their way.
-    again: bool,
-}
-
-impl Repairs {
-    /// A copy that is not as we would write it, unless it was just written so and all that differs is how the switch spells it.
-    fn rewrite(&mut self, session: &Session, rule: &Rule, there: &FlowStats, copy: FlowMod) {
-        let spelling = Spelling {
-            written: copy.instructions.clone(),
-            reported: there.instructions.clone(),
-        };
-        let spelled = session.spelled.get(&rule.key) == Some(&spelling);
-        self.spelled.insert(rule.key.clone(), spelling);
-        if !(spelled && is_copy_but_for_instructions(there, &copy)) {
-            self.missing.push(copy);
-        }
-    }
-}
-
-/// The reason why the time of `rule` is over, if it is. An idle timer runs at the switch: only where the copy is not there any more it has
-/// fired, unless the switch has lost everything.
-fn time_over(
-    rule: &Rule,
-    copy: &FlowMod,
-    there: bool,
-    lost_everything: bool,
-    now: Instant,
-) -> Option<u8> {
-    /// For the switch's own timer to fire, and for its report.
-    const GRACE: Duration = Duration::from_secs(2);
-    let age = now.saturating_duration_since(rule.modified);
-    let over = |timeout: u16, grace: Duration| {
-        timeout != 0 && age >= Duration::from_secs(timeout.into()) + grace
-    };
-    let grace = if there { GRACE } else { Duration::ZERO };
-    if over(rule.hard_timeout, grace) {
-        return Some(FlowRemoved::HARD_TIMEOUT);
-    }
-    let idle = !there && !lost_everything && over(copy.idle_timeout, Duration::ZERO);
-    idle.then_some(FlowRemoved::IDLE_TIMEOUT)
-}
-
 /// What a switch should have had before the messages on their way.
 fn expected_now<T>(
     truth: &BTreeMap<u32, Arc<T>>,
@@ -473,19 +341,6 @@ pub(crate) fn key_of(flow: &FlowStats) -> Option<RuleKey> {
         priority: flow.priority,
         matching: flow.matching.canonical().ok()?,
     })
-}
-
-/// Whether what a switch reports is the copy that we would write. The hard timeout counts down, so only its presence is compared.
-fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
-    is_copy_but_for_instructions(there, copy)
-        && same_instructions(&there.instructions, &copy.instructions)
-}
-
-fn is_copy_but_for_instructions(there: &FlowStats, copy: &FlowMod) -> bool {
-    there.cookie == copy.cookie
-        && there.flags & !MESSAGE_FLAGS == copy.flags
-        && there.idle_timeout == copy.idle_timeout
-        && (there.hard_timeout == 0) == (copy.hard_timeout == 0)
 }
 
 pub(crate) fn physical_group(group: &Group) -> GroupMod {
@@ -544,7 +399,7 @@ pub(crate) fn removal(flow: &FlowStats) -> FlowMod {
     )
 }
 
-fn remove_all() -> FlowMod {
+pub(crate) fn remove_all() -> FlowMod {
     blank(
         FlowModCommand::Delete,
         crate::tables::ALL_TABLES,
