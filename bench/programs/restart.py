@@ -48,7 +48,7 @@ def main() -> None:
                 "rules_rewritten": max(each.rules_rewritten for each in results),
                 "packets": sum(each.packets for each in results),
                 "restarts": len(results),
-                "note": "from kill -9 to the first barrier reply, the slowest; rewritten: on all bridges, groups and meters too",
+                "note": "from kill -9 to the first barrier reply, the slowest; rewritten: on all bridges",
             }
         )
     )

@@ -97,9 +97,9 @@ class Server:
         texts: list[str] = []
         for switch in self.lab.state.switches:
             for bridge in (switch.virt, str(switch.edge)):
-                flows = self.ofctl("dump-flows", "--no-stats", "--sort", target=bridge)
+                flows = self.ofctl("dump-flows", "--no-stats", target=bridge).splitlines()
                 groups = self.ofctl("dump-groups", target=bridge).splitlines()[1:]
-                texts += [flows, *sorted(groups)]
+                texts += [*sorted(flows), *sorted(groups)]
         return texts
 
     def repairs(self) -> int:
@@ -139,7 +139,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def server(lab: Lab) -> Iterator[Server]:
     """It, with oneswitchd in front; no audits."""
     with contextlib.ExitStack() as stack:
-        server = Server(lab, audit_s=0)
+        server = Server(lab, audit_s=0, log="debug")
         stack.callback(server.stop)
         yield server
 

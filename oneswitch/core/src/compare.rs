@@ -13,6 +13,7 @@ use openflow13::{FlowMod, FlowRemoved, FlowStats};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 impl Core {
     pub(crate) fn compare_flows(
@@ -116,6 +117,7 @@ impl Repairs {
         let spelled = session.spelled.get(&rule.key) == Some(&spelling);
         self.spelled.insert(rule.key.clone(), spelling);
         if !(spelled && is_copy_but_for_instructions(there, &copy)) {
+            debug!(target: "southbound", cookie = rule.cookie, ?there, ?copy, "differs");
             self.missing.push(copy);
         }
     }

@@ -5,7 +5,7 @@ use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
 use crate::rule::RuleKey;
 use crate::session::{Inventory, SessionState};
-use crate::spelling::same_buckets;
+use crate::spelling::{same_bands, same_buckets};
 use crate::switch_set::SwitchSet;
 use crate::translate::buckets_with_flood_group;
 use crate::truth::Group;
@@ -240,7 +240,7 @@ impl Core {
         }
         for meter in wanted.values() {
             let there = found.iter().find(|m| m.meter_id == meter.id);
-            if there.is_some_and(|m| m.flags == meter.flags && m.bands == meter.bands) {
+            if there.is_some_and(|m| m.flags == meter.flags && same_bands(&m.bands, &meter.bands)) {
                 continue;
             }
             if in_flight.meters.contains_key(&meter.id) {
