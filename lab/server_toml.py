@@ -20,6 +20,7 @@ def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
             controllers=list(spec.controllers),
             api=f"unix:{here}/oneswitchd.sock",
             state=f"{here}/ports.json",
+            journal=f"{here}/journal",
         ),
         switch=[
             SwitchConfig(

@@ -63,6 +63,8 @@ class OneswitchdConfig(_Section):
     controllers: list[Connect] = []
     api: ApiAddress = "unix:/run/oneswitch/oneswitchd.sock"
     state: str | None = None
+    journal: str | None = None
+    audit_s: Annotated[int, Field(ge=0, le=86400)] = 30
     log: LogLevel = "info"
     tls: TlsConfig | None = None
 

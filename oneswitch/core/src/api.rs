@@ -240,6 +240,17 @@ pub struct SwitchView {
     pub repairs: u64,
 }
 
+/// What a journal held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub records: usize,
+    pub flows: usize,
+    pub groups: usize,
+    pub meters: usize,
+    /// Bytes of a last record that was not written to its end.
+    pub cut_off: usize,
+}
+
 #[derive(Clone, Debug)]
 pub struct StatusView {
     pub datapath_id: u64,

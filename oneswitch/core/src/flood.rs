@@ -122,6 +122,14 @@ impl Flood {
         flood
     }
 
+    /// After a restart: the list has the number that the switches know it by, so that nothing on them changes.
+    pub fn resume(&mut self, number: u64) {
+        if let Some(current) = self.generations.back_mut() {
+            current.number = number;
+        }
+        self.in_force();
+    }
+
     pub fn current(&self) -> &Generation {
         &self.generations[self.generations.len() - 1]
     }

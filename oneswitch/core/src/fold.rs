@@ -88,9 +88,12 @@ impl Core {
             if !old.of_rule(&rule).contains(switch) || new.of_rule(&rule).contains(switch) {
                 continue;
             }
-            let (packets, bytes) = (flow.packet_count, flow.byte_count);
-            self.truth.tables.fold(&rule.key, packets, bytes);
-            counters.insert(rule.key.clone(), (rule, Counters { packets, bytes }));
+            let more = Counters {
+                packets: flow.packet_count,
+                bytes: flow.byte_count,
+            };
+            self.fold_rule(&rule.key, more);
+            counters.insert(rule.key.clone(), (rule, more));
         }
         let folded = Arc::new(Folded { switch, counters });
         for read in self.reads.values_mut() {

@@ -4,9 +4,10 @@
 use crate::api::Bridge;
 use crate::reads::Purpose;
 use crate::rule::{Rule, RuleKey};
+use crate::switch_set::SwitchSet;
 use crate::sync::everything;
 use crate::Core;
-use openflow13::MultipartRequest;
+use openflow13::{FlowRemoved, MultipartRequest};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ impl Core {
             .chain(self.idle.next)
             .chain(self.removals.next())
             .chain(self.next_resync())
+            .chain(self.next_audit())
             .min()
     }
 
@@ -55,6 +57,7 @@ impl Core {
         self.advance_moves(now);
         self.end_overdue_removals(now);
         self.resync_overdue(now);
+        self.audit_overdue(now);
         if self.idle.next.is_some_and(|next| next <= now) {
             self.idle.next = None;
             self.poll_idle(now);
@@ -110,7 +113,7 @@ impl Core {
         }
         self.idle.seen = seen;
         for key in expired {
-            self.expire_idle(&key, now);
+            self.expire(&key, FlowRemoved::IDLE_TIMEOUT, SwitchSet::EMPTY, now);
         }
     }
 }

@@ -11,10 +11,13 @@
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `merge`, `merge_flows`, `controller` | what controllers say and get |
-//! | `southbound`, `sync`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate` | what switches say and get |
+//! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate`, `spelling`, `audit` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
+//! | `journal`, `restore` | what survives a restart |
 
 mod api;
+mod audit;
+mod compare;
 mod controller;
 mod copies;
 mod edge;
@@ -23,6 +26,7 @@ mod facts;
 mod flood;
 mod fold;
 mod idle;
+mod journal;
 mod management;
 mod merge;
 mod merge_flows;
@@ -33,10 +37,12 @@ mod paths;
 mod ports;
 mod reads;
 mod removed;
+mod restore;
 mod rule;
 mod session;
 mod settings;
 mod southbound;
+mod spelling;
 mod switch_set;
 mod sync;
 mod tables;
@@ -46,11 +52,14 @@ mod verdict;
 mod writes;
 
 pub use api::*;
+pub use journal::JournalError;
 
+use audit::Audit;
 use controller::Controller;
 use executors::Executors;
 use flood::Flood;
 use idle::IdleWatch;
+use journal::Journal;
 use outbox::Outbox;
 use ports::{Location, PortMap};
 use reads::Read;
@@ -74,6 +83,8 @@ pub struct Core {
     executors_epoch: u64,
     truth: Truth,
     flood: Flood,
+    /// Switches whose PCIe link was dead when the ports were announced last.
+    dead_links: SwitchSet,
     controllers: BTreeMap<ControllerId, Controller>,
     /// Of the last accepted ROLE_REQUEST for master or slave (OpenFlow 1.3.5, 6.3.6).
     role_generation: Option<u64>,
@@ -82,6 +93,8 @@ pub struct Core {
     reads: HashMap<u32, Read>,
     removals: Removals,
     idle: IdleWatch,
+    audit: Option<Audit>,
+    journal: Journal,
     outbox: Outbox,
     next_xid: u32,
     questions: u64,
@@ -120,6 +133,7 @@ impl Core {
             executors_epoch: 0,
             switches,
             flood: Flood::new(&ports),
+            dead_links: SwitchSet::EMPTY,
             ports,
             truth: Truth::default(),
             controllers: BTreeMap::new(),
@@ -129,6 +143,8 @@ impl Core {
             reads: HashMap::new(),
             removals: Removals::default(),
             idle: IdleWatch::default(),
+            audit: None,
+            journal: Journal::default(),
             outbox: Outbox::default(),
             next_xid: 1,
             questions: 0,
@@ -166,7 +182,7 @@ impl Core {
 
     /// Settles what can be settled and lets go on what waited for it.
     fn settle(&mut self, now: Instant) {
-        while let Some(settled) = self.verdicts.settle(&mut self.truth) {
+        while let Some(settled) = self.verdicts.settle(&mut self.truth, &mut self.journal) {
             self.report_settled(settled, now);
             self.release_replies();
         }
@@ -199,6 +215,12 @@ impl Core {
     /// Messages sent to switches and not acknowledged yet; see [`IN_FLIGHT_LIMIT`].
     pub fn in_flight(&self) -> usize {
         self.verdicts.in_flight() + self.reads.len()
+    }
+
+    /// Whether every bridge has been compared with what it should have.
+    pub fn is_in_step(&self) -> bool {
+        let in_step = |s: &Switch| s.virt.is_up() && s.edge.is_up();
+        self.switches.iter().all(in_step)
     }
 
     /// The switches whose `virt` takes messages now.

@@ -46,7 +46,9 @@ impl Core {
         }
         self.move_outcomes.remove(&number);
         if let Some(removed) = self.ports.remove(number) {
-            let last = removed.announced.unwrap_or_else(|| removed.view(None));
+            let last = removed
+                .announced
+                .unwrap_or_else(|| removed.view(None, false));
             self.port_map_changed(now);
             self.tell_port_status(PortStatus::DELETE, last, None);
             info!(target: "core", port = number, name = %removed.name, "port removed");
@@ -116,13 +118,16 @@ impl Core {
         let Some(port) = self.ports.get(number) else {
             return;
         };
-        let location = port.delivery();
-        let physical = self.switches[location.switch]
+        let (config, home) = (port.config, port.delivery().switch);
+        let physical = self.switches[home]
             .edge
-            .port_named(&location.interface);
+            .port_named(&port.delivery().interface);
         let dead = physical.is_some_and(|p| p.state & state::LINK_DOWN != 0);
-        let wanted = port.config | if dead { config::PORT_DOWN } else { 0 };
         for switch in self.up().iter() {
+            // Behind a dead PCIe link, but for what is behind it too.
+            let cut_off = switch != home && (self.link_dead(switch) || self.link_dead(home));
+            let dead = dead || cut_off;
+            let wanted = config | if dead { config::PORT_DOWN } else { 0 };
             let Some(patch) = self.switches[switch].virt.ports.get_mut(&number) else {
                 continue;
             };
@@ -191,6 +196,9 @@ impl Core {
         if port.config & config::PORT_DOWN != 0 {
             return Some("a controller took it down (PORT_DOWN)".into());
         }
+        if self.link_dead(location.switch) {
+            return Some(format!("the PCIe link of {} is down", switch.name));
+        }
         let dead = interface.state & state::LINK_DOWN != 0;
         dead.then(|| {
             format!(
@@ -252,6 +260,21 @@ impl Core {
         let alive =
             |port: Option<&openflow13::Port>| port.is_some_and(|p| p.state & state::LINK_DOWN == 0);
         Some(alive(hub) && alive(local))
+    }
+
+    /// An end of the switch's PCIe link is known to be missing or without carrier. Of a switch that is not connected nothing is known.
+    pub(crate) fn link_dead(&self, index: usize) -> bool {
+        let Some(link) = &self.switches[index].link else {
+            return false;
+        };
+        let ends = [
+            (&self.switches[crate::executors::HUB].edge, &link.hypervisor),
+            (&self.switches[index].edge, &link.local),
+        ];
+        ends.into_iter().any(|(edge, name)| {
+            let carrier = |p: &openflow13::Port| p.state & state::LINK_DOWN == 0;
+            edge.is_up() && !edge.port_named(name).is_some_and(carrier)
+        })
     }
 
     /// Grows with every change of the port map: the daemon then saves [`Core::port_configs`].

@@ -311,11 +311,10 @@ impl Core {
             .iter()
             .map(|port| {
                 let location = port.delivery();
-                port.view(
-                    self.switches[location.switch]
-                        .edge
-                        .port_named(&location.interface),
-                )
+                let physical = self.switches[location.switch]
+                    .edge
+                    .port_named(&location.interface);
+                port.view(physical, self.link_dead(location.switch))
             })
             .collect()
     }

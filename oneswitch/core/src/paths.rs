@@ -5,16 +5,24 @@ use crate::edge::{
     reparse_bucket, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY, REPARSE_GROUP,
 };
 use crate::flood::Step;
+use crate::session::Inventory;
+use crate::spelling::same_buckets;
 use crate::sync::{blank, removal};
 use crate::{wire, Core};
 use openflow13::{
-    bundle, group_type, ActionList, Buckets, FlowMod, FlowModCommand, FlowStats, GroupMod,
+    bundle, group_type, ActionList, Buckets, FlowMod, FlowModCommand, GroupDesc, GroupMod,
     GroupModCommand, Instruction, Instructions, Message,
 };
 use tracing::{info, warn};
 
 impl Core {
-    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, found: &[FlowStats]) {
+    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, inventory: &Inventory) {
+        if !inventory.after_gap && inventory.bundles != self.switches[switch].bundles {
+            // It was read before it got what it has now.
+            self.switches[switch].edge.again = true;
+            return;
+        }
+        let found = &inventory.flows;
         let mut installed = EdgeRules::new();
         let mut foreign = Vec::new();
         for flow in found {
@@ -34,6 +42,7 @@ impl Core {
                 _ => foreign.push(removal(flow)),
             }
         }
+        let strangers = foreign.len();
         if !foreign.is_empty() {
             warn!(target: "southbound", switch = %self.switches[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
             foreign.into_iter().for_each(|f| {
@@ -46,9 +55,18 @@ impl Core {
             group_id: REPARSE_GROUP,
             buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
         };
-        self.send_to(switch, Bridge::Edge, &Message::GroupMod(group));
+        let there = inventory.groups.iter();
+        let mut changes = strangers;
+        if !there.clone().any(|g| is_group(g, &group)) {
+            self.send_to(switch, Bridge::Edge, &Message::GroupMod(group));
+            changes += 1;
+        }
         self.switches[switch].installed = installed;
-        let changes = self.update_edge(switch);
+        changes += self.update_edge(switch);
+        self.switches[switch].repairs += changes as u64;
+        if !inventory.after_gap {
+            return self.report_audit(switch, Bridge::Edge, changes);
+        }
         info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
     }
 
@@ -122,6 +140,7 @@ impl Core {
     /// those are settled.
     pub(crate) fn refresh_paths(&mut self) {
         self.flood.refresh(&self.ports);
+        self.journal.unsettled = true;
         self.update_edges();
         let batch = self.verdicts.current_batch();
         self.flood.sent(batch);
@@ -146,6 +165,12 @@ impl Core {
             None => {}
         }
     }
+}
+
+fn is_group(there: &GroupDesc, group: &GroupMod) -> bool {
+    there.group_id == group.group_id
+        && there.group_type == group.group_type
+        && same_buckets(&there.buckets, &group.buckets)
 }
 
 fn applied_actions(instructions: &Instructions) -> ActionList {

@@ -2,7 +2,7 @@
 
 use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex};
 use openflow13::{config, state, Port, PortStats};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Highest virtual port number; above it are `virt-mc` and OpenFlow 1.0's reserved numbers.
@@ -67,8 +67,8 @@ impl VirtualPort {
         }
     }
 
-    /// The port as a controller sees it; `physical` is the interface that delivers, if it is there.
-    pub fn view(&self, physical: Option<&Port>) -> Port {
+    /// The port as a controller sees it; `physical` is the interface that delivers, if it is there. `cut_off`: packets do not reach it.
+    pub fn view(&self, physical: Option<&Port>, cut_off: bool) -> Port {
         let mut name = [0; 16];
         let bytes = self.name.as_bytes();
         let length = bytes.len().min(15);
@@ -79,7 +79,9 @@ impl VirtualPort {
         view.hw_addr = self.hw_addr.unwrap_or(view.hw_addr);
         view.config = self.config;
         match physical {
-            Some(port) if port.state & state::LINK_DOWN == 0 => view.state &= !state::LINK_DOWN,
+            Some(port) if port.state & state::LINK_DOWN == 0 && !cut_off => {
+                view.state &= !state::LINK_DOWN
+            }
             _ => view.state = state::LINK_DOWN,
         }
         view
@@ -201,6 +203,16 @@ impl PortMap {
             }
         }
         (1..=MAX_DELIVER).find(|id| !used.get(usize::from(*id)).is_some_and(|used| *used))
+    }
+
+    /// After a restart: the ports have the flow-ids that packets under way and the switches know them by; the others get free ones.
+    pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, u16>) {
+        let used: BTreeSet<u16> = saved.values().copied().collect();
+        let mut free = (1..=MAX_DELIVER).filter(|id| !used.contains(id));
+        for port in self.ports.values_mut() {
+            let kept = saved.get(&port.number).copied();
+            port.flow_id = kept.or_else(|| free.next()).unwrap_or(port.flow_id);
+        }
     }
 
     pub fn remove(&mut self, number: u32) -> Option<VirtualPort> {

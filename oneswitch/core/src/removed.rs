@@ -208,9 +208,11 @@ impl Core {
         }
         if self.flipped_away(&rule, switch) {
             // The port has moved on; its rule lives at the new home.
-            self.truth
-                .tables
-                .fold(key, message.packet_count, message.byte_count);
+            let more = Counters {
+                packets: message.packet_count,
+                bytes: message.byte_count,
+            };
+            self.fold_rule(key, more);
             return;
         }
         let mut others = self.executors.of_rule(&rule);
@@ -219,22 +221,34 @@ impl Core {
         self.await_copies(rule, Some((switch, message)), now);
     }
 
-    /// The idle timeout of a rule with several copies, which only we can see.
-    pub(crate) fn expire_idle(&mut self, key: &RuleKey, now: Instant) {
+    /// A timeout that no switch tells of: the idle one of a rule with several copies, or one that passed while nobody listened.
+    /// `gone`: where its copy is not any more.
+    pub(crate) fn expire(&mut self, key: &RuleKey, reason: u8, gone: SwitchSet, now: Instant) {
         let Some(rule) = self.truth.tables.get(key).cloned() else {
             return;
         };
-        self.remove_rule(&rule, self.executors.of_rule(&rule), now);
+        let copies = self.executors.of_rule(&rule).minus(gone);
+        self.remove_rule(&rule, copies, now);
         let pending = Pending {
-            waiting: self.executors.of_rule(&rule).intersection(self.up()),
+            waiting: copies.intersection(self.up()),
             since: now,
             counters: rule.base,
             matching: None,
-            reason: Some(FlowRemoved::IDLE_TIMEOUT),
+            reason: Some(reason),
             masked_as: None,
             rule,
         };
         self.await_pending(pending, now);
+    }
+
+    /// Adds what a vanished copy of a rule had counted.
+    pub(crate) fn fold_rule(&mut self, key: &RuleKey, more: Counters) {
+        self.truth.tables.fold(key, more.packets, more.bytes);
+        if let Some(rule) = self.truth.tables.get(key) {
+            if more != Counters::default() {
+                self.journal.folded(rule, more);
+            }
+        }
     }
 
     /// Removes an expired rule from the truth and its copies from `targets`. An operation, so that it keeps its place among the messages

@@ -2,8 +2,9 @@
 
 use crate::api::{Bridge, BridgeState, LinkConfig};
 use crate::edge::EdgeRules;
-use openflow13::{Features, FlowStats, GroupDesc, MeterConfig, Port};
-use std::collections::BTreeMap;
+use crate::rule::RuleKey;
+use openflow13::{Features, FlowStats, GroupDesc, Instructions, MeterConfig, Port};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
 /// Answers still missing before a bridge that came up can be compared with the truth.
@@ -14,9 +15,20 @@ pub struct Inventory {
     ///
     /// [`Verdicts::sequence`]: crate::verdict::Verdicts::sequence
     pub since: u64,
+    /// The bridge was out of reach before: what it lacks may have expired unseen.
+    pub after_gap: bool,
+    /// [`Switch::bundles`] when it was asked for.
+    pub bundles: u32,
     pub flows: Vec<FlowStats>,
     pub groups: Vec<GroupDesc>,
     pub meters: Vec<MeterConfig>,
+}
+
+/// Instructions as they were written, and as the switch reported them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spelling {
+    pub written: Instructions,
+    pub reported: Instructions,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +42,10 @@ pub struct Session {
     pub resync_window: Option<Instant>,
     pub resyncs: u32,
     pub resync_at: Option<Instant>,
+    /// Rules that were missing at the last comparison and may have expired: their end is perhaps on its way to us.
+    pub suspects: HashSet<RuleKey>,
+    /// Rules that were rewritten because the switch spelled them otherwise: if it does so again, it means the same.
+    pub spelled: HashMap<RuleKey, Spelling>,
     pub ports: BTreeMap<u32, Port>,
     numbers: BTreeMap<String, u32>,
 }

@@ -42,6 +42,7 @@ impl Core {
             return;
         }
         self.fragment_flags = config.flags;
+        self.journal.unsettled = true;
         let physical = Message::SetConfig(SwitchConfig {
             flags: config.flags,
             miss_send_len: WHOLE_PACKET,

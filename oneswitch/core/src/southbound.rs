@@ -200,6 +200,13 @@ impl Core {
     /// echo a port-mod to its sender before OpenFlow 1.5).
     pub(crate) fn announce_ports(&mut self, except: Option<ControllerId>) {
         let mut changed = Vec::new();
+        let dead: SwitchSet = (0..self.switches.len())
+            .filter(|switch| self.link_dead(*switch))
+            .collect();
+        if dead != self.dead_links {
+            self.dead_links = dead;
+            self.refresh_all_patch_config();
+        }
         for port in self.ports.iter_mut() {
             let location = port.delivery();
             let physical = self.switches[location.switch]
@@ -208,8 +215,10 @@ impl Core {
                 .cloned();
             if port.hw_addr.is_none() {
                 port.hw_addr = physical.as_ref().map(|p| p.hw_addr);
+                self.journal.unsettled |= port.hw_addr.is_some();
             }
-            let view = port.view(physical.as_ref());
+            let cut_off = dead.contains(port.delivery().switch);
+            let view = port.view(physical.as_ref(), cut_off);
             if port.announced.as_ref() != Some(&view) {
                 let reason = if port.announced.is_some() {
                     PortStatus::MODIFY

@@ -3,10 +3,11 @@
 use crate::api::{Bridge, SwitchIndex};
 use crate::flood::FLOOD_GROUP;
 use crate::reads::Purpose;
-use crate::rule::{Rule, RuleKey, MESSAGE_FLAGS};
+use crate::rule::RuleKey;
 use crate::session::{Inventory, SessionState};
+use crate::spelling::{same_bands, same_buckets};
 use crate::switch_set::SwitchSet;
-use crate::translate::{buckets_with_flood_group, copy_of};
+use crate::translate::buckets_with_flood_group;
 use crate::truth::Group;
 use crate::verdict::InFlight;
 use crate::Core;
@@ -48,7 +49,8 @@ impl Core {
             self.send_to(switch, bridge, &Message::SetAsync(masks));
             self.send_to(switch, bridge, &Message::FeaturesRequest);
         }
-        let inventory = self.request_inventory(switch, bridge);
+        let mut inventory = self.request_inventory(switch, bridge);
+        inventory.after_gap = true;
         self.switches[switch].session_mut(bridge).state = SessionState::Syncing(inventory);
     }
 
@@ -56,9 +58,9 @@ impl Core {
         let mut requests = vec![
             MultipartRequest::PortDesc,
             MultipartRequest::Flow(everything()),
+            MultipartRequest::GroupDesc,
         ];
         if bridge == Bridge::Virt {
-            requests.push(MultipartRequest::GroupDesc);
             requests.push(MultipartRequest::MeterConfig {
                 meter: meter_no::ALL,
             });
@@ -70,6 +72,7 @@ impl Core {
         Inventory {
             missing,
             since,
+            bundles: self.switches[switch].bundles,
             ..Inventory::default()
         }
     }
@@ -170,7 +173,7 @@ impl Core {
                 self.compare_virt(switch, inventory, now);
             }
             Bridge::Edge => {
-                self.compare_edge(switch, &inventory.flows);
+                self.compare_edge(switch, &inventory);
                 self.apply_port_configs(switch);
             }
         }
@@ -186,7 +189,10 @@ impl Core {
         let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
         let before = self.verdicts.in_flight();
         self.refresh_all_patch_config();
-        let flows = self.compare_flows(switch, &inventory.flows, needed, &in_flight, now);
+        let flows = self.compare_flows(switch, &inventory, needed, &in_flight, now);
+        let session = &mut self.switches[switch].virt;
+        session.suspects = flows.suspects;
+        session.spelled = flows.spelled;
         for rule in flows.surplus {
             self.send_own_flow(rule, here, now);
         }
@@ -199,68 +205,13 @@ impl Core {
         self.switches[switch].virt.again |= again;
         let changes = self.verdicts.in_flight() - before;
         self.switches[switch].repairs += changes as u64;
+        for (key, reason, gone) in flows.expired {
+            self.expire(&key, reason, gone, now);
+        }
+        if !inventory.after_gap {
+            return self.report_audit(switch, Bridge::Virt, changes);
+        }
         info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
-    }
-
-    fn compare_flows(
-        &self,
-        switch: SwitchIndex,
-        found: &[FlowStats],
-        needed: bool,
-        in_flight: &InFlight,
-        now: Instant,
-    ) -> Repairs {
-        let mut repairs = Repairs::default();
-        let mut present: HashMap<RuleKey, &FlowStats> = HashMap::new();
-        for flow in found {
-            let key = key_of(flow);
-            let (rule, mended) = match &key {
-                Some(key) => in_flight.rules.get(key).map_or_else(
-                    || (self.truth.tables.get(key), false),
-                    |before| (before.as_ref(), true),
-                ),
-                None => (None, false),
-            };
-            let expected =
-                needed && rule.is_some_and(|r| self.executors.of_rule(r).contains(switch));
-            match key {
-                Some(key) if expected => drop(present.insert(key, flow)),
-                _ if mended => repairs.again = true,
-                _ => repairs.surplus.push(removal(flow)),
-            }
-        }
-        if !found.is_empty() && repairs.surplus.len() == found.len() && in_flight.rules.is_empty() {
-            repairs.surplus = vec![remove_all()];
-        }
-        let is_right = |rule: &Rule, copy: &FlowMod| {
-            let there = present.get(&rule.key);
-            there.is_some_and(|there| is_copy(there, copy))
-        };
-        for (rule, copy) in self.copies_at(switch, self.truth.tables.iter(), now) {
-            if !in_flight.rules.contains_key(&rule.key) && !is_right(rule, &copy) {
-                repairs.missing.push(copy);
-            }
-        }
-        let before = in_flight.rules.values().flatten();
-        repairs.again |= self
-            .copies_at(switch, before, now)
-            .any(|(rule, copy)| !is_right(rule, &copy));
-        repairs
-    }
-
-    /// The rules that `switch` needs, and what it needs of them.
-    fn copies_at<'a>(
-        &'a self,
-        switch: SwitchIndex,
-        rules: impl Iterator<Item = &'a Arc<Rule>> + 'a,
-        now: Instant,
-    ) -> impl Iterator<Item = (&'a Arc<Rule>, FlowMod)> + 'a {
-        rules.filter_map(move |rule| {
-            let copies = self.executors.of_rule(rule);
-            copies
-                .contains(switch)
-                .then(|| (rule, copy_of(rule, copies.len(), now)))
-        })
     }
 
     /// True if there is something to compare again, when the messages on their way have arrived. So for groups.
@@ -289,7 +240,7 @@ impl Core {
         }
         for meter in wanted.values() {
             let there = found.iter().find(|m| m.meter_id == meter.id);
-            if there.is_some_and(|m| m.flags == meter.flags && m.bands == meter.bands) {
+            if there.is_some_and(|m| m.flags == meter.flags && same_bands(&m.bands, &meter.bands)) {
                 continue;
             }
             if in_flight.meters.contains_key(&meter.id) {
@@ -336,8 +287,9 @@ impl Core {
         }
         for (id, mut group) in wanted {
             let there = found.iter().find(|g| g.group_id == id);
-            if there.is_some_and(|g| g.group_type == group.group_type && g.buckets == group.buckets)
-            {
+            if there.is_some_and(|g| {
+                g.group_type == group.group_type && same_buckets(&g.buckets, &group.buckets)
+            }) {
                 continue;
             }
             if in_flight.groups.contains_key(&id) {
@@ -362,15 +314,6 @@ impl Core {
             buckets,
         }
     }
-}
-
-/// What a comparison found.
-#[derive(Default)]
-struct Repairs {
-    surplus: Vec<FlowMod>,
-    missing: Vec<FlowMod>,
-    /// A rule was not as it should have been before messages that are on their way.
-    again: bool,
 }
 
 /// What a switch should have had before the messages on their way.
@@ -398,15 +341,6 @@ pub(crate) fn key_of(flow: &FlowStats) -> Option<RuleKey> {
         priority: flow.priority,
         matching: flow.matching.canonical().ok()?,
     })
-}
-
-/// Whether what a switch reports is the copy that we would write. The hard timeout counts down, so only its presence is compared.
-fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
-    there.cookie == copy.cookie
-        && there.flags & !MESSAGE_FLAGS == copy.flags
-        && there.idle_timeout == copy.idle_timeout
-        && (there.hard_timeout == 0) == (copy.hard_timeout == 0)
-        && there.instructions == copy.instructions
 }
 
 pub(crate) fn physical_group(group: &Group) -> GroupMod {
@@ -465,7 +399,7 @@ pub(crate) fn removal(flow: &FlowStats) -> FlowMod {
     )
 }
 
-fn remove_all() -> FlowMod {
+pub(crate) fn remove_all() -> FlowMod {
     blank(
         FlowModCommand::Delete,
         crate::tables::ALL_TABLES,

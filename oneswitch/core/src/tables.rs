@@ -4,6 +4,7 @@
 //! that a refused message can be taken back (verdict.rs).
 
 use crate::facts::{self, Facts};
+use crate::journal::size_of_rule;
 use crate::rule::{ByKey, Counters, Rule, RuleKey};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -98,6 +99,8 @@ pub struct FlowTables {
     len: usize,
     in_port_movers: usize,
     past: Past,
+    /// Bytes that the rules take in a journal.
+    journal_size: usize,
 }
 
 /// What rules were before they changed, while answers about an earlier time are due.
@@ -181,6 +184,10 @@ impl FlowTables {
     /// Rules whose actions change in_port.
     pub fn in_port_movers(&self) -> usize {
         self.in_port_movers
+    }
+
+    pub fn journal_size(&self) -> usize {
+        self.journal_size
     }
 
     pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
@@ -327,6 +334,7 @@ impl FlowTables {
 
     fn replace(&mut self, rule: Arc<Rule>) -> Change {
         self.in_port_movers += usize::from(rule.facts.moves_in_port);
+        self.journal_size += size_of_rule(&rule);
         let before = self
             .tables
             .entry(rule.key.table)
@@ -334,7 +342,10 @@ impl FlowTables {
             .replace(ByKey(Arc::clone(&rule)))
             .map(|r| r.0);
         match &before {
-            Some(old) => self.in_port_movers -= usize::from(old.facts.moves_in_port),
+            Some(old) => {
+                self.in_port_movers -= usize::from(old.facts.moves_in_port);
+                self.journal_size -= size_of_rule(old);
+            }
             None => self.len += 1,
         }
         Change {
@@ -352,6 +363,7 @@ impl FlowTables {
         self.len -= 1;
         self.in_port_movers -= usize::from(rule.facts.moves_in_port);
         self.past.note(key, Some(&rule));
+        self.journal_size -= size_of_rule(&rule);
         Some(Change {
             before: Some(rule),
             after: None,

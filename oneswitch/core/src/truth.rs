@@ -57,6 +57,12 @@ pub struct Changes {
     pub meters: Vec<(u32, Option<Arc<Meter>>)>,
 }
 
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty() && self.groups.is_empty() && self.meters.is_empty()
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Truth {
     pub tables: FlowTables,

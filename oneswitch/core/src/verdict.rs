@@ -6,6 +6,7 @@
 //! for the batch (barrier replies, moves) goes on.
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
+use crate::journal::Journal;
 use crate::rule::{Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Group, Meter, Request, Truth};
@@ -240,6 +241,13 @@ impl Verdicts {
         found
     }
 
+    /// What all messages that have no verdict yet change.
+    pub fn all_in_flight(&self) -> InFlight {
+        let mut found = InFlight::default();
+        self.operations.iter().for_each(|o| found.add(&o.changes));
+        found
+    }
+
     /// How many operations there were until now.
     pub fn sequence(&self) -> u64 {
         self.pushed
@@ -321,7 +329,7 @@ impl Verdicts {
     }
 
     /// Settles the oldest batch if all its barriers are answered.
-    pub fn settle(&mut self, truth: &mut Truth) -> Option<Settled> {
+    pub fn settle(&mut self, truth: &mut Truth, journal: &mut Journal) -> Option<Settled> {
         let ready = self
             .batches
             .front()
@@ -344,7 +352,7 @@ impl Verdicts {
             settled.compare_removed(believed, self.removed_rules());
         }
         for operation in self.operations.drain(..batch.operations) {
-            settled.add(operation);
+            settled.add(operation, journal);
         }
         self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;
         self.settled = batch.number;
@@ -389,12 +397,12 @@ impl Settled {
         self.removed_too = removed.into_values().collect();
     }
 
-    fn add(&mut self, operation: Operation) {
+    fn add(&mut self, operation: Operation, journal: &mut Journal) {
         let Some(refusal) = operation.refusal else {
             if operation.expected.is_some() {
                 self.repair = SwitchSet::ALL;
             }
-            return;
+            return journal.accepted(operation.request, &operation.changes, operation.at);
         };
         let accepted_by = operation.targets.minus(operation.refused_by);
         self.repair = self.repair.union(accepted_by).union(operation.copied_to);

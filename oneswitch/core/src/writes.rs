@@ -306,6 +306,7 @@ impl Core {
         }
         let mask = message.mask & config::ALL;
         port.config = (port.config & !mask) | (message.config & mask);
+        self.journal.unsettled = true;
         self.apply_port_config(message.port);
         self.refresh_paths();
         self.announce_ports(Some(incoming.origin.controller));

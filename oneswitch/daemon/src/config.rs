@@ -7,6 +7,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use oneswitch_core::{CoreConfig, LinkConfig, PortConfig, SwitchConfig};
 
@@ -32,6 +33,10 @@ pub struct Config {
     /// Holds the bearer token of an API on TCP.
     pub api_token_file: Option<PathBuf>,
     pub state: Option<PathBuf>,
+    /// Where the virtual tables are kept over a restart.
+    pub journal: Option<PathBuf>,
+    /// Time between two comparisons of the bridges with what they should have; zero: none.
+    pub audit: Duration,
     pub log: Level,
     pub tls: Option<TlsFiles>,
     pub switches: Vec<Switch>,
@@ -154,6 +159,8 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         "api",
         "api_token_file",
         "state",
+        "journal",
+        "audit_s",
         "log",
         "tls",
     ]);
@@ -188,6 +195,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     let log = log.map_or(Some(Level::Info), |field| {
         parse_one(document, &field, Level::parse)
     });
+    let audit = audit_interval(document, &own);
     let tls = own.section("tls", "a table [oneswitchd.tls]");
     let config = Config {
         file: file.to_owned(),
@@ -199,6 +207,10 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         state: own
             .string("state", "the name of a file")
             .map(|field| PathBuf::from(field.value)),
+        journal: own
+            .string("journal", "the name of a file")
+            .map(|field| PathBuf::from(field.value)),
+        audit: audit?,
         log: log?,
         tls: tls.as_ref().and_then(read_tls),
         switches: switches.into_iter().map(|switch| switch.value).collect(),
@@ -211,6 +223,24 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
         );
     }
     Some(config)
+}
+
+fn audit_interval(document: &Document<'_>, own: &Section<'_>) -> Option<Duration> {
+    const EXPECTED: &str = "a number of seconds, 0 to 86400; 0 is never";
+    const DEFAULT: u64 = 30;
+    let Some(field) = own.integer("audit_s", EXPECTED) else {
+        return Some(Duration::from_secs(DEFAULT));
+    };
+    match u64::try_from(field.value) {
+        Ok(seconds @ 0..=86_400) => Some(Duration::from_secs(seconds)),
+        _ => {
+            document.blame(
+                &field,
+                format!("{} where {EXPECTED} is expected", field.value),
+            );
+            None
+        }
+    }
 }
 
 const DATAPATH_ID: &str = "16 hex digits, not all zero";

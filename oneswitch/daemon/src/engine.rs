@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex, IN_FLIGHT_LIMIT};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep_until, Instant};
 use tracing::{debug, enabled, info, trace, Level};
 
 use crate::api::Reply;
+use crate::journal::{wall_clock, Journal};
 use crate::session::{is_private, messages, Handle, Peer};
 use crate::state::Saver;
 pub use report::{Link, Report, Status};
@@ -88,6 +89,9 @@ pub struct Engine {
     /// Controllers whose chunk is dealt with and who were not told to go on yet.
     paused: Vec<u64>,
     waiting: Waiting,
+    journal: Option<Journal>,
+    /// Told when all switches are in step for the first time.
+    in_step: Option<watch::Sender<bool>>,
 }
 
 impl Engine {
@@ -112,7 +116,20 @@ impl Engine {
             report,
             sessions: HashMap::new(),
             paused: Vec::new(),
+            journal: None,
+            in_step: None,
         }
+    }
+
+    pub fn with_journal(mut self, journal: Option<Journal>) -> Self {
+        self.journal = journal;
+        self
+    }
+
+    /// Tells `in_step` when every switch has what the core says.
+    pub fn telling(mut self, in_step: watch::Sender<bool>) -> Self {
+        self.in_step = Some(in_step);
+        self
     }
 
     /// Runs until [`Event::Stop`].
@@ -242,7 +259,18 @@ impl Engine {
     }
 
     fn finish_round(&mut self, now: std::time::Instant) {
+        if self.journal.is_some() {
+            self.core.keep_journal(now, wall_clock());
+        }
         self.core.end_of_batch(now);
+        if let Some(journal) = &mut self.journal {
+            journal.append(&mut self.core, now);
+        }
+        if self.in_step.is_some() && self.core.is_in_step() {
+            if let Some(in_step) = self.in_step.take() {
+                in_step.send_replace(true);
+            }
+        }
         for (destination, bytes) in self.core.take_outputs() {
             self.write(destination, bytes, now);
         }

@@ -5,13 +5,15 @@
 //! ```text
 //! controllers <-> session \                     / session <-> virt, edge of each switch
 //!                          > engine (the core) <
-//! REST clients <-> api   /                     \ saver -> state file
+//! REST clients <-> api   /                    | \ saver -> state file
+//!                                             journal
 //! ```
 
 mod api;
 mod config;
 mod endpoint;
 mod engine;
+mod journal;
 mod log;
 mod peers;
 mod server;
@@ -53,7 +55,7 @@ fn command() -> Command {
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
-                .help("Check the configuration, the state file and the certificates, and exit"),
+                .help("Check the configuration, the state file, the journal and the certificates, and exit"),
         )
         .arg(
             Arg::new("pidfile")
@@ -87,7 +89,11 @@ fn main() -> ExitCode {
 }
 
 fn check(config: &Config) -> Result<(), String> {
-    server::build_core(config, Instant::now())?;
+    let now = Instant::now();
+    let mut core = server::build_core(config, now)?;
+    if let Some(path) = &config.journal {
+        journal::restore(path, &mut core, now)?;
+    }
     if let Some(files) = &config.tls {
         tls::Tls::load(files)?;
     }

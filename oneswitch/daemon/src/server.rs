@@ -1,22 +1,28 @@
 //! Starts everything in the right order and ends it: the runtime's view of the daemon.
 
+use std::future::Future;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use oneswitch_core::{Bridge, Core};
+use oneswitch_core::{Bridge, Core, Restored};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{signal, SignalKind};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::api;
 use crate::config::Config;
 use crate::engine::{Engine, Event, Report};
+use crate::journal::{self, Journal};
 use crate::log::Levels;
 use crate::peers::{accept_controllers, dial_controller, dial_switch, Context};
 use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
 use crate::tls::Tls;
+
+/// How long controllers are kept waiting after a restart for switches that do not come.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the daemon until a signal ends it.
 ///
@@ -33,7 +39,11 @@ pub fn run(config: &Config, levels: &Levels) -> Result<(), String> {
 
 async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
     let started = Instant::now();
-    let core = build_core(config, started)?;
+    let mut core = build_core(config, started)?;
+    let restored = match &config.journal {
+        Some(path) => journal::restore(path, &mut core, started)?,
+        None => None,
+    };
     let tls = config.tls.as_ref().map(Tls::load).transpose()?;
     let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
     let mut listeners = Vec::new();
@@ -48,14 +58,24 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         .map(|listener| listener.endpoint.to_string())
         .collect();
     announce(config, &listen, &api.endpoint.to_string());
+    let journal = begin_journal(config, &mut core, restored.as_ref())?;
+    core.set_audit(config.audit, Instant::now());
     let report = Report::new(config, listen, api.endpoint.to_string(), started);
 
     let (saver, saving) = match StateFile::new(config).map(Saver::new) {
         Some((saver, task)) => (Some(saver), Some(tokio::spawn(task))),
         None => (None, None),
     };
-    let mut engine = tokio::spawn(Engine::new(core, report, saver).run(queue));
+    let (in_step, all_in_step) = watch::channel(false);
+    let engine = Engine::new(core, report, saver)
+        .with_journal(journal)
+        .telling(in_step);
+    let mut engine = tokio::spawn(engine.run(queue));
     let context = Context::new(events.clone(), tls);
+    let patience = match restored {
+        Some(_) => PATIENCE,
+        None => Duration::ZERO,
+    };
     let mut tasks = tokio::task::JoinSet::new();
     for (index, switch) in config.switches.iter().enumerate() {
         for (bridge, target) in [(Bridge::Virt, &switch.virt), (Bridge::Edge, &switch.edge)] {
@@ -69,10 +89,12 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         }
     }
     for (index, target) in config.controllers.iter().enumerate() {
-        tasks.spawn(dial_controller(context.clone(), target.clone(), index));
+        let dialling = dial_controller(context.clone(), target.clone(), index);
+        tasks.spawn(after(all_in_step.clone(), patience, dialling));
     }
     for listener in listeners {
-        tasks.spawn(accept_controllers(context.clone(), listener));
+        let accepting = accept_controllers(context.clone(), listener);
+        tasks.spawn(after(all_in_step.clone(), patience, accepting));
     }
     tasks.spawn(api.run());
 
@@ -101,6 +123,32 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
 pub fn build_core(config: &Config, now: Instant) -> Result<Core, String> {
     let ports = state::ports(config)?;
     Core::new(config.core(ports), now).map_err(|error| format!("{}: {error}", config.file))
+}
+
+/// Begins the journal of this process, and says what the last one's said.
+fn begin_journal(
+    config: &Config,
+    core: &mut Core,
+    restored: Option<&Restored>,
+) -> Result<Option<Journal>, String> {
+    let Some(path) = &config.journal else {
+        return Ok(None);
+    };
+    if let Some(restored) = restored {
+        journal::announce(path, restored);
+    }
+    Journal::begin(path, core, Instant::now()).map(Some)
+}
+
+/// Lets controllers in: when all switches are in step again, or soon, whatever the switches do.
+async fn after(
+    mut in_step: watch::Receiver<bool>,
+    patience: Duration,
+    controllers: impl Future<Output = ()>,
+) {
+    // Neither the end of the time nor that of the engine is an error here.
+    let _ = timeout(patience, in_step.wait_for(|all| *all)).await;
+    controllers.await;
 }
 
 fn announce(config: &Config, listen: &[String], api: &str) {

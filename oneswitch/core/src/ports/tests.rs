@@ -91,8 +91,10 @@ fn a_controller_sees_the_port_and_not_the_interface() {
         config: config::PORT_DOWN,
         ..Port::default()
     };
-    let view = port.view(Some(&physical));
+    let view = port.view(Some(&physical), false);
     assert_eq!((view.number, view.hw_addr, view.config), (7, [2; 6], 0));
     assert_eq!(view.name_str(), "vm7");
-    assert_eq!(port.view(None).state, state::LINK_DOWN);
+    assert_eq!(port.view(None, false).state, state::LINK_DOWN);
+    let cut_off = port.view(Some(&physical), true);
+    assert_eq!(cut_off.state, state::LINK_DOWN);
 }

@@ -132,7 +132,10 @@ impl Model {
             self.verdicts
                 .barrier_reply(self.answered[switch], switch, Bridge::Virt);
         }
-        while let Some(settled) = self.verdicts.settle(&mut self.truth) {
+        while let Some(settled) = self
+            .verdicts
+            .settle(&mut self.truth, &mut Journal::default())
+        {
             let xids = settled.refused.iter().map(|r| r.origin.unwrap().xid);
             self.told.extend(xids);
         }
@@ -183,11 +186,15 @@ fn a_batch_is_settled_when_all_its_switches_have_answered() {
     assert_eq!((virt, edge), (both(), SwitchSet::of(1)));
     for (switch, bridge) in [(0, Bridge::Virt), (1, Bridge::Edge)] {
         verdicts.barrier_reply(7, switch, bridge);
-        assert!(verdicts.settle(&mut truth).is_none());
+        assert!(verdicts
+            .settle(&mut truth, &mut Journal::default())
+            .is_none());
     }
     verdicts.forget(1, Bridge::Virt);
     assert!(!verdicts.is_settled(batch));
-    assert!(verdicts.settle(&mut truth).is_some());
+    assert!(verdicts
+        .settle(&mut truth, &mut Journal::default())
+        .is_some());
     assert!(verdicts.is_settled(batch));
     assert_eq!(verdicts.close(8), None);
 }
@@ -204,7 +211,9 @@ fn who_accepted_what_another_refused_is_repaired() {
     verdicts.close(7);
     TWO.into_iter()
         .for_each(|s| verdicts.barrier_reply(7, s, Bridge::Virt));
-    let settled = verdicts.settle(&mut truth).unwrap();
+    let settled = verdicts
+        .settle(&mut truth, &mut Journal::default())
+        .unwrap();
     assert_eq!(settled.repair.iter().collect::<Vec<_>>(), [1, 3]);
     assert_eq!(settled.refused.len(), 1);
     assert_eq!(truth.tables.len(), 0);

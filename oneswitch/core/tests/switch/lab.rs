@@ -2,8 +2,8 @@
 
 use crate::fake::FakeBridge;
 use oneswitch_core::{
-    Bridge, ControllerId, Core, CoreConfig, Destination, LinkConfig, MoveRequest, MoveUntil,
-    PortConfig, SwitchConfig,
+    Bridge, ControllerId, Core, CoreConfig, Destination, JournalError, LinkConfig, MoveRequest,
+    MoveUntil, PortConfig, Restored, SwitchConfig,
 };
 use openflow13::{decode, encode, Header, Message, Port};
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ pub const PATCHES: u32 = 9;
 pub const PATCH: u32 = 100;
 pub const MULTICAST_PATCH: u32 = 99;
 pub const PCIE: u32 = 50;
+/// The time on the wall when a lab starts.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 pub const GRACE: Duration = Duration::from_millis(500);
 
 pub struct Fake {
@@ -28,6 +30,9 @@ pub struct Lab {
     /// What each controller got and has not looked at.
     inboxes: BTreeMap<u64, Vec<Vec<u8>>>,
     pub disconnects: usize,
+    /// As the daemon keeps it.
+    pub journal: Vec<u8>,
+    start: Instant,
 }
 
 pub type Answer = (Header, Message);
@@ -68,6 +73,22 @@ fn fake(index: usize, count: usize) -> Fake {
     Fake { virt, edge }
 }
 
+fn config(switches: usize, ports: Vec<PortConfig>) -> CoreConfig {
+    let link = |index: usize| LinkConfig {
+        hypervisor: format!("pcie-snic{}", index - 1),
+        local: "pf0hpf".into(),
+    };
+    let switch = |index: usize| SwitchConfig {
+        name: switch_name(index),
+        link: (index > 0).then(|| link(index)),
+    };
+    CoreConfig {
+        datapath_id: 0xa1,
+        switches: (0..switches).map(switch).collect(),
+        ports,
+    }
+}
+
 impl Lab {
     /// `homes`: the switch of virtual ports 1, 2, ...; port N is on interface ifN. Everything is connected, controller 1 too.
     pub fn new(switches: usize, homes: &[usize]) -> Self {
@@ -81,31 +102,21 @@ impl Lab {
 
     /// Nothing is connected yet.
     pub fn dark(switches: usize, homes: &[usize]) -> Self {
-        let link = |index: usize| LinkConfig {
-            hypervisor: format!("pcie-snic{}", index - 1),
-            local: "pf0hpf".into(),
-        };
-        let config = CoreConfig {
-            datapath_id: 0xa1,
-            switches: (0..switches)
-                .map(|index| SwitchConfig {
-                    name: switch_name(index),
-                    link: (index > 0).then(|| link(index)),
-                })
-                .collect(),
-            ports: (1..)
-                .zip(homes)
-                .map(|(number, home)| PortConfig {
-                    number,
-                    name: format!("p{number}"),
-                    switch: switch_name(*home),
-                    interface: format!("if{number}"),
-                })
-                .collect(),
-        };
+        let ports = (1..).zip(homes).map(|(number, home)| PortConfig {
+            number,
+            name: format!("p{number}"),
+            switch: switch_name(*home),
+            interface: format!("if{number}"),
+        });
+        let config = config(switches, ports.collect());
         let now = Instant::now();
+        let mut core = Core::new(config, now).unwrap();
+        core.keep_journal(now, EPOCH);
+        let journal = core.snapshot();
         Self {
-            core: Core::new(config, now).unwrap(),
+            core,
+            journal,
+            start: now,
             switches: (0..switches).map(|s| fake(s, switches)).collect(),
             now,
             inboxes: BTreeMap::new(),
@@ -198,7 +209,9 @@ impl Lab {
 
     /// Ends the core's round and carries what it wrote to where it belongs.
     pub fn flush(&mut self) -> bool {
+        self.core.keep_journal(self.now, self.wall());
         self.core.end_of_batch(self.now);
+        self.journal.extend(self.core.take_journal());
         let outputs = self.core.take_outputs();
         let moved = !outputs.is_empty();
         for (to, bytes) in outputs {
@@ -220,6 +233,39 @@ impl Lab {
         assert_eq!(self.core.take_switch_disconnects(), []);
         self.disconnects += self.core.take_disconnects().len();
         moved
+    }
+
+    /// The time on the wall.
+    pub fn wall(&self) -> Duration {
+        EPOCH + (self.now - self.start)
+    }
+
+    /// A core with the same ports that has read `journal`.
+    pub fn restored(&self, journal: &[u8]) -> Result<(Core, Restored), JournalError> {
+        let config = config(self.switches.len(), self.core.port_configs());
+        let mut core = Core::new(config, self.now).unwrap();
+        core.keep_journal(self.now, self.wall());
+        let restored = core.restore(journal, self.now, self.wall())?;
+        Ok((core, restored))
+    }
+
+    /// The daemon is killed and starts again. Who was connected is connected again.
+    pub fn restart(&mut self) {
+        let (core, _) = self.restored(&self.journal).unwrap();
+        self.core = core;
+        for switch in 0..self.switches.len() {
+            for bridge in [Bridge::Virt, Bridge::Edge] {
+                let fake = self.bridge(switch, bridge);
+                fake.input.clear();
+                fake.output.clear();
+                if fake.connected {
+                    self.core.switch_up(switch, bridge, self.now);
+                }
+            }
+        }
+        for id in self.inboxes.keys() {
+            self.core.controller_up(ControllerId(*id), self.now);
+        }
     }
 
     /// Until nothing moves any more.

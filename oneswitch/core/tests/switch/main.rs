@@ -9,6 +9,7 @@ mod lab;
 mod moves;
 mod ports;
 mod random;
+mod recovery;
 mod removals;
 mod restarts;
 mod roles;

@@ -68,7 +68,7 @@ fn a_restarted_switch_gets_only_what_differs() {
     lab.run();
     assert_eq!(cookies(lab.virt(1)), [1, 2]);
     assert_eq!(lab.virt(1).accepted, 2, "one removed, one added");
-    assert_eq!(lab.core.status().switches[1].repairs - repairs, 2);
+    assert_eq!(lab.core.status().switches[1].repairs - repairs, 4);
     let sorted = |flows: &[crate::fake::Flow]| {
         let mut keys: Vec<_> = flows.iter().map(|f| (f.table, f.key.clone())).collect();
         keys.sort_unstable();

@@ -26,6 +26,8 @@ pub enum Step {
     RemovePort(u32),
     Disconnect(usize),
     Connect(usize),
+    /// The daemon is killed, once nothing is under way.
+    Restart,
     Slow(usize, bool),
     /// Something happens behind the core's back while a switch is away.
     Tamper(usize),
@@ -177,6 +179,7 @@ pub fn steps() -> impl Strategy<Value = Step> {
         1 => (1..5u32).prop_map(Step::RemovePort),
         1 => (0..SWITCHES).prop_map(Step::Disconnect),
         2 => (0..SWITCHES).prop_map(Step::Connect),
+        1 => Just(Step::Restart),
         1 => (0..SWITCHES, any_bool()).prop_map(|(s, slow)| Step::Slow(s, slow)),
         1 => (0..SWITCHES).prop_map(Step::Tamper),
         1 => (0..SWITCHES).prop_map(Step::Picky),

@@ -227,3 +227,18 @@ fn a_missing_file_and_an_empty_one_are_named() {
         "{found:#?}"
     );
 }
+
+#[test]
+fn journal_and_audit_have_defaults() {
+    let small = Config::parse("server.toml", SMALL).unwrap();
+    assert_eq!(
+        (small.journal, small.audit),
+        (None, Duration::from_secs(30))
+    );
+    let more = "[oneswitchd]\njournal = \"/j\"\naudit_s = 0";
+    let config = Config::parse("server.toml", &SMALL.replace("[oneswitchd]", more)).unwrap();
+    assert_eq!(config.journal.as_deref(), Some(Path::new("/j")));
+    assert_eq!(config.audit, Duration::ZERO);
+    let wrong = SMALL.replace("[oneswitchd]", "[oneswitchd]\naudit_s = -1");
+    assert!(problem(&wrong).contains("audit_s"));
+}

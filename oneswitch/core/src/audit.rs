@@ -1,0 +1,53 @@
+//! Finding what others changed on the bridges, while they are in service.
+//!
+//! Now and then every bridge is read anew and compared (sync.rs): a dump per bridge, and nothing more where nothing differs.
+
+use crate::api::{Bridge, SwitchIndex};
+use crate::Core;
+use std::time::{Duration, Instant};
+use tracing::{debug, warn};
+
+#[derive(Debug)]
+pub struct Audit {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Core {
+    /// Compares every bridge with what it should have, once per `interval`; zero: never.
+    pub fn set_audit(&mut self, interval: Duration, now: Instant) {
+        self.audit = (!interval.is_zero()).then(|| Audit {
+            interval,
+            next: now + interval,
+        });
+    }
+
+    pub(crate) fn next_audit(&self) -> Option<Instant> {
+        self.audit.as_ref().map(|audit| audit.next)
+    }
+
+    pub(crate) fn audit_overdue(&mut self, now: Instant) {
+        let Some(audit) = self.audit.as_mut().filter(|audit| audit.next <= now) else {
+            return;
+        };
+        audit.next = now + audit.interval;
+        for switch in 0..self.switches.len() {
+            for bridge in [Bridge::Virt, Bridge::Edge] {
+                // One that is being read is compared anyway.
+                if self.switches[switch].session(bridge).resync.is_none() {
+                    self.request_resync(switch, bridge, now);
+                }
+            }
+        }
+    }
+
+    /// What a comparison of a bridge in service found.
+    pub(crate) fn report_audit(&mut self, switch: SwitchIndex, bridge: Bridge, changes: usize) {
+        let name = &self.switches[switch].name;
+        if changes > 0 {
+            warn!(target: "southbound", switch = %name, ?bridge, changes, "differed from what it should have; repaired");
+        } else {
+            debug!(target: "southbound", switch = %name, ?bridge, "is as it should be");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The file of the core's journal: what a restarted daemon restores the virtual tables from.
+//!
+//! It is appended to before anything that follows from it is written to a peer, so that whatever a controller was told survives this
+//! process, however it ends. It is not synced: that it survives the machine would cost a disk write per barrier, and the switches of a
+//! machine that has lost power have lost their rules anyway.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use oneswitch_core::{Core, Restored};
+use tracing::{error, info, warn};
+
+use crate::stream::make_parent;
+
+/// A journal is rewritten when it is more than twice as long as what it says, and this longer.
+const SLACK: u64 = 1 << 20;
+/// Time between two attempts to write a journal that could not be written.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The time on the wall, since 1970.
+pub fn wall_clock() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// Restores the core from a journal; `None` if there is no such file yet.
+///
+/// # Errors
+/// Why it cannot be read, or where it is damaged.
+pub fn restore(path: &Path, core: &mut Core, now: Instant) -> Result<Option<Restored>, String> {
+    let shown = path.display();
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{shown}: the journal cannot be read: {error}")),
+    };
+    match core.restore(&bytes, now, wall_clock()) {
+        Ok(restored) => Ok(Some(restored)),
+        Err(error) => Err(format!(
+            "{shown}: the journal is {error}; move it away to start with empty tables"
+        )),
+    }
+}
+
+/// Says what was restored.
+pub fn announce(path: &Path, restored: &Restored) {
+    let shown = path.display();
+    if restored.cut_off > 0 {
+        warn!(target: "config", "{shown}: its last record was cut off; {} bytes are ignored", restored.cut_off);
+    }
+    info!(
+        target: "config",
+        "{shown}: restored {} flows, {} groups and {} meters from {} records",
+        restored.flows, restored.groups, restored.meters, restored.records
+    );
+}
+
+/// The journal that this process writes.
+pub struct Journal {
+    path: PathBuf,
+    /// `None`: it could not be written, and will be written anew.
+    file: Option<File>,
+    length: u64,
+    retry: Instant,
+}
+
+impl Journal {
+    /// Begins a new journal with what the core has, in the place of the one that it was restored from.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub fn begin(path: &Path, core: &mut Core, now: Instant) -> Result<Self, String> {
+        let mut journal = Self {
+            path: path.to_owned(),
+            file: None,
+            length: 0,
+            retry: now,
+        };
+        core.keep_journal(now, wall_clock());
+        journal
+            .rewrite(core)
+            .map_err(|error| format!("{}: cannot be written: {error}", path.display()))?;
+        Ok(journal)
+    }
+
+    /// Keeps what has changed. To be called before the round's outputs are written.
+    pub fn append(&mut self, core: &mut Core, now: Instant) {
+        let bytes = core.take_journal();
+        let result = match &mut self.file {
+            Some(_) if bytes.is_empty() => return,
+            Some(file) => file.write_all(&bytes),
+            None if now < self.retry => return,
+            None => self.rewrite(core),
+        };
+        self.length += bytes.len() as u64;
+        let limit = 2 * core.snapshot_size() as u64 + SLACK;
+        let result = match result {
+            Ok(()) if self.length > limit => self.rewrite(core),
+            other => other,
+        };
+        if let Err(cause) = result {
+            // Whatever is in it now ends in the middle of a record, perhaps: only a new one can be trusted.
+            self.file = None;
+            self.retry = now + RETRY;
+            let shown = self.path.display();
+            error!(target: "config", "{shown}: cannot be written: {cause}; a restart would lose rules");
+        }
+    }
+
+    /// Replaces the file with a short one, atomically.
+    fn rewrite(&mut self, core: &mut Core) -> io::Result<()> {
+        let bytes = core.snapshot();
+        make_parent(&self.path)?;
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let temporary = self.path.with_file_name(name);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&temporary)?;
+        file.write_all(&bytes)?;
+        fs::rename(&temporary, &self.path)?;
+        self.length = bytes.len() as u64;
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

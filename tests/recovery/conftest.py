@@ -1,0 +1,156 @@
+"""A server with oneswitchd in front, parts of which are killed and started again."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.control_plane import Oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.errors import ControlError
+from lab.programs import environment
+from lab.server import Lab
+from lab.spec import LabSpec
+from lab.wires import Place, Wires
+
+_POLL_S = 0.01
+
+
+class Server:
+    """A lab on the dummy substrate, and its oneswitchd.
+
+    Args:
+        lab: started.
+        settings: keys of ``[oneswitchd]`` that differ from the lab's own.
+    """
+
+    def __init__(self, lab: Lab, **settings: object) -> None:
+        self.lab = lab
+        self._server_toml = lab.server_toml
+        if settings:
+            config = lab.config
+            changed = config.oneswitchd.model_copy(update=settings)
+            self._server_toml = lab.directory / "changed.toml"
+            self._server_toml.write_text(config.model_copy(update={"oneswitchd": changed}).dump())
+        self.oneswitchd = Oneswitchd(self._server_toml)
+        self.running = True
+        self.oneswitchd.wait_up()
+
+    # ---- parts
+
+    def kill(self, part: str) -> None:
+        """Kill -9 ``oneswitchd``, or a daemon of a switch: ``vswitchd snic0``."""
+        if part == "oneswitchd":
+            self.oneswitchd.stop(signal.SIGKILL)
+            self.running = False
+        else:
+            daemon, switch = part.split()
+            self.lab.switch(switch).kill(daemon)
+
+    def start(self, part: str) -> None:
+        """Start what was killed."""
+        if part == "oneswitchd":
+            self.oneswitchd = Oneswitchd(self._server_toml)
+            self.running = True
+        else:
+            daemon, switch = part.split()
+            try:
+                self.lab.switch(switch).start(daemon)
+            except ControlError as error:
+                # After some kills in a row Open vSwitch takes its time to connect the dummy PCIe link; rules need none.
+                if "did not connect" not in str(error):
+                    raise
+
+    def restart(self, part: str) -> None:
+        """Kill and start."""
+        self.kill(part)
+        self.start(part)
+
+    def stop(self) -> None:
+        """End oneswitchd."""
+        if self.running:
+            self.oneswitchd.stop()
+
+    # ---- what is there
+
+    def ofctl(self, command: str, *arguments: str, target: str | None = None) -> str:
+        """``ovs-ofctl COMMAND TARGET ...``; the target is the one switch unless another one is named."""
+        argv = ["ovs-ofctl", "-O", "OpenFlow13", command, target or self.oneswitchd.management, *arguments]
+        environ = environment() | {"OVS_RUNDIR": str(self.lab.directory)}
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=environ, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def cookies(self, target: str | None = None) -> set[int]:
+        """Cookies of all rules of the one switch, or of a bridge."""
+        return {
+            int(cookie, 16) for cookie in re.findall(r"cookie=(0x[0-9a-f]+)", self.ofctl("dump-flows", target=target))
+        }
+
+    def bridge(self, switch: str, name: str = "virt") -> str:
+        """OpenFlow target of a bridge."""
+        found = next(each for each in self.lab.state.switches if each.name == switch)
+        return found.virt if name == "virt" else str(found.edge)
+
+    def tables(self) -> list[str]:
+        """Everything on all bridges, as text without counters and times."""
+        texts: list[str] = []
+        for switch in self.lab.state.switches:
+            for bridge in (switch.virt, str(switch.edge)):
+                flows = self.ofctl("dump-flows", "--no-stats", target=bridge).splitlines()
+                groups = self.ofctl("dump-groups", target=bridge).splitlines()[1:]
+                texts += [*sorted(flows), *sorted(groups)]
+        return texts
+
+    def repairs(self) -> int:
+        """What oneswitchd has put right since it started."""
+        return sum(switch.repairs for switch in self.oneswitchd.client.status().switches)
+
+    def place(self, port: str) -> Place:
+        """Where a virtual port is plugged in."""
+        there = self.oneswitchd.client.find_port(port)
+        return there.switch, there.interface
+
+    def wires(self) -> Wires:
+        """The hosts' interfaces."""
+        return Wires(self.lab.state)
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    """Whether it comes true in time; for what nothing tells of."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """The demo's server on the dummy substrate: ports 1 and 2 on the hypervisor, 3 and 4 on snic0."""
+    with tempfile.TemporaryDirectory(prefix="us-", dir="/tmp") as path:
+        monkeypatch.setenv(ENVIRONMENT, path)
+        with Lab(LabSpec.demo(substrate="dummy")).start() as started:
+            yield started
+
+
+@pytest.fixture
+def server(lab: Lab) -> Iterator[Server]:
+    """It, with oneswitchd in front; no audits."""
+    with contextlib.ExitStack() as stack:
+        server = Server(lab, audit_s=0, log="debug")
+        stack.callback(server.stop)
+        yield server
+
+
+@pytest.fixture
+def server_dir(lab: Lab) -> Path:
+    """Where its files are."""
+    return lab.directory

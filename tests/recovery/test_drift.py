@@ -1,0 +1,84 @@
+"""What others do to the bridges is found, put right and reported; dead links are told."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from lab.server import Lab
+from tests.recovery.conftest import Server, eventually
+from tests.recovery.test_restarts import fill
+
+
+@pytest.fixture
+def watchful(lab: Lab) -> Iterator[Server]:
+    """A server whose oneswitchd looks every second."""
+    server = Server(lab, audit_s=1)
+    yield server
+    server.stop()
+
+
+def change(server: Server) -> None:
+    """One rule less, one more, one different, one group less; on edge, too."""
+    hypervisor, snic0 = server.bridge("hypervisor"), server.bridge("snic0")
+    server.ofctl("del-flows", "in_port=1", target=hypervisor)
+    server.ofctl("add-flow", "cookie=99,in_port=2,actions=drop", target=snic0)
+    server.ofctl("mod-flows", "table=1,actions=output:1", target=snic0)
+    server.ofctl("del-groups", "group_id=2", target=hypervisor)
+    edge = server.bridge("snic0", "edge")
+    server.ofctl("add-flow", "priority=7,actions=drop", target=edge)
+    server.ofctl("del-flows", "table=1", target=edge)
+
+
+def test_drift_is_repaired_and_reported(watchful: Server) -> None:
+    fill(watchful)
+    before, repairs = watchful.tables(), watchful.repairs()
+    change(watchful)
+    assert watchful.tables() != before
+    assert eventually(lambda: watchful.tables() == before)
+    assert watchful.repairs() >= repairs + 6
+    assert "differed from what it should have; repaired" in watchful.oneswitchd.log.read_text()
+
+
+def test_nothing_is_repaired_where_nothing_differs(watchful: Server) -> None:
+    fill(watchful)
+    repairs, before = watchful.repairs(), watchful.tables()
+    bridge = watchful.bridge("hypervisor")
+
+    def dumps() -> int:
+        text = watchful.lab.switch("hypervisor").appctl("coverage/show")
+        return sum(int(line.split()[-1]) for line in text.splitlines() if "ofproto_recv_openflow" in line)
+
+    first = dumps()
+    watchful.ofctl("dump-flows", target=bridge)
+    # Three audits at least: each asks four questions of two bridges.
+    assert eventually(lambda: dumps() > first + 30)
+    assert watchful.repairs() == repairs
+    assert watchful.tables() == before
+
+
+@pytest.mark.parametrize("fault", ["link", "vswitchd"])
+def test_what_is_behind_a_fault_is_down_and_nothing_else(server: Server, fault: str) -> None:
+    def states() -> dict[str, str]:
+        return {port.name: port.state for port in server.oneswitchd.client.ports()}
+
+    def seen_by_controllers() -> dict[str, bool]:
+        """From the ports' description: the one switch's."""
+        states = re.findall(r"\d+\((\S+)\):.*?state: *(\S+)", server.ofctl("dump-ports-desc"), re.DOTALL)
+        return {name: state == "LINK_DOWN" for name, state in states}
+
+    if fault == "link":
+        server.lab.unlink("snic0")
+    else:
+        server.kill("vswitchd snic0")
+    behind = {"vm1": "up", "vm2": "up", "nf1": "down", "out1": "down"}
+    # While a switch is away its patch ports are not looked at: only what is behind it is down.
+    assert eventually(lambda: states() == behind), states()
+    assert seen_by_controllers() == {name: state == "down" for name, state in behind.items()}
+    reasons = {port.name: port.reason or "" for port in server.oneswitchd.client.ports()}
+    assert "snic0" in reasons["nf1"]
+    if fault == "link":
+        server.lab.relink("snic0")
+    else:
+        server.start("vswitchd snic0")
+    assert eventually(lambda: set(states().values()) == {"up"}), states()

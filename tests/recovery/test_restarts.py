@@ -1,0 +1,123 @@
+"""oneswitchd, the switches and their databases stop and start in any order; packets go on meanwhile."""
+
+import itertools
+
+import pytest
+
+from tests.recovery.conftest import Server, eventually
+
+FRAME = bytes.fromhex("020000000003020000000001") + b"\x08\x00" + bytes(46)
+RULES = (
+    "table=0,in_port=1,cookie=1,actions=output:3",
+    "table=0,in_port=3,cookie=2,actions=output:1",
+    "table=0,priority=5,dl_vlan=7,cookie=3,idle_timeout=600,send_flow_rem,actions=goto_table:1",
+    "table=1,cookie=4,actions=group:1",
+    "table=2,cookie=5,actions=flood",
+    "table=2,in_port=4,cookie=6,hard_timeout=600,actions=meter:1,write_actions(output:1),goto_table:3",
+)
+
+
+def fill(server: Server) -> None:
+    """Something of everything."""
+    server.ofctl("add-group", "group_id=1,type=all,bucket=output:1,bucket=output:4")
+    server.ofctl("add-group", "group_id=2,type=indirect,bucket=flood")
+    server.ofctl("add-meter", "meter=1,kbps,band=type=drop,rate=1000")
+    for rule in RULES:
+        server.ofctl("add-flow", rule)
+
+
+def test_packets_go_on_while_oneswitchd_is_away(server: Server) -> None:
+    fill(server)
+    source, target = server.place("vm1"), server.place("nf1")
+    with server.wires() as wires:
+        for part in (server.kill, server.start):
+            wires.inject(source, FRAME)
+            assert wires.settle() == {target: [FRAME]}
+            part("oneswitchd")
+            wires.inject(source, FRAME)
+            assert wires.settle() == {target: [FRAME]}
+        server.oneswitchd.wait_up()
+        wires.inject(source, FRAME)
+        assert wires.settle() == {target: [FRAME]}
+        wires.purge()
+    assert "cookie=0x1, duration" in server.ofctl("dump-flows", "in_port=1")
+    assert "n_packets=5," in server.ofctl("dump-flows", "in_port=1")
+
+
+def test_a_restart_rewrites_nothing(server: Server) -> None:
+    fill(server)
+    server.ofctl("mod-port", "vm2", "no-packet-in")
+    before = server.tables()
+    flows = sorted(server.ofctl("dump-flows", "--no-stats").splitlines())
+    ports = server.oneswitchd.client.ports()
+    server.restart("oneswitchd")
+    server.oneswitchd.wait_up()
+    assert server.repairs() == 0
+    assert server.tables() == before
+    assert sorted(server.ofctl("dump-flows", "--no-stats").splitlines()) == flows
+    assert server.oneswitchd.client.ports() == ports
+
+
+def test_only_what_differs_is_rewritten(server: Server) -> None:
+    fill(server)
+    before = server.tables()
+    server.kill("oneswitchd")
+    server.ofctl("del-flows", "in_port=1", target=server.bridge("hypervisor"))
+    server.ofctl("add-flow", "cookie=99,in_port=2,actions=drop", target=server.bridge("snic0"))
+    server.ofctl("mod-flows", "table=1,actions=output:1", target=server.bridge("snic0"))
+    server.start("oneswitchd")
+    server.oneswitchd.wait_up()
+    assert server.tables() == before
+    assert server.repairs() == 3
+
+
+def test_timeouts_count_on(server: Server) -> None:
+    server.ofctl("add-flow", "cookie=1,actions=output:1")
+    server.ofctl("add-flow", "cookie=2,in_port=1,hard_timeout=1,actions=output:1")
+    server.ofctl("add-flow", "cookie=3,in_port=2,idle_timeout=1,actions=output:1")
+    server.ofctl("add-flow", "cookie=4,in_port=3,hard_timeout=100,actions=output:1")
+    server.kill("oneswitchd")
+    hypervisor = server.bridge("hypervisor")
+    assert eventually(lambda: server.cookies(hypervisor) == {1})
+    server.start("oneswitchd")
+    server.oneswitchd.wait_up()
+    assert server.cookies() == {1, 4}
+    assert server.cookies(hypervisor) == {1}
+
+
+PARTS = ("oneswitchd", "vswitchd hypervisor", "vswitchd snic0", "ovsdb-server snic0")
+ORDERS = list(itertools.permutations(PARTS))
+
+
+@pytest.mark.parametrize("number", range(0, len(ORDERS), 5))
+def test_any_order_of_stop_and_start(server: Server, number: int) -> None:
+    fill(server)
+    before = server.tables()
+    for part in ORDERS[number]:
+        server.kill(part)
+    # A vswitchd comes up only when its database is there.
+    for part in sorted(ORDERS[-1 - number // 2], key=lambda part: part == "vswitchd snic0"):
+        server.start(part)
+    server.oneswitchd.wait_up()
+    server.ofctl("dump-flows")  # whatever was sent to the switches before has arrived
+    assert server.tables() == before
+    source, target = server.place("vm1"), server.place("nf1")
+    with server.wires() as wires:
+        wires.inject(source, FRAME)
+        assert wires.settle() == {target: [FRAME]}
+
+
+def test_a_journal_that_is_damaged_is_not_ignored(server: Server) -> None:
+    fill(server)
+    server.kill("oneswitchd")
+    journal = server.lab.directory / "journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:300] + b"?" + whole[301:])
+    server.start("oneswitchd")
+    assert eventually(lambda: "damaged at byte" in server.oneswitchd.log.read_text())
+    server.stop()
+    # One that ends in the middle of a record is what a kill leaves.
+    journal.write_bytes(whole[:-3])
+    server.start("oneswitchd")
+    server.oneswitchd.wait_up()
+    assert "cut off" in server.oneswitchd.log.read_text()
