@@ -14,7 +14,7 @@ from tests.oracle.steps import Script
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 _STEPS = 40
-_FOUND = Path(os.environ.get("ORACLE_FOUND", "oracle-found"))
+_FOUND = Path(os.environ.get("ORACLE_FOUND", "target/oracle-found"))
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
