@@ -6,6 +6,7 @@ from typing import Self
 
 from lab.errors import LabError
 from tests.oracle import observation
+from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
 from tests.oracle.observation import Observation
 from tests.oracle.steps import Check, Inject, PortMod, Script, Send, Step
@@ -14,6 +15,7 @@ from unoctl.errors import UnoctlError
 
 _TURN_S, _LATE_TURNS = 0.05, 60
 _NO_RECV = 4
+_TAGS = (b"\x81\x00", b"\x88\xa8")
 
 
 class DifferenceError(AssertionError):
@@ -78,7 +80,7 @@ class Comparison:
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
         differences = seen.differences(expected)
-        if differences and self._given_up(step):
+        if differences and (self._given_up(step) or self._reparsed(expected)):
             self._counters_differ = True
         elif differences:
             raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n" + "\n".join(differences))
@@ -114,6 +116,13 @@ class Comparison:
         if not isinstance(step, Inject):
             return False
         return any(self.reference.translation_fails(step.port, bytes.fromhex(frame)) for frame in step.frames)
+
+    def _reparsed(self, expected: Observation) -> bool:
+        """Known difference: what a select group has recirculated is not parsed anew where it enters a PCIe link."""
+        sent = (bytes.fromhex(m) for s in self.script.steps if isinstance(s, Send) for m in s.messages)
+        selects = any(m[1] == of.GROUP_MOD and m[10] == of.SELECT_GROUP for m in sent)
+        frames = (bytes.fromhex(frame) for some in expected.frames.values() for frame in some)
+        return selects and any(frame[12:14] in _TAGS and frame[16:18] in _TAGS for frame in frames)
 
     def _await(self, seen: Observation, expected: Observation) -> None:
         """Give what may come late the time to come.

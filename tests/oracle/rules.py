@@ -169,7 +169,7 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...]) -> bytes:
     most = 1 if kind == 2 and draw(st.integers(0, 9)) else 3
     result = b""
     for _ in range(draw(st.integers(1 if kind == 2 else 0, most))):
-        weight = draw(st.sampled_from((0, 1, 2))) if kind == of.SELECT_GROUP else 0
+        weight = draw(st.sampled_from((0, 1, 1, 2))) if kind == of.SELECT_GROUP else 0
         watch_port = watch_group = of.ANY
         if kind == of.FAST_FAILOVER:
             watch_port = draw(st.sampled_from((*pools.PORTS, of.ANY, *pools.UNKNOWN_PORTS)))
