@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tests.recovery.conftest import Server
-from tests.recovery.controller import Controller
+from tests.recovery.conftest import Server, eventually
+from tests.recovery.controller import Controller, Intent
 
 VSWITCHDS = ("vswitchd hypervisor", "vswitchd snic0")
 VICTIMS = ("oneswitchd", "oneswitchd", "controller", *VSWITCHDS, "both")
@@ -13,17 +13,23 @@ HOMES = {"hypervisor": {1, 2}, "snic0": {3, 4}}
 
 
 def check(server: Server, controller: Controller, history: list[str]) -> None:
-    """The one switch has what the controller wants, and each bridge its share."""
+    """The one switch has what the controller wants, and each bridge its share, once what came back is repaired."""
     controller.finish()
     server.oneswitchd.wait_up()
     where = "\n".join(history)
     intent = controller.intent
+    eventually(lambda: server.cookies() == intent.cookies() and settled(server, intent))
     assert server.cookies() == intent.cookies(), where
     for switch, ports in HOMES.items():
         assert server.cookies(server.bridge(switch)) == intent.cookies(ports), f"{switch} after\n{where}"
         groups = server.ofctl("dump-groups", target=server.bridge(switch)).splitlines()[1:]
         found = {int(line.split("group_id=")[1].split(",")[0]) for line in groups}
         assert {group for group in found if group < 1000} == intent.groups, f"{switch} after\n{where}"
+
+
+def settled(server: Server, intent: Intent) -> bool:
+    """Whether every bridge has its share of the rules."""
+    return all(server.cookies(server.bridge(switch)) == intent.cookies(ports) for switch, ports in HOMES.items())
 
 
 def crash(server: Server, controller: Controller, chance: random.Random) -> str:
