@@ -60,14 +60,25 @@ def _runs(comparison: Comparison, number: int) -> None:
     def run(data: st.DataObject) -> None:
         comparison.reset()
         model = Model()
-        for _ in range(_STEPS):
-            comparison.play(data.draw(step(model)))
-        comparison.finish()
+        try:
+            for _ in range(_STEPS):
+                comparison.play(data.draw(step(model)))
+            comparison.finish()
+        except DifferenceError as difference:
+            raise _FoundError(difference) from difference
 
     try:
         run()
-    except DifferenceError as difference:
-        pytest.fail(_report(comparison, difference, number), pytrace=False)
+    except _FoundError as found:
+        pytest.fail(_report(comparison, found.difference, number), pytrace=False)
+
+
+class _FoundError(BaseException):
+    """Passes through hypothesis, which would play the run again at once, and wonder if it does not fail again."""
+
+    def __init__(self, difference: DifferenceError) -> None:
+        super().__init__(difference)
+        self.difference = difference
 
 
 def _report(comparison: Comparison, difference: DifferenceError, number: int) -> str:
