@@ -5,7 +5,7 @@ use crate::api::{
     SwitchView,
 };
 use crate::edge::patch_name;
-use crate::ports::{config_names, VirtualPort};
+use crate::ports::{config_names, Location, VirtualPort};
 use crate::Core;
 use openflow13::{config, state, Message, PortMod, PortStatus};
 use std::time::Instant;
@@ -70,12 +70,19 @@ impl Core {
         let Some(port) = self.ports.get(number) else {
             return;
         };
-        let (config, home) = (port.config & config::PORT_DOWN, port.home.clone());
-        let edge = &mut self.switches[home.switch].edge;
+        let config = port.config & config::PORT_DOWN;
+        let locations: Vec<Location> = port.locations().cloned().collect();
+        for location in locations {
+            self.apply_interface_config(&location, config);
+        }
+    }
+
+    fn apply_interface_config(&mut self, location: &Location, config: u32) {
+        let edge = &mut self.switches[location.switch].edge;
         if !edge.is_up() {
             return;
         }
-        let Some(interface) = edge.port_named_mut(&home.interface) else {
+        let Some(interface) = edge.port_named_mut(&location.interface) else {
             return;
         };
         if (interface.config ^ config) & config::PORT_DOWN != 0 {
@@ -88,7 +95,7 @@ impl Core {
             };
             // Open vSwitch does not tell the sender of a port-mod of its effect.
             interface.config = (interface.config & !config::PORT_DOWN) | config;
-            self.send_to(home.switch, Bridge::Edge, &Message::PortMod(message));
+            self.send_to(location.switch, Bridge::Edge, &Message::PortMod(message));
         }
     }
 
@@ -97,7 +104,7 @@ impl Core {
         let numbers: Vec<u32> = self
             .ports
             .iter()
-            .filter(|p| p.home.switch == switch)
+            .filter(|p| p.locations().any(|l| l.switch == switch))
             .map(|p| p.number)
             .collect();
         numbers.into_iter().for_each(|n| self.apply_port_config(n));

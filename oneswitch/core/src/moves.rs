@@ -71,6 +71,7 @@ impl Core {
             );
         }
         self.refresh_paths();
+        self.apply_port_config(number);
         self.enter_stage(number, MoveStage::Preparing);
         info!(target: "core", port = number, to = %request.switch, interface = %request.interface, "move: preparing");
         Ok(())

@@ -84,6 +84,12 @@ impl VirtualPort {
             }
             _ => view.state = state::LINK_DOWN,
         }
+        // A port that its controller took down stays down; what is seen of a new interface's link may be from before it was.
+        let stays_down =
+            |p: &Port| p.config & config::PORT_DOWN != 0 && p.state & state::LINK_DOWN != 0;
+        if self.config & config::PORT_DOWN != 0 && self.announced.as_ref().is_some_and(stays_down) {
+            view.state = state::LINK_DOWN;
+        }
         view
     }
 }
