@@ -79,6 +79,7 @@ COMMANDS = (
     "list-commands",
     "log set",
     "log show",
+    "place",
     "port abort",
     "port add",
     "port continue",

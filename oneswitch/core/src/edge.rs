@@ -228,6 +228,7 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
     let register = [&REG0[..], &patch.to_be_bytes()].concat();
     let mut reparse = set_field(&register);
     reparse.extend(set_field(&NO_PORT));
+    reparse.extend(REPARSED_COPY);
     if let (Ok(untagged), Ok(tagged), Ok(reparsed), Ok(reparse)) = (
         from(port.as_oxm(), &UNTAGGED),
         from(port.as_oxm(), &TAGGED),
@@ -235,7 +236,7 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
         ActionList::from_bytes(reparse),
     ) {
         put(rules, untagged, actions.clone());
-        put(rules, tagged, reparse.group(REPARSE_GROUP));
+        put(rules, tagged, reparse);
         put_in_table(rules, REPARSED_TABLE, reparsed, actions);
     }
 }
@@ -257,6 +258,52 @@ const NO_PORT: [u8; 6] = [0, 0, 0, 2, 0xff, 0xff];
 const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
 /// OXM_OF_VLAN_VID, masked: some.
 const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
+
+/// NXAST_CLONE of [`REPARSE_GROUP`], with a truncated output to no port before it. Hashing for the group makes Open vSwitch's userspace
+/// datapath parse the packet anew, two tags deep only, and what changes it next would write to the wrong place: so it must be a copy that
+/// is hashed. Open vSwitch makes one only for a clone with an action that cannot be undone, such as the truncation.
+const REPARSED_COPY: [u8; 40] = [
+    0xff,
+    0xff,
+    0,
+    40,
+    0,
+    0,
+    0x23,
+    0x20,
+    0,
+    42,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0, // clone
+    0xff,
+    0xff,
+    0,
+    16,
+    0,
+    0,
+    0x23,
+    0x20,
+    0,
+    39,
+    0xfe,
+    0xff,
+    0,
+    0,
+    0,
+    64, // truncated output to port 0xfeff
+    0,
+    22,
+    0,
+    8,
+    0,
+    0,
+    0,
+    REPARSE_GROUP as u8,
+];
 
 /// The bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
 pub fn reparse_bucket() -> Vec<u8> {

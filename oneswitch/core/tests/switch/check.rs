@@ -165,8 +165,11 @@ impl Lab {
                         *tags.last_mut().expect("a tag to write") =
                             number(field.value) as u16 & 0xfff;
                     }
-                    // The group that has a packet parsed anew, and goes on with table 1.
-                    Action::Group(1) => {
+                    // A copy for the group that has it parsed anew, and goes on with table 1.
+                    Action::Nicira { subtype: 42, .. } => {
+                        let copy = item.nested().expect("a clone's actions");
+                        let last = copy.iter().last().map(|item| item.action);
+                        assert_eq!(last, Some(Action::Group(1)));
                         left.extend(self.walk(switch, in_port, tags.clone(), mark, 1))
                     }
                     Action::Output { port, .. } if port < PCIE => {
