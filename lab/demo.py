@@ -232,10 +232,10 @@ def _print_end(console: Console, holds: bool, lab: Lab, keep: bool) -> None:
     if keep:
         console.print("It keeps running; Ctrl-C ends it. In another terminal, try:")
         for line in (
-            "unoctl show                                what the controller sees, and what is there",
-            "unoctl trace vm1 'icmp,nw_dst=10.0.0.4'    a packet's way over both switches, flow-ids and bytes",
-            "unoctl dump-flows virtual                  the controller's rules; `physical`: what became of them",
-            f"uno-lab exec {lab.name} vm1 ping 10.0.0.2          a host's shell",
+            "unoctl show                                      what the controller sees, and what is there",
+            "unoctl trace vm1 icmp,dl_dst=02:00:00:00:00:04   a packet's way over both switches, flow-ids and bytes",
+            "unoctl dump-flows virtual                        the controller's rules; `physical`: what became of them",
+            f"uno-lab exec {lab.name} vm1 ping 10.0.0.2               a command in a host",
         ):
             console.print(f"  .venv/bin/{line}", highlight=False, soft_wrap=True)
     else:

@@ -245,7 +245,8 @@ class _Machine:
         asked = term.child("controller")
         if asked is None:
             self.events.append(Elsewhere(self.packet.sent(), self.packet.conditions, str(term)))
-        elif not asked.number("dont_send", 0):
+        else:
+            # dont_send is 1 in a trace without side effects: what it describes is sent all the same.
             limit = asked.number("max_len", 65535)
             data = self.packet.sent()
             self.events.append(

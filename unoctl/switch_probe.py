@@ -1,11 +1,12 @@
 """Asks one switch's ovs-vswitchd, over its control socket, what ``unoctl trace`` has to know."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 
-from unoctl import dpif, openflow_tools
+from unoctl import dpif, openflow_tools, packet_input
 from unoctl.dpif import Datapath, DatapathPort
-from unoctl.errors import ConfigError, TraceError
+from unoctl.errors import ConfigError, ToolError, TraceError
 from unoctl.topology import Server, Switch
 
 TRACED_BRIDGE = "edge"
@@ -69,9 +70,15 @@ class SwitchProbe:
     def trace_received(self, ofport: int, data: bytes, ct_next: Sequence[str]) -> str:
         """ofproto/trace of a frame that comes in at a port of ``edge``."""
         options = [option for state in ct_next for option in ("--ct-next", state)]
-        return openflow_tools.appctl(
-            self._control, "ofproto/trace", TRACED_BRIDGE, f"in_port={ofport}", *options, data.hex()
-        )
+        command = (self._control, "ofproto/trace", TRACED_BRIDGE)
+        # Given the packet itself, ofproto/trace really sends packet-ins and learns: controllers would take it for
+        # traffic.
+        described = packet_input.describe(data).replace("vlan_tci1=0x0000,", "")
+        if described:
+            with suppress(ToolError):
+                return openflow_tools.appctl(*command, f"in_port={ofport},{described}", *options)
+        # Flow syntax has no words for some packets, such as a second VLAN tag.
+        return openflow_tools.appctl(*command, f"in_port={ofport}", *options, data.hex())
 
     def trace_recirculated(self, flow: str, data: bytes) -> str:
         """ofproto/trace of a packet that the datapath has recirculated; ``flow`` is its metadata."""

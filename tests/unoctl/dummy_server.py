@@ -99,6 +99,8 @@ class DummyServer:
         """The table "Rules in edge" of the contract."""
         for name, switch in self.switches.items():
             switch.ofctl("del-flows", "edge")
+            switch.ofctl("del-groups", "edge")
+            switch.ofctl("add-group", "edge", "group_id=1,type=select,bucket=resubmit(,1)")
             switch.add_flows("edge", self._edge_rules(name))
             remote = [f"virt-{port.number}" for port in self.mapped if port.switch != name]
             for port in ("virt", *remote):
@@ -118,7 +120,11 @@ class DummyServer:
                 continue
             out = links.get(port.switch) or links["hypervisor"]
             tag = f"push_vlan:0x8100,set_field:{port.flow_id + 4096}->vlan_vid"
-            rules.append(f"in_port={patch},actions={tag},output:{out}")
+            rules += [
+                f"in_port={patch},vlan_tci=0x0000/0x1fff,actions={tag},output:{out}",
+                f"in_port={patch},vlan_tci=0x1000/0x1000,actions=clone(group:1)",
+                f"table=1,in_port={patch},actions={tag},output:{out}",
+            ]
             rules += [
                 f"in_port={link},dl_vlan={port.flow_id},actions=output:{out}"
                 for peer, link in links.items()

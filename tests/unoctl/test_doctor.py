@@ -85,7 +85,7 @@ def test_edge_rules_that_drifted(server: DummyServer, facts: Facts) -> None:
     hypervisor = server.switches["hypervisor"]
     interface, patch = server.ofport("hypervisor", "vm1"), server.ofport("hypervisor", "edge-2")
     hypervisor.ofctl("del-flows", "edge", f"in_port={interface}")
-    hypervisor.ofctl("mod-flows", "edge", f"in_port={patch},actions=drop")
+    hypervisor.ofctl("mod-flows", "edge", f"in_port={patch},vlan_tci=0x0000/0x1fff,actions=drop")
     hypervisor.ofctl("add-flow", "edge", "in_port=99,actions=drop")
     try:
         message = bad(drift.drift(facts))["hypervisor edge"]

@@ -154,7 +154,8 @@ def test_packet_in_carries_what_was_asked_for() -> None:
     frame = bytes(ETHER / IP() / b"payload")
     event = only(PacketIn, events(actions, frame))
     assert (event.reason, event.cookie, event.data) == (1, 0x1F, frame[:20])
-    assert events(actions.replace("dont_send=0", "dont_send=1"), frame)[0].data == frame
+    traced = actions.replace("dont_send=0", "dont_send=1")  # as a trace without side effects has it
+    assert only(PacketIn, events(traced, frame)).data == frame[:20]
 
 
 def test_what_cannot_be_known_is_a_condition() -> None:
