@@ -1,0 +1,145 @@
+//! An arena and its regions, after they were built.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        atomic::{AtomicU64, AtomicU8, Ordering},
+        Arc,
+    },
+};
+
+use crate::{clock::Clock, mapping::Mapping, memory::Memory, BLOCK_WORDS};
+
+/// The first words of an arena.
+pub(crate) mod header {
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const FORMAT: usize = 1;
+    pub(crate) const SCHEMA: usize = 2;
+    pub(crate) const REGIONS: usize = 3;
+    pub(crate) const CLOCK_OFFSET: usize = 4;
+    /// The table of regions starts here.
+    pub(crate) const TABLE: usize = 8;
+
+    pub(crate) const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"nf-arena");
+    pub(crate) const FORMAT_VALUE: u64 = 1;
+    /// Header and table: a fixed 64 KiB.
+    pub(crate) const WORDS: usize = 8192;
+}
+
+/// A line of the table of regions: 16 words. Name and layout are cut off after 40 bytes; the schema hash has them whole.
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct RegionEntry {
+    pub(crate) name: [u8; 40],
+    pub(crate) layout: [u8; 40],
+    /// Hash of the whole name and layout.
+    pub(crate) identity: u64,
+    /// Bytes from the start of the file; a multiple of the page size.
+    pub(crate) offset: u64,
+    pub(crate) words: u64,
+    pub(crate) reserved: [u64; 3],
+}
+
+pub(crate) const ENTRY_WORDS: usize = size_of::<RegionEntry>() / size_of::<u64>();
+pub(crate) const MAX_REGIONS: usize = (header::WORDS - header::TABLE) / ENTRY_WORDS;
+
+/// Part of an arena that one data structure owns. Cheap to clone.
+#[derive(Clone)]
+pub struct Region(pub(crate) Arc<RegionInner>);
+
+pub(crate) struct RegionInner {
+    pub(crate) name: String,
+    pub(crate) mapping: Mapping,
+    /// One byte a block: written since it was copied last.
+    pub(crate) dirty: Box<[AtomicU8]>,
+}
+
+impl Region {
+    pub(crate) fn new(name: &str, mapping: Mapping) -> Self {
+        let blocks = mapping.words().len().div_ceil(BLOCK_WORDS);
+        let dirty = (0..blocks).map(|_| AtomicU8::new(1)).collect();
+        Self(Arc::new(RegionInner {
+            name: name.to_owned(),
+            mapping,
+            dirty,
+        }))
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl Memory for Region {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        self.0.mapping.words()
+    }
+
+    #[inline]
+    fn touch(&self, index: usize) {
+        // Always a store, never a look first: a writer that saw the mark of before the copier cleared it would be missed.
+        self.0.dirty[index / BLOCK_WORDS].store(1, Ordering::Release);
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        self.0.mapping.prefetch(index);
+    }
+}
+
+/// The whole state of one instance. Cheap to clone; unmapped with the last clone and the last region.
+#[derive(Clone)]
+pub struct Arena(pub(crate) Arc<ArenaInner>);
+
+pub(crate) struct ArenaInner {
+    pub(crate) file: OwnedFd,
+    pub(crate) header: Mapping,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) schema: u64,
+}
+
+impl Arena {
+    /// Hash of kind, schema version, and every region's name, layout and size.
+    #[must_use]
+    pub fn schema(&self) -> u64 {
+        self.0.schema
+    }
+
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.0.regions
+    }
+
+    #[must_use]
+    pub fn region(&self, name: &str) -> Option<&Region> {
+        self.0.regions.iter().find(|region| region.name() == name)
+    }
+
+    /// Bytes of all regions.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0
+            .regions
+            .iter()
+            .map(|region| region.words().len() as u64 * 8)
+            .sum()
+    }
+
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock::of(self)
+    }
+
+    pub(crate) fn clock_offset(&self) -> &AtomicU64 {
+        &self.0.header.words()[header::CLOCK_OFFSET]
+    }
+}
+
+impl AsFd for Arena {
+    /// The memfd, to be handed over.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}

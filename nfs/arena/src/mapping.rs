@@ -1,0 +1,95 @@
+//! A mapped range of memory as words. All `unsafe` of this crate is here.
+
+use std::{os::fd::BorrowedFd, ptr::NonNull, sync::atomic::AtomicU64};
+
+use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+
+use crate::{system, ArenaError};
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// Invariant: `start` is page aligned and `words * 8` bytes after it stay mapped, readable and writable, until drop.
+pub(crate) struct Mapping {
+    start: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the memory is reached as `&[AtomicU64]` only, which threads may share.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory that only this process sees.
+    pub(crate) fn private(words: usize) -> Result<Self, ArenaError> {
+        let bytes = words.max(1) * WORD_BYTES;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        Ok(Self::own(
+            start.map_err(system("cannot map memory"))?,
+            words,
+        ))
+    }
+
+    /// `words` words of a file from `offset` bytes on; `offset` is a multiple of the page size. The caller made sure that
+    /// the file cannot shrink below them (a seal): reading beyond its end would be SIGBUS.
+    pub(crate) fn shared(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        words: usize,
+    ) -> Result<Self, ArenaError> {
+        let bytes = words.max(1) * WORD_BYTES;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `private`. Another process may write the same memory: it is only reached through atomics.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                file,
+                offset,
+            )
+        };
+        Ok(Self::own(
+            start.map_err(system("cannot map the arena"))?,
+            words,
+        ))
+    }
+
+    fn own(start: *mut core::ffi::c_void, words: usize) -> Self {
+        // Random access over megabytes costs a TLB miss each with 4 KiB pages. Only a hint: kernels without it are slower.
+        // SAFETY: the range is a mapping of ours, and MADV_HUGEPAGE does not change what is in it.
+        let _ = unsafe { madvise(start, words.max(1) * WORD_BYTES, Advice::LinuxHugepage) };
+        // mmap never returns null: rustix turns failure into Err.
+        let start = NonNull::new(start.cast()).unwrap_or(NonNull::dangling());
+        Self { start, words }
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the type's invariant; AtomicU64 has the layout of u64 and no invalid values, and the mapping is page aligned.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, index: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if index < self.words {
+            use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+            // SAFETY: inside the mapping, and a prefetch has no effect but on the cache.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(index).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = index;
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped in `own`'s callers with this length, and nothing borrows it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words.max(1) * WORD_BYTES) };
+    }
+}

@@ -1,0 +1,194 @@
+//! Arenas between two owners: adopted, refused, copied while written.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use nf_arena::{Arena, ArenaBuilder, ArenaError, Memory, Region, BLOCK_WORDS};
+use proptest::prelude::*;
+
+fn build(regions: &[(&str, &str, usize)]) -> (Arena, Vec<Region>) {
+    let mut builder = ArenaBuilder::fresh("test", 1).unwrap();
+    let made = regions
+        .iter()
+        .map(|(name, layout, words)| builder.region(name, layout, *words).unwrap())
+        .collect();
+    (builder.finish().unwrap(), made)
+}
+
+fn duplicate(arena: &Arena) -> OwnedFd {
+    arena.as_fd().try_clone_to_owned().unwrap()
+}
+
+fn put(region: &Region, index: usize, value: u64) {
+    region.words()[index].store(value, Ordering::Relaxed);
+    region.touch(index);
+}
+
+fn copy_dirty(from: &Arena, to: &Arena) -> usize {
+    let (mut buffer, mut copied) = (Vec::new(), 0);
+    for (source, target) in from.regions().iter().zip(to.regions()) {
+        for block in 0..source.blocks() {
+            if source.take_block(block, &mut buffer) {
+                assert!(target.put_block(block, &buffer));
+                copied += 1;
+            }
+        }
+    }
+    copied
+}
+
+#[test]
+fn an_adopted_arena_is_the_same_memory() {
+    let (arena, regions) = build(&[("a", "u64", 10), ("b", "pairs", 1000)]);
+    put(&regions[1], 999, 42);
+    let mut builder = ArenaBuilder::adopt(duplicate(&arena), "test", 1).unwrap();
+    assert!(builder.is_adopted());
+    let again = (
+        builder.region("a", "u64", 10).unwrap(),
+        builder.region("b", "pairs", 1000).unwrap(),
+    );
+    let adopted = builder.finish().unwrap();
+    assert_eq!(adopted.schema(), arena.schema());
+    assert_eq!(again.1.words()[999].load(Ordering::Relaxed), 42);
+    put(&again.0, 0, 7);
+    assert_eq!(regions[0].words()[0].load(Ordering::Relaxed), 7);
+    assert_eq!(adopted.digest(), arena.digest());
+}
+
+#[test]
+fn a_state_that_does_not_fit_is_refused_by_name() {
+    let (arena, _) = build(&[("a", "u64", 10), ("b", "pairs", 1000)]);
+    let adopt = || ArenaBuilder::adopt(duplicate(&arena), "test", 1).unwrap();
+    for (name, layout, words, expected) in [
+        (
+            "b",
+            "triples",
+            1000,
+            "region \"b\": its layout is \"pairs\", expected \"triples\"",
+        ),
+        (
+            "b",
+            "pairs",
+            1001,
+            "region \"b\": it has 1000 words, expected 1001",
+        ),
+        ("c", "u64", 1, "region \"c\": the state has no such region"),
+    ] {
+        let error = adopt()
+            .region(name, layout, words)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let mut builder = adopt();
+    builder.region("a", "u64", 10).unwrap();
+    let error = builder.finish().err().unwrap().to_string();
+    assert!(
+        error.contains("region \"b\": this instance has no such region"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_descriptor_that_is_no_arena_is_refused() {
+    let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+    assert!(matches!(
+        ArenaBuilder::adopt(null, "test", 1),
+        Err(ArenaError::NotAnArena { .. })
+    ));
+    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let raw = rustix::fs::memfd_create("raw", flags).unwrap();
+    rustix::fs::ftruncate(&raw, 1 << 17).unwrap();
+    let unsealed = ArenaBuilder::adopt(raw.try_clone().unwrap(), "test", 1)
+        .err()
+        .unwrap();
+    assert!(unsealed.to_string().contains("not sealed"), "{unsealed}");
+    rustix::fs::fcntl_add_seals(&raw, rustix::fs::SealFlags::SHRINK).unwrap();
+    let foreign = ArenaBuilder::adopt(raw, "test", 1).err().unwrap();
+    assert!(foreign.to_string().contains("nf-arena"), "{foreign}");
+}
+
+#[test]
+fn the_schema_follows_kind_version_and_every_region() {
+    let schema = |kind, version, regions: &[(&str, &str, usize)]| {
+        let mut builder = ArenaBuilder::fresh(kind, version).unwrap();
+        for (name, layout, words) in regions {
+            builder.region(name, layout, *words).unwrap();
+        }
+        builder.finish().unwrap().schema()
+    };
+    let base = schema("k", 1, &[("a", "x", 5)]);
+    assert_eq!(base, schema("k", 1, &[("a", "x", 5)]));
+    for other in [
+        schema("l", 1, &[("a", "x", 5)]),
+        schema("k", 2, &[("a", "x", 5)]),
+        schema("k", 1, &[("b", "x", 5)]),
+        schema("k", 1, &[("a", "y", 5)]),
+        schema("k", 1, &[("a", "x", 6)]),
+    ] {
+        assert_ne!(base, other);
+    }
+}
+
+#[test]
+fn a_copy_beside_writers_ends_equal() {
+    let spec = [("state", "u64", 100_000)];
+    let (from, regions) = build(&spec);
+    let (to, _) = build(&spec);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for seed in 1..=2_u64 {
+            let (region, stop) = (&regions[0], &stop);
+            scope.spawn(move || {
+                let mut random = seed;
+                while !stop.load(Ordering::Relaxed) {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    put(region, (random >> 33) as usize % 100_000, random);
+                }
+            });
+        }
+        for _ in 0..20 {
+            copy_dirty(&from, &to);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    copy_dirty(&from, &to);
+    assert_eq!(from.digest(), to.digest());
+    assert_eq!(copy_dirty(&from, &to), 0);
+}
+
+#[test]
+fn the_clock_goes_on_from_where_the_state_was() {
+    let (arena, _) = build(&[]);
+    let clock = arena.clock();
+    clock.resume(5_000_000_000_000);
+    let first = clock.now();
+    assert!(first >= 5_000_000_000_000);
+    assert!(clock.now() >= first);
+}
+
+proptest! {
+    #[test]
+    fn blocks_written_are_blocks_copied(writes in prop::collection::vec((0_usize..5000, any::<u64>()), 0..200)) {
+        let (from, regions) = build(&[("state", "u64", 5000)]);
+        let (to, _) = build(&[("state", "u64", 5000)]);
+        copy_dirty(&from, &to);
+        let mut blocks: Vec<_> = writes.iter().map(|(index, _)| index / BLOCK_WORDS).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        for (index, value) in &writes {
+            put(&regions[0], *index, *value);
+        }
+        prop_assert_eq!(regions[0].dirty_blocks(), blocks.len());
+        prop_assert_eq!(copy_dirty(&from, &to), blocks.len());
+        prop_assert_eq!(from.digest(), to.digest());
+    }
+}

@@ -1,0 +1,1 @@
+//! A stateful layer-4 load balancer. See `nfs/README.md`.

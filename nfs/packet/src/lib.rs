@@ -1,0 +1,1 @@
+//! Packet headers in place: parse, rewrite, checksums, encapsulation. See `nfs/README.md`.

@@ -1,0 +1,1 @@
+//! Connection tables of load balancers. See `nfs/README.md`.
