@@ -371,9 +371,8 @@ pub fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
 
 /// The rule that a flow-mod of the journal names.
 pub fn key_of(message: &FlowMod) -> Option<RuleKey> {
-    Some(RuleKey {
-        table: message.table_id,
-        priority: message.priority,
-        matching: message.matching.canonical().ok()?,
-    })
+    Some(RuleKey::of_flow_mod(
+        message,
+        message.matching.canonical().ok()?,
+    ))
 }

@@ -21,6 +21,16 @@ pub struct RuleKey {
     pub matching: CanonicalMatch,
 }
 
+impl RuleKey {
+    pub fn of_flow_mod(message: &FlowMod, matching: CanonicalMatch) -> Self {
+        Self {
+            table: message.table_id,
+            priority: message.priority,
+            matching,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub packets: u64,

@@ -280,11 +280,7 @@ impl FlowTables {
         if request.table_id == ALL_TABLES {
             return Vec::new(); // refused by every switch: OFPFMFC_BAD_TABLE_ID
         }
-        let key = RuleKey {
-            table: request.table_id,
-            priority: request.priority,
-            matching: matching.clone(),
-        };
+        let key = RuleKey::of_flow_mod(request, matching.clone());
         let mut change = self.put(Arc::new(Rule::new(key, request, facts, now)));
         // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
         let kept = match &change.before {

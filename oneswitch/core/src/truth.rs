@@ -1,6 +1,7 @@
 //! The virtual switch's state as its controllers made it: flow tables, groups and meters, with every change undoable.
 
 use crate::facts::{self, Facts};
+use crate::rule::RuleKey;
 use crate::tables::{Change, Filter, FlowTables};
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
@@ -48,6 +49,13 @@ pub enum Request {
     Meter(MeterMod),
     /// Changes nothing that is kept here.
     Other,
+}
+
+impl Request {
+    /// See [`checks_overlap`].
+    pub fn checks_overlap(&self) -> bool {
+        matches!(self, Self::Flow { message, .. } if checks_overlap(message))
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -115,6 +123,43 @@ impl Truth {
                 }
             }
             Request::Other => None,
+        }
+    }
+
+    /// Whether it is a rule that must not overlap with those that are here, and does.
+    pub fn forbids_overlap(&self, request: &Request) -> bool {
+        match request {
+            Request::Flow {
+                message, matching, ..
+            } if checks_overlap(message) => {
+                let key = RuleKey::of_flow_mod(message, matching.clone());
+                let mut overlapping = self.tables.overlapping(&key);
+                overlapping.next().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether `error` tells of a rule that is not here. The switch has a copy of a rule that was refused, and has not been repaired yet.
+    pub fn disproves(&self, request: &Request, error: ErrorCode) -> bool {
+        let Request::Flow {
+            message, matching, ..
+        } = request
+        else {
+            return false;
+        };
+        let modifies = matches!(
+            message.command,
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict
+        );
+        match error {
+            ErrorCode::FLOW_MOD_FAILED_OVERLAP => !self.forbids_overlap(request),
+            // Looked at only for rules that are there (Open vSwitch, modify_flows_start_loose()).
+            ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER => {
+                let filter = Filter::of_flow_mod(message, matching.clone());
+                modifies && self.tables.select(&filter).is_empty()
+            }
+            _ => false,
         }
     }
 
@@ -302,6 +347,11 @@ impl Truth {
             .filter(|r| r.facts.has_meter && facts::uses_meter(&r.instructions, id))
             .count()
     }
+}
+
+/// Whether a flow-mod is refused where it overlaps.
+pub fn checks_overlap(message: &FlowMod) -> bool {
+    message.command == FlowModCommand::Add && message.flags & FlowMod::CHECK_OVERLAP != 0
 }
 
 /// Adds the counters of `other` to those of `sum`.

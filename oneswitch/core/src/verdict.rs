@@ -40,8 +40,10 @@ struct Operation {
     copied_to: SwitchSet,
     /// All its switches went away.
     abandoned: bool,
-    /// The refusal it was sent for.
+    /// What it will be refused with, if nothing before it is refused or accepted against expectation.
     expected: Option<ErrorCode>,
+    /// It went to one switch only, for its refusal.
+    in_part: bool,
     refused_by: SwitchSet,
     refusal: Option<Refusal>,
 }
@@ -52,17 +54,31 @@ impl Operation {
         self.targets.remove(switch);
     }
 
-    /// What its switches would have said, had they not all gone away.
-    fn decide_abandoned(&mut self, truth: &Truth) {
-        let undecided = self.abandoned && self.refusal.is_none() && self.origin.is_some();
-        let Some(error) = undecided
-            .then(|| self.expected.or_else(|| truth.refuses(&self.request)))
-            .flatten()
-        else {
+    /// What one bridge with exactly `truth` in it says, where the switches could not: they had all gone away, or had other rules, such as
+    /// copies of refused ones.
+    fn decide(&mut self, truth: &Truth) {
+        if let Some(refusal) = &self.refusal {
+            if truth.disproves(&self.request, refusal.error) {
+                self.refusal = None;
+            }
+        }
+        if self.refusal.is_some() {
             return;
-        };
-        let data = wire(0, &self.request).into();
-        self.refusal = Some(Refusal { error, data });
+        }
+        let abandoned = self.abandoned && self.origin.is_some();
+        let error = abandoned
+            .then(|| truth.refuses(&self.request))
+            .flatten()
+            .or(self.expected);
+        self.refusal = error.map(|error| Refusal {
+            error,
+            data: wire(0, &self.request).into(),
+        });
+    }
+
+    /// The switches' word goes against what was believed of them, or cannot be had.
+    fn is_unforeseen(&self) -> bool {
+        self.refusal.is_some() != self.expected.is_some() || self.abandoned
     }
 }
 
@@ -195,6 +211,7 @@ impl Verdicts {
             copied_to: SwitchSet::EMPTY,
             abandoned: false,
             expected: None,
+            in_part: false,
             refused_by: SwitchSet::EMPTY,
             refusal: None,
         });
@@ -204,11 +221,13 @@ impl Verdicts {
         xid
     }
 
-    /// The latest operation was sent to a switch for its refusal, `error`, and not applied to the truth. If it is accepted after all (what
-    /// it conflicts with was refused), it is applied then, and all switches must be repaired.
+    /// The latest operation was sent to one switch (to none, where it is not there) for its refusal, `error`, and not applied to the truth.
+    /// If it is no overlap after all, as the rules that it overlaps with were refused, it is applied then, and all switches are repaired.
     pub fn expect_refusal(&mut self, error: ErrorCode) {
         if let Some(latest) = self.operations.back_mut() {
             latest.expected = Some(error);
+            latest.in_part = true;
+            latest.abandoned = latest.targets.is_empty();
         }
     }
 
@@ -339,13 +358,12 @@ impl Verdicts {
         } else {
             return None;
         };
-        let unforeseen = |o: &Operation| o.refusal.is_some() != o.expected.is_some() || o.abandoned;
         let mut settled = Settled::default();
         if self
             .operations
             .iter()
             .take(batch.operations)
-            .any(unforeseen)
+            .any(Operation::is_unforeseen)
         {
             let believed = self.removed_rules();
             self.redo(truth, batch.operations);
@@ -371,10 +389,12 @@ impl Verdicts {
             truth.revert(std::mem::take(&mut operation.changes));
         }
         for (index, operation) in self.operations.iter_mut().enumerate() {
-            if index < batch {
-                operation.decide_abandoned(truth);
+            if operation.request.checks_overlap() {
+                let overlaps = truth.forbids_overlap(&operation.request);
+                operation.expected = overlaps.then_some(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
             }
             let refused = if index < batch {
+                operation.decide(truth);
                 operation.refusal.is_some()
             } else {
                 operation.expected.is_some()
@@ -399,7 +419,7 @@ impl Settled {
 
     fn add(&mut self, operation: Operation, journal: &mut Journal) {
         let Some(refusal) = operation.refusal else {
-            if operation.expected.is_some() {
+            if operation.in_part {
                 self.repair = SwitchSet::ALL;
             }
             return journal.accepted(operation.request, &operation.changes, operation.at);

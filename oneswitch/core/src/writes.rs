@@ -13,7 +13,7 @@ use crate::translate::{
     actions_with_flood_group, copy_flags, flow_mod_with_flood_group, group_mod_with_flood_group,
     patch_added, removal_of,
 };
-use crate::truth::{Changes, Request};
+use crate::truth::{checks_overlap, Changes, Request};
 use crate::{wire, Core};
 use openflow13::{
     config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
@@ -85,13 +85,17 @@ impl Core {
             return self.delete_by_truth(incoming, message, matching, facts, now);
         }
         let targets = self.executors.of_in_port(matching.in_port());
-        let add = message.command == FlowModCommand::Add;
-        let holder = if add && message.flags & FlowMod::CHECK_OVERLAP != 0 {
-            self.holders_of_overlapping(&message, &matching)
-        } else {
-            None
-        };
-        let changed = self.physical_flow_mod(incoming.frame, &message, &facts, targets.len(), now);
+        let holder = checks_overlap(&message)
+            .then(|| self.holder_of_overlapping(&message, &matching))
+            .flatten();
+        let changed = self.physical_flow_mod(
+            incoming.frame,
+            &message,
+            &facts,
+            targets.len(),
+            holder.is_some(),
+            now,
+        );
         let request = Request::Flow {
             message: Box::new(message),
             matching,
@@ -99,9 +103,6 @@ impl Core {
         };
         match holder {
             None => self.operate(incoming, changed, request, targets, now),
-            Some(holder) if holder.is_empty() => {
-                self.refuse(incoming, ErrorCode::FLOW_MOD_FAILED_OVERLAP)
-            }
             Some(holder) => {
                 self.transmit(incoming, changed, request, Changes::default(), holder, now);
                 self.verdicts
@@ -110,44 +111,43 @@ impl Core {
         }
     }
 
-    /// Only switches that have an overlapping rule can refuse; none may accept. `None`: nothing overlaps; empty: those switches are not
-    /// there.
-    fn holders_of_overlapping(
+    /// A switch that has a rule which `message` overlaps with: it refuses, the others might accept. `None`: nothing overlaps; empty: no such
+    /// switch is there.
+    fn holder_of_overlapping(
         &self,
         message: &FlowMod,
         matching: &CanonicalMatch,
     ) -> Option<SwitchSet> {
-        let key = RuleKey {
-            table: message.table_id,
-            priority: message.priority,
-            matching: matching.clone(),
-        };
+        let key = RuleKey::of_flow_mod(message, matching.clone());
         let up = self.up();
-        let mut holders = None;
+        let mut holder = None;
         for rule in self.truth.tables.overlapping(&key) {
             let of_rule = self.executors.of_rule(rule).intersection(up);
-            let holder: SwitchSet = of_rule.iter().take(1).collect();
+            let one: SwitchSet = of_rule.iter().take(1).collect();
             if !self.verdicts.may_be_in_flight(rule.created) {
-                return Some(holder);
+                return Some(one);
             }
-            // Any of these rules may be refused itself.
-            holders = Some(holder.union(holders.unwrap_or_default()));
+            // It may be refused itself.
+            holder.get_or_insert(one);
         }
-        holders
+        holder
     }
 
-    /// What the switches get in place of a flow-mod; `None`: the same.
+    /// What the switches get in place of a flow-mod; `None`: the same. Where it is known that nothing `overlaps`, they are not asked: they
+    /// may have copies of rules that were refused.
     fn physical_flow_mod(
         &mut self,
         frame: &[u8],
         message: &FlowMod,
         facts: &Facts,
         copies: usize,
+        overlaps: bool,
         now: Instant,
     ) -> Option<Vec<u8>> {
         let (idle, hard) = (message.idle_timeout, message.hard_timeout);
         let timed = message.command == FlowModCommand::Add && (idle != 0 || hard != 0);
-        if !timed && !facts.floods {
+        let unchecked = checks_overlap(message) && !overlaps;
+        if !timed && !facts.floods && !unchecked {
             return None;
         }
         let mut changed = if facts.floods {
@@ -155,9 +155,11 @@ impl Core {
         } else {
             frame.to_vec()
         };
-        if timed {
+        if timed || unchecked {
             let kept = if copies > 1 { 0 } else { idle };
-            patch_added(&mut changed, kept, copy_flags(message.flags, idle, hard));
+            let dropped = if unchecked { FlowMod::CHECK_OVERLAP } else { 0 };
+            let flags = copy_flags(message.flags & !dropped, idle, hard);
+            patch_added(&mut changed, kept, flags);
             if idle != 0 && copies > 1 {
                 self.idle.start(now);
             }

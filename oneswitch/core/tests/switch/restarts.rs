@@ -1,12 +1,13 @@
 //! Switches that are missing, go and come back, and what was done behind the core's back.
 
 use crate::build::{add, any, from, group, meter, output};
+use crate::check::FLOOD_GROUP;
 use crate::fake::FakeBridge;
 use crate::lab::Lab;
 use crate::verdicts::cookies;
 use oneswitch_core::{Bridge, BridgeState};
 use openflow13::{
-    encode, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MeterModCommand,
+    encode, port_no, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message, MeterModCommand,
 };
 use std::time::Duration;
 
@@ -83,6 +84,27 @@ fn a_restarted_switch_gets_only_what_differs() {
     lab.connect(1);
     lab.run();
     assert_eq!(cookies(lab.virt(1)), [1, 2]);
+}
+
+/// Shrunk by the random histories, which once took the flood group away without the rules that refer to it. No switch does that, and
+/// removing any group then cost such rules.
+#[test]
+fn rules_that_went_with_their_group_come_back() {
+    let mut lab = filled();
+    let floods = add(3, any().with_vlan_vid(1), &output(port_no::FLOOD));
+    lab.ask(5, &Message::FlowMod(floods));
+    lab.disconnect(1);
+    lab.ask(6, &group(GroupModCommand::Delete, 5, &[]));
+    behind_the_back(
+        lab.virt(1),
+        &group(GroupModCommand::Delete, FLOOD_GROUP, &[]),
+    );
+    assert_eq!(cookies(lab.virt(1)), [1, 2]);
+    lab.connect(1);
+    lab.run();
+    assert_eq!(cookies(lab.virt(1)), [1, 3]);
+    let groups = lab.virt(1).groups.keys().copied();
+    assert_eq!(groups.collect::<Vec<_>>(), [FLOOD_GROUP]);
 }
 
 #[test]

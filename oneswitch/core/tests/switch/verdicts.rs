@@ -2,7 +2,10 @@
 
 use crate::build::{add, any, flow_stats, from, group, output, packet_out};
 use crate::lab::{Answer, Lab};
-use openflow13::{encode, kind, ErrorCode, GroupModCommand, Message, MultipartReply};
+use openflow13::{
+    encode, kind, ActionList, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message,
+    MultipartReply,
+};
 
 fn xids(answers: &[Answer]) -> Vec<u32> {
     answers.iter().map(|(header, _)| header.xid).collect()
@@ -114,7 +117,7 @@ fn an_error_carries_the_message_as_the_controller_wrote_it() {
     }
     // Both are changed on their way to the switches: a flood, and timers of a rule with two copies.
     let flood = add(9, any(), &output(openflow13::port_no::FLOOD));
-    let timed = openflow13::FlowMod {
+    let timed = FlowMod {
         idle_timeout: 7,
         ..add(9, any(), &output(1))
     };
@@ -141,7 +144,7 @@ fn errors_and_replies_of_one_batch_keep_their_order() {
     lab.send(1, 2, &Message::BarrierRequest);
     lab.send(1, 3, &Message::FlowMod(add(9, any(), &output(1))));
     lab.send(1, 4, &flow_stats());
-    lab.send(1, 5, &packet_out(1, openflow13::ActionList::new().group(5)));
+    lab.send(1, 5, &packet_out(1, ActionList::new().group(5)));
     lab.send(1, 6, &Message::BarrierRequest);
     lab.send(1, 7, &group(GroupModCommand::Modify, 5, &[1]));
     lab.run();
@@ -183,18 +186,77 @@ fn a_switch_that_came_up_meanwhile_loses_what_is_refused() {
     assert_eq!(lab.core.status().flows, 0);
 }
 
+/// Must not overlap; overlaps with any rule that matches a port at the same priority.
+fn checked(cookie: u64) -> Message {
+    Message::FlowMod(FlowMod {
+        flags: FlowMod::CHECK_OVERLAP,
+        ..add(cookie, any().with_vlan_vid(3), &output(2))
+    })
+}
+
 #[test]
-fn an_overlap_that_the_switch_does_not_see_is_installed_everywhere() {
+fn an_overlap_that_the_switch_does_not_see_is_one() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &Message::FlowMod(add(1, from(1), &output(2))));
     // The rule that overlaps has gone from its switch behind the core's back.
     lab.virt(0).flows.clear();
-    let checked = openflow13::FlowMod {
-        flags: openflow13::FlowMod::CHECK_OVERLAP,
-        ..add(2, any().with_vlan_vid(3), &output(2))
+    assert_eq!(xids(&lab.ask(2, &checked(2))), [2]);
+    assert_eq!(cookies(lab.virt(0)), [1]);
+    assert_eq!(cookies(lab.virt(1)), []);
+}
+
+/// A rule that its switch 1 has yet to refuse, with a copy on switch 0.
+fn with_a_copy_in_flight() -> Lab {
+    let mut lab = Lab::new(2, &[1, 1]);
+    lab.virt(1).refuse = Some(refuse_cookie(9, ErrorCode::FLOW_MOD_FAILED_TABLE_FULL));
+    lab.virt(1).slow = true;
+    lab.send(1, 1, &Message::FlowMod(add(9, from(1), &output(1))));
+    lab.flush();
+    lab.begin_move(1, 0, 5, oneswitch_core::MoveUntil::Prepared);
+    lab.run();
+    assert_eq!(cookies(lab.virt(0)), [9]);
+    lab
+}
+
+#[test]
+fn a_copy_of_what_will_be_refused_forbids_no_overlap() {
+    let mut lab = with_a_copy_in_flight();
+    lab.send(1, 2, &checked(2));
+    // This one overlaps with the one before, which is there after all.
+    let later = add(3, any(), &output(1));
+    let later = FlowMod {
+        flags: FlowMod::CHECK_OVERLAP,
+        ..later
     };
-    assert_eq!(lab.ask(2, &Message::FlowMod(checked)), []);
-    assert_eq!(cookies(lab.virt(0)), [1, 2]);
+    lab.send(1, 3, &Message::FlowMod(later));
+    lab.run();
+    lab.virt(1).slow = false;
+    lab.run();
+    assert_eq!(xids(&lab.take(1)), [1, 3]);
+    assert_eq!(cookies(lab.virt(0)), [2]);
+    assert_eq!(cookies(lab.virt(1)), [2]);
+    lab.check_journal();
+}
+
+#[test]
+fn a_copy_of_what_was_refused_refuses_nothing() {
+    let mut lab = with_a_copy_in_flight();
+    lab.virt(1).slow = false;
+    lab.virt(0).slow = true;
+    lab.run();
+    assert_eq!(xids(&lab.take(1)), [1]);
+    assert_eq!(cookies(lab.virt(0)), [9], "not repaired yet");
+    let to_a_missing_group = Message::FlowMod(FlowMod {
+        command: FlowModCommand::Modify,
+        ..add(0, from(1), &ActionList::new().group(5))
+    });
+    lab.send(1, 2, &to_a_missing_group);
+    lab.send(1, 3, &checked(2));
+    lab.run();
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(lab.take(1), []);
+    assert_eq!(cookies(lab.virt(0)), [2]);
     assert_eq!(cookies(lab.virt(1)), [2]);
 }
 
@@ -202,11 +264,7 @@ fn an_overlap_that_the_switch_does_not_see_is_installed_everywhere() {
 fn an_overlap_is_refused_once_and_nothing_is_installed() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.ask(1, &Message::FlowMod(add(1, from(1), &output(2))));
-    let checked = openflow13::FlowMod {
-        flags: openflow13::FlowMod::CHECK_OVERLAP,
-        ..add(2, any().with_vlan_vid(3), &output(2))
-    };
-    let answers = lab.ask(2, &Message::FlowMod(checked));
+    let answers = lab.ask(2, &checked(2));
     assert!(matches!(&answers[..], [(h, Message::Error(e))]
         if h.xid == 2 && e.error == ErrorCode::FLOW_MOD_FAILED_OVERLAP));
     assert_eq!(cookies(lab.virt(1)), []);
@@ -215,7 +273,7 @@ fn an_overlap_is_refused_once_and_nothing_is_installed() {
 #[test]
 fn the_hidden_group_does_not_exist_for_controllers() {
     let mut lab = Lab::new(2, &[0, 1]);
-    let hidden = openflow13::ActionList::new().group(0xffff_fe00);
+    let hidden = ActionList::new().group(0xffff_fe00);
     for message in [
         Message::FlowMod(add(1, any(), &hidden)),
         packet_out(1, hidden.clone()),
@@ -246,7 +304,7 @@ fn nobody_answers_to_a_controller_that_has_left() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.virt(1).slow = true;
     lab.send(1, 1, &flow_stats());
-    lab.send(1, 2, &packet_out(2, openflow13::ActionList::new().group(5)));
+    lab.send(1, 2, &packet_out(2, ActionList::new().group(5)));
     lab.send(1, 3, &Message::BarrierRequest);
     lab.run();
     lab.controller_down(1);
