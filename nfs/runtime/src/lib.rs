@@ -1,1 +1,6 @@
-//! Runs a network function: batches, workers, state, control, migration. See `nfs/README.md`.
+//! Runs a network function. See `nfs/README.md`.
+
+mod refusal;
+pub mod state;
+
+pub use refusal::Refusal;

@@ -1,0 +1,54 @@
+//! Why a network function does not do what it was asked to.
+
+use nf_arena::ArenaError;
+
+/// A request, a configuration or a state that is not accepted. Nothing has changed.
+///
+/// `code` is for programs and stays the same over versions; `detail` names the thing, its value, what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: &'static str,
+    pub detail: String,
+}
+
+impl Refusal {
+    #[must_use]
+    pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+        }
+    }
+
+    /// A configuration that cannot be: `path` is where, `"vips[2].backends[0].address"`.
+    #[must_use]
+    pub fn configuration(path: &str, reason: impl std::fmt::Display) -> Self {
+        Self::new("configuration", format!("{path}: {reason}"))
+    }
+
+    /// State of another schema that this version cannot take over.
+    #[must_use]
+    pub fn schema() -> Self {
+        Self::new("schema", "this kind has no upgrade from that schema")
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<ArenaError> for Refusal {
+    fn from(error: ArenaError) -> Self {
+        let code = match error {
+            ArenaError::Schema { .. } => "schema",
+            ArenaError::NotAnArena { .. } => "not-an-arena",
+            ArenaError::Refused { .. } => "configuration",
+            _ => "system",
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,257 @@
+//! A value per key, for network functions that keep something of each flow.
+//!
+//! Simple rather than fast: a *part* of 64 slots that the key's hash picks, one lock a part, a byte of the hash per slot (its tag)
+//! to find the key by. What is looked up for every packet of millions of flows belongs in a table of `nf-tables`.
+
+use std::{marker::PhantomData, sync::atomic::Ordering};
+
+use bytemuck::Pod;
+use nf_arena::{Memory, Region};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    shared::{read_words, write_words},
+    spin::Lock,
+};
+
+/// Slots that one lock guards; also how far a key may be from where it belongs.
+const PART: usize = 64;
+/// Parts are filled to this share on average when the table has as many flows as asked for: a part that is full by bad
+/// luck refuses a flow, which at 5/8 happens to about 1 of 40,000 parts.
+const FILL: (usize, usize) = (5, 8);
+/// Words before a part's slots: the lock on a line of its own, and the tags of the slots (0: empty).
+const TAGS: usize = 8;
+const PART_HEADER: usize = TAGS + PART / 8;
+/// Words before a slot's key: when it ends.
+const SLOT_HEADER: usize = 1;
+
+/// A table in the arena with a time to live per entry.
+pub struct FlowTable<K, V> {
+    region: Region,
+    parts: usize,
+    of: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K: Pod, V: Pod> FlowTable<K, V> {
+    pub(super) fn layout() -> String {
+        format!(
+            "flows v1, key {} bytes, value {} bytes",
+            size_of::<K>(),
+            size_of::<V>()
+        )
+    }
+
+    pub(super) fn words(capacity: usize) -> usize {
+        Self::parts_for(capacity) * Self::part_words()
+    }
+
+    fn parts_for(capacity: usize) -> usize {
+        (capacity.max(1) * FILL.1 / FILL.0)
+            .div_ceil(PART)
+            .next_power_of_two()
+    }
+
+    const fn key_words() -> usize {
+        size_of::<K>().div_ceil(8)
+    }
+
+    const fn slot_words() -> usize {
+        SLOT_HEADER + Self::key_words() + size_of::<V>().div_ceil(8)
+    }
+
+    const fn part_words() -> usize {
+        PART_HEADER + PART * Self::slot_words()
+    }
+
+    pub(super) fn open(region: Region) -> Self {
+        let parts = region.words().len() / Self::part_words();
+        (0..parts).for_each(|part| Lock::reset(&region.words()[part * Self::part_words()]));
+        Self {
+            region,
+            parts,
+            of: PhantomData,
+        }
+    }
+
+    /// The value of a key that has not ended, and a new end for it.
+    #[must_use]
+    pub fn get(&self, key: &K, now: u64, ttl: u64) -> Option<V> {
+        self.update(key, now, ttl, |value| *value)
+    }
+
+    /// Changes the value of a key that has not ended, and gives it a new end: `now + ttl`, nanoseconds. None: there is no such key.
+    pub fn update<R>(
+        &self,
+        key: &K,
+        now: u64,
+        ttl: u64,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> Option<R> {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        let slot = self.find(part, tag, key, now)?;
+        let mut value = self.value(part, slot);
+        let result = change(&mut value);
+        self.put_value(part, slot, &value);
+        self.put_end(part, slot, now.saturating_add(ttl));
+        Some(result)
+    }
+
+    /// As [`update`](Self::update), after `fresh` was put in where there is no such key. None: its part is full.
+    pub fn update_or_insert<R>(
+        &self,
+        key: &K,
+        now: u64,
+        ttl: u64,
+        fresh: impl FnOnce() -> V,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> Option<R> {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        let (slot, mut value) = match self.find(part, tag, key, now) {
+            Some(slot) => (slot, self.value(part, slot)),
+            None => (self.free(part, now)?, fresh()),
+        };
+        let result = change(&mut value);
+        self.put_value(part, slot, &value);
+        self.put_key(part, slot, key);
+        self.put_end(part, slot, now.saturating_add(ttl));
+        // Last: whoever adopts the table of a process that died here finds the slot empty, or whole.
+        self.put_tag(part, slot, tag);
+        Some(result)
+    }
+
+    /// Takes a key out; its value if it was there.
+    pub fn remove(&self, key: &K, now: u64) -> Option<V> {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        let slot = self.find(part, tag, key, now)?;
+        let value = self.value(part, slot);
+        self.put_tag(part, slot, 0);
+        Some(value)
+    }
+
+    /// Calls `look` with each entry that has not ended. Entries that come or go meanwhile may be seen or not.
+    pub fn for_each(&self, now: u64, mut look: impl FnMut(&K, &V)) {
+        for part in self.all_parts() {
+            let _lock = Lock::take(&self.region, part);
+            for slot in (0..PART).filter(|slot| self.is_live(part, *slot, now)) {
+                look(&self.key(part, slot), &self.value(part, slot));
+            }
+        }
+    }
+
+    /// Entries that have not ended. Looks at the whole table.
+    #[must_use]
+    pub fn len(&self, now: u64) -> usize {
+        self.all_parts()
+            .map(|part| {
+                (0..PART)
+                    .filter(|slot| self.is_live(part, *slot, now))
+                    .count()
+            })
+            .sum()
+    }
+
+    /// Has every entry ended?
+    #[must_use]
+    pub fn is_empty(&self, now: u64) -> bool {
+        self.len(now) == 0
+    }
+
+    fn all_parts(&self) -> impl Iterator<Item = usize> {
+        (0..self.parts).map(|part| part * Self::part_words())
+    }
+
+    /// Where a key's part starts, and its tag: 1 to 255.
+    fn place(&self, key: &K) -> (usize, u8) {
+        let hash = xxh3_64(bytemuck::bytes_of(key));
+        let tag = ((hash >> 56) as u8).max(1);
+        ((hash as usize & (self.parts - 1)) * Self::part_words(), tag)
+    }
+
+    /// The slot with this key, if it has not ended.
+    fn find(&self, part: usize, tag: u8, key: &K, now: u64) -> Option<usize> {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        for group in 0..PART / 8 {
+            let tags = self.region.words()[part + TAGS + group].load(Ordering::Relaxed);
+            // A byte of `different` is 0 where the tag is the same. The usual test for zero bytes may also mark the
+            // byte after one; the key decides.
+            let different = tags ^ (ONES * u64::from(tag));
+            let mut same = different.wrapping_sub(ONES) & !different & (ONES << 7);
+            while same != 0 {
+                let slot = group * 8 + same.trailing_zeros() as usize / 8;
+                same &= same - 1;
+                let is_it = bytemuck::bytes_of(&self.key(part, slot)) == bytemuck::bytes_of(key);
+                if is_it && self.is_live(part, slot, now) {
+                    return Some(slot);
+                }
+            }
+        }
+        None
+    }
+
+    /// A slot whose entry is gone or has ended.
+    fn free(&self, part: usize, now: u64) -> Option<usize> {
+        (0..PART).find(|slot| !self.is_live(part, *slot, now))
+    }
+
+    fn is_live(&self, part: usize, slot: usize, now: u64) -> bool {
+        self.tag(part, slot) != 0
+            && self.region.words()[Self::start(part, slot)].load(Ordering::Relaxed) > now
+    }
+
+    fn start(part: usize, slot: usize) -> usize {
+        part + PART_HEADER + slot * Self::slot_words()
+    }
+
+    fn tag(&self, part: usize, slot: usize) -> u8 {
+        self.region.words()[part + TAGS + slot / 8]
+            .load(Ordering::Relaxed)
+            .to_le_bytes()[slot % 8]
+    }
+
+    fn put_tag(&self, part: usize, slot: usize, tag: u8) {
+        let index = part + TAGS + slot / 8;
+        let word = &self.region.words()[index];
+        let mut tags = word.load(Ordering::Relaxed).to_le_bytes();
+        tags[slot % 8] = tag;
+        word.store(u64::from_le_bytes(tags), Ordering::Release);
+        self.region.touch(index);
+    }
+
+    fn put_end(&self, part: usize, slot: usize, end: u64) {
+        self.region.words()[Self::start(part, slot)].store(end, Ordering::Relaxed);
+        self.region.touch(Self::start(part, slot));
+    }
+
+    fn key(&self, part: usize, slot: usize) -> K {
+        let mut key = K::zeroed();
+        read_words(
+            &self.region,
+            Self::start(part, slot) + SLOT_HEADER,
+            bytemuck::bytes_of_mut(&mut key),
+        );
+        key
+    }
+
+    fn put_key(&self, part: usize, slot: usize, key: &K) {
+        write_words(
+            &self.region,
+            Self::start(part, slot) + SLOT_HEADER,
+            bytemuck::bytes_of(key),
+        );
+    }
+
+    fn value(&self, part: usize, slot: usize) -> V {
+        let mut value = V::zeroed();
+        let start = Self::start(part, slot) + SLOT_HEADER + Self::key_words();
+        read_words(&self.region, start, bytemuck::bytes_of_mut(&mut value));
+        value
+    }
+
+    fn put_value(&self, part: usize, slot: usize, value: &V) {
+        let start = Self::start(part, slot) + SLOT_HEADER + Self::key_words();
+        write_words(&self.region, start, bytemuck::bytes_of(value));
+    }
+}

@@ -1,0 +1,43 @@
+//! A lock that is a word of the arena.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nf_arena::Memory;
+
+/// Held for some nanoseconds, by threads that do not sleep meanwhile.
+///
+/// A process that dies while it holds the lock leaves it locked in the arena. Who adopts an arena has it alone and frees all locks
+/// first ([`Lock::reset`]); what the lock protected is then as the dead one left it, which is why each structure changes one word last.
+pub(super) struct Lock<'a> {
+    memory: &'a dyn Memory,
+    index: usize,
+}
+
+impl<'a> Lock<'a> {
+    pub(super) fn take(memory: &'a impl Memory, index: usize) -> Self {
+        let word = &memory.words()[index];
+        let mut turns = 0_u32;
+        while word
+            .compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            turns += 1;
+            // On one core the holder needs this core to go on.
+            if turns % 64 == 0 {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        Self { memory, index }
+    }
+
+    pub(super) fn reset(word: &AtomicU64) {
+        word.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        self.memory.words()[self.index].store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,196 @@
+//! The structures of state against plain models, alone and shared by threads, and adopted by a second owner.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::AsFd,
+    thread,
+};
+
+use nf_arena::{Arena, ArenaBuilder};
+use nf_runtime::state::{FlowTable, Shared, StateBuilder};
+use proptest::prelude::*;
+
+const TICK: u64 = 1 << 23;
+
+fn fresh() -> StateBuilder {
+    StateBuilder::new(ArenaBuilder::fresh("test", 1).unwrap())
+}
+
+fn adopt(arena: &Arena) -> StateBuilder {
+    StateBuilder::new(
+        ArenaBuilder::adopt(arena.as_fd().try_clone_to_owned().unwrap(), "test", 1).unwrap(),
+    )
+}
+
+#[derive(Clone, Debug)]
+enum FlowStep {
+    Add(u16, u64),
+    Get(u16),
+    Remove(u16),
+    Pass(u64),
+    Adopt,
+}
+
+fn flow_step() -> impl Strategy<Value = FlowStep> {
+    prop_oneof![
+        5 => (0_u16..40, 1_u64..100).prop_map(|(key, ttl)| FlowStep::Add(key, ttl)),
+        3 => (0_u16..40).prop_map(FlowStep::Get),
+        1 => (0_u16..40).prop_map(FlowStep::Remove),
+        2 => (1_u64..60).prop_map(FlowStep::Pass),
+        1 => Just(FlowStep::Adopt),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Count {
+    packets: u64,
+    odd: [u8; 3],
+    rest: [u8; 5],
+}
+
+proptest! {
+    #[test]
+    fn a_flow_table_is_a_map_whose_entries_end(steps in prop::collection::vec(flow_step(), 0..200)) {
+        let mut builder = fresh();
+        let mut table: FlowTable<[u8; 13], Count> = builder.flow_table("flows", 100).unwrap();
+        let (mut arena, _) = builder.finish().unwrap();
+        let mut model: HashMap<u16, (u64, Count)> = HashMap::new();
+        let (mut now, ttl_of_get) = (1_000, 50);
+        let key_of = |key: u16| { let mut bytes = [9; 13]; bytes[5..7].copy_from_slice(&key.to_le_bytes()); bytes };
+        for step in steps {
+            model.retain(|_, (end, _)| *end > now);
+            match step {
+                FlowStep::Add(key, ttl) => {
+                    let new = Count { packets: 0, odd: [key as u8; 3], rest: [7; 5] };
+                    let count = |count: &mut Count| { count.packets += 1; *count };
+                    let got = table.update_or_insert(&key_of(key), now, ttl, || new, count);
+                    let entry = model.entry(key).or_insert((0, new));
+                    entry.0 = now + ttl;
+                    entry.1.packets += 1;
+                    prop_assert_eq!(got, Some(entry.1));
+                }
+                FlowStep::Get(key) => {
+                    let expected = model.get_mut(&key).map(|entry| { entry.0 = now + ttl_of_get; entry.1 });
+                    prop_assert_eq!(table.get(&key_of(key), now, ttl_of_get), expected);
+                }
+                FlowStep::Remove(key) => {
+                    prop_assert_eq!(table.remove(&key_of(key), now), model.remove(&key).map(|entry| entry.1));
+                }
+                FlowStep::Pass(time) => now += time,
+                FlowStep::Adopt => {
+                    let mut builder = adopt(&arena);
+                    table = builder.flow_table("flows", 100).unwrap();
+                    arena = builder.finish().unwrap().0;
+                }
+            }
+            let mut listed = HashMap::new();
+            table.for_each(now, |key, count| { listed.insert(u16::from_le_bytes([key[5], key[6]]), *count); });
+            let live = model.iter().filter(|(_, (end, _))| *end > now).map(|(key, (_, count))| (*key, *count)).collect::<HashMap<_, _>>();
+            prop_assert_eq!(table.len(now), live.len());
+            prop_assert_eq!(listed, live);
+        }
+    }
+
+    #[test]
+    fn timers_fire_once_in_the_tick_after_they_are_due(
+        steps in prop::collection::vec((0_u8..5, 0_u64..60_000, any::<u64>()), 0..150)
+    ) {
+        let mut builder = fresh();
+        let mut timers = builder.timers("timers", 64).unwrap();
+        let (mut arena, _) = builder.finish().unwrap();
+        let mut model: BTreeMap<u64, (u64, nf_runtime::state::Timer)> = BTreeMap::new();
+        let (mut now, mut next) = (1 << 40, 0);
+        for (what, amount, random) in steps {
+            match what {
+                0 | 1 => {
+                    let due = now + amount * TICK / 8;
+                    if let Some(timer) = timers.set(due, next) {
+                        model.insert(next, (due, timer));
+                    } else {
+                        prop_assert_eq!(model.len(), 64);
+                    }
+                    next += 1;
+                }
+                2 if !model.is_empty() => {
+                    let token = *model.keys().nth(random as usize % model.len()).unwrap();
+                    let (_, timer) = model.remove(&token).unwrap();
+                    prop_assert!(timers.stop(timer));
+                    prop_assert!(!timers.stop(timer));
+                }
+                3 => {
+                    let mut builder = adopt(&arena);
+                    timers = builder.timers("timers", 64).unwrap();
+                    arena = builder.finish().unwrap().0;
+                }
+                _ => {
+                    now += amount * TICK / 16;
+                    let mut fired = Vec::new();
+                    while timers.fire(now, 5, &mut fired) {}
+                    fired.sort_unstable();
+                    let due = model.iter().filter(|(_, (due, _))| due / TICK < now / TICK).map(|(token, _)| *token).collect::<Vec<_>>();
+                    due.iter().for_each(|token| { model.remove(token); });
+                    prop_assert_eq!(fired, due);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_table_refuses_and_forgets_nothing() {
+    let mut builder = fresh();
+    let table: FlowTable<u64, u64> = builder.flow_table("flows", 10_000).unwrap();
+    let add = |key| table.update_or_insert(&key, 1, 1000, || key, |_| ());
+    assert!(
+        (0..10_000_u64).all(|key| add(key).is_some()),
+        "as many as asked for"
+    );
+    let kept = (0..100_000_u64)
+        .filter(|key| add(*key).is_some())
+        .collect::<Vec<_>>();
+    assert!(kept.len() < 100_000);
+    assert!(kept.iter().all(|key| table.get(key, 1, 1000) == Some(*key)));
+    assert_eq!(table.len(1), kept.len());
+    assert!(table.is_empty(1001));
+}
+
+#[test]
+fn workers_share_flows_and_values() {
+    let mut builder = fresh();
+    let table: FlowTable<u32, u64> = builder.flow_table("flows", 64).unwrap();
+    let shared: Shared<[u64; 4]> = builder.shared("total", [0; 4]).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for turn in 0..5_000_u32 {
+                    table
+                        .update_or_insert(&(turn % 50), 1, 100, || 0, |count| *count += 1)
+                        .unwrap();
+                    shared.update(|all| all.iter_mut().for_each(|one| *one += 1));
+                    let all = shared.get();
+                    assert!(all.iter().all(|one| *one == all[0]), "torn: {all:?}");
+                }
+            });
+        }
+    });
+    assert_eq!(shared.get(), [20_000; 4]);
+    assert!((0..50).all(|key| table.get(&key, 1, 100) == Some(400)));
+}
+
+#[test]
+fn a_lock_held_by_a_process_that_died_does_not_hang_its_heir() {
+    let mut builder = fresh();
+    let shared: Shared<u64> = builder.shared("value", 5).unwrap();
+    let (arena, _) = builder.finish().unwrap();
+    let dies = thread::spawn(move || shared.update(|_| std::panic::panic_any("dies here")));
+    // A panic unwinds and frees the lock; a killed process does not.
+    assert!(dies.join().is_err());
+    nf_arena::Memory::words(arena.region("value").unwrap())[0]
+        .store(1, std::sync::atomic::Ordering::Relaxed);
+    let mut builder = adopt(&arena);
+    let heir: Shared<u64> = builder.shared("value", 0).unwrap();
+    assert_eq!(heir.get(), 5);
+}
