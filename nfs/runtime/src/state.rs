@@ -2,6 +2,10 @@
 //!
 //! All of them live in the instance's arena and so move with it. They are shared by the workers: each method takes `&self`.
 //!
+//! State that is *adopted* may still belong to the instance before, which goes on writing it: opening a structure changes nothing in it, and
+//! a function's `create` must not either. When that instance has stopped, the runtime calls `resumed`. Where it died instead, [`Repairs`]
+//! come first.
+//!
 //! | structure | what it is for |
 //! |---|---|
 //! | [`FlowTable`] | a value per key, with a time to live: what a function knows of each flow |
@@ -29,12 +33,27 @@ pub use bytemuck::Pod;
 /// The same calls with the same arguments give the same schema, and so an arena that another instance with this configuration can adopt.
 pub struct StateBuilder {
     builder: ArenaBuilder,
+    repairs: Repairs,
+}
+
+/// What makes structures whole after a process died while it changed them.
+#[derive(Default)]
+pub struct Repairs(Vec<Box<dyn Fn() + Send + Sync>>);
+
+impl Repairs {
+    /// Only while nobody else uses the state.
+    pub fn run(&self) {
+        self.0.iter().for_each(|repair| repair());
+    }
 }
 
 impl StateBuilder {
     #[must_use]
     pub fn new(builder: ArenaBuilder) -> Self {
-        Self { builder }
+        Self {
+            builder,
+            repairs: Repairs::default(),
+        }
     }
 
     /// Does the state come with content, from an instance before?
@@ -51,6 +70,11 @@ impl StateBuilder {
         Ok(self.builder.region(name, layout, words)?)
     }
 
+    /// Has something done to a structure of the function's own before the state of a process that died is used.
+    pub fn on_repair(&mut self, repair: impl Fn() + Send + Sync + 'static) {
+        self.repairs.0.push(Box::new(repair));
+    }
+
     /// A table for at least `capacity` flows.
     ///
     /// # Errors
@@ -65,7 +89,9 @@ impl StateBuilder {
             &FlowTable::<K, V>::layout(),
             FlowTable::<K, V>::words(capacity),
         )?;
-        Ok(FlowTable::open(region))
+        let table = FlowTable::<K, V>::open(region.clone());
+        self.on_repair(move || FlowTable::<K, V>::open(region.clone()).free_locks());
+        Ok(table)
     }
 
     /// One value that all workers share; `initial` unless the state is adopted.
@@ -74,7 +100,15 @@ impl StateBuilder {
     /// As [`region`](Self::region).
     pub fn shared<T: Pod>(&mut self, name: &str, initial: T) -> Result<Shared<T>, Refusal> {
         let region = self.region(name, &Shared::<T>::layout(), Shared::<T>::words())?;
-        Ok(Shared::open(region, initial, !self.is_adopted()))
+        self.on_repair({
+            let region = region.clone();
+            move || spin::free(&region, 0)
+        });
+        let shared = Shared::open(region);
+        if !self.is_adopted() {
+            shared.update(|value| *value = initial);
+        }
+        Ok(shared)
     }
 
     /// Timers, at most `capacity` at a time.
@@ -83,16 +117,20 @@ impl StateBuilder {
     /// As [`region`](Self::region).
     pub fn timers(&mut self, name: &str, capacity: usize) -> Result<Timers, Refusal> {
         let region = self.region(name, Timers::LAYOUT, Timers::words(capacity))?;
+        self.on_repair({
+            let region = region.clone();
+            move || Timers::open(region.clone()).relink()
+        });
         Ok(Timers::open(region))
     }
 
-    /// The arena with everything that was declared, and its clock.
+    /// The arena with everything that was declared, its clock, and what to do first where its last owner died.
     ///
     /// # Errors
     /// The arena that is adopted holds something that was not declared.
-    pub fn finish(self) -> Result<(Arena, Clock), Refusal> {
+    pub fn finish(self) -> Result<(Arena, Clock, Repairs), Refusal> {
         let arena = self.builder.finish()?;
         let clock = arena.clock();
-        Ok((arena, clock))
+        Ok((arena, clock, self.repairs))
     }
 }

@@ -56,7 +56,7 @@ proptest! {
     fn a_flow_table_is_a_map_whose_entries_end(steps in prop::collection::vec(flow_step(), 0..200)) {
         let mut builder = fresh();
         let mut table: FlowTable<[u8; 13], Count> = builder.flow_table("flows", 100).unwrap();
-        let (mut arena, _) = builder.finish().unwrap();
+        let (mut arena, ..) = builder.finish().unwrap();
         let mut model: HashMap<u16, (u64, Count)> = HashMap::new();
         let (mut now, ttl_of_get) = (1_000, 50);
         let key_of = |key: u16| { let mut bytes = [9; 13]; bytes[5..7].copy_from_slice(&key.to_le_bytes()); bytes };
@@ -100,7 +100,7 @@ proptest! {
     ) {
         let mut builder = fresh();
         let mut timers = builder.timers("timers", 64).unwrap();
-        let (mut arena, _) = builder.finish().unwrap();
+        let (mut arena, ..) = builder.finish().unwrap();
         let mut model: BTreeMap<u64, (u64, nf_runtime::state::Timer)> = BTreeMap::new();
         let (mut now, mut next) = (1 << 40, 0);
         for (what, amount, random) in steps {
@@ -123,7 +123,11 @@ proptest! {
                 3 => {
                     let mut builder = adopt(&arena);
                     timers = builder.timers("timers", 64).unwrap();
-                    arena = builder.finish().unwrap().0;
+                    let (next_arena, _, repairs) = builder.finish().unwrap();
+                    arena = next_arena;
+                    if random % 2 == 0 {
+                        repairs.run();
+                    }
                 }
                 _ => {
                     now += amount * TICK / 16;
@@ -184,7 +188,7 @@ fn workers_share_flows_and_values() {
 fn a_lock_held_by_a_process_that_died_does_not_hang_its_heir() {
     let mut builder = fresh();
     let shared: Shared<u64> = builder.shared("value", 5).unwrap();
-    let (arena, _) = builder.finish().unwrap();
+    let (arena, ..) = builder.finish().unwrap();
     let dies = thread::spawn(move || shared.update(|_| std::panic::panic_any("dies here")));
     // A panic unwinds and frees the lock; a killed process does not.
     assert!(dies.join().is_err());
@@ -192,5 +196,6 @@ fn a_lock_held_by_a_process_that_died_does_not_hang_its_heir() {
         .store(1, std::sync::atomic::Ordering::Relaxed);
     let mut builder = adopt(&arena);
     let heir: Shared<u64> = builder.shared("value", 0).unwrap();
+    builder.finish().unwrap().2.run();
     assert_eq!(heir.get(), 5);
 }

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     shared::{read_words, write_words},
-    spin::Lock,
+    spin::{self, Lock},
 };
 
 /// Slots that one lock guards; also how far a key may be from where it belongs.
@@ -65,12 +65,17 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
 
     pub(super) fn open(region: Region) -> Self {
         let parts = region.words().len() / Self::part_words();
-        (0..parts).for_each(|part| Lock::reset(&region.words()[part * Self::part_words()]));
         Self {
             region,
             parts,
             of: PhantomData,
         }
+    }
+
+    /// For [`super::Repairs`]. An entry that was being put in is not there, or whole; one that was being changed may be half old.
+    pub(super) fn free_locks(&self) {
+        self.all_parts()
+            .for_each(|part| spin::free(&self.region, part));
     }
 
     /// The value of a key that has not ended, and a new end for it.

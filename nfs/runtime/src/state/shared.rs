@@ -25,16 +25,11 @@ impl<T: Pod> Shared<T> {
         VALUE + size_of::<T>().div_ceil(8)
     }
 
-    pub(super) fn open(region: Region, initial: T, fresh: bool) -> Self {
-        Lock::reset(&region.words()[0]);
-        let shared = Self {
+    pub(super) fn open(region: Region) -> Self {
+        Self {
             region,
             of: PhantomData,
-        };
-        if fresh {
-            shared.put(&initial);
         }
-        shared
     }
 
     /// The value as it is now, whole.

@@ -1,13 +1,12 @@
 //! A lock that is a word of the arena.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use nf_arena::Memory;
 
 /// Held for some nanoseconds, by threads that do not sleep meanwhile.
 ///
-/// A process that dies while it holds the lock leaves it locked in the arena. Who adopts an arena has it alone and frees all locks
-/// first ([`Lock::reset`]); what the lock protected is then as the dead one left it, which is why each structure changes one word last.
+/// A process that dies while it holds the lock leaves it locked in the arena, and what it protects half changed: see [`super::Repairs`].
 pub(super) struct Lock<'a> {
     memory: &'a dyn Memory,
     index: usize,
@@ -30,10 +29,12 @@ impl<'a> Lock<'a> {
         }
         Self { memory, index }
     }
+}
 
-    pub(super) fn reset(word: &AtomicU64) {
-        word.store(0, Ordering::Release);
-    }
+/// Frees a lock whose owner died.
+pub(super) fn free(memory: &impl Memory, index: usize) {
+    memory.words()[index].store(0, Ordering::Release);
+    memory.touch(index);
 }
 
 impl Drop for Lock<'_> {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use nf_arena::{Memory, Region};
 
-use super::spin::Lock;
+use super::spin::{self, Lock};
 
 /// 8.4 ms: timers are for what happens to flows, not to packets.
 const TICK_SHIFT: u32 = 23;
@@ -52,15 +52,13 @@ impl Timers {
     }
 
     pub(super) fn open(region: Region) -> Self {
-        Lock::reset(&region.words()[LOCK]);
         let capacity = (region.words().len() - ENTRIES) / ENTRY_WORDS;
-        let timers = Self { region, capacity };
-        timers.relink();
-        timers
+        Self { region, capacity }
     }
 
-    /// Makes the lists anew from the entries: whoever had this arena before may have died while it changed one.
-    fn relink(&self) {
+    /// For [`super::Repairs`]: makes the lists anew from the entries.
+    pub(super) fn relink(&self) {
+        spin::free(&self.region, LOCK);
         let used = (self.get(USED) as usize).min(self.capacity);
         if used == 0 {
             return;
