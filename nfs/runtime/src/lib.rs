@@ -1,5 +1,6 @@
 //! Runs a network function. See `nfs/README.md`.
 
+pub mod migration;
 mod refusal;
 pub mod state;
 

@@ -1,0 +1,239 @@
+//! Frames that wait: those that a frozen instance relays, and those that the new one holds.
+//!
+//! One writer, one reader, each a thread or a process. A ring in a memfd outlives both, and says in words how far each had come.
+//!
+//! ```text
+//! word 0: words ever written | word 1: frames ever written | word 8: words ever read | from 16: a power of two of words of records
+//! record: length in bytes, port << 32, kind << 40 | number of the frame | the frame, padded to words
+//! ```
+
+use std::sync::atomic::Ordering;
+
+use nf_arena::Memory;
+
+const WRITTEN: usize = 0;
+const NUMBER: usize = 1;
+/// A line of its own: the reader's.
+const READ: usize = 8;
+const RECORDS: usize = 16;
+const RECORD_HEADER: usize = 2;
+
+const FRAME: u64 = 1;
+const END: u64 = 2;
+
+/// What was read from a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A frame that came in at `port`, the `number`-th of its queue.
+    Frame { port: usize, number: u64 },
+    /// Nothing follows.
+    End,
+}
+
+/// There is no room now: leave the frame where it is, and come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingFull;
+
+/// A ring of frames over memory.
+pub struct Ring<M> {
+    memory: M,
+    mask: u64,
+}
+
+impl<M: Memory> Ring<M> {
+    pub const LAYOUT: &'static str = "frames v1";
+
+    /// Words for a ring with room for `bytes` of frames at least.
+    #[must_use]
+    pub fn words(bytes: usize) -> usize {
+        RECORDS + bytes.div_ceil(8).next_power_of_two()
+    }
+
+    /// The ring in this memory, with what is in it; zeros are an empty ring. `memory` has as many words as [`words`](Self::words) says.
+    #[must_use]
+    pub fn open(memory: M) -> Self {
+        let room = memory.words().len().saturating_sub(RECORDS).max(1) as u64;
+        // The largest power of two that fits, whoever sized it.
+        let mask = (1_u64 << room.ilog2()) - 1;
+        Self { memory, mask }
+    }
+
+    /// Appends a frame. Only the writer may call this.
+    ///
+    /// # Errors
+    /// [`RingFull`]; nothing was written.
+    pub fn push(&self, port: usize, frame: &[u8]) -> Result<(), RingFull> {
+        self.write(FRAME, port, frame)
+    }
+
+    /// Says that nothing follows. Only the writer may call this.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn end(&self) -> Result<(), RingFull> {
+        self.write(END, 0, &[])
+    }
+
+    /// The next record; the frame's bytes replace what is in `frame`. Only the reader may call this.
+    pub fn pop(&self, frame: &mut Vec<u8>) -> Option<Record> {
+        let read = self.get(READ, Ordering::Relaxed);
+        if read == self.get(WRITTEN, Ordering::Acquire) {
+            return None;
+        }
+        let header = self.record_word(read);
+        let number = self.record_word(read + 1);
+        let length = (header as u32 as usize).min(self.mask as usize * 8);
+        frame.clear();
+        for index in 0..length.div_ceil(8) {
+            let word = self
+                .record_word(read + (RECORD_HEADER + index) as u64)
+                .to_le_bytes();
+            frame.extend_from_slice(&word[..(length - index * 8).min(8)]);
+        }
+        self.put(READ, read + Self::record_words(length));
+        Some(match header >> 40 {
+            END => Record::End,
+            _ => Record::Frame {
+                port: (header >> 32) as usize & 0xff,
+                number,
+            },
+        })
+    }
+
+    /// Has everything been read that was written?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.get(READ, Ordering::Acquire) == self.get(WRITTEN, Ordering::Acquire)
+    }
+
+    /// Frames that were ever written.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.get(NUMBER, Ordering::Acquire)
+    }
+
+    fn write(&self, kind: u64, port: usize, frame: &[u8]) -> Result<(), RingFull> {
+        let written = self.get(WRITTEN, Ordering::Relaxed);
+        let used = written - self.get(READ, Ordering::Acquire);
+        let words = Self::record_words(frame.len());
+        if used + words > self.mask + 1 {
+            return Err(RingFull);
+        }
+        let number = self.get(NUMBER, Ordering::Relaxed);
+        self.put_record_word(
+            written,
+            frame.len() as u64 | (port as u64) << 32 | kind << 40,
+        );
+        self.put_record_word(written + 1, number);
+        for (index, chunk) in frame.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.put_record_word(
+                written + (RECORD_HEADER + index) as u64,
+                u64::from_le_bytes(word),
+            );
+        }
+        if kind == FRAME {
+            self.put(NUMBER, number + 1);
+        }
+        // Last, with Release: the record is whole for whoever sees it, also when this process dies here.
+        self.put(WRITTEN, written + words);
+        Ok(())
+    }
+
+    fn record_words(length: usize) -> u64 {
+        (RECORD_HEADER + length.div_ceil(8)) as u64
+    }
+
+    fn record_word(&self, position: u64) -> u64 {
+        self.get(RECORDS + (position & self.mask) as usize, Ordering::Relaxed)
+    }
+
+    fn put_record_word(&self, position: u64, value: u64) {
+        self.memory.words()[RECORDS + (position & self.mask) as usize]
+            .store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self, index: usize, order: Ordering) -> u64 {
+        self.memory.words()[index].load(order)
+    }
+
+    fn put(&self, index: usize, value: u64) {
+        self.memory.words()[index].store(value, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, thread};
+
+    use nf_arena::Heap;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ring(bytes: usize) -> Ring<Heap> {
+        Ring::open(Heap::new(Ring::<Heap>::words(bytes)).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in(steps in prop::collection::vec((any::<bool>(), 0_usize..3, 0_usize..200), 0..300)) {
+            let ring = ring(1024);
+            let (mut model, mut number, mut frame) = (VecDeque::new(), 0, Vec::new());
+            for (push, port, length) in steps {
+                if push {
+                    let bytes: Vec<u8> = (0..length).map(|index| (index + number as usize) as u8).collect();
+                    match ring.push(port, &bytes) {
+                        Ok(()) => {
+                            model.push_back((port, number, bytes));
+                            number += 1;
+                        }
+                        Err(RingFull) => prop_assert!(!model.is_empty()),
+                    }
+                } else {
+                    let got = ring.pop(&mut frame);
+                    let expected = model.pop_front();
+                    prop_assert_eq!(got, expected.as_ref().map(|(port, number, _)| Record::Frame { port: *port, number: *number }));
+                    if let Some((_, _, bytes)) = expected {
+                        prop_assert_eq!(&frame, &bytes);
+                    }
+                }
+                prop_assert_eq!(ring.is_empty(), model.is_empty());
+            }
+            prop_assert_eq!(ring.frames(), number);
+        }
+    }
+
+    #[test]
+    fn a_writer_and_a_reader_at_once() {
+        const FRAMES: u64 = 50_000;
+        let ring = ring(4096);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..FRAMES {
+                    let frame = number.to_le_bytes().repeat(1 + number as usize % 30);
+                    while ring.push(0, &frame).is_err() {
+                        thread::yield_now();
+                    }
+                }
+                while ring.end().is_err() {
+                    thread::yield_now();
+                }
+            });
+            let (mut expected, mut frame) = (0, Vec::new());
+            loop {
+                match ring.pop(&mut frame) {
+                    None => thread::yield_now(),
+                    Some(Record::End) => break,
+                    Some(Record::Frame { number, .. }) => {
+                        assert_eq!(number, expected);
+                        assert_eq!(frame, number.to_le_bytes().repeat(1 + number as usize % 30));
+                        expected += 1;
+                    }
+                }
+            }
+            assert_eq!(expected, FRAMES);
+        });
+    }
+}
