@@ -1,0 +1,58 @@
+//! What a network function knows of where it runs.
+
+use nf_ports::Mac;
+
+/// The same for a whole batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    now: u64,
+    worker: usize,
+    workers: usize,
+    macs: &'a [Mac],
+}
+
+impl<'a> Context<'a> {
+    /// For workers, tests and benches. `macs`: the address of each port.
+    #[must_use]
+    pub fn new(now: u64, worker: usize, workers: usize, macs: &'a [Mac]) -> Self {
+        Self {
+            now,
+            worker,
+            workers,
+            macs,
+        }
+    }
+
+    /// Nanoseconds of the state's clock, taken once for the batch.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The index of the worker that asks, below [`workers`](Self::workers).
+    #[inline]
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn ports(&self) -> usize {
+        self.macs.len()
+    }
+
+    /// The MAC address of a port; zeros where there is no such port.
+    #[inline]
+    #[must_use]
+    pub fn mac(&self, port: usize) -> Mac {
+        self.macs.get(port).copied().unwrap_or_default()
+    }
+}

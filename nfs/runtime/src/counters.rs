@@ -1,0 +1,171 @@
+//! Counters on their way to whoever asks: as JSON and as Prometheus text.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+/// What a counter may do, in Prometheus' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+struct Sample {
+    name: String,
+    kind: Kind,
+    labels: Vec<(String, String)>,
+    value: f64,
+}
+
+/// Collects counters. Names are like `backend_packets`: small letters, digits, underscores; other characters become underscores.
+///
+/// ```
+/// use nf_runtime::CounterSink;
+/// let mut out = CounterSink::new("l4lb");
+/// out.counter("packets", &[("backend", "10.0.0.1")], 7);
+/// assert_eq!(out.json()["packets{backend=\"10.0.0.1\"}"], 7);
+/// assert_eq!(out.text(), "# TYPE nf_packets counter\nnf_packets{kind=\"l4lb\",backend=\"10.0.0.1\"} 7\n");
+/// ```
+pub struct CounterSink {
+    kind: String,
+    samples: Vec<Sample>,
+}
+
+impl CounterSink {
+    /// For a network function of this kind.
+    #[must_use]
+    pub fn new(kind: &str) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            samples: Vec::new(),
+        }
+    }
+
+    /// Something that only grows.
+    pub fn counter(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.add(name, Kind::Counter, labels, value as f64);
+    }
+
+    /// Something that goes up and down.
+    pub fn gauge(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        self.add(name, Kind::Gauge, labels, value);
+    }
+
+    fn add(&mut self, name: &str, kind: Kind, labels: &[(&str, &str)], value: f64) {
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (identifier(key), (*value).to_owned()))
+            .collect();
+        self.samples.push(Sample {
+            name: identifier(name),
+            kind,
+            labels,
+            value,
+        });
+    }
+
+    /// `{"name{label=\"value\"}": number}`, in the order in which they were given.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let mut map = Map::new();
+        for sample in &self.samples {
+            let labels = labels_text(sample.labels.iter());
+            map.insert(format!("{}{labels}", sample.name), number(sample.value));
+        }
+        Value::Object(map)
+    }
+
+    /// The text format of Prometheus, version 0.0.4: `nf_` in front of every name, the kind as a label, all samples of a name together.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut names: Vec<(&str, Kind)> = Vec::new();
+        for sample in &self.samples {
+            if names.iter().all(|(name, _)| *name != sample.name) {
+                names.push((&sample.name, sample.kind));
+            }
+        }
+        let kind = ("kind".to_owned(), self.kind.clone());
+        let mut text = String::new();
+        for (name, what) in names {
+            let what = match what {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+            };
+            let _ = writeln!(text, "# TYPE nf_{name} {what}");
+            for sample in self.samples.iter().filter(|sample| sample.name == name) {
+                let labels = labels_text(std::iter::once(&kind).chain(&sample.labels));
+                let _ = writeln!(text, "nf_{name}{labels} {}", sample.value);
+            }
+        }
+        text
+    }
+}
+
+/// Whole numbers without a point.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && (0.0..9e15).contains(&value) {
+        Value::from(value as u64)
+    } else {
+        Value::from(value)
+    }
+}
+
+fn identifier(name: &str) -> String {
+    name.chars()
+        .map(|each| {
+            if each.is_ascii_alphanumeric() {
+                each.to_ascii_lowercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+fn labels_text<'a>(labels: impl Iterator<Item = &'a (String, String)>) -> String {
+    let pairs: Vec<String> = labels
+        .map(|(key, value)| {
+            let value = value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            format!("{key}=\"{value}\"")
+        })
+        .collect();
+    if pairs.is_empty() {
+        String::new()
+    } else {
+        format!("{{{}}}", pairs.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_one_name_stand_together_and_labels_are_escaped() {
+        let mut out = CounterSink::new("x");
+        out.counter("Drops-total", &[("why", "a \"b\"\n")], 1);
+        out.gauge("util", &[], 0.5);
+        out.counter("drops_total", &[("why", "c")], 2);
+        assert_eq!(
+            out.text(),
+            "# TYPE nf_drops_total counter\n\
+             nf_drops_total{kind=\"x\",why=\"a \\\"b\\\"\\n\"} 1\n\
+             nf_drops_total{kind=\"x\",why=\"c\"} 2\n\
+             # TYPE nf_util gauge\n\
+             nf_util{kind=\"x\"} 0.5\n"
+        );
+        assert_eq!(out.json()["util"], 0.5);
+        assert_eq!(out.json()["drops_total{why=\"c\"}"], 2);
+    }
+
+    #[test]
+    fn large_counts_stay_whole() {
+        let mut out = CounterSink::new("x");
+        out.counter("bytes", &[], 1 << 52);
+        assert_eq!(out.json()["bytes"].as_u64(), Some(1 << 52));
+    }
+}

@@ -1,0 +1,175 @@
+//! A network function without ports, threads or real time: for the tests and benches of those who write one.
+
+use std::os::fd::AsFd;
+
+use nf_arena::{Arena, ArenaBuilder};
+use nf_ports::{Mac, Verdict};
+
+use crate::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// It left by the port of this index, like this.
+    Sent(usize, Vec<u8>),
+    /// It went nowhere, for this reason.
+    Dropped(&'static str),
+}
+
+/// One instance of `N` on one worker. Ports 0, 1, ... have the addresses 02:00:00:00:00:00, 02:00:00:00:00:01, ...; time stands still
+/// until it is [advanced](Self::advance).
+pub struct Harness<N> {
+    function: N,
+    arena: Arena,
+    batch: Batch,
+    emitted: Vec<(usize, Vec<u8>)>,
+    macs: Vec<Mac>,
+    now: u64,
+}
+
+impl<N: NetworkFunction> Harness<N> {
+    /// Two ports, fresh state, time at one second.
+    ///
+    /// # Errors
+    /// As `create` of the function.
+    pub fn new(config: N::Config) -> Result<Self, Refusal> {
+        let arena = ArenaBuilder::fresh(N::KIND, N::SCHEMA)?;
+        Self::build(arena, config, 1_000_000_000)
+    }
+
+    /// On the same state as another instance, as after a move on one machine, at the same time.
+    ///
+    /// # Errors
+    /// As `create` of the function; the state does not fit.
+    pub fn adopting(&self, config: N::Config) -> Result<Self, Refusal> {
+        let file = self
+            .arena
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| Refusal::new("system", error.to_string()))?;
+        let arena = ArenaBuilder::adopt(file, N::KIND, N::SCHEMA)?;
+        Self::build(arena, config, self.now)
+    }
+
+    fn build(arena: ArenaBuilder, config: N::Config, now: u64) -> Result<Self, Refusal> {
+        let mut state = StateBuilder::new(arena);
+        let function = N::create(config, &mut state)?;
+        let (arena, _clock) = state.finish()?;
+        let harness = Self {
+            function,
+            arena,
+            batch: Batch::new(),
+            emitted: Vec::new(),
+            macs: Self::macs(2),
+            now,
+        };
+        harness.function.resumed(&harness.context());
+        Ok(harness)
+    }
+
+    /// With so many ports.
+    #[must_use]
+    pub fn with_ports(mut self, count: usize) -> Self {
+        self.macs = Self::macs(count);
+        self
+    }
+
+    fn macs(count: usize) -> Vec<Mac> {
+        (0..count)
+            .map(|index| [2, 0, 0, 0, (index >> 8) as u8, index as u8])
+            .collect()
+    }
+
+    pub fn function(&self) -> &N {
+        &self.function
+    }
+
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub fn advance(&mut self, nanoseconds: u64) {
+        self.now += nanoseconds;
+    }
+
+    pub fn context(&self) -> Context<'_> {
+        Context::new(self.now, 0, 1, &self.macs)
+    }
+
+    /// One packet, in a batch of its own.
+    ///
+    /// # Panics
+    /// The frame is longer than a packet can be.
+    pub fn process(&mut self, port: usize, frame: &[u8]) -> Output {
+        self.process_all(&[(port, frame)]).remove(0)
+    }
+
+    /// Packets (port, frame), as many as possible in a batch; what became of each, in the same order.
+    ///
+    /// # Panics
+    /// A frame is longer than a packet can be.
+    pub fn process_all(&mut self, frames: &[(usize, &[u8])]) -> Vec<Output> {
+        let mut outputs = Vec::with_capacity(frames.len());
+        for chunk in frames.chunks(Batch::MAX) {
+            self.batch.clear();
+            for (port, frame) in chunk {
+                let pushed = self.batch.push(*port, frame);
+                assert!(
+                    pushed.is_ok(),
+                    "a frame of {} bytes is too long",
+                    frame.len()
+                );
+            }
+            let context = Context::new(self.now, 0, 1, &self.macs);
+            self.function.process(&mut self.batch, &context);
+            outputs.extend(
+                self.batch
+                    .packets()
+                    .iter()
+                    .map(|packet| match packet.verdict() {
+                        Verdict::Send(port) => Output::Sent(port, packet.bytes().to_vec()),
+                        Verdict::Drop(reason) => Output::Dropped(reason),
+                    }),
+            );
+            self.collect_emitted();
+        }
+        outputs
+    }
+
+    /// What a worker would do about every 10 ms. Time is not advanced.
+    pub fn tick(&mut self) {
+        self.batch.clear();
+        let context = Context::new(self.now, 0, 1, &self.macs);
+        self.function.tick(&context, &mut self.batch);
+        self.collect_emitted();
+    }
+
+    fn collect_emitted(&mut self) {
+        let sent = self
+            .batch
+            .emitted()
+            .iter()
+            .filter_map(|packet| match packet.verdict() {
+                Verdict::Send(port) => Some((port, packet.bytes().to_vec())),
+                Verdict::Drop(_) => None,
+            });
+        self.emitted.extend(sent);
+    }
+
+    /// The frames (port, frame) that the function added since this was asked last.
+    pub fn take_emitted(&mut self) -> Vec<(usize, Vec<u8>)> {
+        std::mem::take(&mut self.emitted)
+    }
+
+    /// Its counters, as in `{"do": "counters"}`.
+    pub fn counters(&self) -> serde_json::Value {
+        let mut out = CounterSink::new(N::KIND);
+        self.function.counters(&self.context(), &mut out);
+        out.json()
+    }
+}
