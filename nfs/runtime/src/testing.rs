@@ -54,7 +54,7 @@ impl<N: NetworkFunction> Harness<N> {
     fn build(arena: ArenaBuilder, config: N::Config, now: u64) -> Result<Self, Refusal> {
         let mut state = StateBuilder::new(arena);
         let function = N::create(config, &mut state)?;
-        let (arena, _clock) = state.finish()?;
+        let (arena, _clock, _repairs) = state.finish()?;
         let harness = Self {
             function,
             arena,
