@@ -1,0 +1,99 @@
+//! The Internet checksum (RFC 1071) and its incremental change (RFC 1624, equation 3).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One's complement sum of bytes, not yet folded. Sums of parts may be added where every part but the last has an even length.
+#[must_use]
+#[inline]
+pub fn sum(bytes: &[u8]) -> u64 {
+    let mut total = 0_u64;
+    let mut words = bytes.chunks_exact(4);
+    for word in &mut words {
+        total += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    total
+        + match *words.remainder() {
+            [a] => u64::from(a) << 24,
+            [a, b] => u64::from(u16::from_be_bytes([a, b])) << 16,
+            [a, b, c] => u64::from(u32::from_be_bytes([a, b, c, 0])),
+            _ => 0,
+        }
+}
+
+/// Folds a sum to 16 bits.
+#[must_use]
+#[inline]
+pub fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+/// What a checksum field must hold over bytes in which that field is zero.
+#[must_use]
+#[inline]
+pub fn of(bytes: &[u8]) -> u16 {
+    !fold(sum(bytes))
+}
+
+/// Are bytes with their checksum in them right?
+#[must_use]
+#[inline]
+pub fn holds(bytes: &[u8]) -> bool {
+    fold(sum(bytes)) == 0xffff
+}
+
+/// The sum of the pseudo header before TCP, UDP and ICMPv6: `length` bytes of `protocol` (RFC 9293, RFC 8200 8.1).
+#[must_use]
+pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: u32) -> u64 {
+    let addresses = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => of_ipv4(source) + of_ipv4(destination),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => of_ipv6(source) + of_ipv6(destination),
+        _ => 0,
+    };
+    addresses + u64::from(protocol) + u64::from(length)
+}
+
+fn of_ipv4(address: Ipv4Addr) -> u64 {
+    sum(&address.octets())
+}
+
+fn of_ipv6(address: Ipv6Addr) -> u64 {
+    sum(&address.octets())
+}
+
+/// A change of summed fields: collect what is replaced, then [`apply`](Self::apply) it to each checksum that covers them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delta(u64);
+
+impl Delta {
+    #[must_use]
+    #[inline]
+    pub fn replace16(self, old: u16, new: u16) -> Self {
+        Self(self.0 + u64::from(!old) + u64::from(new))
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn replace32(self, old: u32, new: u32) -> Self {
+        Self(self.0 + u64::from(!old) + u64::from(new))
+    }
+
+    /// Both of the same, even length, at an even offset of what is summed.
+    #[must_use]
+    #[inline]
+    pub fn replace(self, old: &[u8], new: &[u8]) -> Self {
+        debug_assert!(old.len() == new.len() && old.len() % 2 == 0);
+        // Of even bytes the complement of the sum is the sum of the complements (modulo 0xffff).
+        Self(self.0 + u64::from(!fold(sum(old))) + u64::from(fold(sum(new))))
+    }
+
+    /// The checksum after the change: HC' = ~(~HC + ~m + m').
+    #[must_use]
+    #[inline]
+    pub fn apply(self, checksum: u16) -> u16 {
+        !fold(u64::from(!checksum) + self.0)
+    }
+}

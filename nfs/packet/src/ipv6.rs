@@ -1,0 +1,148 @@
+//! IPv6 (RFC 8200).
+
+use std::net::Ipv6Addr;
+
+use crate::{field, Malformed};
+
+/// View of an IPv6 packet; extension headers are part of the payload here, [`dissect`](crate::dissect) walks them.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv6<T> {
+    buffer: T,
+}
+
+impl Ipv6<&[u8]> {
+    pub const HEADER: usize = 40;
+}
+
+impl<T: AsRef<[u8]>> Ipv6<T> {
+    /// Bytes after the payload length are allowed. A jumbogram (RFC 2675: length 0 with a hop-by-hop header) is refused.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline]
+    pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
+        let packet = Self::new_cut(buffer)?;
+        if Ipv6::HEADER + packet.payload_length() > packet.buffer.as_ref().len() {
+            return Err(Malformed::Truncated);
+        }
+        if packet.payload_length() == 0 && packet.next_header() == crate::protocol::HOP_BY_HOP {
+            return Err(Malformed::Length);
+        }
+        Ok(packet)
+    }
+
+    /// As [`new_checked`](Self::new_checked), but the payload may be cut off.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline]
+    pub fn new_cut(buffer: T) -> Result<Self, Malformed> {
+        let bytes = buffer.as_ref();
+        if bytes.len() < Ipv6::HEADER {
+            return Err(Malformed::Truncated);
+        }
+        if bytes[0] >> 4 != 6 {
+            return Err(Malformed::Version);
+        }
+        Ok(Self { buffer })
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn traffic_class(&self) -> u8 {
+        (field::get16(self.buffer.as_ref(), 0) >> 4) as u8
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn payload_length(&self) -> usize {
+        usize::from(field::get16(self.buffer.as_ref(), 4))
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn next_header(&self) -> u8 {
+        self.buffer.as_ref()[6]
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn hop_limit(&self) -> u8 {
+        self.buffer.as_ref()[7]
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn source(&self) -> Ipv6Addr {
+        Ipv6Addr::from(field::get::<16>(self.buffer.as_ref(), 8))
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn destination(&self) -> Ipv6Addr {
+        Ipv6Addr::from(field::get::<16>(self.buffer.as_ref(), 24))
+    }
+
+    /// What of the payload is there.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        let bytes = self.buffer.as_ref();
+        &bytes[Ipv6::HEADER..(Ipv6::HEADER + self.payload_length()).min(bytes.len())]
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
+    /// Writes a header. `payload` in bytes.
+    ///
+    /// # Errors
+    /// The buffer is too short for a header, or the payload longer than 65535 bytes.
+    pub fn write(
+        mut buffer: T,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        next_header: u8,
+        payload: usize,
+    ) -> Result<Self, Malformed> {
+        let length = u16::try_from(payload).map_err(|_| Malformed::Length)?;
+        let header = buffer
+            .as_mut()
+            .first_chunk_mut::<40>()
+            .ok_or(Malformed::Truncated)?;
+        *header = [0; 40];
+        header[0] = 0x60;
+        field::set16(header, 4, length);
+        header[6] = next_header;
+        header[7] = 64;
+        field::set(header, 8, source.octets());
+        field::set(header, 24, destination.octets());
+        Ok(Self { buffer })
+    }
+
+    #[inline]
+    pub fn set_traffic_class(&mut self, value: u8) {
+        let bytes = self.buffer.as_mut();
+        let rest = field::get16(bytes, 0) & 0xf00f;
+        field::set16(bytes, 0, rest | u16::from(value) << 4);
+    }
+
+    #[inline]
+    pub fn set_payload_length(&mut self, value: u16) {
+        field::set16(self.buffer.as_mut(), 4, value);
+    }
+
+    #[inline]
+    pub fn set_hop_limit(&mut self, value: u8) {
+        self.buffer.as_mut()[7] = value;
+    }
+
+    #[inline]
+    pub fn set_source(&mut self, address: Ipv6Addr) {
+        field::set(self.buffer.as_mut(), 8, address.octets());
+    }
+
+    #[inline]
+    pub fn set_destination(&mut self, address: Ipv6Addr) {
+        field::set(self.buffer.as_mut(), 24, address.octets());
+    }
+}

@@ -1,0 +1,100 @@
+//! Addresses and ports replaced in place, with every checksum that covers them.
+
+use std::net::IpAddr;
+
+use crate::{checksum::Delta, field, protocol, Fragment, Headers, Version};
+
+/// Which end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Source,
+    Destination,
+}
+
+/// Replaces one end's address, and its port where the packet has ports. A checksum that was wrong stays wrong.
+/// An address of the other version changes nothing. Of a quoted packet that is cut off, what is there is changed.
+#[inline]
+pub fn rewrite_address(
+    frame: &mut [u8],
+    headers: &Headers,
+    side: Side,
+    address: IpAddr,
+    port: u16,
+) {
+    let network = usize::from(headers.network);
+    let transport = usize::from(headers.transport);
+    let delta = match (headers.version, address) {
+        (Version::V4, IpAddr::V4(new)) => {
+            let at = network + if side == Side::Source { 12 } else { 16 };
+            let (old, new) = (field::get32(frame, at), u32::from(new));
+            field::set32(frame, at, new);
+            let delta = Delta::default().replace32(old, new);
+            let sum = delta.apply(field::get16(frame, network + 10));
+            field::set16(frame, network + 10, sum);
+            delta
+        }
+        (Version::V6, IpAddr::V6(new)) => {
+            let at = network + if side == Side::Source { 8 } else { 24 };
+            let old: [u8; 16] = field::get(frame, at);
+            field::set(frame, at, new.octets());
+            Delta::default().replace(&old, &new.octets())
+        }
+        _ => return,
+    };
+    if headers.fragment == Fragment::Later {
+        return;
+    }
+    let port_at = transport + if side == Side::Source { 0 } else { 2 };
+    match headers.protocol {
+        protocol::TCP => {
+            let delta = replace_port(frame, port_at, port, delta);
+            let sum = delta.apply(field::get16(frame, transport + 16));
+            field::set16(frame, transport + 16, sum);
+        }
+        protocol::UDP => {
+            let delta = replace_port(frame, port_at, port, delta);
+            update_udp(frame, transport + 6, delta);
+        }
+        protocol::ICMPV6 => {
+            let sum = delta.apply(field::get16(frame, transport + 2));
+            field::set16(frame, transport + 2, sum);
+        }
+        _ => {}
+    }
+}
+
+#[inline(always)]
+fn replace_port(frame: &mut [u8], at: usize, port: u16, delta: Delta) -> Delta {
+    let old = field::get16(frame, at);
+    field::set16(frame, at, port);
+    delta.replace16(old, port)
+}
+
+/// A UDP checksum of 0 means none, and stays; one that becomes 0 is sent as 0xffff (RFC 768).
+#[inline(always)]
+fn update_udp(frame: &mut [u8], at: usize, delta: Delta) {
+    let old = field::get16(frame, at);
+    if old != 0 {
+        let new = delta.apply(old);
+        field::set16(frame, at, if new == 0 { 0xffff } else { new });
+    }
+}
+
+/// One less to live; false, and nothing is changed, where that would be none.
+#[inline]
+pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> bool {
+    let network = usize::from(headers.network);
+    let at = network + if headers.version == Version::V4 { 8 } else { 7 };
+    let [ttl] = field::get::<1>(frame, at);
+    if ttl <= 1 {
+        return false;
+    }
+    field::set(frame, at, [ttl - 1]);
+    if headers.version == Version::V4 {
+        let old = u16::from(ttl) << 8;
+        let delta = Delta::default().replace16(old, old - 0x100);
+        let sum = delta.apply(field::get16(frame, network + 10));
+        field::set16(frame, network + 10, sum);
+    }
+    true
+}
