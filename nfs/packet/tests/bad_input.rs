@@ -1,5 +1,7 @@
 //! What must be refused, and under which name; and what looks odd but is right.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use nf_packet::{
     checksum, dissect, dissect_ip, dissect_quoted, Arp, ArpOperation, Fragment, Icmp, Ipv4,
     MacAddress, Malformed, NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation,

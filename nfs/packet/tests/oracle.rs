@@ -1,5 +1,7 @@
 //! Parser, rewriter and tunnels against etherparse: another author's reading of the same RFCs.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -257,14 +259,10 @@ proptest! {
     fn bytes_never_lead_outside(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in prop_oneof![Just(0x45_u8), Just(0x46), Just(0x60), any::<u8>()]) {
         let mut packet = bytes.clone();
         if let Some(byte) = packet.first_mut() { *byte = first; }
-        for result in [dissect_ip(&packet), dissect_quoted(&packet)] {
-            if let Ok(found) = result {
-                prop_assert!(found.end as usize <= packet.len());
-                prop_assert!(usize::from(found.transport) <= packet.len());
-                let mut copy = packet.clone();
-                rewrite_address(&mut copy, &found, Side::Source, IpAddr::from([1, 2, 3, 4]), 5);
-                prop_assert_eq!(copy.len(), packet.len());
-            }
+        for found in [dissect_ip(&packet), dissect_quoted(&packet)].into_iter().flatten() {
+            prop_assert!(found.end as usize <= packet.len());
+            prop_assert!(usize::from(found.transport) <= packet.len());
+            rewrite_address(&mut packet.clone(), &found, Side::Source, IpAddr::from([1, 2, 3, 4]), 5);
         }
         let _ = dissect(&bytes);
     }
