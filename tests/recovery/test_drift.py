@@ -28,6 +28,7 @@ def change(server: Server) -> None:
     edge = server.bridge("snic0", "edge")
     server.ofctl("add-flow", "priority=7,actions=drop", target=edge)
     server.ofctl("del-flows", "table=1", target=edge)
+    server.ofctl("add-group", "group_id=7,type=all", target=edge)
 
 
 def test_drift_is_repaired_and_reported(watchful: Server) -> None:
@@ -36,7 +37,7 @@ def test_drift_is_repaired_and_reported(watchful: Server) -> None:
     change(watchful)
     assert watchful.tables() != before
     assert eventually(lambda: watchful.tables() == before)
-    assert watchful.repairs() >= repairs + 6
+    assert watchful.repairs() >= repairs + 7
     assert "differed from what it should have; repaired" in watchful.oneswitchd.log.read_text()
 
 

@@ -60,11 +60,11 @@ impl Core {
         let (groups, meters) = (!self.truth.groups.is_empty(), !self.truth.meters.is_empty());
         if groups {
             let request = MultipartRequest::Group { group };
-            self.read(Purpose::FoldGroups(moving), Bridge::Virt, from, request);
+            self.read(Purpose::FoldCounters(moving), Bridge::Virt, from, request);
         }
         if meters {
             let request = MultipartRequest::Meter { meter };
-            self.read(Purpose::FoldMeters(moving), Bridge::Virt, from, request);
+            self.read(Purpose::FoldCounters(moving), Bridge::Virt, from, request);
         }
         usize::from(groups) + usize::from(meters)
     }

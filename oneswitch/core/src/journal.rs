@@ -17,6 +17,7 @@ use crate::translate::removal_of;
 use crate::truth::{Changes, Group, Meter, Request};
 use openflow13::{
     FlowMod, FlowModCommand, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
+    Multipart, MultipartReply,
 };
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub mod kind {
     pub const FOLD: u8 = 3;
     /// All that is no rule, group or meter; see [`super::Settings`].
     pub const SETTINGS: u8 = 4;
+    /// What copies of groups or meters that are gone had counted: a multipart reply with their statistics.
+    pub const COUNTED: u8 = 5;
 }
 
 /// A journal that cannot be restored from.
@@ -122,6 +125,13 @@ impl Journal {
         });
     }
 
+    /// Statistics of groups or meters.
+    pub fn counted(&mut self, reply: MultipartReply) {
+        if let Some(clock) = &self.clock {
+            put_counted(&mut self.bytes, clock, reply);
+        }
+    }
+
     /// The settings, if they differ from those written last.
     pub fn settle(&mut self, settings: Vec<u8>) {
         let Some(clock) = &self.clock else {
@@ -151,7 +161,20 @@ pub fn put_rule(out: &mut Vec<u8>, clock: &Clock, rule: &Rule) {
     });
 }
 
-/// A group as the message that adds it.
+fn put_counted(out: &mut Vec<u8>, clock: &Clock, reply: MultipartReply) {
+    let nothing = match &reply {
+        MultipartReply::Group(groups) => groups.iter().all(|g| g.packet_count == 0),
+        MultipartReply::Meter(meters) => meters.iter().all(|m| m.packet_in_count == 0),
+        _ => true,
+    };
+    if !nothing {
+        let message = Message::MultipartReply(Multipart::last(reply));
+        let now = clock.unix_nanos(clock.now);
+        put_record(out, kind::COUNTED, now, |out| put_message(out, &message));
+    }
+}
+
+/// A group as the message that adds it, and what it has counted.
 pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
     let message = GroupMod {
         command: GroupModCommand::Add,
@@ -160,6 +183,8 @@ pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
         buckets: group.buckets.clone(),
     };
     put_change(out, clock, group.created, &Message::GroupMod(message));
+    let base = group.base.iter().cloned().collect();
+    put_counted(out, clock, MultipartReply::Group(base));
 }
 
 /// As [`put_group`].
@@ -171,6 +196,8 @@ pub fn put_meter(out: &mut Vec<u8>, clock: &Clock, meter: &Meter) {
         bands: meter.bands.clone(),
     };
     put_change(out, clock, meter.created, &Message::MeterMod(message));
+    let base = meter.base.iter().cloned().collect();
+    put_counted(out, clock, MultipartReply::Meter(base));
 }
 
 /// As the controller wrote it, not as a switch gets it.

@@ -7,7 +7,7 @@ use crate::edge::{
 use crate::flood::Step;
 use crate::session::Inventory;
 use crate::spelling::same_buckets;
-use crate::sync::{blank, removal};
+use crate::sync::{blank, group_removal, removal};
 use crate::{wire, Core};
 use openflow13::{
     bundle, group_type, ActionList, Buckets, FlowMod, FlowModCommand, GroupDesc, GroupMod,
@@ -49,18 +49,7 @@ impl Core {
                 self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
             });
         }
-        let group = GroupMod {
-            command: GroupModCommand::AddOrModify,
-            group_type: group_type::SELECT,
-            group_id: REPARSE_GROUP,
-            buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
-        };
-        let there = inventory.groups.iter();
-        let mut changes = strangers;
-        if !there.clone().any(|g| is_group(g, &group)) {
-            self.send_to(switch, Bridge::Edge, &Message::GroupMod(group));
-            changes += 1;
-        }
+        let mut changes = strangers + self.compare_edge_groups(switch, &inventory.groups);
         self.switches[switch].installed = installed;
         changes += self.update_edge(switch);
         self.switches[switch].repairs += changes as u64;
@@ -68,6 +57,26 @@ impl Core {
             return self.report_audit(switch, Bridge::Edge, changes);
         }
         info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+    }
+
+    /// Puts the one group of `edge` right and removes all others; returns the number of changes.
+    fn compare_edge_groups(&mut self, switch: SwitchIndex, found: &[GroupDesc]) -> usize {
+        let group = GroupMod {
+            command: GroupModCommand::AddOrModify,
+            group_type: group_type::SELECT,
+            group_id: REPARSE_GROUP,
+            buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
+        };
+        let strangers = found.iter().filter(|g| g.group_id != REPARSE_GROUP);
+        let mut changes: Vec<GroupMod> = strangers.map(|g| group_removal(g.group_id)).collect();
+        if !found.iter().any(|g| is_group(g, &group)) {
+            changes.push(group);
+        }
+        let count = changes.len();
+        for change in changes {
+            self.send_to(switch, Bridge::Edge, &Message::GroupMod(change));
+        }
+        count
     }
 
     /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.

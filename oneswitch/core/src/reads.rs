@@ -55,10 +55,8 @@ pub enum Purpose {
         old: Executors,
         new: Executors,
     },
-    /// What copies of groups counted where there are none any more; the port whose move waits for it.
-    FoldGroups(Option<u32>),
-    /// As above, of meters.
-    FoldMeters(Option<u32>),
+    /// What copies of groups or meters counted where there are none any more; the port whose move waits for it.
+    FoldCounters(Option<u32>),
     /// Which rules with several copies are idle.
     IdlePoll,
 }
@@ -233,19 +231,10 @@ impl Core {
                 self.fold_rules(last, parts, &old, &new, before);
                 self.counters_folded(moving, now);
             }
-            Purpose::FoldGroups(moving) => {
+            Purpose::FoldCounters(moving) => {
                 for (_, part) in parts {
-                    if let MultipartReply::Group(groups) = part {
-                        groups.into_iter().for_each(|g| self.truth.fold_group(g));
-                    }
-                }
-                self.counters_folded(moving, now);
-            }
-            Purpose::FoldMeters(moving) => {
-                for (_, part) in parts {
-                    if let MultipartReply::Meter(meters) = part {
-                        meters.into_iter().for_each(|m| self.truth.fold_meter(m));
-                    }
+                    self.journal.counted(part.clone());
+                    self.truth.fold_counted(part);
                 }
                 self.counters_folded(moving, now);
             }

@@ -226,6 +226,13 @@ impl Replay {
                 self.truth.tables.fold(&key, more.packets, more.bytes);
                 Ok(())
             }
+            kind::COUNTED => match decode(input) {
+                Ok((_, Message::MultipartReply(reply))) => {
+                    self.truth.fold_counted(reply.body);
+                    Ok(())
+                }
+                _ => Err("statistics that cannot be read"),
+            },
             kind::SETTINGS => {
                 let settings = Settings::decode(input);
                 self.settings = Some(settings.ok_or("the settings cannot be read")?);

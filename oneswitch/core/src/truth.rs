@@ -6,7 +6,7 @@ use crate::tables::{Change, Filter, FlowTables};
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
-    MeterStats,
+    MeterStats, MultipartReply,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -295,8 +295,16 @@ impl Truth {
             .extend(doomed.iter().filter_map(|key| self.tables.remove(key)));
     }
 
-    /// Adds what a vanished copy of a group had counted.
-    pub fn fold_group(&mut self, stats: GroupStats) {
+    /// Adds what vanished copies of groups or meters had counted.
+    pub fn fold_counted(&mut self, counted: MultipartReply) {
+        match counted {
+            MultipartReply::Group(groups) => groups.into_iter().for_each(|g| self.fold_group(g)),
+            MultipartReply::Meter(meters) => meters.into_iter().for_each(|m| self.fold_meter(m)),
+            _ => {}
+        }
+    }
+
+    fn fold_group(&mut self, stats: GroupStats) {
         if let Some(group) = self.groups.get_mut(&stats.group_id) {
             match &mut Arc::make_mut(group).base {
                 Some(base) => add_group(base, &stats),
@@ -305,8 +313,7 @@ impl Truth {
         }
     }
 
-    /// Adds what a vanished copy of a meter had counted.
-    pub fn fold_meter(&mut self, stats: MeterStats) {
+    fn fold_meter(&mut self, stats: MeterStats) {
         if let Some(meter) = self.meters.get_mut(&stats.meter_id) {
             match &mut Arc::make_mut(meter).base {
                 Some(base) => add_meter(base, &stats),

@@ -266,9 +266,13 @@ fn an_audit_finds_what_others_changed() {
     lab.virt(0).flows.retain(|f| f.cookie != 1);
     lab.virt(0).groups.remove(&2);
     lab.edge(1).flows.pop();
+    let stranger = group(GroupModCommand::Add, 7, &[1]);
+    let frame = openflow13::encode(1, &stranger).unwrap();
+    lab.edge(0).handle(&frame);
     lab.wait(Duration::from_secs(31));
     assert_eq!((cookies(lab.virt(0)), lab.edge(1).flows.len()), wanted);
-    assert_eq!(repairs(&lab), repaired + 3);
+    assert_eq!(lab.edge(0).groups.len(), 1);
+    assert_eq!(repairs(&lab), repaired + 4);
     assert_eq!(lab.virt(0).groups.len(), 2);
 }
 

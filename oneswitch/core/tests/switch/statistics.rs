@@ -384,17 +384,24 @@ fn groups_and_meters_keep_their_counters_when_a_switch_executes_no_more() {
         } else {
             lab.move_port(2, 0, 5);
         }
-        lab.take(1);
         assert!(!lab.virt(1).groups.contains_key(&5));
-        let message = request(MultipartRequest::Group { group: 5 });
-        match &bodies(lab.ask(4, &message))[..] {
-            [MultipartReply::Group(groups)] => assert_eq!(groups[0].packet_count, 6),
-            other => panic!("{other:?}"),
-        }
-        let message = request(MultipartRequest::Meter { meter: 6 });
-        match &bodies(lab.ask(5, &message))[..] {
-            [MultipartReply::Meter(meters)] => assert_eq!(meters[0].packet_in_count, 6),
-            other => panic!("{other:?}"),
+        for restarted in [false, true] {
+            if restarted {
+                lab.check_journal();
+                lab.restart();
+                lab.run();
+            }
+            lab.take(1);
+            let message = request(MultipartRequest::Group { group: 5 });
+            match &bodies(lab.ask(4, &message))[..] {
+                [MultipartReply::Group(groups)] => assert_eq!(groups[0].packet_count, 6),
+                other => panic!("{other:?}"),
+            }
+            let message = request(MultipartRequest::Meter { meter: 6 });
+            match &bodies(lab.ask(5, &message))[..] {
+                [MultipartReply::Meter(meters)] => assert_eq!(meters[0].packet_in_count, 6),
+                other => panic!("{other:?}"),
+            }
         }
     }
 }
