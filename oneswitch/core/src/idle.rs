@@ -50,6 +50,7 @@ impl Core {
             .chain(self.removals.next())
             .chain(self.next_resync())
             .chain(self.next_audit())
+            .chain(self.verdicts.deadline())
             .min()
     }
 
@@ -58,6 +59,7 @@ impl Core {
         self.end_overdue_removals(now);
         self.resync_overdue(now);
         self.audit_overdue(now);
+        self.verdicts.hurry_overdue(now);
         if self.idle.next.is_some_and(|next| next <= now) {
             self.idle.next = None;
             self.poll_idle(now);

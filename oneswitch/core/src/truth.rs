@@ -47,6 +47,8 @@ pub enum Request {
         facts: Facts,
     },
     Meter(MeterMod),
+    /// Changes nothing; its verdict can wait.
+    PacketOut,
     /// Changes nothing that is kept here.
     Other,
 }
@@ -122,7 +124,7 @@ impl Truth {
                     _ => None,
                 }
             }
-            Request::Other => None,
+            Request::PacketOut | Request::Other => None,
         }
     }
 
@@ -190,7 +192,7 @@ impl Truth {
                 self.apply_group(message, *facts, now, &mut changes)
             }
             Request::Meter(message) => self.apply_meter(message, now, &mut changes),
-            Request::Other => {}
+            Request::PacketOut | Request::Other => {}
         }
         changes
     }

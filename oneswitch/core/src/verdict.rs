@@ -4,6 +4,10 @@
 //! a barrier; when all have answered, the round's *batch* is settled: refused messages are taken out of the truth (later ones are undone
 //! and redone around them, as the switches never saw the refused ones), each refusal goes to its controller once, and what waited
 //! for the batch (barrier replies, moves) goes on.
+//!
+//! Packet-outs change nothing, so theirs is the one verdict that is not asked for at once: each would cost its switch a barrier, and us
+//! another wake-up, while the packet is on its way. A batch of nothing else stays open until somebody waits for it, a switch refuses one,
+//! or it is [`PATIENCE`] old.
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
 use crate::journal::Journal;
@@ -13,10 +17,14 @@ use crate::truth::{Changes, Group, Meter, Request, Truth};
 use openflow13::{ErrorCode, ErrorMessage, Message};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Set in the xid of everything but operations: operations are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
+
+/// How long, and how many, packet-outs may be without a verdict that nobody waits for.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENT: usize = 1_024;
 
 /// Who sent a message, and where it was among the controller's replies.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +95,7 @@ fn wire(xid: u32, request: &Request) -> Vec<u8> {
         Request::Flow { message, .. } => crate::wire(xid, &Message::FlowMod((**message).clone())),
         Request::Group { message, .. } => crate::wire(xid, &Message::GroupMod(message.clone())),
         Request::Meter(message) => crate::wire(xid, &Message::MeterMod(message.clone())),
-        Request::Other => Vec::new(),
+        Request::PacketOut | Request::Other => Vec::new(),
     }
 }
 
@@ -168,6 +176,10 @@ pub struct Verdicts {
     open: usize,
     virt: SwitchSet,
     edge: SwitchSet,
+    /// The open batch is to be closed: it changes something, or somebody waits for it.
+    due: bool,
+    /// The first packet-out of the open batch.
+    since: Option<Instant>,
     closed: u64,
     settled: u64,
 }
@@ -178,7 +190,8 @@ impl Verdicts {
     }
 
     /// The batch to wait for so that everything sent until now is settled.
-    pub fn current_batch(&self) -> u64 {
+    pub fn current_batch(&mut self) -> u64 {
+        self.due = true;
         self.closed + u64::from(self.is_open())
     }
 
@@ -201,6 +214,11 @@ impl Verdicts {
         at: Instant,
     ) -> u32 {
         let xid = self.first.wrapping_add(self.operations.len() as u32) & !NOT_AN_OPERATION;
+        if matches!(request, Request::PacketOut) {
+            self.since.get_or_insert(at);
+        } else {
+            self.due = true;
+        }
         self.operations.push_back(Operation {
             origin,
             original,
@@ -216,6 +234,7 @@ impl Verdicts {
             refusal: None,
         });
         self.open += 1;
+        self.due |= self.open >= PATIENT;
         self.pushed += 1;
         self.virt = self.virt.union(targets);
         xid
@@ -274,24 +293,44 @@ impl Verdicts {
 
     /// Whether what was written at `time` can be in flight.
     pub fn may_be_in_flight(&self, time: Instant) -> bool {
+        self.oldest_change().is_some_and(|oldest| time >= oldest.at)
+    }
+
+    /// Whether anything but packet-outs is in flight.
+    pub fn changes_in_flight(&self) -> bool {
+        self.oldest_change().is_some()
+    }
+
+    fn oldest_change(&self) -> Option<&Operation> {
         self.operations
-            .front()
-            .is_some_and(|oldest| time >= oldest.at)
+            .iter()
+            .find(|o| !matches!(o.request, Request::PacketOut))
     }
 
     /// Something other than an operation was sent that the batch's barrier must cover.
     pub fn touch(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        self.due = true;
         match bridge {
             Bridge::Virt => self.virt.insert(switch),
             Bridge::Edge => self.edge.insert(switch),
         }
     }
 
-    /// Ends the open batch: the switches that must be sent a barrier with `barrier` as xid.
+    /// When the open batch becomes due by itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.since.map(|since| since + PATIENCE)
+    }
+
+    pub fn hurry_overdue(&mut self, now: Instant) {
+        self.due |= self.deadline().is_some_and(|deadline| deadline <= now);
+    }
+
+    /// Ends the open batch if it is due: the switches that must be sent a barrier with `barrier` as xid.
     pub fn close(&mut self, barrier: u32) -> Option<(SwitchSet, SwitchSet)> {
-        if !self.is_open() {
+        if !std::mem::take(&mut self.due) || !self.is_open() {
             return None;
         }
+        self.since = None;
         self.closed += 1;
         let (virt, edge) = (
             std::mem::take(&mut self.virt),
@@ -310,9 +349,11 @@ impl Verdicts {
     /// An error of `switch` about operation `xid`; false if there is no such operation.
     pub fn refuse(&mut self, xid: u32, switch: SwitchIndex, error: ErrorMessage) -> bool {
         let index = (xid.wrapping_sub(self.first) & !NOT_AN_OPERATION) as usize;
+        let closed = self.operations.len() - self.open;
         let Some(operation) = self.operations.get_mut(index) else {
             return false;
         };
+        self.due |= index >= closed;
         operation.refused_by.insert(switch);
         operation.refusal.get_or_insert(Refusal {
             error: error.error,

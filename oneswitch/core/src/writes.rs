@@ -221,7 +221,7 @@ impl Core {
     pub(crate) fn leave_everywhere(&mut self, now: Instant) {
         if !self.executors.is_everywhere()
             || self.truth.moves_in_port()
-            || self.verdicts.in_flight() > 0
+            || self.verdicts.changes_in_flight()
         {
             return;
         }
@@ -296,7 +296,7 @@ impl Core {
             wire(incoming.origin.xid, &Message::PacketOut(translated))
         });
         let targets = SwitchSet::of(switch);
-        self.operate(incoming, changed, Request::Other, targets, now);
+        self.operate(incoming, changed, Request::PacketOut, targets, now);
     }
 
     pub(crate) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {

@@ -16,6 +16,7 @@ mod engine;
 mod journal;
 mod log;
 mod peers;
+mod quiet_unix;
 mod server;
 mod session;
 mod state;

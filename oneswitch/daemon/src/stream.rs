@@ -10,16 +10,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsStream;
 
 use crate::endpoint::{Active, Passive};
+use crate::quiet_unix::QuietUnixStream;
 use crate::tls::Tls;
 
 /// A connection, ready for OpenFlow.
 pub enum Stream {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(QuietUnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -30,7 +31,7 @@ impl Stream {
     /// Why it could not be reached.
     pub async fn connect(target: &Active, tls: Option<&Tls>) -> io::Result<Self> {
         match target {
-            Active::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),
+            Active::Unix(path) => QuietUnixStream::connect(path).await.map(Self::Unix),
             Active::Tcp { host, port } => dial_tcp(host, *port).await.map(Self::Tcp),
             Active::Ssl { host, port } => {
                 let tls = tls.ok_or_else(no_tls)?;
@@ -189,7 +190,8 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Accepted> {
         match &self.socket {
             Socket::Unix(listener, _) => {
-                Ok(Accepted::Ready(Stream::Unix(listener.accept().await?.0)))
+                let stream = QuietUnixStream::new(listener.accept().await?.0)?;
+                Ok(Accepted::Ready(Stream::Unix(stream)))
             }
             Socket::Tcp(listener) => {
                 let stream = listener.accept().await?.0;
@@ -279,6 +281,7 @@ pub fn make_parent(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::UnixStream;
 
     #[tokio::test]
     async fn a_socket_has_its_mode_and_goes_with_its_listener() {

@@ -312,3 +312,54 @@ fn nobody_answers_to_a_controller_that_has_left() {
     lab.run();
     assert_eq!(lab.core.in_flight(), 0);
 }
+
+#[test]
+fn a_packet_out_costs_no_barrier_of_its_own() {
+    let mut lab = Lab::new(1, &[0, 0]);
+    let barriers = |lab: &mut Lab| {
+        let queue = std::mem::take(&mut lab.virt(0).input);
+        let kinds = queue.iter().map(|frame| frame[1]).collect::<Vec<_>>();
+        lab.virt(0).input = queue;
+        kinds
+            .iter()
+            .filter(|k| **k == kind::BARRIER_REQUEST)
+            .count()
+    };
+    lab.virt(0).slow = true;
+    lab.send(1, 1, &packet_out(1, output(2)));
+    lab.run();
+    assert_eq!((lab.core.in_flight(), barriers(&mut lab)), (1, 0));
+    // Whoever wants to know is told when it is true.
+    lab.send(1, 2, &Message::BarrierRequest);
+    lab.run();
+    assert_eq!((lab.take(1).len(), barriers(&mut lab)), (0, 1));
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(xids(&lab.take(1)), [2]);
+    assert_eq!(lab.core.in_flight(), 0);
+    // Nobody asks: it is settled all the same.
+    lab.send(1, 3, &packet_out(1, output(2)));
+    lab.wait(std::time::Duration::from_millis(99));
+    assert_eq!(lab.core.in_flight(), 1);
+    lab.wait(std::time::Duration::from_millis(1));
+    assert_eq!(lab.core.in_flight(), 0);
+}
+
+#[test]
+fn a_packet_out_that_is_refused_is_told_at_once() {
+    let mut lab = Lab::new(1, &[0, 0]);
+    lab.send(1, 1, &packet_out(1, output(2)));
+    let answers = lab.ask(2, &packet_out(1, ActionList::new().group(5)));
+    assert_eq!(xids(&answers), [2]);
+    assert_eq!(lab.core.in_flight(), 0);
+}
+
+#[test]
+fn many_packet_outs_are_settled_in_passing() {
+    let mut lab = Lab::new(1, &[0, 0]);
+    for xid in 0..5_000 {
+        lab.send(1, xid, &packet_out(1, output(2)));
+        lab.run();
+        assert!(lab.core.in_flight() < 1_024);
+    }
+}
