@@ -1,0 +1,171 @@
+//! The concurrent cuckoo table.
+//!
+//! A key has two buckets of four slots, and is in one of them, or, while it is moved, in both. IPv4 buckets are a cache line each.
+//!
+//! *Lookups* take no lock and write nothing, but now and then a new expiry. *Inserts* lock one bucket; where both are full, they search, without locks,
+//! the shortest way to make room (breadth first), and then move records along it, from its end. What holds:
+//!
+//! 1. Who inserts, changes, moves or removes a key holds the lock of the key's first bucket, and no other lock.
+//! 2. An empty slot belongs to who claimed it (compare and exchange on its data word) until it is filled.
+//! 3. A slot is filled in this order: claimed, so that it is invalid; lanes; data, which makes it valid. The paper writes the key first, while the
+//!    old data is still there: a reader of the new key then gets the old value, and its second look at the key does not tell.
+//! 4. A record is moved by filling the new slot, then emptying the old one, so that it is always in one of them.
+//! 5. A reader that finds a key in neither bucket looks again at the first: if records came there meanwhile, the key may have been among them,
+//!    on its way from the second to the first, and the reader starts over. The paper's reader misses it.
+//! 6. Only a record's expiry changes without the lock, by compare and exchange on the whole data word: it cannot hit another record, and who
+//!    moves or removes the record notices. (The paper writes it blindly.)
+
+use std::{marker::PhantomData, sync::Once};
+
+use nf_arena::Memory;
+
+use crate::{ConnectionTable, Entry, Full, Insertion, Key, Now};
+
+mod age;
+mod displace;
+mod header;
+mod insert;
+mod lookup;
+mod place;
+mod record;
+mod recover;
+mod slots;
+mod words;
+
+pub use header::TableError;
+
+use place::{Secrets, Shape};
+use slots::Core;
+use words::View;
+
+/// A connection table in words, for any number of threads of one process at a time: the concurrent cuckoo table of LB-NIC 3.2.
+///
+/// Its state is in the words alone. An instance that adopts the words of one that has stopped goes on with its records; if that one was
+/// killed within a call, what the call left half done is cleared before the first change.
+pub struct Cuckoo<K, M> {
+    memory: M,
+    shape: Shape,
+    capacity: usize,
+    recovered: Once,
+    keys: PhantomData<K>,
+}
+
+impl<K: Key, M: Memory> Cuckoo<K, M> {
+    /// Words of memory that a table for `capacity` flows takes: 17.8 bytes a flow for IPv4, 53.4 for IPv6, and at least 4096 slots.
+    ///
+    /// # Errors
+    /// More than 60 million flows.
+    pub fn words(capacity: usize) -> Result<usize, TableError> {
+        let buckets = header::buckets(capacity)?;
+        Ok(header::WORDS + buckets as usize * slots::bucket_words::<K>())
+    }
+
+    /// A table in this memory: a new one if it is zero, otherwise the one that is there, of the same capacity.
+    ///
+    /// # Errors
+    /// The memory is too small, or holds something else.
+    pub fn open(memory: M, capacity: usize) -> Result<Self, TableError> {
+        let random = || {
+            use std::hash::{BuildHasher, Hasher};
+            std::hash::RandomState::new().build_hasher().finish()
+        };
+        Self::open_with(
+            memory,
+            capacity,
+            Secrets(std::array::from_fn(|_| random() | 1)),
+        )
+    }
+
+    /// As [`open`](Self::open); a new table places its keys the same way in each run. For tests: who knows the seed can fill chosen buckets.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_seeded(memory: M, capacity: usize, seed: u64) -> Result<Self, TableError> {
+        // SplitMix64.
+        let number = |i: usize| {
+            let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(i as u64 + 1));
+            x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (x ^ x >> 31) | 1
+        };
+        Self::open_with(memory, capacity, Secrets(std::array::from_fn(number)))
+    }
+
+    fn open_with(memory: M, capacity: usize, secrets: Secrets) -> Result<Self, TableError> {
+        let buckets = header::buckets(capacity)?;
+        let needed = Self::words(capacity)?;
+        let words = memory.words().len();
+        if words < needed {
+            return Err(TableError::TooSmall { words, needed });
+        }
+        header::open::<K, _>(View::new(&memory), buckets, &secrets)?;
+        Ok(Self {
+            memory,
+            shape: Shape::new(buckets, K::TAIL_BITS),
+            capacity,
+            recovered: Once::new(),
+            keys: PhantomData,
+        })
+    }
+
+    /// Slots, of which about 95 % can be filled.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.shape.buckets as usize * slots::SLOTS
+    }
+
+    #[inline]
+    fn core(&self) -> Core<K, View<'_, M>> {
+        Core::new(View::new(&self.memory), self.shape)
+    }
+
+    /// As [`core`](Self::core), to change records.
+    #[inline]
+    fn writer(&self) -> Core<K, View<'_, M>> {
+        let core = self.core();
+        self.recovered.call_once(|| core.recover_if_needed());
+        core
+    }
+}
+
+impl<K: Key, M: Memory> ConnectionTable<K> for Cuckoo<K, M> {
+    fn lookup(&self, key: &K, now: &Now) -> Option<Entry> {
+        self.core().lookup(key, now)
+    }
+
+    fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
+        self.core().lookup_bulk(keys, now, found);
+    }
+
+    fn prefetch(&self, key: &K) {
+        self.core().prefetch(key);
+    }
+
+    fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full> {
+        self.writer().insert(key, entry, now)
+    }
+
+    fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
+        self.writer().update(key, entry, now)
+    }
+
+    fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
+        self.writer().remove(key, now)
+    }
+
+    fn age(&self, budget: usize, now: &Now, expired: &mut dyn FnMut(&K, Entry)) -> usize {
+        self.writer().age(budget, now, expired)
+    }
+
+    fn len(&self) -> usize {
+        self.core().len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn for_each(&self, now: &Now, visit: &mut dyn FnMut(&K, Entry)) {
+        self.core().for_each(now, visit);
+    }
+}

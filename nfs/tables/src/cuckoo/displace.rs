@@ -1,0 +1,134 @@
+//! Making room in a full bucket by moving records to their other buckets.
+
+use crate::{Full, Key};
+
+use super::{
+    record,
+    slots::{Core, Found, SLOTS},
+    words::Words,
+};
+
+/// Buckets that a search looks at. A chain of moves then has at most five; with four slots a bucket, tables fill to above 95 %.
+const SEARCHED: usize = 512;
+/// Plans that others' changes made void before an insert gives up.
+const PLANS: u32 = 256;
+
+/// A bucket that the search has come to.
+#[derive(Clone, Copy)]
+struct Step {
+    bucket: u64,
+    /// The record of an earlier step's bucket that could move here.
+    from: u16,
+    slot: u8,
+    data: u64,
+}
+
+impl<K: Key, W: Words> Core<K, W> {
+    /// Moves records so that one of the two buckets has an empty slot. Others may take it before the caller does.
+    ///
+    /// # Errors
+    /// The search found no way.
+    #[cold]
+    pub(super) fn make_room(&self, buckets: [u64; 2]) -> Result<(), Full> {
+        let mut steps = Vec::with_capacity(SEARCHED);
+        for turn in 0..PLANS {
+            steps.clear();
+            let end = self.plan(buckets, &mut steps).ok_or(Full)?;
+            if self.carry_out(&steps, end) {
+                return Ok(());
+            }
+            self.words.wait(turn);
+        }
+        Err(Full)
+    }
+
+    /// The shortest way to an empty slot: the step that it ends with. Takes no locks, so what it read may be outdated when it is used.
+    fn plan(&self, buckets: [u64; 2], steps: &mut Vec<Step>) -> Option<usize> {
+        steps.extend(buckets.map(|bucket| Step {
+            bucket,
+            from: 0,
+            slot: 0,
+            data: 0,
+        }));
+        let mut at = 0;
+        while at < steps.len() {
+            let bucket = steps[at].bucket;
+            let data = self.data(bucket);
+            if data.iter().any(|data| record::is_empty(*data)) {
+                return Some(at);
+            }
+            for (slot, data) in data.into_iter().enumerate() {
+                if steps.len() == SEARCHED || !record::is_record(data) {
+                    continue;
+                }
+                let other = self.other(&self.lanes(bucket, slot), bucket);
+                if other == bucket {
+                    continue;
+                }
+                self.words.prefetch(self.base(other));
+                steps.push(Step {
+                    bucket: other,
+                    from: at as u16,
+                    slot: slot as u8,
+                    data,
+                });
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Makes the moves of a plan, from its end. False: somebody was in the way.
+    fn carry_out(&self, steps: &[Step], end: usize) -> bool {
+        let mut step = steps[end];
+        let mut at = end;
+        // The first two steps are where the room shall be.
+        while at >= 2 {
+            at = usize::from(step.from);
+            let record = Found {
+                bucket: steps[at].bucket,
+                slot: usize::from(step.slot),
+                data: step.data,
+            };
+            if !self.displace(record, step.bucket) {
+                return false;
+            }
+            step = steps[at];
+        }
+        true
+    }
+
+    /// Moves a record to its other bucket. False: it is not there any more, or `to` has no empty slot.
+    pub(super) fn displace(&self, seen: Found, to: u64) -> bool {
+        debug_assert!(seen.slot < SLOTS && seen.bucket != to);
+        let second = seen.data & record::SECOND != 0;
+        let _lock = self.lock(if second { to } else { seen.bucket });
+        let from = self.base(seen.bucket) + seen.slot;
+        let data = self.words.load(from, std::sync::atomic::Ordering::Acquire);
+        if self.differs(seen.data, data) {
+            return false;
+        }
+        // If it is the record that the plan saw, this is its lock, and so its lanes are right and stay.
+        let lanes = self.lanes(seen.bucket, seen.slot);
+        let again = self.words.load(from, std::sync::atomic::Ordering::Relaxed);
+        if self.differs(data, again) || self.other(&lanes, seen.bucket) != to {
+            return false;
+        }
+        let Some(slot) = self.claim(to) else {
+            return false;
+        };
+        let copy = self.fill(to, slot, &lanes, again ^ record::SECOND, again);
+        self.change(from, |data| {
+            // A reader that renews the old record while the new one is there already: the later expiry counts.
+            self.keep_expiry(copy, data);
+            Some(record::emptied(data))
+        });
+        true
+    }
+
+    fn keep_expiry(&self, copy: Found, original: u64) {
+        self.change(self.base(copy.bucket) + copy.slot, |data| {
+            record::outlives(original, data).then_some(record::with_expiry_of(data, original))
+        });
+    }
+}

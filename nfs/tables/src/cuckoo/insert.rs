@@ -1,0 +1,89 @@
+//! Inserting, changing and removing one key, under its lock.
+
+use crate::{Entry, Full, Insertion, Key, Now};
+
+use super::{
+    header::Change,
+    place::Place,
+    record,
+    slots::{Core, Found},
+    words::Words,
+};
+
+impl<K: Key, W: Words> Core<K, W> {
+    pub(super) fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full> {
+        let place = self.place(key);
+        let content = record::content(entry, now);
+        let mut change = Change::begin(self.words);
+        loop {
+            if let Some(insertion) = self.try_insert(&place, content, now, &mut change) {
+                return Ok(insertion);
+            }
+            self.make_room([place.first, self.other(&place.lanes, place.first)])?;
+        }
+    }
+
+    /// None: there is no empty slot.
+    #[inline]
+    fn try_insert(
+        &self,
+        place: &Place<K::Lanes>,
+        content: u64,
+        now: &Now,
+        change: &mut Change<W>,
+    ) -> Option<Insertion> {
+        let _lock = self.lock(place.first);
+        if let Some(found) = self.find(place) {
+            return Some(self.insert_again(found, content, now));
+        }
+        let second = self.other(&place.lanes, place.first);
+        let (bucket, pattern, slot) = if let Some(slot) = self.claim(place.first) {
+            (place.first, place.pattern, slot)
+        } else {
+            (second, place.pattern | record::SECOND, self.claim(second)?)
+        };
+        self.fill(bucket, slot, &place.lanes, pattern, content);
+        change.count_insertion();
+        Some(Insertion::Inserted { expired: None })
+    }
+
+    /// Of a key that has a record, which the caller has locked.
+    fn insert_again(&self, found: Found, content: u64, now: &Now) -> Insertion {
+        let index = self.base(found.bucket) + found.slot;
+        let (old, replaced) = self.change(index, |data| {
+            record::has_expired(data, now).then_some(record::with_content(data, content))
+        });
+        let entry = record::entry(old);
+        if replaced {
+            return Insertion::Inserted {
+                expired: Some(entry),
+            };
+        }
+        // Nobody but the holder of the lock takes the record away.
+        let _ = self.renew(Found { data: old, ..found }, now);
+        Insertion::Existing(entry)
+    }
+
+    pub(super) fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
+        let place = self.place(key);
+        let _change = Change::begin(self.words);
+        let _lock = self.lock(place.first);
+        let found = self.find(&place)?;
+        let content = record::content(entry, now);
+        let (old, replaced) = self.change(self.base(found.bucket) + found.slot, |data| {
+            (!record::has_expired(data, now)).then_some(record::with_content(data, content))
+        });
+        replaced.then_some(record::entry(old))
+    }
+
+    pub(super) fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
+        let place = self.place(key);
+        let mut change = Change::begin(self.words);
+        let _lock = self.lock(place.first);
+        let found = self.find(&place)?;
+        let index = self.base(found.bucket) + found.slot;
+        let (old, _) = self.change(index, |data| Some(record::emptied(data)));
+        change.count_removal();
+        (!record::has_expired(old, now)).then_some(record::entry(old))
+    }
+}

@@ -1,0 +1,54 @@
+//! Putting in order what an instance left that was killed within a change.
+
+use crate::Key;
+
+use super::{
+    header, record,
+    slots::{Core, Found, SLOTS},
+    words::Words,
+};
+
+impl<K: Key, W: Words> Core<K, W> {
+    /// Looks at the whole table, if a change was cut off: 2 ms per million slots. While this runs nobody else may change records.
+    pub(super) fn recover_if_needed(&self) {
+        let (_, under_way) = header::counted(self.words);
+        if under_way != 0 {
+            self.recover();
+        }
+    }
+
+    fn recover(&self) {
+        let mut records = 0;
+        for bucket in 0..self.shape.buckets {
+            for (slot, data) in self.data(bucket).into_iter().enumerate() {
+                let index = self.base(bucket) + slot;
+                if data & record::LOCK != 0 {
+                    self.change(index, |data| Some(data & !record::LOCK));
+                }
+                let half_filled = record::is_claimed(data);
+                if half_filled || self.is_second_copy(Found { bucket, slot, data }) {
+                    self.change(index, |data| Some(record::emptied(data)));
+                } else if record::is_record(data) {
+                    records += 1;
+                }
+            }
+        }
+        header::set_count(self.words, records);
+    }
+
+    /// Is this a record in its second bucket that is in its first as well? It was being moved.
+    fn is_second_copy(&self, Found { bucket, slot, data }: Found) -> bool {
+        if !record::is_record(data) || data & record::SECOND == 0 {
+            return false;
+        }
+        let lanes = self.lanes(bucket, slot);
+        let first = self.other(&lanes, bucket);
+        let sought = self.shape.fields.sought();
+        let wanted = data ^ record::SECOND;
+        let twin = |slot: usize, other: u64| {
+            (other ^ wanted) & sought == 0 && self.lanes(first, slot) == lanes
+        };
+        let others: [u64; SLOTS] = self.data(first);
+        (0..SLOTS).any(|slot| twin(slot, others[slot]))
+    }
+}

@@ -1,0 +1,281 @@
+//! Buckets and slots: where their words are, how a slot is read, claimed, filled and emptied, how a bucket is locked.
+
+use std::{marker::PhantomData, sync::atomic::Ordering};
+
+use crate::Key;
+
+use super::{
+    header,
+    place::{Place, Secrets, Shape},
+    record,
+    words::Words,
+};
+
+/// Slots of a bucket.
+pub(super) const SLOTS: usize = 4;
+
+/// The table's algorithm over some words.
+pub(super) struct Core<K, W> {
+    pub(super) words: W,
+    pub(super) shape: Shape,
+    pub(super) secrets: Secrets,
+    keys: PhantomData<K>,
+}
+
+/// Words of a bucket. The data words come first, then the lanes, so that both start a cache line or share one:
+/// IPv4: 4 + 4, one line. IPv6: 4, 4 unused, 4 x 4, three lines.
+#[inline(always)]
+pub(super) fn bucket_words<K: Key>() -> usize {
+    lanes_offset::<K>() + SLOTS * size_of::<K::Lanes>() / 8
+}
+
+#[inline(always)]
+fn lanes_offset<K: Key>() -> usize {
+    if size_of::<K::Lanes>() == 8 {
+        SLOTS
+    } else {
+        8
+    }
+}
+
+/// A record that was seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) bucket: u64,
+    pub(super) slot: usize,
+    /// Its data word.
+    pub(super) data: u64,
+}
+
+/// What a look into one bucket for a key says.
+pub(super) enum Look {
+    Found(Found),
+    /// Records came or went while it was looked at.
+    Changed,
+    /// The data words that none of which is the key's.
+    Missing([u64; SLOTS]),
+}
+
+impl<K: Key, W: Words> Core<K, W> {
+    #[inline]
+    pub(super) fn new(words: W, shape: Shape) -> Self {
+        Self {
+            words,
+            shape,
+            secrets: header::secrets(words),
+            keys: PhantomData,
+        }
+    }
+
+    /// Index of a bucket's first word, which is the data word of its first slot, and so on.
+    #[inline(always)]
+    pub(super) fn base(&self, bucket: u64) -> usize {
+        header::WORDS + bucket as usize * bucket_words::<K>()
+    }
+
+    #[inline(always)]
+    fn lanes_base(&self, bucket: u64, slot: usize) -> usize {
+        self.base(bucket) + lanes_offset::<K>() + slot * size_of::<K::Lanes>() / 8
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self, key: &K) -> Place<K::Lanes> {
+        self.shape.place(&self.secrets, key)
+    }
+
+    #[inline(always)]
+    pub(super) fn other(&self, lanes: &K::Lanes, bucket: u64) -> u64 {
+        self.shape.other(&self.secrets, lanes, bucket)
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch_bucket(&self, bucket: u64) {
+        let base = self.base(bucket);
+        for line in (0..bucket_words::<K>()).step_by(8) {
+            self.words.prefetch(base + line);
+        }
+    }
+
+    /// The data words of a bucket. What they say was written before them can be read after.
+    #[inline(always)]
+    pub(super) fn data(&self, bucket: u64) -> [u64; SLOTS] {
+        let base = self.base(bucket);
+        std::array::from_fn(|slot| self.words.load(base + slot, Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    pub(super) fn lanes(&self, bucket: u64, slot: usize) -> K::Lanes {
+        let base = self.lanes_base(bucket, slot);
+        let mut lanes = K::Lanes::default();
+        for (index, lane) in lanes.as_mut().iter_mut().enumerate() {
+            *lane = self.words.load(base + index, Ordering::Acquire);
+        }
+        lanes
+    }
+
+    /// Did a record come to or go from a slot between these two states of it?
+    #[inline(always)]
+    pub(super) fn differs(&self, before: u64, after: u64) -> bool {
+        (before ^ after) & self.shape.fields.identity() != 0
+    }
+
+    /// Looks for a record with this pattern and these lanes in a bucket. `data`: its data words, just read.
+    #[inline(always)]
+    pub(super) fn look(
+        &self,
+        bucket: u64,
+        data: [u64; SLOTS],
+        pattern: u64,
+        lanes: &K::Lanes,
+    ) -> Look {
+        let sought = self.shape.fields.sought();
+        // Without a branch for each slot: which of them it is cannot be predicted.
+        let mut candidates = (0..SLOTS).fold(0, |candidates, slot| {
+            candidates | u32::from((data[slot] ^ pattern) & sought == 0) << slot
+        });
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize;
+            let same = self.lanes(bucket, slot) == *lanes;
+            // The lanes are those of the data word if that still says the same: whoever writes lanes makes it say something else first.
+            let again = self.words.load(self.base(bucket) + slot, Ordering::Relaxed);
+            if self.differs(data[slot & (SLOTS - 1)], again) {
+                return Look::Changed;
+            }
+            if same {
+                return Look::Found(Found {
+                    bucket,
+                    slot,
+                    data: again,
+                });
+            }
+            candidates &= candidates - 1;
+        }
+        Look::Missing(data)
+    }
+
+    /// Where a key's record is. Exact for who holds its lock; for others it was there, or nowhere, at some moment of the call.
+    #[inline]
+    pub(super) fn find(&self, place: &Place<K::Lanes>) -> Option<Found> {
+        let second = self.other(&place.lanes, place.first);
+        loop {
+            let before = match self.look(
+                place.first,
+                self.data(place.first),
+                place.pattern,
+                &place.lanes,
+            ) {
+                Look::Found(found) => return Some(found),
+                Look::Changed => continue,
+                Look::Missing(data) => data,
+            };
+            let pattern = place.pattern | record::SECOND;
+            match self.look(second, self.data(second), pattern, &place.lanes) {
+                Look::Found(found) => return Some(found),
+                Look::Changed => continue,
+                Look::Missing(_) => {}
+            }
+            if !self.has_changed(place.first, &before) {
+                return None;
+            }
+        }
+    }
+
+    /// Did records come to the bucket since `before` was read?
+    #[inline]
+    fn has_changed(&self, bucket: u64, before: &[u64; SLOTS]) -> bool {
+        let now = self.data(bucket);
+        (0..SLOTS).any(|slot| self.differs(before[slot], now[slot]))
+    }
+
+    /// Takes the right to change the records whose first bucket this is.
+    #[inline]
+    pub(super) fn lock(&self, bucket: u64) -> Lock<'_, K, W> {
+        let base = self.base(bucket);
+        let mut turn = 0;
+        let mut data = self.words.load(base, Ordering::Relaxed);
+        loop {
+            if data & record::LOCK != 0 {
+                self.words.wait(turn);
+                turn += 1;
+                data = self.words.load(base, Ordering::Relaxed);
+            } else if let Err(now) = self.words.exchange(base, data, data | record::LOCK) {
+                data = now;
+            } else {
+                return Lock { core: self, bucket };
+            }
+        }
+    }
+
+    /// Makes an empty slot of the bucket the caller's own: which, and its data word as it was.
+    #[inline]
+    pub(super) fn claim(&self, bucket: u64) -> Option<(usize, u64)> {
+        let base = self.base(bucket);
+        for slot in 0..SLOTS {
+            let mut data = self.words.load(base + slot, Ordering::Relaxed);
+            while record::is_empty(data) {
+                match self
+                    .words
+                    .exchange(base + slot, data, record::claimed(data))
+                {
+                    Ok(()) => return Some((slot, data)),
+                    Err(now) => data = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes a claimed slot hold a record. `pattern`: tag and place; `content`: the rest.
+    #[inline]
+    pub(super) fn fill(
+        &self,
+        bucket: u64,
+        (slot, before): (usize, u64),
+        lanes: &K::Lanes,
+        pattern: u64,
+        content: u64,
+    ) -> Found {
+        let base = self.lanes_base(bucket, slot);
+        for (index, lane) in lanes.as_ref().iter().enumerate() {
+            self.words.store(base + index, *lane);
+        }
+        let data = self.shape.fields.successor(before, pattern, content);
+        let index = self.base(bucket) + slot;
+        if slot == 0 {
+            // Others lock and unlock the bucket by this word.
+            self.change(index, |now| Some(data | now & record::LOCK));
+        } else {
+            self.words.store(index, data);
+        }
+        Found { bucket, slot, data }
+    }
+
+    /// Replaces a word by what `new` makes of it, until nobody interferes; None: leaves it. Answers what was there, and whether it was replaced.
+    #[inline]
+    pub(super) fn change(&self, index: usize, new: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
+        let mut data = self.words.load(index, Ordering::Acquire);
+        loop {
+            let Some(wanted) = new(data) else {
+                return (data, false);
+            };
+            match self.words.exchange(index, data, wanted) {
+                Ok(()) => return (data, true),
+                Err(now) => data = now,
+            }
+        }
+    }
+}
+
+/// A locked bucket, until drop.
+pub(super) struct Lock<'a, K: Key, W: Words> {
+    core: &'a Core<K, W>,
+    bucket: u64,
+}
+
+impl<K: Key, W: Words> Drop for Lock<'_, K, W> {
+    #[inline]
+    fn drop(&mut self) {
+        let index = self.core.base(self.bucket);
+        self.core.change(index, |data| Some(data & !record::LOCK));
+    }
+}

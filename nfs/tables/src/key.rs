@@ -1,0 +1,102 @@
+//! Flows as keys: five fields that name a connection.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A key as words: its addresses (`Lanes`), and its tail of 40 bits, ports and protocol. Different keys have different words.
+pub trait Key: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static {
+    type Lanes: Copy + Eq + Default + AsRef<[u64]> + AsMut<[u64]> + std::fmt::Debug + Send + Sync;
+
+    /// Bits in the tail, at most 40.
+    const TAIL_BITS: u32;
+    /// Goes into a table's header, so that it is not read as one of other keys.
+    const NAME: [u8; 4];
+
+    fn lanes(&self) -> Self::Lanes;
+    fn tail(&self) -> u64;
+    fn from_words(lanes: &Self::Lanes, tail: u64) -> Self;
+}
+
+/// A flow over IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ipv4Flow {
+    pub source: Ipv4Addr,
+    pub destination: Ipv4Addr,
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub protocol: u8,
+}
+
+/// A flow over IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ipv6Flow {
+    pub source: Ipv6Addr,
+    pub destination: Ipv6Addr,
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub protocol: u8,
+}
+
+#[inline]
+fn tail(source_port: u16, destination_port: u16, protocol: u8) -> u64 {
+    u64::from(source_port) << 24 | u64::from(destination_port) << 8 | u64::from(protocol)
+}
+
+impl Key for Ipv4Flow {
+    type Lanes = [u64; 1];
+    const TAIL_BITS: u32 = 40;
+    const NAME: [u8; 4] = *b"ipv4";
+
+    #[inline]
+    fn lanes(&self) -> [u64; 1] {
+        [u64::from(self.source.to_bits()) << 32 | u64::from(self.destination.to_bits())]
+    }
+
+    #[inline]
+    fn tail(&self) -> u64 {
+        tail(self.source_port, self.destination_port, self.protocol)
+    }
+
+    fn from_words(lanes: &[u64; 1], tail: u64) -> Self {
+        Self {
+            source: Ipv4Addr::from_bits((lanes[0] >> 32) as u32),
+            destination: Ipv4Addr::from_bits(lanes[0] as u32),
+            source_port: (tail >> 24) as u16,
+            destination_port: (tail >> 8) as u16,
+            protocol: tail as u8,
+        }
+    }
+}
+
+impl Key for Ipv6Flow {
+    type Lanes = [u64; 4];
+    const TAIL_BITS: u32 = 40;
+    const NAME: [u8; 4] = *b"ipv6";
+
+    #[inline]
+    fn lanes(&self) -> [u64; 4] {
+        let (source, destination) = (self.source.to_bits(), self.destination.to_bits());
+        [
+            (source >> 64) as u64,
+            source as u64,
+            (destination >> 64) as u64,
+            destination as u64,
+        ]
+    }
+
+    #[inline]
+    fn tail(&self) -> u64 {
+        tail(self.source_port, self.destination_port, self.protocol)
+    }
+
+    fn from_words(lanes: &[u64; 4], tail: u64) -> Self {
+        let address =
+            |high: u64, low: u64| Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+        Self {
+            source: address(lanes[0], lanes[1]),
+            destination: address(lanes[2], lanes[3]),
+            source_port: (tail >> 24) as u16,
+            destination_port: (tail >> 8) as u16,
+            protocol: tail as u8,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A map behind a lock.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{ConnectionTable, Entry, Full, Insertion, Key, Now};
+
+/// A connection table that is plainly right, and as slow as one lock is. It lives in private memory, so it cannot be moved: for tests and
+/// comparison.
+pub struct Plain<K> {
+    records: Mutex<Records<K>>,
+    capacity: usize,
+}
+
+struct Records<K> {
+    map: HashMap<K, Record>,
+    /// Keys that the current pass of aging has not looked at yet.
+    to_age: Vec<K>,
+}
+
+#[derive(Clone, Copy)]
+struct Record {
+    entry: Entry,
+    /// The last tick that it lives in.
+    expiry: u64,
+}
+
+impl Record {
+    fn new(entry: Entry, now: &Now) -> Self {
+        Self {
+            entry,
+            expiry: now.expiry(entry.class),
+        }
+    }
+
+    fn lives(&self, now: &Now) -> bool {
+        self.expiry >= now.tick()
+    }
+
+    fn renew(&mut self, now: &Now) {
+        if self.expiry < now.tick() + now.enough(self.entry.class) {
+            self.expiry = now.expiry(self.entry.class);
+        }
+    }
+}
+
+impl<K: Key> Plain<K> {
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            records: Mutex::new(Records {
+                map: HashMap::new(),
+                to_age: Vec::new(),
+            }),
+            capacity,
+        }
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records<K>> {
+        // A thread that panicked left a map that is whole.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Key> ConnectionTable<K> for Plain<K> {
+    fn lookup(&self, key: &K, now: &Now) -> Option<Entry> {
+        let mut records = self.records();
+        let record = records
+            .map
+            .get_mut(key)
+            .filter(|record| record.lives(now))?;
+        record.renew(now);
+        Some(record.entry)
+    }
+
+    fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full> {
+        let mut records = self.records();
+        let count = records.map.len();
+        match records.map.get_mut(key) {
+            Some(record) if record.lives(now) => {
+                record.renew(now);
+                Ok(Insertion::Existing(record.entry))
+            }
+            Some(record) => {
+                let expired = Some(record.entry);
+                *record = Record::new(entry, now);
+                Ok(Insertion::Inserted { expired })
+            }
+            None if count >= self.capacity => Err(Full),
+            None => {
+                records.map.insert(*key, Record::new(entry, now));
+                Ok(Insertion::Inserted { expired: None })
+            }
+        }
+    }
+
+    fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
+        let mut records = self.records();
+        let record = records
+            .map
+            .get_mut(key)
+            .filter(|record| record.lives(now))?;
+        let old = record.entry;
+        *record = Record::new(entry, now);
+        Some(old)
+    }
+
+    fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
+        let record = self.records().map.remove(key)?;
+        record.lives(now).then_some(record.entry)
+    }
+
+    fn age(&self, budget: usize, now: &Now, expired: &mut dyn FnMut(&K, Entry)) -> usize {
+        let mut records = self.records();
+        if records.to_age.is_empty() {
+            records.to_age = records.map.keys().copied().collect();
+        }
+        let rest = records.to_age.len().saturating_sub(budget);
+        let mut removed = 0;
+        for key in records.to_age.split_off(rest) {
+            if let Some(record) = records.map.get(&key).filter(|record| !record.lives(now)) {
+                expired(&key, record.entry);
+                records.map.remove(&key);
+                removed += 1;
+            }
+        }
+        removed
+    }
+
+    fn len(&self) -> usize {
+        self.records().map.len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn for_each(&self, now: &Now, visit: &mut dyn FnMut(&K, Entry)) {
+        let records = self.records();
+        for (key, record) in records.map.iter().filter(|(_, record)| record.lives(now)) {
+            visit(key, record.entry);
+        }
+    }
+}

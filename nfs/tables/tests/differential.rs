@@ -1,0 +1,244 @@
+//! The cuckoo table beside the plain one: the same calls, the same answers.
+
+use std::{collections::HashMap, time::Duration};
+
+use nf_arena::Heap;
+use nf_tables::{
+    Class, ConnectionTable, Cuckoo, Entry, Full, Insertion, Ipv4Flow, Ipv6Flow, Key, Lifetimes,
+    Plain, TICK_NANOS,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Call {
+    Lookup(u16),
+    LookupBulk(Vec<u16>),
+    Insert(u16, Entry),
+    Update(u16, Entry),
+    Remove(u16),
+    Age,
+    Pass(u64),
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let key = || 0_u16..60;
+    let entry = || {
+        (any::<u16>(), prop::sample::select(&Class::ALL[..]))
+            .prop_map(|(value, class)| Entry { value, class })
+    };
+    let call = prop_oneof![
+        4 => key().prop_map(Call::Lookup),
+        2 => prop::collection::vec(key(), 0..80).prop_map(Call::LookupBulk),
+        4 => (key(), entry()).prop_map(|(key, entry)| Call::Insert(key, entry)),
+        2 => (key(), entry()).prop_map(|(key, entry)| Call::Update(key, entry)),
+        1 => key().prop_map(Call::Remove),
+        1 => Just(Call::Age),
+        2 => (0_u64..60).prop_map(Call::Pass),
+    ];
+    prop::collection::vec(call, 0..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn same_answers_ipv4(calls in calls(), seed in any::<u64>(), start in any::<u32>()) {
+        same_answers::<Ipv4Flow>(&calls, seed, start)?;
+    }
+
+    #[test]
+    fn same_answers_ipv6(calls in calls(), seed in any::<u64>(), start in any::<u32>()) {
+        same_answers::<Ipv6Flow>(&calls, seed, start)?;
+    }
+}
+
+/// Keys that differ in one field only, each field in turn.
+fn key<K: Key>(number: u16) -> K {
+    let mut lanes = K::Lanes::default();
+    let mut tail = 0;
+    let step = u64::from(number / 5 + 1);
+    match number % 5 {
+        0 => lanes.as_mut()[0] = step << 32,
+        1 => lanes
+            .as_mut()
+            .last_mut()
+            .into_iter()
+            .for_each(|lane| *lane = step),
+        2 => tail = step << 24,
+        3 => tail = step << 8,
+        _ => tail = step,
+    }
+    K::from_words(&lanes, tail)
+}
+
+fn cuckoo<K: Key>(capacity: usize, seed: u64) -> Cuckoo<K, Heap> {
+    let memory = Heap::new(Cuckoo::<K, Heap>::words(capacity).unwrap()).unwrap();
+    Cuckoo::open_seeded(memory, capacity, seed).unwrap()
+}
+
+fn all<K: Key>(table: &dyn ConnectionTable<K>, now: &nf_tables::Now) -> HashMap<K, Entry> {
+    let mut records = HashMap::new();
+    table.for_each(now, &mut |key, entry| {
+        assert_eq!(records.insert(*key, entry), None)
+    });
+    records
+}
+
+fn same_answers<K: Key>(calls: &[Call], seed: u64, start: u32) -> Result<(), TestCaseError> {
+    let table = cuckoo::<K>(1000, seed);
+    let plain = Plain::<K>::new(1000);
+    let lifetimes = Lifetimes::new([0, 300, 20, 900].map(Duration::from_secs)).unwrap();
+    let mut nanos = u64::from(start) * TICK_NANOS / 5;
+    let mut since_aged = 0;
+    for call in calls {
+        let now = lifetimes.at(nanos);
+        match call {
+            Call::Lookup(number) => {
+                prop_assert_eq!(
+                    table.lookup(&key(*number), &now),
+                    plain.lookup(&key(*number), &now)
+                );
+            }
+            Call::LookupBulk(numbers) => {
+                let keys: Vec<K> = numbers.iter().map(|number| key(*number)).collect();
+                let wrong = Some(Entry {
+                    value: 1,
+                    class: Class::Opening,
+                });
+                let mut found = vec![wrong; keys.len()];
+                let mut expected = vec![wrong; keys.len()];
+                table.lookup_bulk(&keys, &now, &mut found);
+                plain.lookup_bulk(&keys, &now, &mut expected);
+                prop_assert_eq!(found, expected);
+            }
+            Call::Insert(number, entry) => {
+                prop_assert_eq!(
+                    table.insert(&key(*number), *entry, &now),
+                    plain.insert(&key(*number), *entry, &now)
+                );
+            }
+            Call::Update(number, entry) => {
+                prop_assert_eq!(
+                    table.update(&key(*number), *entry, &now),
+                    plain.update(&key(*number), *entry, &now)
+                );
+            }
+            Call::Remove(number) => {
+                prop_assert_eq!(
+                    table.remove(&key(*number), &now),
+                    plain.remove(&key(*number), &now)
+                );
+            }
+            Call::Age => {
+                same_aging(&table, &plain, &now)?;
+                since_aged = 0;
+            }
+            Call::Pass(ticks) => {
+                if since_aged + ticks > 60 {
+                    same_aging(&table, &plain, &now)?;
+                    since_aged = 0;
+                }
+                since_aged += ticks;
+                nanos += ticks * TICK_NANOS;
+            }
+        }
+        let now = lifetimes.at(nanos);
+        prop_assert_eq!(table.len(), plain.len());
+        if matches!(call, Call::Pass(_)) {
+            prop_assert_eq!(all(&table, &now), all(&plain, &now));
+        }
+    }
+    Ok(())
+}
+
+fn same_aging<K: Key>(
+    table: &Cuckoo<K, Heap>,
+    plain: &Plain<K>,
+    now: &nf_tables::Now,
+) -> Result<(), TestCaseError> {
+    let (mut expired, mut expected) = (HashMap::new(), HashMap::new());
+    let mut removed = 0;
+    for _ in 0..4 {
+        removed += table.age(table.slots() / 4, now, &mut |key, entry| {
+            expired.insert(*key, entry);
+        });
+    }
+    // Twice: a pass that had begun looks at what it has not yet.
+    for _ in 0..2 {
+        plain.age(usize::MAX, now, &mut |key, entry| {
+            expected.insert(*key, entry);
+        });
+    }
+    prop_assert_eq!(removed, expired.len());
+    prop_assert_eq!(expired, expected);
+    Ok(())
+}
+
+/// Flows as they come: one service, clients in sequence, ports in sequence.
+fn flow(number: u32) -> Ipv4Flow {
+    Ipv4Flow {
+        source: (0x0a00_0000 + number / 64).into(),
+        destination: [198, 51, 100, 1].into(),
+        source_port: 32_768 + (number % 64) as u16,
+        destination_port: 443,
+        protocol: 6,
+    }
+}
+
+#[test]
+fn fills_to_95_percent_and_loses_nothing() {
+    let table = cuckoo::<Ipv4Flow>(60_000, 7);
+    let now = Lifetimes::default().at(0);
+    let entry = |number: u32| Entry {
+        value: number as u16,
+        class: Class::Established,
+    };
+    let mut count = 0_u32;
+    let full = loop {
+        match table.insert(&flow(count), entry(count), &now) {
+            Ok(insertion) => assert_eq!(insertion, Insertion::Inserted { expired: None }),
+            Err(full) => break full,
+        }
+        count += 1;
+    };
+    assert_eq!(full, Full);
+    let load = f64::from(count) / table.slots() as f64;
+    assert!(load > 0.95, "{load}");
+    assert_eq!(table.len(), count as usize);
+    let there = |range: std::ops::Range<u32>| {
+        let keys: Vec<_> = range.clone().map(flow).collect();
+        let mut found = vec![None; keys.len()];
+        table.lookup_bulk(&keys, &now, &mut found);
+        for (number, found) in range.zip(found) {
+            assert_eq!(table.lookup(&flow(number), &now), found);
+            match found {
+                Some(found) => assert_eq!(found, entry(number)),
+                None => return false,
+            }
+        }
+        true
+    };
+    assert!(there(0..count));
+    assert_eq!(all(&table, &now).len(), count as usize);
+    assert_eq!(
+        table.insert(&flow(3), entry(9), &now),
+        Ok(Insertion::Existing(entry(3)))
+    );
+    for number in 0..count / 2 {
+        assert_eq!(table.remove(&flow(number), &now), Some(entry(number)));
+        assert_eq!(table.remove(&flow(number), &now), None);
+    }
+    assert_eq!(table.lookup(&flow(1), &now), None);
+    assert!(there(count / 2..count));
+    assert_eq!(table.len(), (count - count / 2) as usize);
+    // Everything else expires, and there is room again.
+    let later = Lifetimes::default().at(400_000_000_000);
+    assert_eq!(
+        table.age(table.slots(), &later, &mut |_, _| {}),
+        table.slots().min((count - count / 2) as usize)
+    );
+    assert_eq!(table.len(), 0);
+    for number in 0..60_000 {
+        assert!(table.insert(&flow(number), entry(number), &later).is_ok());
+    }
+}
