@@ -4,18 +4,23 @@
 
 mod batch;
 mod context;
+pub mod control;
 mod counters;
 mod function;
+pub mod gate;
+mod instance;
 pub mod migration;
 mod refusal;
 pub mod state;
 pub mod testing;
 mod upgrade;
+mod worker;
 
 pub use batch::{Batch, Emitted, NoRoom, MAX_EMITTED};
 pub use context::Context;
 pub use counters::CounterSink;
 pub use function::NetworkFunction;
+pub use instance::{inherited_arena, Instance, Loaded, Options, ORDER_TIMEOUT};
 pub use nf_ports::{Mac, Packet, Verdict, HEADROOM, MAX_FRAME};
 pub use refusal::Refusal;
 pub use upgrade::OldState;

@@ -1,0 +1,204 @@
+//! A port whose other end is in the same process: for tests and benches.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::event::{eventfd, EventfdFlags};
+
+use crate::{
+    packet::{Mac, Packet},
+    queue::{Backend, Event, Events, Port, Queue},
+};
+
+/// Frames that a queue keeps in each direction; the next one is lost, as with a network card.
+const CAPACITY: usize = 1 << 16;
+
+struct Shared {
+    /// Toward the port and away from it.
+    frames: Mutex<[VecDeque<Vec<u8>>; 2]>,
+    left: Condvar,
+    /// Counts up while there is something to receive.
+    bell: OwnedFd,
+    overruns: AtomicU64,
+}
+
+impl Shared {
+    fn frames(&self) -> MutexGuard<'_, [VecDeque<Vec<u8>>; 2]> {
+        // Each change is one call on a queue: whole even where a test panicked.
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The other end of one queue.
+#[derive(Clone)]
+pub struct Wire(Arc<Shared>);
+
+struct MemoryQueue {
+    shared: Arc<Shared>,
+    port: usize,
+    events: Arc<Events>,
+}
+
+/// A port with so many queues, and the other ends of them. `index` is what its packets say they came in by.
+///
+/// # Errors
+/// No more file descriptors.
+pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire>)> {
+    let (mut opened, mut wires, mut all_events) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..queues {
+        let shared = Arc::new(Shared {
+            frames: Mutex::default(),
+            left: Condvar::new(),
+            bell: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            overruns: AtomicU64::new(0),
+        });
+        let events = Arc::new(Events::default());
+        let queue = MemoryQueue {
+            shared: Arc::clone(&shared),
+            port: index,
+            events: Arc::clone(&events),
+        };
+        opened.push(Box::new(queue) as Box<dyn Queue>);
+        all_events.push(events);
+        wires.push(Wire(shared));
+    }
+    let ends = wires.clone();
+    let port = Port {
+        name: format!("memory{index}"),
+        backend: Backend::Memory,
+        how: "in this process".into(),
+        notes: Vec::new(),
+        mac,
+        queues: opened,
+        events: all_events,
+        overruns: Box::new(move || {
+            let count = |wire: &Wire| wire.0.overruns.load(Ordering::Relaxed);
+            ends.iter().map(count).sum()
+        }),
+    };
+    Ok((port, wires))
+}
+
+impl Wire {
+    /// Sends a frame into the port.
+    pub fn send(&self, frame: &[u8]) {
+        let mut frames = self.0.frames();
+        if frames[0].len() == CAPACITY {
+            self.0.overruns.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        frames[0].push_back(frame.to_vec());
+        // It cannot overflow with so few frames, and an unread bell is readable already.
+        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// The next frame that left by the port, without waiting.
+    #[must_use]
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        self.0.frames()[1].pop_front()
+    }
+
+    /// The next frame that left by the port; None when none did for so long.
+    #[must_use]
+    pub fn receive_within(&self, timeout: Duration) -> Option<Vec<u8>> {
+        let end = Instant::now() + timeout;
+        let mut frames = self.0.frames();
+        loop {
+            if let Some(frame) = frames[1].pop_front() {
+                return Some(frame);
+            }
+            let left = end.checked_duration_since(Instant::now())?;
+            let waited = self.0.left.wait_timeout(frames, left);
+            frames = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Frames that the port has not received yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.frames()[0].len()
+    }
+}
+
+impl Queue for MemoryQueue {
+    fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize> {
+        let mut frames = self.shared.frames();
+        let mut count = 0;
+        while count < into.len() {
+            let Some(frame) = frames[0].pop_front() else {
+                let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
+                break;
+            };
+            if into[count].fill(self.port, &frame) {
+                count += 1;
+            } else {
+                self.events.add(Event::TooLong, 1);
+            }
+        }
+        Ok(count)
+    }
+
+    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+        let mut queues = self.shared.frames();
+        let taken = frames.len().min(CAPACITY - queues[1].len());
+        queues[1].extend(frames[..taken].iter().map(|frame| frame.to_vec()));
+        self.shared.left.notify_all();
+        self.events
+            .add(Event::NotSent, (frames.len() - taken) as u64);
+        taken
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.bell.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+    use super::*;
+    use crate::packet::MAX_FRAME;
+
+    fn readable(queue: &dyn Queue) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(
+            queue.descriptor().unwrap(),
+            PollFlags::IN,
+        )];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn frames_go_through_in_order_and_the_bell_says_so() {
+        let (mut port, wires) = port(1, [2; 6], 1).unwrap();
+        let queue = &mut port.queues[0];
+        let mut packets = [Packet::new(), Packet::new()];
+        assert!(!readable(queue.as_ref()));
+        for number in 0..3 {
+            wires[0].send(&[number; 60]);
+        }
+        wires[0].send(&[0; MAX_FRAME + 1]);
+        assert!(readable(queue.as_ref()));
+        assert_eq!(queue.receive(&mut packets).unwrap(), 2);
+        assert_eq!((packets[1].bytes(), packets[1].port()), (&[1; 60][..], 1));
+        assert!(readable(queue.as_ref()));
+        assert_eq!(queue.receive(&mut packets).unwrap(), 1);
+        assert!(!readable(queue.as_ref()));
+        assert_eq!(port.events[0].get(Event::TooLong), 1);
+        assert_eq!(queue.transmit(&[b"a", b"b"]), 2);
+        assert_eq!(wires[0].receive().unwrap(), b"a");
+        assert_eq!(
+            wires[0].receive_within(Duration::from_secs(9)).unwrap(),
+            b"b"
+        );
+        assert_eq!(wires[0].receive_within(Duration::ZERO), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! The control socket: one JSON object per line each way, and file descriptors beside the lines. `nfs/README.md`, "The control socket".
+//!
+//! A thread per client, and not many clients. What a client may cost is bounded: the length of a line, the descriptors with it, and how long it may
+//! take to read an answer.
+
+mod line;
+mod socket;
+mod verbs;
+
+use std::{
+    io,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        Arc,
+    },
+    thread,
+    time::Duration,
+};
+
+use serde_json::{json, Value};
+
+use crate::Refusal;
+
+pub use self::line::{parse, Lines, MAX_LINE};
+use self::socket::{bind, receive, send};
+pub use self::verbs::{Reply, Request, Verbs};
+
+/// Clients at the same time; one more is told so.
+const MAX_CLIENTS: usize = 32;
+/// A client that does not take its answer for so long is dropped.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Descriptors with one line.
+pub const MAX_DESCRIPTORS: usize = 8;
+
+/// A control socket that is served until this is dropped.
+pub struct Server {
+    path: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody can connect any more; clients that are connected end with the process.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Serves `verbs` on a socket of this name, which only this user can open.
+///
+/// # Errors
+/// Somebody serves it already, or it cannot be made.
+pub fn serve(path: &Path, verbs: Verbs) -> Result<Server, Refusal> {
+    let listener = bind(path)?;
+    let verbs = Arc::new(verbs);
+    let clients = Arc::new(AtomicUsize::new(0));
+    let accept = move || {
+        for client in listener.incoming() {
+            match client {
+                Ok(client) => welcome(client, &verbs, &clients),
+                // Out of descriptors, mostly: it passes when clients leave.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    };
+    start("control", accept)?;
+    Ok(Server {
+        path: path.to_owned(),
+    })
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(run);
+    started.map(drop).map_err(|error| {
+        Refusal::new(
+            "system",
+            format!("cannot start a thread for {name}: {error}"),
+        )
+    })
+}
+
+/// One client less when it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn welcome(client: UnixStream, verbs: &Arc<Verbs>, clients: &Arc<AtomicUsize>) {
+    let before = clients.fetch_add(1, Ordering::Relaxed);
+    let place = Place(Arc::clone(clients));
+    if client.set_write_timeout(Some(WRITE_TIMEOUT)).is_err() {
+        return;
+    }
+    if before >= MAX_CLIENTS {
+        let detail = format!("{MAX_CLIENTS} clients are connected; close one");
+        let _ = send(
+            &client,
+            &answer_line(&Err(Refusal::new("too-many-clients", detail))),
+            &[],
+        );
+        return;
+    }
+    let verbs = Arc::clone(verbs);
+    // Without a thread the client sees its connection closed.
+    let _ = start("client", move || {
+        let _place = place;
+        // It went away, or does not read: nobody is left to be told.
+        let _ = converse(&client, &verbs);
+    });
+}
+
+fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
+    let mut lines = Lines::default();
+    let mut descriptors = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let (count, mut received) = receive(client, &mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        lines.push(&buffer[..count]);
+        // They belong to the line that the last byte is of: one with descriptors is sent by one call.
+        let mut complete = lines.complete();
+        let ends_here = buffer[..count].ends_with(b"\n");
+        descriptors.append(&mut received);
+        while let Some(line) = lines.next() {
+            complete -= 1;
+            let own = if complete == 0 && ends_here {
+                std::mem::take(&mut descriptors)
+            } else {
+                Vec::new()
+            };
+            let answer = parse(line).and_then(|(verb, arguments)| {
+                if own.len() > MAX_DESCRIPTORS {
+                    let detail = format!(
+                        "{} file descriptors with one line, at most {MAX_DESCRIPTORS} are taken",
+                        own.len()
+                    );
+                    return Err(Refusal::new("malformed", detail));
+                }
+                verbs.call(Request {
+                    verb,
+                    arguments,
+                    descriptors: own,
+                })
+            });
+            let (line, reply) = (answer_line(&answer), answer.unwrap_or_default());
+            send(client, &line, &reply.descriptors)?;
+            if let Some(then) = reply.then {
+                then();
+            }
+        }
+        if let Err(refusal) = lines.check() {
+            // Where the next line begins is not known any more.
+            return send(client, &answer_line(&Err(refusal)), &[]);
+        }
+        if descriptors.len() > MAX_DESCRIPTORS {
+            let detail = format!("more than {MAX_DESCRIPTORS} file descriptors with one line");
+            return send(
+                client,
+                &answer_line(&Err(Refusal::new("malformed", detail))),
+                &[],
+            );
+        }
+    }
+}
+
+fn answer_line(answer: &Result<Reply, Refusal>) -> Vec<u8> {
+    let value: Value = match answer {
+        Ok(reply) => json!({ "ok": reply.value }),
+        Err(refusal) => json!({ "error": { "code": refusal.code, "detail": refusal.detail } }),
+    };
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,140 @@
+//! What can be asked.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
+
+use serde_json::{json, Map, Value};
+
+use crate::{Instance, NetworkFunction, Refusal};
+
+/// A line that was received.
+pub struct Request {
+    pub verb: String,
+    /// The whole object, `do` included.
+    pub arguments: Map<String, Value>,
+    /// What came beside the line.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// What is answered.
+#[derive(Default)]
+pub struct Reply {
+    /// An object.
+    pub value: Value,
+    /// To go beside the line.
+    pub descriptors: Vec<OwnedFd>,
+    /// To be done when the answer has been sent.
+    pub then: Option<Box<dyn FnOnce()>>,
+}
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        Self {
+            value,
+            ..Self::default()
+        }
+    }
+}
+
+type Handler = Box<dyn Fn(Request) -> Result<Reply, Refusal> + Send + Sync>;
+
+/// The verbs that a control socket knows. Each client's requests come one after another, those of several at the same time.
+#[derive(Default)]
+pub struct Verbs {
+    handlers: BTreeMap<&'static str, Handler>,
+    /// The network function's own: "KIND.verb".
+    own: Option<(&'static str, Handler)>,
+}
+
+impl Verbs {
+    /// Those that every instance has: status, config, configure, counters, metrics, stop, and the function's own.
+    #[must_use]
+    pub fn of<N: NetworkFunction>(instance: &Arc<Instance<N>>) -> Self {
+        let mut verbs = Self::default();
+        let get = || Arc::clone(instance);
+        let this = get();
+        verbs.add("status", move |_| Ok(this.status().into()));
+        let this = get();
+        verbs.add("counters", move |_| Ok(this.counters().json().into()));
+        let this = get();
+        verbs.add("metrics", move |_| {
+            Ok(json!({ "text": this.counters().text() }).into())
+        });
+        let this = get();
+        verbs.add("config", move |_| {
+            let config = serde_json::to_value(this.config());
+            let config = config.map_err(|error| Refusal::new("internal", error.to_string()))?;
+            Ok(json!({ "config": config }).into())
+        });
+        let this = get();
+        verbs.add("configure", move |mut request| {
+            let config = request.arguments.remove("config");
+            let config =
+                config.ok_or_else(|| Refusal::new("malformed", "configure needs \"config\""))?;
+            let config = serde_json::from_value(config)
+                .map_err(|error| Refusal::new("configuration", format!("config: {error}")))?;
+            this.configure(config)?;
+            Ok(json!({}).into())
+        });
+        let this = get();
+        verbs.add("stop", move |_| {
+            this.stop_workers()?;
+            let this = Arc::clone(&this);
+            Ok(Reply {
+                value: json!({}),
+                then: Some(Box::new(move || this.finish())),
+                ..Reply::default()
+            })
+        });
+        let this = get();
+        let own = move |request: Request| {
+            let verb = request
+                .verb
+                .split_once('.')
+                .map_or("", |(_, verb)| verb)
+                .to_owned();
+            let answer = this.control(&verb, &Value::Object(request.arguments));
+            answer
+                .unwrap_or_else(|| Err(unknown(&request.verb)))
+                .map(Reply::from)
+        };
+        verbs.own = Some((N::KIND, Box::new(own)));
+        verbs
+    }
+
+    /// One more verb; one of the same name is replaced.
+    pub fn add(
+        &mut self,
+        verb: &'static str,
+        handler: impl Fn(Request) -> Result<Reply, Refusal> + Send + Sync + 'static,
+    ) {
+        self.handlers.insert(verb, Box::new(handler));
+    }
+
+    pub(super) fn call(&self, request: Request) -> Result<Reply, Refusal> {
+        if let Some(handler) = self.handlers.get(request.verb.as_str()) {
+            return handler(request);
+        }
+        let own = self.own.as_ref().filter(|(kind, _)| {
+            request
+                .verb
+                .split_once('.')
+                .is_some_and(|(of, _)| of == *kind)
+        });
+        match own {
+            Some((_, handler)) => handler(request),
+            None => {
+                let known: Vec<&str> = self.handlers.keys().copied().collect();
+                let mut refusal = unknown(&request.verb);
+                refusal
+                    .detail
+                    .push_str(&format!("; there are {}", known.join(", ")));
+                Err(refusal)
+            }
+        }
+    }
+}
+
+fn unknown(verb: &str) -> Refusal {
+    let verb: String = verb.chars().take(60).collect();
+    Refusal::new("verb-unknown", format!("no verb {verb:?}"))
+}

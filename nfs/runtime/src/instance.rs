@@ -1,0 +1,333 @@
+//! A network function with its state, and the instance that runs it on ports.
+
+mod options;
+mod status;
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use nf_arena::{Arena, ArenaBuilder, Clock};
+use serde_json::{Map, Value};
+
+pub use self::options::Options;
+use crate::{
+    gate::{Gate, Intake, MemoryStore, Mode, Order},
+    state::{Repairs, StateBuilder},
+    worker::{Totals, Worker},
+    Context, NetworkFunction, Refusal,
+};
+use status::PortStatus;
+
+/// How long workers may take to come to the end of a batch and to answer.
+pub const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of frames that each worker holds back at most for a new instance.
+const HOLD_BYTES: usize = 256 << 20;
+
+/// A network function and the state that it was made for.
+pub struct Loaded<N> {
+    pub function: N,
+    pub arena: Arena,
+    pub clock: Clock,
+    pub repairs: Repairs,
+}
+
+impl<N: NetworkFunction> Loaded<N> {
+    /// Makes the function on this arena. It is not told that the state is its own: see [`Instance::install`].
+    ///
+    /// # Errors
+    /// The configuration cannot be, or the state does not fit.
+    pub fn new(arena: ArenaBuilder, config: N::Config) -> Result<Self, Refusal> {
+        let mut state = StateBuilder::new(arena);
+        let function = N::create(config, &mut state)?;
+        let (arena, clock, repairs) = state.finish()?;
+        Ok(Self {
+            function,
+            arena,
+            clock,
+            repairs,
+        })
+    }
+}
+
+/// What the workers run; they look again whenever they take orders.
+pub(crate) struct Slot<N>(Mutex<Option<Arc<Loaded<N>>>>);
+
+impl<N> Slot<N> {
+    pub(crate) fn get(&self) -> Option<Arc<Loaded<N>>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, loaded: Arc<Loaded<N>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+    }
+}
+
+/// One running network function: its workers, and what is known of it.
+///
+/// Thread safety: every method may be called from any thread. Whatever changes the function's state or its right to packets (`configure`, its own
+/// verbs, migration) does so under [`changes`](Self::changes), one at a time.
+pub struct Instance<N: NetworkFunction> {
+    gate: Arc<Gate>,
+    slot: Arc<Slot<N>>,
+    config: Mutex<N::Config>,
+    changes: Mutex<()>,
+    totals: Vec<Arc<Totals>>,
+    ports: Vec<PortStatus>,
+    notes: Mutex<Map<String, Value>>,
+    ending: Mutex<Ending>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Ending {
+    asked: bool,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl<N: NetworkFunction> Instance<N> {
+    /// Starts the workers. With `hold` they keep all frames, and the function is made, on fresh state, but not [installed](Self::install).
+    /// With an arena it is made on that, which nobody else uses any more.
+    ///
+    /// # Errors
+    /// The configuration or the state is refused; a port has not one queue for each worker; no more threads.
+    pub fn start(options: Options, config: N::Config) -> Result<Arc<Self>, Refusal> {
+        let workers = options.workers()?;
+        let mode = if options.hold { Mode::Hold } else { Mode::Run };
+        let gate = Gate::new(workers, mode)?;
+        let adopted = options.arena.is_some();
+        let arena = match options.arena {
+            Some(file) => ArenaBuilder::adopt(file, N::KIND, N::SCHEMA)?,
+            None => ArenaBuilder::fresh(N::KIND, N::SCHEMA)?,
+        };
+        let loaded = Arc::new(Loaded::new(arena, config.clone())?);
+        let macs: Arc<[_]> = options.ports.iter().map(|port| port.mac).collect();
+        let (ports, queues) = status::split(options.ports, workers);
+        let instance = Arc::new(Self {
+            slot: Arc::new(Slot(Mutex::new(None))),
+            config: Mutex::new(config),
+            changes: Mutex::default(),
+            totals: (0..workers).map(|_| Arc::default()).collect(),
+            ports,
+            notes: Mutex::default(),
+            ending: Mutex::default(),
+            ended: Condvar::new(),
+            gate,
+        });
+        if options.hold {
+            instance.slot.set(loaded);
+        } else {
+            if adopted {
+                loaded.repairs.run();
+            }
+            instance.make_current(loaded);
+        }
+        for (index, queues) in queues.into_iter().enumerate() {
+            let mut intake = Intake::new(queues);
+            if options.hold {
+                intake.obey(Order::Hold(Box::new(MemoryStore::new(HOLD_BYTES))));
+            }
+            instance.spawn(Worker {
+                index,
+                intake,
+                gate: Arc::clone(&instance.gate),
+                slot: Arc::clone(&instance.slot),
+                totals: Arc::clone(&instance.totals[index]),
+                macs: Arc::clone(&macs),
+            })?;
+        }
+        Ok(instance)
+    }
+
+    fn spawn(self: &Arc<Self>, worker: Worker<N>) -> Result<(), Refusal> {
+        let instance = Arc::clone(self);
+        let name = format!("worker-{}", worker.index);
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            worker.run();
+            instance.ended.notify_all();
+        });
+        let thread = thread
+            .map_err(|error| Refusal::new("system", format!("cannot start a worker: {error}")))?;
+        self.ending().workers.push(thread);
+        Ok(())
+    }
+
+    /// The workers' handshake.
+    #[must_use]
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// The function that was installed last, or made at the start.
+    #[must_use]
+    pub fn loaded(&self) -> Option<Arc<Loaded<N>>> {
+        self.slot.get()
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> N::Config {
+        self.config
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Held by whoever changes the function's state, or who may change it.
+    pub fn changes(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes this the function of all workers, with `resumed`, and from the next order on they use it. Its state is this instance's own now.
+    /// The caller holds [`changes`](Self::changes), and no worker processes packets.
+    pub fn install(&self, loaded: Arc<Loaded<N>>) {
+        self.make_current(loaded);
+    }
+
+    fn make_current(&self, loaded: Arc<Loaded<N>>) {
+        loaded.function.resumed(&self.context(&loaded));
+        self.slot.set(loaded);
+    }
+
+    /// For what is asked beside the workers.
+    #[must_use]
+    pub fn context(&self, loaded: &Loaded<N>) -> Context<'_> {
+        Context::new(loaded.clock.now(), 0, self.gate.workers(), &[])
+    }
+
+    /// Something that `status` is to show; null takes it away.
+    pub fn note(&self, name: &str, value: Value) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if value.is_null() {
+            notes.remove(name);
+        } else {
+            notes.insert(name.to_owned(), value);
+        }
+    }
+
+    /// A new configuration, whole.
+    ///
+    /// # Errors
+    /// The function refuses it, or is not there yet; the old one stays.
+    pub fn configure(&self, config: N::Config) -> Result<(), Refusal> {
+        let _changes = self.changes();
+        self.refuse_while_moving("configure")?;
+        let loaded = self
+            .loaded()
+            .ok_or_else(|| Refusal::new("not-yet", "there is no state yet"))?;
+        loaded.function.configure(config.clone())?;
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        self.gate.wake_all();
+        Ok(())
+    }
+
+    /// A request of the function's own; None: it knows no such verb.
+    pub fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
+        let _changes = self.changes();
+        if let Err(refusal) = self.refuse_while_moving(verb) {
+            return Some(Err(refusal));
+        }
+        let answer = self.loaded()?.function.control(verb, arguments);
+        self.gate.wake_all();
+        answer
+    }
+
+    fn refuse_while_moving(&self, what: &str) -> Result<(), Refusal> {
+        let mode = self.gate.mode();
+        if mode == Mode::Run {
+            return Ok(());
+        }
+        let detail = format!(
+            "{what}: this instance is on the move (mode {}); ask the one that runs",
+            mode.name()
+        );
+        Err(Refusal::new("moving", detail))
+    }
+
+    fn ending(&self) -> MutexGuard<'_, Ending> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the workers after their batches, with what they sent gone. The instance is [finished](Self::finish) by whoever asked.
+    ///
+    /// # Errors
+    /// A worker did not answer, or had panicked.
+    pub fn stop_workers(&self) -> Result<(), Refusal> {
+        let workers = std::mem::take(&mut self.ending().workers);
+        let ordered = if workers.is_empty() {
+            Ok(())
+        } else {
+            self.gate.order(ORDER_TIMEOUT, |_| vec![Order::Stop])
+        };
+        let panicked = if ordered.is_ok() {
+            // Each has answered, or has ended before.
+            workers
+                .into_iter()
+                .filter_map(|worker| worker.join().err())
+                .count()
+        } else {
+            0
+        };
+        ordered?;
+        if panicked > 0 {
+            return Err(Refusal::new(
+                "worker",
+                format!("{panicked} workers had panicked"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lets [`wait`](Self::wait) return.
+    pub fn finish(&self) {
+        self.ending().asked = true;
+        self.ended.notify_all();
+    }
+
+    /// Waits until somebody [finishes](Self::finish) the instance.
+    ///
+    /// # Errors
+    /// A worker ended unasked: the network function panicked.
+    pub fn wait(&self) -> Result<(), Refusal> {
+        let mut ending = self.ending();
+        loop {
+            if ending.asked {
+                return Ok(());
+            }
+            if let Some(worker) = ending.workers.iter().find(|worker| worker.is_finished()) {
+                let name = worker.thread().name().unwrap_or("a worker").to_owned();
+                let detail = format!("{name} ended: the network function {} panicked", N::KIND);
+                return Err(Refusal::new("worker", detail));
+            }
+            // A thread that panics rings nobody: hence the timeout.
+            let waited = self.ended.wait_timeout(ending, Duration::from_millis(500));
+            ending = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// An arena that was handed over by its descriptor's number at the start of the process.
+///
+/// # Errors
+/// There is no such descriptor.
+pub fn inherited_arena(number: u32) -> Result<OwnedFd, Refusal> {
+    // A second descriptor for the same memory: taking over the number itself cannot be done safely.
+    let path = format!("/proc/self/fd/{number}");
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path);
+    opened.map(OwnedFd::from).map_err(|error| {
+        Refusal::new(
+            "configuration",
+            format!("--arena-fd {number}: cannot be opened: {error}"),
+        )
+    })
+}

@@ -1,0 +1,221 @@
+//! A worker: one thread that owns one queue of every port.
+
+mod idle;
+mod totals;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nf_ports::{Mac, Queue, Verdict};
+
+use self::idle::Idle;
+pub(crate) use self::totals::{Sums, Totals};
+use crate::{
+    gate::{Gate, Intake, Mode, Order},
+    instance::{Loaded, Slot},
+    Batch, Context, NetworkFunction,
+};
+
+/// How long what was sent may take to leave before orders are answered without it.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(10);
+
+/// What a worker is made of. Shared parts are those that others look at.
+pub(crate) struct Worker<N> {
+    pub(crate) index: usize,
+    pub(crate) intake: Intake,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) slot: Arc<Slot<N>>,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) macs: Arc<[Mac]>,
+}
+
+/// Says that the worker has ended, also when the network function panics.
+struct Ending {
+    gate: Arc<Gate>,
+    index: usize,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.gate.set_ended(self.index);
+    }
+}
+
+impl<N: NetworkFunction> Worker<N> {
+    /// Until it is ordered to stop.
+    pub(crate) fn run(mut self) {
+        let _ending = Ending {
+            gate: Arc::clone(&self.gate),
+            index: self.index,
+        };
+        let mut loaded = self.slot.get();
+        let mut batch = Batch::new();
+        let mut idle = Idle::default();
+        let mut next_tick = Instant::now();
+        let mut sources = 0;
+        // An answer that waits for the end of a sweep.
+        let mut sweeping = None;
+        loop {
+            if self.gate.is_waiting(self.index) {
+                let (orders, number) = self.gate.take(self.index);
+                let problem = self.flush();
+                let stop = orders.iter().any(|order| matches!(order, Order::Stop));
+                let sweep = orders.iter().any(|order| matches!(order, Order::Sweep));
+                orders.into_iter().for_each(|order| self.intake.obey(order));
+                loaded = self.slot.get();
+                self.report_sources(&mut sources);
+                if sweep && !stop {
+                    sweeping = Some((number, problem));
+                } else {
+                    self.gate.answer(self.index, number, problem);
+                    sweeping = None;
+                }
+                if stop {
+                    return;
+                }
+                idle.busy();
+            }
+            let mut moved = self.turn(loaded.as_deref(), &mut batch);
+            if self.intake.sources() != sources {
+                self.report_sources(&mut sources);
+            }
+            if sweeping.is_some() && self.intake.is_swept() {
+                if let Some((number, problem)) = sweeping.take() {
+                    self.gate.answer(self.index, number, problem);
+                }
+            }
+            if let Some(loaded) = loaded.as_deref().filter(|_| self.ticks()) {
+                if idle.now() >= next_tick {
+                    next_tick = idle.now() + TICK;
+                    moved |= self.tick(loaded, &mut batch);
+                }
+            }
+            if moved {
+                idle.busy();
+            } else {
+                let wants_tick = self.ticks()
+                    && loaded
+                        .as_deref()
+                        .is_some_and(|loaded| loaded.function.wants_tick());
+                let tick = wants_tick.then_some(next_tick);
+                let patient = sweeping.is_none() && !self.intake.is_awaiting_more();
+                idle.wait(&self.gate, self.index, &self.intake, tick, patient);
+            }
+        }
+    }
+
+    /// Takes in what there is, processes it, and sends. Was there anything?
+    fn turn(&mut self, loaded: Option<&Loaded<N>>, batch: &mut Batch) -> bool {
+        batch.clear();
+        let moved = self.intake.turn(batch);
+        if moved.received > 0 {
+            self.totals.received(moved.received, moved.received_bytes);
+        }
+        if moved.stored > 0 {
+            self.totals.stored(moved.stored);
+        }
+        if batch.is_empty() {
+            return moved.received + moved.stored > 0;
+        }
+        match loaded {
+            Some(loaded) => {
+                let context = self.context(loaded);
+                loaded.function.process(batch, &context);
+            }
+            None => batch
+                .packets_mut()
+                .iter_mut()
+                .for_each(|packet| packet.drop_for("no network function yet")),
+        }
+        self.totals.processed(batch.len());
+        self.send(batch);
+        true
+    }
+
+    /// Only while all packets are this instance's to process does its state change by itself.
+    fn ticks(&self) -> bool {
+        self.index == 0 && self.intake.mode() == Mode::Run && self.intake.sources() == 0
+    }
+
+    /// Did it send anything?
+    fn tick(&mut self, loaded: &Loaded<N>, batch: &mut Batch) -> bool {
+        if !loaded.function.wants_tick() {
+            return false;
+        }
+        batch.clear();
+        let context = self.context(loaded);
+        loaded.function.tick(&context, batch);
+        self.send(batch);
+        !batch.emitted().is_empty()
+    }
+
+    fn context(&self, loaded: &Loaded<N>) -> Context<'_> {
+        let workers = self.gate.workers();
+        Context::new(loaded.clock.now(), self.index, workers, &self.macs)
+    }
+
+    fn report_sources(&self, reported: &mut usize) {
+        *reported = self.intake.sources();
+        self.gate.set_sources(self.index, *reported);
+    }
+
+    /// Sends each port its packets, in the order of the batch, and counts.
+    fn send(&mut self, batch: &Batch) {
+        let ports = self.macs.len();
+        for packet in batch.packets() {
+            match packet.verdict() {
+                Verdict::Drop(reason) => self.totals.dropped(reason),
+                Verdict::Send(port) if port >= ports => {
+                    self.totals.dropped("sent to a port that there is not")
+                }
+                Verdict::Send(_) => {}
+            }
+        }
+        self.totals.not_emitted(batch.emit_refused());
+        for port in 0..ports {
+            let Some(queue) = self.intake.queue(port) else {
+                continue;
+            };
+            let all = batch.packets().iter().chain(batch.emitted());
+            let mut frames: [&[u8]; Batch::MAX] = [&[]; Batch::MAX];
+            let mut count = 0;
+            for packet in all.filter(|packet| packet.verdict() == Verdict::Send(port)) {
+                frames[count] = packet.bytes();
+                count += 1;
+                if count == frames.len() {
+                    transmit(queue.as_mut(), &frames, &self.totals);
+                    count = 0;
+                }
+            }
+            if count > 0 {
+                transmit(queue.as_mut(), &frames[..count], &self.totals);
+            }
+        }
+    }
+
+    /// Waits until all that was sent has left; what is in the way if it cannot.
+    fn flush(&mut self) -> Option<String> {
+        let end = Instant::now() + FLUSH_TIMEOUT;
+        for port in 0..self.macs.len() {
+            let Some(queue) = self.intake.queue(port) else {
+                continue;
+            };
+            while !queue.flush() {
+                if Instant::now() > end {
+                    return Some(format!(
+                        "worker {}: frames that were sent by port {port} do not leave",
+                        self.index
+                    ));
+                }
+                std::thread::yield_now();
+            }
+        }
+        None
+    }
+}
+
+fn transmit(queue: &mut dyn Queue, frames: &[&[u8]], totals: &Totals) {
+    let taken = queue.transmit(frames);
+    totals.sent(taken, frames[..taken].iter().map(|frame| frame.len()).sum());
+}

@@ -1,0 +1,100 @@
+//! What a worker does while there is nothing to do: look again for a moment where packets come fast, else sleep.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use crate::gate::{Gate, Intake};
+
+/// How long a busy worker goes on looking. Where packets come further apart than this, looking would only burn the processor.
+const SPIN: Duration = Duration::from_micros(50);
+/// A look around now and then even if nobody rings: nothing depends on it.
+const LONG: Duration = Duration::from_secs(10);
+/// While something is awaited that cannot ring: a relay that another process writes.
+const SHORT: Duration = Duration::from_micros(100);
+/// An interface that is down or gone is asked again so often.
+const DOWN: Duration = Duration::from_millis(100);
+
+pub(crate) struct Idle {
+    now: Instant,
+    /// Since when nothing came.
+    since: Option<Instant>,
+    /// Did the last wait end so soon that looking on would have been as good?
+    fast: bool,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self {
+            now: Instant::now(),
+            since: None,
+            fast: false,
+        }
+    }
+}
+
+impl Idle {
+    /// The time when something was waited for last, or done.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub(crate) fn busy(&mut self) {
+        self.now = Instant::now();
+        self.since = None;
+    }
+
+    /// Returns when there may be something to do, at the latest at `tick`.
+    pub(crate) fn wait(
+        &mut self,
+        gate: &Gate,
+        worker: usize,
+        intake: &Intake,
+        tick: Option<Instant>,
+        patient: bool,
+    ) {
+        self.now = Instant::now();
+        let since = *self.since.get_or_insert(self.now);
+        if self.fast && self.now - since < SPIN {
+            std::hint::spin_loop();
+            return;
+        }
+        let down = intake.errors().iter().any(Option::is_some);
+        let longest = match (patient, down) {
+            (false, _) => SHORT,
+            (true, true) => DOWN,
+            (true, false) => LONG,
+        };
+        let until_tick = tick.map(|tick| tick.saturating_duration_since(self.now));
+        let timeout = until_tick.map_or(longest, |tick| tick.min(longest));
+        let before = self.now;
+        sleep(gate, worker, intake, timeout, patient);
+        self.now = Instant::now();
+        self.fast = self.now - before < SPIN;
+        self.since = None;
+    }
+}
+
+fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient: bool) {
+    let bell = PollFd::from_borrowed_fd(gate.bell(worker), PollFlags::IN);
+    let mut descriptors = vec![bell];
+    // While frames stay in the ports because there is no room for them elsewhere, a port's descriptor would never let it sleep.
+    if patient {
+        let queues = intake.queues().iter().zip(intake.errors());
+        descriptors.extend(
+            queues
+                .filter(|(_, error)| error.is_none())
+                .filter_map(|(queue, _)| queue.descriptor())
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
+        );
+    }
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    // Interrupted or not: whoever waits looks again.
+    let _ = poll(&mut descriptors, Some(&timeout));
+    if !descriptors[0].revents().is_empty() {
+        gate.silence(worker);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a worker counts: it alone writes, anybody reads.
+
+use std::sync::{
+    atomic::{AtomicU64, Ordering},
+    OnceLock,
+};
+
+/// Reasons for drops that are told apart; the others are counted together.
+const REASONS: usize = 64;
+
+/// Counts of one worker since it started.
+pub(crate) struct Totals {
+    received: AtomicU64,
+    received_bytes: AtomicU64,
+    stored: AtomicU64,
+    processed: AtomicU64,
+    sent: AtomicU64,
+    sent_bytes: AtomicU64,
+    not_emitted: AtomicU64,
+    dropped: Box<[(OnceLock<&'static str>, AtomicU64)]>,
+    dropped_otherwise: AtomicU64,
+}
+
+/// A look at them, or the sum over several workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) received: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) stored: u64,
+    pub(crate) processed: u64,
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) not_emitted: u64,
+    /// By reason, in the order of the first of each.
+    pub(crate) dropped: Vec<(&'static str, u64)>,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            received: zero(),
+            received_bytes: zero(),
+            stored: zero(),
+            processed: zero(),
+            sent: zero(),
+            sent_bytes: zero(),
+            not_emitted: zero(),
+            dropped: (0..REASONS).map(|_| Default::default()).collect(),
+            dropped_otherwise: zero(),
+        }
+    }
+}
+
+/// One writer: no need for an atomic addition.
+#[inline]
+fn add(to: &AtomicU64, count: u64) {
+    to.store(to.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+}
+
+impl Totals {
+    pub(crate) fn received(&self, packets: usize, bytes: usize) {
+        add(&self.received, packets as u64);
+        add(&self.received_bytes, bytes as u64);
+    }
+
+    pub(crate) fn stored(&self, frames: usize) {
+        add(&self.stored, frames as u64);
+    }
+
+    pub(crate) fn processed(&self, packets: usize) {
+        add(&self.processed, packets as u64);
+    }
+
+    pub(crate) fn sent(&self, packets: usize, bytes: usize) {
+        add(&self.sent, packets as u64);
+        add(&self.sent_bytes, bytes as u64);
+    }
+
+    pub(crate) fn not_emitted(&self, frames: u64) {
+        if frames > 0 {
+            add(&self.not_emitted, frames);
+        }
+    }
+
+    pub(crate) fn dropped(&self, reason: &'static str) {
+        for (name, count) in &self.dropped {
+            if *name.get_or_init(|| reason) == reason {
+                return add(count, 1);
+            }
+        }
+        add(&self.dropped_otherwise, 1);
+    }
+
+    pub(crate) fn add_to(&self, sums: &mut Sums) {
+        let get = |from: &AtomicU64| from.load(Ordering::Relaxed);
+        sums.received += get(&self.received);
+        sums.received_bytes += get(&self.received_bytes);
+        sums.stored += get(&self.stored);
+        sums.processed += get(&self.processed);
+        sums.sent += get(&self.sent);
+        sums.sent_bytes += get(&self.sent_bytes);
+        sums.not_emitted += get(&self.not_emitted);
+        let named = self
+            .dropped
+            .iter()
+            .map_while(|(name, count)| Some((*name.get()?, get(count))));
+        let otherwise =
+            Some(("other reasons", get(&self.dropped_otherwise))).filter(|(_, count)| *count > 0);
+        for (reason, count) in named.chain(otherwise) {
+            match sums.dropped.iter_mut().find(|(name, _)| *name == reason) {
+                Some((_, sum)) => *sum += count,
+                None => sums.dropped.push((reason, count)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_counted_by_reason_and_reasons_are_bounded() {
+        let totals = Totals::default();
+        for number in 0..REASONS + 5 {
+            let reason: &'static str = Box::leak(format!("reason {number}").into_boxed_str());
+            totals.dropped(reason);
+            totals.dropped("reason 0");
+        }
+        let mut sums = Sums::default();
+        totals.add_to(&mut sums);
+        totals.add_to(&mut sums);
+        assert_eq!(sums.dropped[0], ("reason 0", 2 * (REASONS as u64 + 6)));
+        assert_eq!(sums.dropped[1], ("reason 1", 2));
+        assert_eq!(sums.dropped.last(), Some(&("other reasons", 10)));
+        assert_eq!(sums.dropped.len(), REASONS + 1);
+    }
+}

@@ -1,0 +1,8 @@
+//! Instances on ports in memory: workers, the gate, the control socket.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod control;
+mod gate;
+mod support;
+mod workers;

@@ -1,0 +1,134 @@
+//! A small network function, and an instance of it.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+    },
+    time::Duration,
+};
+
+use nf_ports::memory::{self, Wire};
+use nf_runtime::{
+    state::{Shared, StateBuilder},
+    Batch, Context, CounterSink, Instance, NetworkFunction, Options, Refusal,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+
+pub const SOON: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub ticks: bool,
+    pub refuse: bool,
+}
+
+/// Sends packets to the other port, but for those that start with a letter that says otherwise.
+pub struct Echo {
+    pub packets: Shared<u64>,
+    pub ticks: AtomicU64,
+    wants_tick: AtomicBool,
+}
+
+impl NetworkFunction for Echo {
+    const KIND: &'static str = "echo";
+    const SUMMARY: &'static str = "for tests";
+    const SCHEMA: u32 = 1;
+    type Config = Config;
+
+    fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        if config.refuse {
+            return Err(Refusal::configuration("refuse", "is true"));
+        }
+        Ok(Self {
+            packets: state.shared("packets", 0)?,
+            ticks: AtomicU64::new(0),
+            wants_tick: config.ticks.into(),
+        })
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        self.packets
+            .update(|packets| *packets += batch.len() as u64);
+        let (packets, emitted) = batch.parts();
+        for packet in packets {
+            match packet.bytes().first() {
+                None => packet.drop_for("empty"),
+                Some(b'd') => packet.drop_for("asked to"),
+                Some(b'n') => {}
+                Some(b'x') => packet.send(99),
+                Some(b'e') => {
+                    emitted.emit(0, b"extra");
+                    packet.send(1);
+                }
+                Some(b'p') => panic!("asked to"),
+                Some(_) => packet.send((packet.port() + 1) % context.ports()),
+            }
+        }
+    }
+
+    fn configure(&self, config: Config) -> Result<(), Refusal> {
+        if config.refuse {
+            return Err(Refusal::configuration("refuse", "is true"));
+        }
+        self.wants_tick.store(config.ticks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wants_tick(&self) -> bool {
+        self.wants_tick.load(Ordering::Relaxed)
+    }
+
+    fn tick(&self, _: &Context<'_>, out: &mut Batch) {
+        if self.ticks.fetch_add(1, Ordering::Relaxed) == 0 {
+            out.emit(1, b"first tick");
+        }
+    }
+
+    fn counters(&self, _: &Context<'_>, out: &mut CounterSink) {
+        out.counter("seen", &[], self.packets.get());
+    }
+
+    fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
+        (verb == "say").then(|| Ok(json!({ "said": arguments["word"] })))
+    }
+}
+
+/// An instance with two ports; `wires[port][worker]` are their other ends.
+pub struct Rig {
+    pub instance: Arc<Instance<Echo>>,
+    pub wires: Vec<Vec<Wire>>,
+}
+
+impl Rig {
+    pub fn new(workers: usize, config: Config) -> Self {
+        Self::with(workers, config, |_| {})
+    }
+
+    pub fn with(workers: usize, config: Config, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options::default();
+        let mut wires = Vec::new();
+        for index in 0..2 {
+            let (port, ends) = memory::port(index, [2, 0, 0, 0, 0, index as u8], workers).unwrap();
+            options.ports.push(port);
+            wires.push(ends);
+        }
+        change(&mut options);
+        let instance = Instance::start(options, config).unwrap();
+        Self { instance, wires }
+    }
+
+    /// The next frame that leaves by this port on the queue of this worker.
+    pub fn out(&self, port: usize, worker: usize) -> Vec<u8> {
+        self.wires[port][worker].receive_within(SOON).unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // A test that stopped it, or whose function panicked, has looked at that itself.
+        let _ = self.instance.stop_workers();
+    }
+}

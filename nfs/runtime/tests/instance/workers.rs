@@ -1,0 +1,145 @@
+//! What workers do with packets, and what they do without.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use nf_runtime::Options;
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::support::{Config, Rig, SOON};
+
+#[test]
+fn each_worker_forwards_its_queues_and_verdicts_are_counted() {
+    let rig = Rig::new(2, Config::default());
+    for worker in 0..2 {
+        rig.wires[0][worker].send(&[b'a', worker as u8]);
+        rig.wires[1][worker].send(b"back");
+        assert_eq!(rig.out(1, worker), [b'a', worker as u8]);
+        assert_eq!(rig.out(0, worker), b"back");
+    }
+    for frame in [&b"d"[..], b"d", b"n", b"x", b"", b"e", b"last"] {
+        rig.wires[0][0].send(frame);
+    }
+    assert_eq!(rig.out(1, 0), b"e");
+    assert_eq!(rig.out(1, 0), b"last");
+    assert_eq!(rig.out(0, 0), b"extra");
+    rig.instance.stop_workers().unwrap();
+    let status = rig.instance.status();
+    assert_eq!(status["packets_in"], 11);
+    assert_eq!(status["packets_out"], 7);
+    let dropped = &status["packets_dropped"];
+    assert_eq!(dropped["asked to"], 2);
+    assert_eq!(dropped["no verdict"], 1);
+    assert_eq!(dropped["empty"], 1);
+    assert_eq!(dropped["sent to a port that there is not"], 1);
+    let counters = rig.instance.counters().json();
+    assert_eq!(counters["seen"], 11);
+    assert_eq!(counters["packets_dropped{reason=\"asked to\"}"], 2);
+}
+
+#[test]
+fn many_packets_stay_in_order() {
+    let rig = Rig::new(1, Config::default());
+    for number in 0..20_000_u32 {
+        rig.wires[(number % 2) as usize][0].send(&[&b"a"[..], &number.to_le_bytes()].concat());
+    }
+    for number in 0..20_000_u32 {
+        let frame = rig.out(1 - (number % 2) as usize, 0);
+        assert_eq!(frame[1..], number.to_le_bytes());
+    }
+}
+
+#[test]
+fn it_ticks_when_the_function_wants_it() {
+    let rig = Rig::new(
+        2,
+        Config {
+            ticks: true,
+            ..Config::default()
+        },
+    );
+    assert_eq!(rig.out(1, 0), b"first tick");
+    let ticks = || {
+        rig.instance
+            .loaded()
+            .unwrap()
+            .function
+            .ticks
+            .load(Ordering::Relaxed)
+    };
+    let end = Instant::now() + SOON;
+    while ticks() < 5 {
+        assert!(Instant::now() < end);
+        std::thread::yield_now();
+    }
+    rig.instance.configure(Config::default()).unwrap();
+    // One may be under way.
+    rig.instance.gate().order(SOON, |_| vec![]).unwrap();
+    let after = ticks();
+    rig.wires[0][0].send(b"a");
+    rig.out(1, 0);
+    assert!(ticks() <= after + 1);
+}
+
+/// CPU time, so that whatever else runs on the machine does not matter. Other tests of this process do: hence a process of its own.
+#[test]
+fn an_idle_instance_takes_no_cpu_time() {
+    if std::env::var_os("NF_IDLE_TEST").is_none() {
+        let own = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new(own);
+        command.args(["--exact", "workers::an_idle_instance_takes_no_cpu_time"]);
+        let status = command.env("NF_IDLE_TEST", "1").status().unwrap();
+        assert!(status.success());
+        return;
+    }
+    let rig = Rig::new(2, Config::default());
+    rig.wires[0][0].send(b"a");
+    rig.out(1, 0);
+    let cpu = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = cpu();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu() - before;
+    assert!(used < Duration::from_millis(10), "{used:?} in a second");
+}
+
+#[test]
+fn ports_that_do_not_match_are_refused() {
+    let refused = |queues: &[usize]| {
+        let mut options = Options::default();
+        for (index, queues) in queues.iter().enumerate() {
+            let (port, _) = nf_ports::memory::port(index, [0; 6], *queues).unwrap();
+            options.ports.push(port);
+        }
+        let started =
+            nf_runtime::Instance::<crate::support::Echo>::start(options, Config::default());
+        started.err().unwrap().detail
+    };
+    assert!(refused(&[]).contains("needs a port"));
+    assert!(refused(&[2, 1]).contains("port memory1: 1 queues, expected 2"));
+}
+
+#[test]
+fn a_function_that_panics_ends_the_instance_and_says_so() {
+    let rig = Rig::new(2, Config::default());
+    rig.wires[0][1].send(b"p");
+    let refusal = rig.instance.wait().unwrap_err();
+    assert!(
+        refusal
+            .detail
+            .contains("worker-1 ended: the network function echo panicked"),
+        "{refusal}"
+    );
+    assert_eq!(
+        rig.instance
+            .gate()
+            .order(SOON, |_| vec![])
+            .unwrap_err()
+            .detail,
+        "worker 1 has ended"
+    );
+}
