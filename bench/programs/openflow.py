@@ -7,6 +7,7 @@ from typing import Self
 
 _HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _FLOW_MOD, _BARRIER_REQUEST, _BARRIER_REPLY = 0, 1, 2, 3, 14, 20, 21
 _SET_CONFIG, _PACKET_IN, _PACKET_OUT = 9, 10, 13
+_MULTIPART_REQUEST, _MULTIPART_REPLY, _FLOW_STATS, _MORE = 18, 19, 1, 1
 _CONTROLLER = 0xFFFFFFFD
 _HEADER = struct.Struct("!BBHI")
 _FLOW_MOD_BODY = struct.Struct("!QQBBHHHIIIHH")
@@ -84,6 +85,24 @@ class OpenFlowClient:
             if kind == _PACKET_IN:
                 (match_length,) = struct.unpack_from("!H", body, 18)
                 return body[16 + (match_length + 7) // 8 * 8 + 2 :]
+
+    def count_flows(self) -> int:
+        """Ask for all flows and count those that come."""
+        self._xid += 1
+        body = struct.pack("!HH4x", _FLOW_STATS, 0) + struct.pack("!B3xII4xQQ", _ALL_TABLES, _ANY, _ANY, 0, 0)
+        body += struct.pack("!HH4x", 1, 4)
+        self.send(_HEADER.pack(4, _MULTIPART_REQUEST, _HEADER.size + len(body), self._xid) + body)
+        count, more = 0, True
+        while more:
+            kind, xid, reply = self.receive()
+            if (kind, xid) != (_MULTIPART_REPLY, self._xid):
+                continue
+            more = bool(struct.unpack_from("!H", reply, 2)[0] & _MORE)
+            at = 8
+            while at < len(reply):
+                at += struct.unpack_from("!H", reply, at)[0]
+                count += 1
+        return count
 
     def delete_all(self) -> None:
         """Remove every rule of every table."""

@@ -8,8 +8,8 @@ use crate::switch_set::SwitchSet;
 use crate::sync::{everything, key_of};
 use crate::tables::Filter;
 use crate::Core;
+use foldhash::{HashMap, HashMapExt};
 use openflow13::{group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Counters of the copies of one switch that were added to the virtual rules.

@@ -7,8 +7,8 @@ use crate::rule::{Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::sync::everything;
 use crate::Core;
+use foldhash::{HashMap, HashMapExt};
 use openflow13::{FlowRemoved, MultipartRequest};
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// How often the counters are looked at; idle timeouts are in whole seconds.

@@ -7,12 +7,13 @@ use crate::reads::{asks_for_group, asks_for_meter, combine_ports, minus, plus, A
 use crate::translate::buckets_with_floods;
 use crate::truth::{add_group, add_meter};
 use crate::{wire, Core};
+use foldhash::HashMap;
 use openflow13::{
     encode_multipart_reply, port_no, Buckets, GroupDesc, GroupFeatures, GroupStats, Message,
     MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, Port,
     PortStats, QueueStats, SwitchDesc, TableStats,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const NO_GROUPS: GroupFeatures = GroupFeatures {

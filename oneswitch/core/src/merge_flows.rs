@@ -7,9 +7,9 @@ use crate::switch_set::SwitchSet;
 use crate::sync::key_of;
 use crate::translate::instructions_with_floods;
 use crate::Core;
+use foldhash::{HashMap, HashMapExt};
 use openflow13::{port_no, FlowStats, FlowStatsRequest, Instructions, MultipartReply};
 use std::collections::hash_map::Entry;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -10,11 +10,11 @@ use crate::switch_set::SwitchSet;
 use crate::sync::key_of;
 use crate::verdict::Origin;
 use crate::{wire, Core};
+use foldhash::{HashMap, HashMapExt};
 use openflow13::{
     encode_error, group_no, meter_no, port_no, ErrorCode, FlowStats, Message, Multipart,
     MultipartReply, MultipartRequest, PortStats,
 };
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 

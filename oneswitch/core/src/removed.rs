@@ -9,8 +9,8 @@ use crate::tables::Change;
 use crate::translate::{copy_flags, removal_of};
 use crate::truth::Request;
 use crate::{wire, Core};
+use foldhash::HashMap;
 use openflow13::{FlowMod, FlowRemoved, Match, Message};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,9 @@
 use crate::api::{Bridge, BridgeState, LinkConfig};
 use crate::edge::EdgeRules;
 use crate::rule::RuleKey;
+use foldhash::{HashMap, HashSet};
 use openflow13::{Features, FlowStats, GroupDesc, Instructions, MeterConfig, Port};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Answers still missing before a bridge that came up can be compared with the truth.

@@ -11,13 +11,14 @@ use crate::translate::buckets_with_flood_group;
 use crate::truth::Group;
 use crate::verdict::InFlight;
 use crate::Core;
+use foldhash::HashMap;
 use openflow13::{
     group_no, group_type, meter_no, port_no, AsyncMasks, Buckets, ErrorCode, FlowMod,
     FlowModCommand, FlowStats, FlowStatsRequest, GroupDesc, GroupMod, GroupModCommand,
     Instructions, Match, Message, MeterConfig, MeterMod, MeterModCommand, MultipartReply,
     MultipartRequest, SwitchConfig, NO_BUFFER,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};

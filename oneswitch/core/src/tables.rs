@@ -6,8 +6,9 @@
 use crate::facts::{self, Facts};
 use crate::journal::size_of_rule;
 use crate::rule::{ByKey, Counters, Rule, RuleKey};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -14,8 +14,9 @@ use crate::journal::Journal;
 use crate::rule::{Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Group, Meter, Request, Truth};
+use foldhash::HashMap;
 use openflow13::{ErrorCode, ErrorMessage, Message};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
