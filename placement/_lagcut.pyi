@@ -1,14 +1,17 @@
-_Form = tuple[list[tuple[int, list[int]]], list[tuple[int, int]]]
+from collections.abc import Sequence
+
+_Form = tuple[Sequence[tuple[int, Sequence[int]]], Sequence[tuple[int, int]]]
+_Dual = tuple[list[int], list[int]]
+_Step = tuple[str, _Dual | None, list[tuple[int, int]], list[int]]
 
 def minimise(
-    sites: list[list[int]],
-    arcs: list[tuple[int, int, int]],
-    rows: list[tuple[_Form, int]],
+    sites: Sequence[Sequence[int]],
+    arcs: Sequence[tuple[int, int, int]],
+    rows: Sequence[tuple[_Form, int]],
     goal: _Form,
-    dual: tuple[list[int], int, list[int]] | None,
-    start: list[int] | None,
+    dual: tuple[Sequence[int], int, Sequence[int]] | None,
+    start: Sequence[int] | None,
     seconds: float,
     max_labels: int,
     gap: float,
-    cutoff: int,
-) -> tuple[str, list[int] | None, int, list[tuple[list[int], list[int]]], list[int]]: ...
+) -> tuple[str, list[int] | None, int, _Dual, list[_Step]]: ...

@@ -2,10 +2,9 @@
 
 A certificate says: no placement reaches less than ``bound`` of a goal (or: no placement satisfies the limits at
 all). It
-carries multipliers and an order; ``check`` rebuilds the equations from the problem and looks, with whole numbers
-only, at
-everything that the multipliers leave open (see ``labels``). That a plan is feasible and costs what it says is
-checked from the problem's data (see ``evaluate``), without the equations.
+carries a proof in steps (see ``proof``); ``check`` rebuilds the equations from the problem and follows them with whole
+numbers only. That a plan is feasible and costs what it says is checked from the problem's data (see ``evaluate``),
+without the equations.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from placement.errors import CertificateError
-from placement.formulate import Program, formulate, restrict
-from placement.labels import Branch, Dual, Losses, TooManyLabelsError, open_placements
+from placement.formulate import Program, formulate
+from placement.labels import Dual, TooManyLabelsError
 from placement.model import Locations, Problem
+from placement.proof import Contradiction, Step, check
 
 FEASIBLE = "feasible"
 """The goal of a certificate of infeasibility: to satisfy the limits at all."""
@@ -30,18 +30,16 @@ class Certificate:
         bound: no placement has less of the goal; for ``feasible`` it is 1: no placement has no broken limit.
         within: earlier goals and the limits they were held to, in order.
         widened: by how much limits were raised before the proof, per name of the row; for least T and least D.
-        duals: multipliers of all rows: the problem's, those of ``within``, and the goal's own; the first are the best.
-        order: the order in which NFs are looked at.
-        branches: parts that together are the proof, where one set of multipliers does not suffice.
+        dual: multipliers of all rows: the problem's, those of ``within``, and the goal's own; what a limit is worth.
+        steps: the proof.
     """
 
     goal: str
     bound: int
     within: tuple[tuple[str, int], ...]
     widened: tuple[tuple[str, int], ...]
-    duals: tuple[Dual, ...]
-    order: tuple[int, ...]
-    branches: tuple[Branch, ...] = ()
+    dual: Dual
+    steps: tuple[Step, ...]
 
     def check(self, problem: Problem, current: Locations | None = None, max_labels: int = 200_000) -> None:
         """Verify the bound.
@@ -56,44 +54,16 @@ class Certificate:
                 look at.
         """
         program = refuted_program(formulate(problem, current), self)
-        parts = self.branches or (Branch((), self.duals, self.order),)
+        says = f"{self.goal!r} >= {self.bound}"
         try:
-            _cover(program, [part.pins for part in parts])
-            for part in parts:
-                self._check_part(program, part, max_labels)
+            check(program, self.steps, max_labels)
+        except Contradiction as error:
+            where = {name: sites[m] for name, sites, m in zip(program.names, program.sites, error.modes, strict=True)}
+            raise CertificateError(f"{says} is wrong: the placement {where} contradicts it") from error
         except TooManyLabelsError as error:
-            raise CertificateError(
-                f"the certificate for {self.goal!r} >= {self.bound} leaves too much open: {error}"
-            ) from error
+            raise CertificateError(f"the certificate for {says} leaves too much open: {error}") from error
         except ValueError as error:
-            raise CertificateError(
-                f"the certificate for {self.goal!r} >= {self.bound} is malformed: {error}"
-            ) from error
-
-    def _check_part(self, program: Program, part: Branch, max_labels: int) -> None:
-        program = restrict(program, dict(part.pins))
-        found = open_placements(program, [Losses(program, dual) for dual in part.duals], part.order, max_labels)
-        if found:
-            where = {name: sites[m] for name, sites, m in zip(program.names, program.sites, found[0], strict=True)}
-            raise CertificateError(f"{self.goal!r} >= {self.bound} is wrong: the placement {where} contradicts it")
-
-
-def _cover(program: Program, pins: list[tuple[tuple[int, int], ...]]) -> None:
-    """Check that branches leave no placement out: at each split every mode of one NF has its branch.
-
-    Raises:
-        ValueError: they do.
-    """
-    if len(pins) == 1 and not pins[0]:
-        return
-    if not all(pins) or len({part[0][0] for part in pins}) != 1:
-        raise ValueError("the branches do not split on one NF at a time")
-    nf = pins[0][0][0]
-    for mode in range(len(program.sites[nf])):
-        rest = [part[1:] for part in pins if part[0][1] == mode]
-        if not rest:
-            raise ValueError(f"no branch has NF {program.names[nf]!r} in mode {mode}")
-        _cover(program, rest)
+            raise CertificateError(f"the certificate for {says} is malformed: {error}") from error
 
 
 def held(program: Program, within: tuple[tuple[str, int], ...], widened: tuple[tuple[str, int], ...] = ()) -> Program:

@@ -90,17 +90,17 @@ def explain(problem: Problem, modes: Mapping[str, int], certificate: Certificate
     floors = _floors(program, certificate)
     reasons = {name: _reason(problem, program, state, i, floors) for i, name in enumerate(program.names)}
     loads = tuple((row.name, state.use[r], row.limit) for r, row in enumerate(program.rows))
-    weights = certificate.duals[0].weights if certificate is not None else ()
+    weights = certificate.dual.weights if certificate is not None else ()
     binding = tuple(load for load, weight in zip(loads, weights, strict=False) if weight > 0)
     return Why(reasons, binding, loads)
 
 
 def _floors(program: Program, certificate: Certificate | None) -> list[list[int]] | None:
     """Per NF and mode, a host cost that no placement with it goes below."""
-    if certificate is None or certificate.goal != "host" or not certificate.duals[0].weights[-1]:
+    if certificate is None or certificate.goal != "host" or not certificate.dual.weights[-1]:
         return None
-    scale = certificate.duals[0].weights[-1]
-    losses = Losses(refuted_program(program, certificate), certificate.duals[0])
+    scale = certificate.dual.weights[-1]
+    losses = Losses(refuted_program(program, certificate), certificate.dual)
     base = losses.base + scale * (certificate.bound - 1)
     return [[max(certificate.bound, -(-(base + loss) // scale)) for loss in modes] for modes in losses.mode]
 

@@ -283,26 +283,3 @@ class _Writer:
 def _links(first: int, second: int) -> int:
     """How many PCIe links lie between two locations."""
     return 0 if first == second else (first != HOST) + (second != HOST)
-
-
-def restrict(program: Program, pins: dict[int, int]) -> Program:
-    """The program with some NFs settled: each keeps one mode, which is then its mode 0."""
-
-    def settled(form: Form) -> Form:
-        choice = dict(form.choice)
-        for i, mode in pins.items():
-            if i in choice:
-                choice[i] = [choice[i][mode]]
-        return Form(choice, form.cross, form.constant)
-
-    sites = list(program.sites)
-    for i, mode in pins.items():
-        sites[i] = (sites[i][mode],)
-    return replace(
-        program,
-        sites=tuple(sites),
-        rows=tuple(replace(row, form=settled(row.form)) for row in program.rows),
-        host=settled(program.host),
-        moves=settled(program.moves),
-        latency=settled(program.latency),
-    )

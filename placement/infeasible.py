@@ -11,7 +11,9 @@ from placement.backends.lagcut import Lagcut
 from placement.certify import FEASIBLE, Certificate, held
 from placement.errors import CertificateError
 from placement.formulate import Program, Row, formulate
+from placement.labels import Dual
 from placement.model import HOST, NF, Mode, Problem, Sample
+from placement.proof import Walk
 
 SECONDS = 20.0
 """What each question of a diagnosis may take."""
@@ -112,9 +114,9 @@ def diagnose(problem: Problem, program: Program, answer: Answer) -> Infeasibilit
 
 
 def _from_answer(answer: Answer) -> Certificate | None:
-    if not answer.duals or answer.bound is None:
+    if answer.dual is None or answer.bound is None:
         return None
-    return Certificate("host", answer.bound, (), (), answer.duals, answer.order)
+    return Certificate("host", answer.bound, (), (), answer.dual, answer.steps)
 
 
 def _refute(program: Program, widened: tuple[tuple[str, int], ...]) -> Certificate | None:
@@ -122,17 +124,16 @@ def _refute(program: Program, widened: tuple[tuple[str, int], ...]) -> Certifica
     if not program.names:
         return _empty(program, widened)
     answer = Lagcut().minimise(held(program, (), widened), FEASIBLE, SECONDS)
-    if answer.status != Status.INFEASIBLE or not answer.duals:
+    if answer.status != Status.INFEASIBLE or answer.dual is None:
         return None
-    return Certificate(FEASIBLE, 1, (), widened, answer.duals, answer.order)
+    return Certificate(FEASIBLE, 1, (), widened, answer.dual, answer.steps)
 
 
 def _empty(program: Program, widened: tuple[tuple[str, int], ...]) -> Certificate | None:
-    from placement.labels import Dual
-
     broken = {row.name for row in held(program, (), widened).broken(())}
     weights = tuple(int(row.name in broken) for row in program.rows)
-    return Certificate(FEASIBLE, 1, (), widened, (Dual(weights, ()),), ()) if broken else None
+    dual = Dual(weights, ())
+    return Certificate(FEASIBLE, 1, (), widened, dual, (Walk(dual, ()),)) if broken else None
 
 
 def _kinds(program: Program) -> dict[str, list[int]]:

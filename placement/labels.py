@@ -11,8 +11,7 @@ partial placement whose base and losses exceed 0 cannot be completed, and neithe
 Walking the NFs in some order and dropping both kinds leaves the *open* placements. Two partial placements that agree on
 where the NFs with traffic still to come are, are compared: one that uses no less of every row is dropped.
 
-Several multipliers may be given: each of them may rule a partial placement out. Nothing here depends on where they come
-from: poor ones are slow, never wrong.
+Nothing here depends on where the multipliers come from: poor ones are slow, never wrong.
 """
 
 from __future__ import annotations
@@ -37,21 +36,6 @@ class Dual:
 
     weights: tuple[int, ...]
     flows: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Part of a proof: some NFs settled, and multipliers and an order for the rest.
-
-    Attributes:
-        pins: settled NFs and their modes, in the order of the splits that led here.
-        duals: multipliers of the program with those NFs settled, the best first.
-        order: of all NFs.
-    """
-
-    pins: tuple[tuple[int, int], ...]
-    duals: tuple[Dual, ...]
-    order: tuple[int, ...]
 
 
 class TooManyLabelsError(Exception):
@@ -119,13 +103,13 @@ class Label:
     """A partial placement.
 
     Attributes:
-        value: per multipliers, base plus losses.
+        value: base plus losses.
         use: of each row.
         mode: its last NF's.
         before: the label that it extends.
     """
 
-    value: tuple[int, ...]
+    value: int
     use: tuple[int, ...]
     mode: int
     before: Label | None
@@ -146,7 +130,7 @@ class _Step:
     """One NF's turn: what each of its modes adds.
 
     Attributes:
-        options: per mode that is not ruled out: mode, site, losses, use.
+        options: per mode that is not ruled out: mode, site, loss, use.
         arcs: per arc to an NF that had its turn: its place in the state, whether it is the arc's i, k, both
             losses, use.
         keep: places of the state that are still needed afterwards.
@@ -154,21 +138,21 @@ class _Step:
         room: per row, the limit less what the NFs still to come use at least.
     """
 
-    options: list[tuple[int, int, list[int], tuple[int, ...]]]
-    arcs: list[tuple[int, bool, int, list[int], list[int], list[tuple[int, int]]]]
+    options: list[tuple[int, int, int, tuple[int, ...]]]
+    arcs: list[tuple[int, bool, int, int, int, list[tuple[int, int]]]]
     keep: list[int]
     stays: bool
     room: tuple[int, ...]
 
 
 def open_placements(
-    program: Program, bounds: Sequence[Losses], order: Sequence[int], max_labels: int = 200_000
+    program: Program, losses: Losses, order: Sequence[int], max_labels: int = 200_000
 ) -> list[tuple[int, ...]]:
     """All placements (up to dominance) that satisfy every row, as modes; an empty list proves that there is none.
 
     Args:
         program: the equations, with any goal already turned into a row.
-        bounds: losses of the same program, under one or more multipliers.
+        losses: of the same program, under any multipliers.
         order: a permutation of the NFs; it decides the time, never the answer.
         max_labels: partial placements to keep after each step.
 
@@ -177,11 +161,11 @@ def open_placements(
     """
     if sorted(order) != list(range(len(program.names))):
         raise ValueError("the order is not a permutation of the NFs")
-    if any(losses.base > 0 for losses in bounds):
+    if losses.base > 0:
         return []
     start = tuple(row.form.constant for row in program.rows)
-    states: dict[tuple[int, ...], list[Label]] = {(): [Label(tuple(losses.base for losses in bounds), start, -1, None)]}
-    for step in _steps(program, bounds, order):
+    states: dict[tuple[int, ...], list[Label]] = {(): [Label(losses.base, start, -1, None)]}
+    for step in _steps(program, losses, order):
         grown = _grow(states, step)
         states = {state: _undominated(labels) for state, labels in grown.items()}
         count = sum(len(labels) for labels in states.values())
@@ -200,16 +184,16 @@ def _grow(states: dict[tuple[int, ...], list[Label]], step: _Step) -> dict[tuple
     grown: dict[tuple[int, ...], list[Label]] = {}
     for state, labels in states.items():
         for mode, site, loss, use in step.options:
-            extra, added = list(loss), list(use)
+            extra, added = loss, list(use)
             for place, first, k, crossing, lone, uses in step.arcs:
                 here, there = site == k, state[place] == k
                 inside, outside = (here, there) if first else (there, here)
                 if inside and not outside:
-                    extra = [a + b for a, b in zip(extra, crossing, strict=True)]
+                    extra += crossing
                     for row, amount in uses:
                         added[row] += amount
                 elif outside and not inside:
-                    extra = [a + b for a, b in zip(extra, lone, strict=True)]
+                    extra += lone
             after = tuple(state[place] for place in step.keep) + ((site,) if step.stays else ())
             _extend(grown, after, labels, mode, extra, added, step.room)
     return grown
@@ -220,13 +204,13 @@ def _extend(
     after: tuple[int, ...],
     labels: list[Label],
     mode: int,
-    extra: list[int],
+    extra: int,
     added: list[int],
     room: tuple[int, ...],
 ) -> None:
     for label in labels:
-        value = tuple(map(int.__add__, label.value, extra))
-        if max(value) > 0:
+        value = label.value + extra
+        if value > 0:
             continue
         use = tuple(map(int.__add__, label.use, added))
         if all(map(int.__le__, use, room)):
@@ -249,7 +233,7 @@ def _undominated(labels: list[Label]) -> list[Label]:
     return kept
 
 
-def _steps(program: Program, bounds: Sequence[Losses], order: Sequence[int]) -> list[_Step]:
+def _steps(program: Program, losses: Losses, order: Sequence[int]) -> list[_Step]:
     turn = {i: t for t, i in enumerate(order)}
     count, rows = len(order), range(len(program.rows))
     touching: list[list[int]] = [[] for _ in program.names]
@@ -280,13 +264,13 @@ def _steps(program: Program, bounds: Sequence[Losses], order: Sequence[int]) -> 
         for a in touching[i]:
             first, second, k = program.arcs[a]
             other = second if first == i else first
-            crossing = [losses.crossed[a] - losses.flows[a] for losses in bounds]
-            lone = [losses.flows[a] for losses in bounds]
+            lone = losses.flows[a]
+            crossing = losses.crossed[a] - lone
             arcs.append((frontier.index(other), first == i, k, crossing, lone, arc_use[a]))
         options = [
-            (m, site, [losses.mode[i][m] for losses in bounds], tuple(unary[i][m]))
+            (m, site, losses.mode[i][m], tuple(unary[i][m]))
             for m, site in enumerate(program.sites[i])
-            if all(losses.base + losses.mode[i][m] <= 0 for losses in bounds)
+            if losses.base + losses.mode[i][m] <= 0
         ]
         keep = [place for place, v in enumerate(frontier) if last[turn[v]] > t]
         stays = last[t] > t

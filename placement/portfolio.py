@@ -7,22 +7,14 @@ from dataclasses import replace
 
 from placement.backends import Answer, Status, backend
 from placement.backends.base import Backend
-from placement.backends.branching import branch
 from placement.backends.cpsat import installed
-from placement.backends.lagcut import MAX_LABELS, Lagcut
+from placement.backends.lagcut import Lagcut
 from placement.formulate import Program
 
 AUTO = "auto"
-KERNEL_SHARE = 0.5
+KERNEL_SHARE = 0.6
 """Part of the time that the kernel gets with one sNIC; with several its bound is weaker."""
 KERNEL_SHARE_SEVERAL = 0.2
-KERNEL_LABELS = 1_000
-"""Partial placements the kernel keeps at a time before it branches."""
-BRANCH_SHARE = 0.4
-"""Part of the kernel's time after which it stops branching and keeps as much as it can instead."""
-KERNEL_SECONDS = 0.25
-KERNEL_SECONDS_PER_NF = 0.0007
-"""Longer than that the kernel seldom needs; what it has not proven by then, a general solver proves sooner."""
 GENERAL_MOST = 20_000
 """NFs beyond which a general solver is only asked for any placement: it would overrun every deadline."""
 
@@ -41,8 +33,8 @@ def minimise(
         gap: an answer within this fraction of its bound is good enough.
 
     Returns:
-        The best answer; its ``duals`` back its ``bound`` where both are there. ``auto`` may return a status of
-        ``optimal`` from a solver whose bound no multipliers back; then ``bound`` is what they back.
+        The best answer; its ``steps`` prove its ``bound`` where both are there. ``auto`` may return a status of
+        ``optimal`` from a solver that proves nothing that can be checked; then ``bound`` is what the kernel proved.
 
     Raises:
         BackendError: a backend is missing or failed.
@@ -52,38 +44,14 @@ def minimise(
     until = time.monotonic() + seconds
     several = any(site > 1 for sites in program.sites for site in sites)
     share = KERNEL_SHARE_SEVERAL if several else KERNEL_SHARE
-    labels = MAX_LABELS if several else KERNEL_LABELS
-    first = seconds * share
-    if len(program.names) <= GENERAL_MOST:
-        first = min(first, KERNEL_SECONDS + KERNEL_SECONDS_PER_NF * len(program.names))
-    kernel = Lagcut().search(program, goal, first, start, gap, None, labels)
-    if _done(program, goal, kernel, gap):
+    kernel = Lagcut().minimise(program, goal, seconds * share, start, gap)
+    if kernel.status in (Status.OPTIMAL, Status.INFEASIBLE) or _close(program, goal, kernel, gap):
         return kernel
-    if not several and goal != "feasible" and len(program.names) <= GENERAL_MOST:
-        started = until - seconds
-        kernel = branch(program, goal, kernel, started + first * BRANCH_SHARE)
-        if _done(program, goal, kernel, gap):
-            return kernel
-        rest = max(started + first - time.monotonic(), 0.01)
-        kernel = _better(kernel, Lagcut().search(program, goal, rest, kernel.modes, gap, None, MAX_LABELS))
-        if _done(program, goal, kernel, gap):
-            return kernel
-    left = until - time.monotonic()
     if kernel.modes is not None and len(program.names) > GENERAL_MOST:
         return kernel
+    left = until - time.monotonic()
     general = _general(several).minimise(program, goal, max(left, 0.01), kernel.modes, gap)
     return _merge(program, goal, kernel, general)
-
-
-def _better(before: Answer, after: Answer) -> Answer:
-    """The later answer, which started from the earlier one's placement, unless its bound is weaker."""
-    if after.status in (Status.OPTIMAL, Status.INFEASIBLE) or (after.bound or 0) >= (before.bound or 0):
-        return after
-    return replace(before, modes=after.modes)
-
-
-def _done(program: Program, goal: str, answer: Answer, gap: float) -> bool:
-    return answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or _close(program, goal, answer, gap)
 
 
 def _general(several: bool) -> Backend:

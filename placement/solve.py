@@ -249,9 +249,9 @@ class _Solver:
     def _record(self, goal: str, value: int, answer: Answer) -> Stage:
         proven = answer.status == Status.OPTIMAL or (answer.bound is not None and answer.bound >= value)
         bound, certificate = answer.bound, None
-        if answer.duals and bound is not None:
+        if answer.dual is not None and bound is not None:
             bound = min(bound, value)
-            certificate = Certificate(goal, bound, tuple(self.within), (), answer.duals, answer.order, answer.branches)
+            certificate = Certificate(goal, bound, tuple(self.within), (), answer.dual, answer.steps)
         if proven and self.backend != AUTO:
             bound = value
         return Stage(goal, value, bound, proven, answer.backend, tuple(self.within), certificate)

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from placement.errors import BackendError
 from placement.formulate import Program
-from placement.labels import Branch, Dual
+from placement.labels import Dual
+from placement.proof import Step
 
 
 class Status(StrEnum):
@@ -29,19 +30,16 @@ class Answer:
         backend: who answered.
         modes: per NF the index of its mode; None where no placement was found.
         bound: no placement has less of the goal; None where nothing is known.
-        duals: multipliers that back the bound, of the program's rows and then the goal's, the best first; none: none
-            were kept.
-        order: the order of NFs that goes with them.
-        branches: where the proof needed branching, its parts; the multipliers then back a weaker bound.
+        dual: multipliers, of the program's rows and then the goal's; None: none were kept.
+        steps: the proof of the bound; empty where there is none.
     """
 
     status: Status
     backend: str
     modes: tuple[int, ...] | None = None
     bound: int | None = None
-    duals: tuple[Dual, ...] = ()
-    order: tuple[int, ...] = ()
-    branches: tuple[Branch, ...] = ()
+    dual: Dual | None = None
+    steps: tuple[Step, ...] = ()
 
 
 class Backend(Protocol):

@@ -16,11 +16,15 @@ from placement.backends.highs import relaxation, trivial
 from placement.errors import BackendError
 from placement.formulate import Form, Program
 from placement.labels import Dual, Losses, TooManyLabelsError, good_order, open_placements
+from placement.proof import Close, Split, Step, Walk
 
 MAX_LABELS = 600_000
 """Partial placements the native search may keep at a time (some 100 bytes each)."""
 TWIN_MAX_LABELS = 20_000
-NO_CUTOFF = (1 << 63) - 1
+
+
+_Raw = tuple[str, tuple[list[int], list[int]] | None, list[tuple[int, int]], list[int]]
+"""A step as the native module gives it: its kind, multipliers, NFs and modes, order."""
 
 
 def native() -> ModuleType:
@@ -47,29 +51,13 @@ class Lagcut:
     def minimise(
         self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
     ) -> Answer:
-        """See ``Backend.minimise``. The answer's bound always comes with its multipliers."""
-        return self.search(program, goal, seconds, start, gap, None, MAX_LABELS)
-
-    def search(
-        self,
-        program: Program,
-        goal: str,
-        seconds: float,
-        start: tuple[int, ...] | None,
-        gap: float,
-        cutoff: int | None,
-        max_labels: int,
-    ) -> Answer:
-        """As ``minimise``, for placements below ``cutoff`` only, and with at most ``max_labels`` partial ones kept.
-
-        ``infeasible`` then means that none is below the cutoff.
-        """
+        """See ``Backend.minimise``. The answer's bound always comes with its proof."""
         if not program.names:
             return trivial(program, goal, self.name)
         until = time.monotonic() + seconds
         kernel, form = native(), goal_form(program, goal)
         dual = None
-        if any(site > 1 for sites in program.sites for site in sites) or goal == "feasible":
+        if any(site > 1 for sites in program.sites for site in sites):
             dual = relaxation(program, goal, seconds)
             if dual is None:
                 return Answer(Status.UNKNOWN, self.name)
@@ -78,24 +66,44 @@ class Lagcut:
         left = max(until - time.monotonic(), 0.001)
         try:
             found = kernel.minimise(
-                [list(sites) for sites in program.sites],
-                list(program.arcs),
+                program.sites,
+                program.arcs,
                 [(_plain(row.form), row.limit - row.form.constant) for row in program.rows],
                 _plain(form),
-                None if dual is None else (list(dual.weights[:-1]), dual.weights[-1], list(dual.flows)),
-                None if start is None else list(start),
+                None if dual is None else (dual.weights[:-1], dual.weights[-1], dual.flows),
+                start,
                 left,
-                max_labels,
+                MAX_LABELS,
                 gap,
-                NO_CUTOFF if cutoff is None else cutoff - form.constant,
             )
         except ValueError as error:
             raise BackendError(f"backend 'lagcut' cannot work on this problem: {error}; use 'highs'") from error
-        outcome, modes, bound, duals, order = found
+        outcome, modes, bound, weights, steps = found
         chosen = None if modes is None else accept(program, tuple(modes), self.name)
         last = None if goal != "feasible" else -1
-        proof = tuple(Dual(tuple(weights[:last]), tuple(flows)) for weights, flows in duals)
-        return Answer(Status(outcome), self.name, chosen, bound + form.constant, proof, tuple(order))
+        proof = tuple(_step(step, last) for step in steps)
+        best = _dual(weights, last)
+        return Answer(
+            Status(outcome),
+            self.name,
+            chosen,
+            bound + form.constant,
+            best,
+            proof or (Walk(best, tuple(range(len(program.names)))),),
+        )
+
+
+def _dual(raw: tuple[list[int], list[int]], last: int | None) -> Dual:
+    weights, flows = raw
+    return Dual(tuple(weights[:last]), tuple(flows))
+
+
+def _step(raw: _Raw, last: int | None) -> Step:
+    kind, weights, pairs, order = raw
+    if weights is None:
+        return Split(pairs[0][0], tuple(mode for _, mode in pairs))
+    dual = _dual(weights, last)
+    return Close(dual, tuple(pairs)) if kind == "close" else Walk(dual, tuple(order))
 
 
 def goal_form(program: Program, goal: str) -> Form:
@@ -173,14 +181,14 @@ class _Widening:
         program = self._target(target)
         losses = Losses(program, self.dual)
         self.order = good_order(program, losses)
-        found = open_placements(program, [losses], self.order, TWIN_MAX_LABELS)
+        found = open_placements(program, losses, self.order, TWIN_MAX_LABELS)
         return min(found, key=lambda modes: self.program.value(self.form, modes)) if found else None
 
     def _answer(self, status: Status, bound: int) -> Answer:
         dual = self.dual
         if self.goal == "feasible":
             dual = Dual(dual.weights[:-1], dual.flows)
-        return Answer(status, LagcutPython.name, self.best, bound, (dual,), self.order)
+        return Answer(status, LagcutPython.name, self.best, bound, dual, (Walk(dual, self.order),))
 
 
 def _with_form(program: Program, form: Form, limit: int) -> Program:

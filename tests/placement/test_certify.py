@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, portfolio, solve
-from placement.backends import branching
+from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, solve
 from placement.certify import Certificate
 from placement.errors import CertificateError, InfeasibleError, MoveOrderError
+from placement.formulate import formulate
 from placement.labels import Dual
+from placement.proof import Close, Split, Step, Walk
 from placement.workloads import chains, limited, uno_ring
 from tests.placement.instances import instance
+
+RAISED = "contradicts|nothing rules out|satisfies"
 
 
 def _plan(problem: Problem) -> Certificate:
@@ -19,12 +22,20 @@ def _plan(problem: Problem) -> Certificate:
     return certificate
 
 
+def _walk(problem: Problem, certificate: Certificate) -> Certificate:
+    """The same bound, with nothing but a walk under the multipliers of the whole for a proof."""
+    walk = Walk(certificate.dual, tuple(range(len(problem.nfs))))
+    return replace(certificate, steps=(walk,))
+
+
 def test_a_bound_raised_by_one_is_refused() -> None:
     problem = uno_ring(40_000)
     certificate = _plan(problem)
     certificate.check(problem)
-    with pytest.raises(CertificateError, match="contradicts"):
+    with pytest.raises(CertificateError, match=RAISED):
         replace(certificate, bound=certificate.bound + 1).check(problem)
+    with pytest.raises(CertificateError, match="contradicts"):
+        replace(_walk(problem, certificate), bound=certificate.bound + 1).check(problem)
 
 
 def test_no_instance_lets_its_bound_be_raised() -> None:
@@ -39,24 +50,25 @@ def test_no_instance_lets_its_bound_be_raised() -> None:
         for stage in plan.stages:
             assert stage.certificate is not None
             tried += 1
-            with pytest.raises(CertificateError, match="contradicts"):
+            with pytest.raises(CertificateError, match=RAISED):
                 replace(stage.certificate, bound=stage.value + 1).check(problem, current)
+            with pytest.raises(CertificateError, match="contradicts"):
+                replace(_walk(problem, stage.certificate), bound=stage.value + 1).check(problem, current)
     assert tried > 150
 
 
 def test_a_certificate_of_another_problem_is_refused() -> None:
     certificate = _plan(uno_ring(40_000))
-    with pytest.raises(CertificateError, match="contradicts"):
+    with pytest.raises(CertificateError, match=RAISED):
         certificate.check(uno_ring(50_000))
 
 
 def test_negative_weights_are_refused() -> None:
     problem = uno_ring(40_000)
     certificate = _plan(problem)
-    first = certificate.duals[0]
-    forged = Dual((-5, *first.weights[1:]), first.flows)
+    forged = Dual((-5, *certificate.dual.weights[1:]), certificate.dual.flows)
     with pytest.raises(CertificateError, match="expected 0 or more"):
-        replace(certificate, duals=(forged,)).check(problem)
+        _walk(problem, replace(certificate, dual=forged)).check(problem)
 
 
 def test_flow_above_what_an_arc_carries_is_refused() -> None:
@@ -64,17 +76,18 @@ def test_flow_above_what_an_arc_carries_is_refused() -> None:
     traffic = (Demand("a", "b", 5), Demand("eth0", "a", 5))
     problem = Problem(nfs, ports=(Port("eth0"),), demands=traffic, nics=(Nic({"cores": 10}, shared=7),))
     certificate = _plan(problem)
-    first = certificate.duals[0]
-    assert len(first.flows) == 2
+    assert len(certificate.dual.flows) == 2
+    forged = replace(certificate.dual, flows=(10**15, 0))
     with pytest.raises(CertificateError, match="the flow of arc"):
-        replace(certificate, duals=(replace(first, flows=(10**15, 0)),)).check(problem)
+        _walk(problem, replace(certificate, dual=forged)).check(problem)
 
 
 def test_an_order_that_leaves_nfs_out_is_refused() -> None:
     problem = uno_ring(40_000)
     certificate = _plan(problem)
+    walk = Walk(certificate.dual, tuple(range(len(problem.nfs) - 1)))
     with pytest.raises(CertificateError, match="permutation"):
-        replace(certificate, order=certificate.order[1:]).check(problem)
+        replace(certificate, steps=(walk,)).check(problem)
 
 
 def test_poor_multipliers_prove_nothing_false() -> None:
@@ -82,11 +95,11 @@ def test_poor_multipliers_prove_nothing_false() -> None:
     problem = uno_ring(40_000, vms=4)
     plan = solve(problem)
     certificate = _plan(problem)
-    nothing = Dual((0,) * len(certificate.duals[0].weights), certificate.duals[0].flows)
-    assert not any(nothing.flows)
-    replace(certificate, duals=(nothing,)).check(problem)
+    nothing = Dual((0,) * len(certificate.dual.weights), (0,) * len(certificate.dual.flows))
+    poor = _walk(problem, replace(certificate, dual=nothing))
+    poor.check(problem)
     with pytest.raises(CertificateError):
-        replace(certificate, duals=(nothing,), bound=plan.host_cost + 1).check(problem)
+        replace(poor, bound=plan.host_cost + 1).check(problem)
 
 
 def test_a_plan_that_was_changed_is_refused() -> None:
@@ -104,12 +117,48 @@ def test_infeasible_is_proven_for_that_problem_only() -> None:
         caught.value.report.check(uno_ring(10_000))
 
 
-def test_a_proof_with_a_branch_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portfolio, "KERNEL_LABELS", 1)
-    monkeypatch.setattr(branching, "BRANCH_LABELS", 1)
-    problem = limited(chains(40, 3), "hard", 3)
+@pytest.fixture(name="branched", scope="module")
+def _branched() -> tuple[Problem, Certificate]:
+    """A proof that closes, splits and walks."""
+    problem = limited(chains(100, 0), "loose", 0)
     certificate = _plan(problem)
-    assert certificate.branches
     certificate.check(problem)
-    with pytest.raises(CertificateError, match=r"no branch has NF|do not split"):
-        replace(certificate, branches=certificate.branches[1:]).check(problem)
+    assert {type(step) for step in certificate.steps} == {Close, Split, Walk}
+    return problem, certificate
+
+
+def test_a_proof_with_a_step_missing_is_refused(branched: tuple[Problem, Certificate]) -> None:
+    problem, certificate = branched
+    for gone in range(0, len(certificate.steps), 7):
+        steps = certificate.steps[:gone] + certificate.steps[gone + 1 :]
+        if isinstance(certificate.steps[gone], Close) and not _closes(certificate.steps[gone]):
+            continue
+        with pytest.raises(CertificateError):
+            replace(certificate, steps=steps).check(problem)
+
+
+def _closes(step: Step) -> bool:
+    return isinstance(step, Close) and bool(step.closed)
+
+
+def test_a_mode_closed_without_reason_is_refused(branched: tuple[Problem, Certificate]) -> None:
+    problem, certificate = branched
+    first = certificate.steps[0]
+    assert isinstance(first, Close)
+    closed = dict(first.closed)
+    free = next(nf for nf in range(len(formulate(problem).names)) if nf not in closed)
+    forged = replace(first, closed=(*first.closed, (free, 0)))
+    with pytest.raises(CertificateError, match="nothing rules out"):
+        replace(certificate, steps=(forged, *certificate.steps[1:])).check(problem)
+
+
+def test_a_split_that_forgets_a_mode_is_refused(branched: tuple[Problem, Certificate]) -> None:
+    problem, certificate = branched
+    where = next(n for n, step in enumerate(certificate.steps) if isinstance(step, Split) and len(step.modes) > 1)
+    split = certificate.steps[where]
+    assert isinstance(split, Split)
+    forged = (*certificate.steps[:where], replace(split, modes=split.modes[:1]), *certificate.steps[where + 1 :])
+    cut = list(forged)
+    # The rest of the NF's modes must still be refuted: what follows is the proof of another part.
+    with pytest.raises(CertificateError):
+        replace(certificate, steps=tuple(cut[: where + 2])).check(problem)

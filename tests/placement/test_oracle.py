@@ -2,8 +2,8 @@
 
 import pytest
 
-from placement import evaluate, portfolio, solve
-from placement.backends import branching, names
+from placement import evaluate, solve
+from placement.backends import names
 from placement.certify import held
 from placement.errors import InfeasibleError, MoveOrderError
 from placement.formulate import formulate
@@ -79,24 +79,3 @@ def test_a_held_goal_is_a_row() -> None:
     program = held(formulate(problem), (("host", 5),))
     assert program.rows[-1].name == "goal host"
     assert program.rows[-1].limit == 5
-
-
-def test_branching_proves_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hardly a label allowed, the kernel has to branch; its proofs hold all the same."""
-    monkeypatch.setattr(portfolio, "KERNEL_LABELS", 1)
-    monkeypatch.setattr(branching, "BRANCH_LABELS", 1)
-    branched = 0
-    for seed in range(150):
-        problem, current = instance(seed)
-        least = try_all(problem, current).least(EPS, current is not None)
-        if len(problem.nics) > 1 or least is None:
-            continue
-        try:
-            plan = solve(problem, current, EPS, deadline=30)
-        except MoveOrderError:
-            continue
-        assert plan.host_cost <= int((1 + EPS) * least[0])
-        assert plan.stages[0].value == least[0]
-        plan.check()
-        branched += any(stage.certificate is not None and stage.certificate.branches for stage in plan.stages)
-    assert branched >= 10

@@ -36,8 +36,8 @@ pub struct Core {
     pub open: Vec<Vec<u8>>,
     /// The NFs with several open modes.
     pub order: Vec<usize>,
-    /// Multipliers with flow pushed toward early NFs; the first give the best bound for the whole.
-    pub bounds: Vec<Bound>,
+    /// Multipliers with flow pushed toward early NFs.
+    pub bound: Bound,
     /// Whether nothing at or below the target is left.
     pub refuted: bool,
 }
@@ -62,13 +62,9 @@ pub fn arc_loss(k: u32, first: u32, second: u32, crossing: i64, lone: i64) -> i6
 }
 
 impl Core {
-    /// Prepare for placements whose goal is at most `target`; the first of `duals` gives the best bound.
-    pub fn new(program: &Program, duals: &[Dual], target: i64) -> Result<Self, Malformed> {
+    /// Prepare for placements whose goal is at most `target`.
+    pub fn new(program: &Program, dual: &Dual, target: i64) -> Result<Self, Malformed> {
         let arcs = incidence(program);
-        let mut bounds = Vec::with_capacity(duals.len());
-        for dual in duals {
-            bounds.push(Bound::new(program, dual.clone())?);
-        }
         let open = program
             .sites
             .iter()
@@ -77,18 +73,15 @@ impl Core {
         let mut core = Core {
             open,
             order: Vec::new(),
-            bounds,
+            bound: Bound::new(program, dual.clone())?,
             refuted: false,
         };
         core.settle(program, &arcs, target);
-        core.order = order(program, &core.bounds[0].losses, &core.open, &arcs);
-        if !core.refuted && program.sites.iter().flatten().all(|s| *s <= 1) {
-            let mut bounds = std::mem::take(&mut core.bounds);
-            for bound in &mut bounds {
-                core.push(program, &arcs, bound);
-                *bound = Bound::new(program, bound.dual.clone())?;
-            }
-            core.bounds = bounds;
+        core.order = order(program, &core.bound.losses, &core.open, &arcs);
+        if !core.refuted && program.sites.items().iter().all(|s| *s <= 1) {
+            let mut bound = core.bound.clone();
+            core.push(program, &arcs, &mut bound);
+            core.bound = Bound::new(program, bound.dual)?;
             core.settle(program, &arcs, target);
             core.order.retain(|&i| core.open[i].len() > 1);
         }
@@ -96,12 +89,10 @@ impl Core {
     }
 
     fn settle(&mut self, program: &Program, arcs: &[Vec<usize>], target: i64) {
-        for bound in &self.bounds {
-            let open = std::mem::take(&mut self.open);
-            let (open, refuted) = settle(program, bound, arcs, open, target);
-            self.open = open;
-            self.refuted |= refuted;
-        }
+        let open = std::mem::take(&mut self.open);
+        let (open, refuted) = settle(program, &self.bound, arcs, open, target);
+        self.open = open;
+        self.refuted |= refuted;
     }
 
     /// The locations and the sNIC of an arc between settled NFs.
@@ -118,7 +109,8 @@ impl Core {
     }
 
     /// The value of what is settled.
-    pub fn settled_value(&self, program: &Program, bound: &Bound, target: i64) -> i64 {
+    pub fn settled_value(&self, program: &Program, target: i64) -> i64 {
+        let bound = &self.bound;
         let mut value = bound.losses.base - bound.dual.goal * target;
         for (i, modes) in self
             .open

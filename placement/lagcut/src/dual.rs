@@ -2,235 +2,219 @@
 
 use std::time::Instant;
 
+use crate::cut::Cutter;
 use crate::master::{Column, Master};
-use crate::maxflow::Network;
-use crate::primal::improve;
-use crate::program::{fits, weighted, Dual, Program};
+use crate::program::{Dual, Program};
 
 /// One goal unit in the whole-number multipliers, where the amounts allow it.
-pub const SCALE: i64 = 1 << 20;
-
-/// How many multipliers a walk looks at besides the best ones.
-const MAX_VARIATIONS: usize = 4;
-
-/// Cuts whose parts a placement may take over.
-const RECENT: usize = 4;
-
-/// A trial's outcome.
-struct Cut {
-    modes: Vec<u8>,
-    flows: Vec<i64>,
-    bound: i64,
-}
+const SCALE: i64 = 1 << 20;
 
 /// Whether the relaxation is a minimum cut: at most one sNIC.
 pub fn applies(program: &Program) -> bool {
-    program.sites.iter().flatten().all(|site| *site <= 1)
+    program.sites.items().iter().all(|site| *site <= 1)
 }
 
-/// Minimise the weighted program over all placements.
-fn cut(program: &Program, weights: &[i64], goal: i64) -> Cut {
-    let (alpha, crossed) = weighted(program, weights, goal);
-    let count = program.sites.len();
-    let (source, sink) = (count, count + 1);
-    let mut best = Vec::with_capacity(count);
-    let mut edges = Vec::with_capacity(count + program.arcs.len());
-    let mut base = 0;
-    for (i, values) in alpha.iter().enumerate() {
-        let mut at: [Option<(i64, u8)>; 2] = [None, None];
-        for (m, (value, site)) in values.iter().zip(&program.sites[i]).enumerate() {
-            let slot = &mut at[*site as usize];
-            if slot.is_none_or(|(low, _)| *value < low) {
-                *slot = Some((*value, m as u8));
-            }
+/// How an ascent is steered.
+#[derive(Clone, Copy)]
+pub struct Aim<'a> {
+    /// Whether the goal counts; else only how far the rows are broken.
+    pub goal: bool,
+    /// Stop where this much of the goal is ruled out, or clearly cannot be.
+    pub target: Option<i64>,
+    /// Only placements with this NF in this mode.
+    pub pin: Option<(usize, u8)>,
+    /// Placements to start from.
+    pub pool: &'a [Vec<u8>],
+    /// Trials.
+    pub most: usize,
+}
+
+impl Aim<'_> {
+    /// The best bound there is.
+    pub const BOUND: Aim<'static> = Aim {
+        goal: true,
+        target: None,
+        pin: None,
+        pool: &[],
+        most: usize::MAX,
+    };
+}
+
+/// Trials that steered the weights, and what they came to.
+pub struct Ascent {
+    /// The best multipliers.
+    pub dual: Dual,
+    /// The weighted program's least value under them, less the limits: above `goal * target` it rules the target out.
+    pub base: i64,
+    /// Placements tried, the last ones last, and how much of each the best mixture takes.
+    columns: Vec<(Vec<u8>, f64)>,
+    /// Placements tried that satisfy all rows.
+    pub feasible: Vec<Vec<u8>>,
+    /// Excess that no mixture of them removes.
+    pub unmet: f64,
+}
+
+impl Ascent {
+    /// The bound on the goal, as a number to compare.
+    pub fn value(&self) -> f64 {
+        self.base as f64 / self.dual.goal.max(1) as f64
+    }
+
+    /// Whether it rules out placements with at most this goal.
+    pub fn refutes(&self, target: i64) -> bool {
+        i128::from(self.base) > i128::from(self.dual.goal) * i128::from(target)
+    }
+
+    /// At most `most` of the placements: those in the mixture, then the last ones.
+    pub fn pool(&self, most: usize) -> Vec<Vec<u8>> {
+        let mixed = self.columns.iter().rev().filter(|(_, share)| *share > 0.0);
+        let others = self.columns.iter().rev().filter(|(_, share)| *share <= 0.0);
+        let chosen = mixed.chain(others).take(most);
+        chosen.map(|(modes, _)| modes.clone()).collect()
+    }
+
+    /// How much of each of an NF's modes the mixture takes.
+    pub fn shares(&self, nf: usize, modes: usize) -> Vec<f64> {
+        let mut made = vec![0.0; modes];
+        for (placement, share) in &self.columns {
+            made[placement[nf] as usize] += share;
         }
-        // A location without a mode is priced out: no flow can reach this capacity.
-        let far = i64::MAX / 4;
-        let (host, nic) = (at[0].map_or(far, |v| v.0), at[1].map_or(far, |v| v.0));
-        base += host.min(nic);
-        let (toward_nic, toward_host) = match (at[0], at[1]) {
-            (Some(_), Some(_)) => ((host - nic).max(0), (nic - host).max(0)),
-            (None, _) => (far, 0),
-            (_, None) => (0, far),
-        };
-        if toward_nic > 0 {
-            edges.push((source, i, toward_nic, 0));
+        made
+    }
+}
+
+/// Looks for the best multipliers of one program; None where its amounts are too large for 64 bits.
+pub struct Ascender<'a> {
+    program: &'a Program,
+    cutter: Cutter<'a>,
+}
+
+impl<'a> Ascender<'a> {
+    pub fn new(program: &'a Program) -> Self {
+        Ascender {
+            program,
+            cutter: Cutter::new(program),
+        }
+    }
+
+    /// Steer the weights until the bound is the best, or good enough for the aim.
+    pub fn run(&mut self, aim: Aim<'_>, deadline: Instant) -> Option<Ascent> {
+        let mut columns = self.start(aim)?;
+        let mut feasible = Vec::new();
+        let penalty = if aim.goal {
+            4.0 * self.program.goal.most().max(1) as f64
         } else {
-            edges.push((i, sink, toward_host, 0));
+            1.0
+        };
+        let mut master = Master::new(self.column(&columns[0], aim.goal), penalty);
+        for modes in &columns[1..] {
+            master.add(self.column(modes, aim.goal));
         }
-        best.push(at);
-    }
-    let arcs_from = edges.len();
-    for (&(i, j, _), &capacity) in program.arcs.iter().zip(&crossed) {
-        edges.push((i, j, capacity, 0));
-    }
-    let mut network = Network::new(count + 2, &edges);
-    let value = network.run(source, sink);
-    let modes = (0..count)
-        .map(|i| best[i][usize::from(network.reached(i))].map_or(0, |v| v.1))
-        .collect();
-    let flows = crossed
-        .iter()
-        .enumerate()
-        .map(|(a, capacity)| (capacity - network.left(arcs_from + a)).max(0))
-        .collect();
-    let slack: i64 = program
-        .rows
-        .iter()
-        .zip(weights)
-        .map(|(row, w)| w * row.limit)
-        .sum();
-    Cut {
-        modes,
-        flows,
-        bound: base + value - slack,
-    }
-}
-
-/// Whole-number weights and the goal's multiplier, as fine as 64 bits allow.
-fn whole(program: &Program, weights: &[f64], with_goal: bool) -> Option<(Vec<i64>, i64)> {
-    let mut scale = SCALE;
-    while scale > 0 {
-        let made: Vec<i64> = weights
-            .iter()
-            .map(|w| (w * scale as f64).round() as i64)
-            .collect();
-        let goal = if with_goal { scale } else { 0 };
-        if fits(program, &made, goal) {
-            return Some((made, goal));
+        let mut best: Option<(f64, Ascent)> = None;
+        let mut unmet = f64::INFINITY;
+        for _ in 0..(80 + 8 * self.program.rows.len()).min(aim.most) {
+            let mixture = master.solve();
+            unmet = mixture.unmet;
+            let (weights, goal) = self.whole(&mixture.weights, aim.goal)?;
+            let scale = if aim.goal { goal } else { SCALE } as f64;
+            let tried = self.cutter.run(&weights, goal, aim.pin);
+            let bound = tried.base as f64 / scale;
+            if best.as_ref().is_none_or(|(value, _)| bound > *value) {
+                let (flows, base) = (tried.flows, tried.base);
+                best = Some((
+                    bound,
+                    Ascent::of(
+                        Dual {
+                            weights,
+                            goal,
+                            flows,
+                        },
+                        base,
+                    ),
+                ));
+            }
+            let column = self.column(&tried.modes, aim.goal);
+            if column.excess.iter().all(|excess| *excess <= 0.0) {
+                feasible.push(tried.modes.clone());
+            }
+            let known = best.as_ref();
+            let reached = known.map_or(f64::NEG_INFINITY, |(value, _)| *value);
+            let done = aim
+                .target
+                .is_some_and(|target| known.is_some_and(|(_, ascent)| ascent.refutes(target)));
+            let enough = aim
+                .target
+                .map_or(0.0, |target| 0.1 * (target as f64 - reached));
+            let rest = mixture.value - reached;
+            if done || rest < enough.max(1e-3 + 1e-8 * reached.abs()) || Instant::now() > deadline {
+                break;
+            }
+            master.add(column);
+            columns.push(tried.modes);
         }
-        scale >>= 2;
+        let (_, mut ascent) = best?;
+        let mut shares = vec![0.0; columns.len()];
+        master.mixed().for_each(|(c, level)| shares[c] = level);
+        ascent.columns = columns.into_iter().zip(shares).collect();
+        ascent.feasible = feasible;
+        ascent.unmet = unmet;
+        Some(ascent)
     }
-    None
-}
 
-fn column(program: &Program, modes: &[u8], with_goal: bool) -> Column {
-    let crossing = program.crossing(modes);
-    Column {
-        goal: if with_goal {
+    /// Placements to start from: the pool's, or the one that no row holds back.
+    fn start(&mut self, aim: Aim<'_>) -> Option<Vec<Vec<u8>>> {
+        if aim.pool.is_empty() {
+            let zero = vec![0.0; self.program.rows.len()];
+            let (weights, goal) = self.whole(&zero, true)?;
+            return Some(vec![self.cutter.run(&weights, goal, aim.pin).modes]);
+        }
+        let mut columns = aim.pool.to_vec();
+        if let Some((nf, mode)) = aim.pin {
+            columns.iter_mut().for_each(|modes| modes[nf] = mode);
+        }
+        Some(columns)
+    }
+
+    /// Whole-number weights and the goal's multiplier, as fine as 64 bits allow.
+    fn whole(&self, weights: &[f64], with_goal: bool) -> Option<(Vec<i64>, i64)> {
+        let mut scale = SCALE;
+        while scale > 0 {
+            let round = |w: &f64| (w * scale as f64).round() as i64;
+            let made: Vec<i64> = weights.iter().map(round).collect();
+            let goal = if with_goal { scale } else { 0 };
+            if self.cutter.fits(&made, goal) {
+                return Some((made, goal));
+            }
+            scale >>= 2;
+        }
+        None
+    }
+
+    fn column(&self, modes: &[u8], with_goal: bool) -> Column {
+        let program = self.program;
+        let crossing = program.crossing(modes);
+        let excess =
+            |row: &crate::program::Row| (row.form.value(modes, &crossing) - row.limit) as f64;
+        let goal = if with_goal {
             program.goal.value(modes, &crossing) as f64
         } else {
             0.0
-        },
-        excess: program
-            .rows
-            .iter()
-            .map(|row| (row.form.value(modes, &crossing) - row.limit) as f64)
-            .collect(),
-    }
-}
-
-/// The best multipliers found, and the best placement seen on the way that satisfies all rows.
-pub struct Bounded {
-    pub dual: Dual,
-    pub modes: Option<Vec<u8>>,
-}
-
-/// Maximise the bound. Where no mixture satisfies the rows, the goal's multiplier is 0 and the bound proves it.
-pub fn bound(program: &Program, deadline: Instant) -> Option<Bounded> {
-    let most = program.goal.most().max(1) as f64;
-    let (found, unmet) = ascend(program, true, 4.0 * most, deadline)?;
-    if unmet <= 1e-6 {
-        return Some(found);
-    }
-    let (refuted, _) = ascend(program, false, 1.0, deadline)?;
-    Some(Bounded {
-        dual: refuted.dual,
-        modes: found.modes,
-    })
-}
-
-fn ascend(
-    program: &Program,
-    with_goal: bool,
-    penalty: f64,
-    deadline: Instant,
-) -> Option<(Bounded, f64)> {
-    let zero = vec![0.0; program.rows.len()];
-    let (weights, goal) = whole(program, &zero, true)?;
-    let first = cut(program, &weights, goal);
-    let mut master = Master::new(column(program, &first.modes, with_goal), penalty);
-    let mut incumbent = Incumbent::default();
-    incumbent.offer(program, &first.modes);
-    let mut best: Option<(f64, Dual)> = None;
-    let mut unmet = f64::INFINITY;
-    let mut recent: Vec<Vec<u8>> = Vec::new();
-    for _ in 0..80 + 8 * program.rows.len() {
-        let mixture = master.solve();
-        unmet = mixture.unmet;
-        let (weights, goal) = whole(program, &mixture.weights, with_goal)?;
-        let scale = if with_goal { goal } else { SCALE } as f64;
-        let tried = cut(program, &weights, goal);
-        let bound = tried.bound as f64 / scale;
-        if best.as_ref().is_none_or(|(value, _)| bound > *value) {
-            best = Some((
-                bound,
-                Dual {
-                    weights,
-                    goal,
-                    flows: tried.flows,
-                },
-            ));
+        };
+        Column {
+            goal,
+            excess: program.rows.iter().map(excess).collect(),
         }
-        let reached = best.as_ref().map_or(f64::NEG_INFINITY, |(value, _)| *value);
-        if mixture.value - reached < 1e-3 + 1e-8 * reached.abs() || Instant::now() > deadline {
-            break;
-        }
-        incumbent.offer(program, &tried.modes);
-        recent.push(tried.modes.clone());
-        master.add(column(program, &tried.modes, with_goal));
     }
-    let (_, dual) = best?;
-    if let Some(modes) = incumbent.modes.take() {
-        let last = recent.len().saturating_sub(RECENT);
-        incumbent.modes = Some(improve(program, &modes, &recent[last..]));
-    }
-    Some((
-        Bounded {
+}
+
+impl Ascent {
+    fn of(dual: Dual, base: i64) -> Self {
+        Ascent {
             dual,
-            modes: incumbent.modes,
-        },
-        unmet,
-    ))
-}
-
-/// Factors on one weight at a time.
-const FACTORS: [f64; 2] = [0.8, 1.25];
-
-/// Multipliers near the best ones. For a partial placement that has used more or less of a row than the best mixture
-/// does, one of them bounds its completion better.
-pub fn variations(program: &Program, best: &Dual) -> Vec<Dual> {
-    let mut made = Vec::new();
-    for (r, _) in best.weights.iter().enumerate().filter(|(_, w)| **w > 0) {
-        for factor in FACTORS {
-            let mut weights = best.weights.clone();
-            weights[r] = (weights[r] as f64 * factor) as i64;
-            if fits(program, &weights, best.goal) && made.len() < MAX_VARIATIONS {
-                let flows = cut(program, &weights, best.goal).flows;
-                made.push(Dual {
-                    weights,
-                    goal: best.goal,
-                    flows,
-                });
-            }
-        }
-    }
-    made
-}
-
-/// The best placement seen that satisfies all rows.
-#[derive(Default)]
-struct Incumbent {
-    modes: Option<Vec<u8>>,
-    value: i64,
-}
-
-impl Incumbent {
-    fn offer(&mut self, program: &Program, modes: &[u8]) {
-        let value = program.goal_value(modes);
-        if (self.modes.is_none() || value < self.value) && program.feasible(modes) {
-            self.modes = Some(modes.to_vec());
-            self.value = value;
+            base,
+            columns: Vec::new(),
+            feasible: Vec::new(),
+            unmet: 0.0,
         }
     }
 }

@@ -2,6 +2,8 @@
 //! satisfies every row at the least goal; its dual values are the next weights.
 
 const EPS: f64 = 1e-9;
+/// Pivots after which the inverse is computed afresh, against rounding.
+const REFACTOR: usize = 50;
 
 /// A placement seen: its goal, and per row its use less the limit.
 #[derive(Clone, Debug)]
@@ -35,8 +37,11 @@ pub struct Master {
     penalty: f64,
     columns: Vec<Column>,
     basis: Vec<Basic>,
-    inverse: Vec<Vec<f64>>,
+    /// Square, row by row.
+    inverse: Vec<f64>,
     level: Vec<f64>,
+    prices: Vec<f64>,
+    pivots: usize,
 }
 
 impl Master {
@@ -60,6 +65,8 @@ impl Master {
             basis,
             inverse: Vec::new(),
             level: Vec::new(),
+            prices: Vec::new(),
+            pivots: 0,
         };
         master.refactor();
         master
@@ -70,6 +77,7 @@ impl Master {
         self.columns.push(column);
     }
 
+    /// A variable's coefficients: per row, then in the equation that shares add up to 1.
     fn vector(&self, basic: Basic) -> Vec<f64> {
         let mut made = vec![0.0; self.rows + 1];
         match basic {
@@ -94,68 +102,85 @@ impl Master {
     /// Invert the basis afresh (Gauss-Jordan with row pivoting).
     fn refactor(&mut self) {
         let m = self.rows + 1;
-        let mut work = vec![vec![0.0; 2 * m]; m];
+        let wide = 2 * m;
+        let mut work = vec![0.0; m * wide];
         for (c, basic) in self.basis.iter().enumerate() {
             for (r, value) in self.vector(*basic).into_iter().enumerate() {
-                work[r][c] = value;
+                work[r * wide + c] = value;
             }
         }
-        for (r, row) in work.iter_mut().enumerate() {
-            row[m + r] = 1.0;
+        for r in 0..m {
+            work[r * wide + m + r] = 1.0;
         }
         for c in 0..m {
             let best = (c..m)
-                .max_by(|&a, &b| work[a][c].abs().total_cmp(&work[b][c].abs()))
+                .max_by(|&a, &b| {
+                    work[a * wide + c]
+                        .abs()
+                        .total_cmp(&work[b * wide + c].abs())
+                })
                 .unwrap_or(c);
-            work.swap(c, best);
-            let pivot = work[c][c];
-            if pivot.abs() < 1e-12 {
-                continue;
+            for x in 0..wide {
+                work.swap(c * wide + x, best * wide + x);
             }
-            work[c].iter_mut().for_each(|v| *v /= pivot);
-            let lead = work[c].clone();
-            for (r, row) in work.iter_mut().enumerate() {
-                let factor = row[c];
-                if r != c && factor != 0.0 {
-                    row.iter_mut()
-                        .zip(&lead)
-                        .for_each(|(v, l)| *v -= factor * l);
-                }
-            }
+            eliminate(&mut work, wide, c, c);
         }
-        self.inverse = work.into_iter().map(|row| row[m..].to_vec()).collect();
-        self.level = self.inverse.iter().map(|row| row[m - 1].max(0.0)).collect();
+        self.inverse = (0..m)
+            .flat_map(|r| work[r * wide + m..(r + 1) * wide].iter().copied())
+            .collect();
+        self.level = (0..m)
+            .map(|r| self.inverse[r * m + m - 1].max(0.0))
+            .collect();
+        self.pivots = 0;
+        self.price();
     }
 
-    fn prices(&self) -> Vec<f64> {
-        let mut made = vec![0.0; self.rows + 1];
+    fn price(&mut self) {
+        let m = self.rows + 1;
+        self.prices.clear();
+        self.prices.resize(m, 0.0);
         for (b, basic) in self.basis.iter().enumerate() {
             let cost = self.cost(*basic);
             if cost != 0.0 {
-                made.iter_mut()
-                    .zip(&self.inverse[b])
-                    .for_each(|(p, v)| *p += cost * v);
+                for (price, value) in self
+                    .prices
+                    .iter_mut()
+                    .zip(&self.inverse[b * m..(b + 1) * m])
+                {
+                    *price += cost * value;
+                }
             }
         }
-        made
     }
 
-    fn reduced(&self, basic: Basic, prices: &[f64]) -> f64 {
-        let vector = self.vector(basic);
-        self.cost(basic) - prices.iter().zip(&vector).map(|(p, v)| p * v).sum::<f64>()
+    /// What the goal changes by per unit of a variable.
+    fn reduced(&self, basic: Basic) -> f64 {
+        match basic {
+            Basic::Column(c) => {
+                let column = &self.columns[c];
+                let rows: f64 = self
+                    .prices
+                    .iter()
+                    .zip(&column.excess)
+                    .map(|(p, v)| p * v)
+                    .sum();
+                column.goal - rows - self.prices[self.rows]
+            }
+            Basic::Slack(r) => -self.prices[r],
+            Basic::Excess(r) => self.penalty + self.prices[r],
+        }
     }
 
     /// Optimise over the placements seen so far.
     pub fn solve(&mut self) -> Mixture {
         for round in 0..20 * (self.columns.len() + 2 * self.rows + 4) {
-            let prices = self.prices();
             let candidates = (0..self.columns.len())
                 .map(Basic::Column)
                 .chain((0..self.rows).map(Basic::Slack))
                 .chain((0..self.rows).map(Basic::Excess));
             let mut entering: Option<(Basic, f64)> = None;
             for candidate in candidates {
-                let value = self.reduced(candidate, &prices);
+                let value = self.reduced(candidate);
                 let scale = 1.0 + self.cost(candidate).abs();
                 if value < -EPS * scale && entering.is_none_or(|(_, best)| value < best) {
                     entering = Some((candidate, value));
@@ -173,10 +198,10 @@ impl Master {
     }
 
     fn pivot(&mut self, entering: Basic) -> bool {
-        let vector = self.vector(entering);
+        let (m, vector) = (self.rows + 1, self.vector(entering));
         let step: Vec<f64> = self
             .inverse
-            .iter()
+            .chunks_exact(m)
             .map(|row| row.iter().zip(&vector).map(|(a, b)| a * b).sum())
             .collect();
         let mut leaving: Option<(usize, f64)> = None;
@@ -188,27 +213,75 @@ impl Master {
                 }
             }
         }
-        let Some((out, _)) = leaving else {
+        let Some((out, ratio)) = leaving else {
             return false;
         };
         self.basis[out] = entering;
-        self.refactor();
+        self.pivots += 1;
+        if self.pivots >= REFACTOR || step[out] < 1e-6 {
+            self.refactor();
+            return true;
+        }
+        for x in 0..m {
+            let lead = self.inverse[out * m + x] / step[out];
+            for (r, slope) in step.iter().enumerate() {
+                if r != out {
+                    self.inverse[r * m + x] -= slope * lead;
+                }
+            }
+            self.inverse[out * m + x] = lead;
+        }
+        for (level, slope) in self.level.iter_mut().zip(&step) {
+            *level = (*level - slope * ratio).max(0.0);
+        }
+        self.level[out] = ratio;
+        self.price();
         true
     }
 
+    /// The placements in the mixture and how much of each.
+    pub fn mixed(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let levels = self.basis.iter().zip(&self.level);
+        levels.filter_map(|(basic, level)| match basic {
+            Basic::Column(c) => Some((*c, *level)),
+            _ => None,
+        })
+    }
+
     fn mixture(&self) -> Mixture {
-        let prices = self.prices();
-        let unmet = self
-            .basis
-            .iter()
-            .zip(&self.level)
+        let levels = self.basis.iter().zip(&self.level);
+        let unmet = levels
             .filter(|(basic, _)| matches!(basic, Basic::Excess(_)))
             .map(|(_, level)| level)
             .sum();
         Mixture {
-            weights: prices[..self.rows].iter().map(|p| (-p).max(0.0)).collect(),
-            value: prices[self.rows],
+            weights: self.prices[..self.rows]
+                .iter()
+                .map(|p| (-p).max(0.0))
+                .collect(),
+            value: self.prices[self.rows],
             unmet,
+        }
+    }
+}
+
+/// Make column `c` of the matrix that of the unit matrix, by row `pivot`; a column of zeros stays.
+fn eliminate(work: &mut [f64], wide: usize, c: usize, pivot: usize) {
+    let lead: Vec<f64> = {
+        let value = work[pivot * wide + c];
+        if value.abs() < 1e-12 {
+            return;
+        }
+        let row = &mut work[pivot * wide..(pivot + 1) * wide];
+        row.iter_mut().for_each(|v| *v /= value);
+        row.to_vec()
+    };
+    for (r, row) in work.chunks_exact_mut(wide).enumerate() {
+        let factor = row[c];
+        if r != pivot && factor != 0.0 {
+            row.iter_mut()
+                .zip(&lead)
+                .for_each(|(v, l)| *v -= factor * l);
         }
     }
 }

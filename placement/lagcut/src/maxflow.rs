@@ -1,113 +1,135 @@
-//! Maximum flow by blocking flows (Dinic), on the residual graph in compressed form.
+//! Maximum flow by blocking flows (Dinic), from vertices with a surplus to vertices with a deficit.
 
-use std::collections::VecDeque;
-
-/// A network; vertices are `0..count`, edges come in pairs `e`, `e ^ 1`.
+/// A network whose structure stays while its capacities change from run to run.
+#[derive(Default)]
 pub struct Network {
-    start: Vec<usize>,
-    order: Vec<usize>,
-    head: Vec<usize>,
+    start: Vec<u32>,
+    /// Edge `e` and its reverse `e ^ 1`, per vertex that they leave.
+    leaving: Vec<u32>,
+    head: Vec<u32>,
     residual: Vec<i64>,
+    /// What a vertex still has to give (above 0) or lacks (below).
+    surplus: Vec<i64>,
     level: Vec<u32>,
-    next: Vec<usize>,
+    next: Vec<u32>,
+    queue: Vec<u32>,
+    trail: Vec<u32>,
 }
 
 const FAR: u32 = u32::MAX;
 
 impl Network {
-    /// Build from edges `(from, to, capacity, capacity of the reverse)`.
-    pub fn new(count: usize, edges: &[(usize, usize, i64, i64)]) -> Self {
+    /// A network of `count` vertices with edges both ways between these pairs, all capacities 0.
+    pub fn new(count: usize, pairs: &[(u32, u32)]) -> Self {
         let mut start = vec![0; count + 1];
-        for &(from, to, ..) in edges {
-            start[from + 1] += 1;
-            start[to + 1] += 1;
+        for &(from, to) in pairs {
+            start[from as usize + 1] += 1;
+            start[to as usize + 1] += 1;
         }
         for v in 0..count {
             start[v + 1] += start[v];
         }
         let mut fill = start.clone();
-        let mut order = vec![0; 2 * edges.len()];
-        let mut head = Vec::with_capacity(2 * edges.len());
-        let mut residual = Vec::with_capacity(2 * edges.len());
-        for (e, &(from, to, forward, backward)) in edges.iter().enumerate() {
+        let mut leaving = vec![0; 2 * pairs.len()];
+        let mut head = Vec::with_capacity(2 * pairs.len());
+        for (e, &(from, to)) in pairs.iter().enumerate() {
             head.extend([to, from]);
-            residual.extend([forward, backward]);
-            order[fill[from]] = 2 * e;
-            order[fill[to]] = 2 * e + 1;
-            fill[from] += 1;
-            fill[to] += 1;
+            for (v, edge) in [(from, 2 * e), (to, 2 * e + 1)] {
+                leaving[fill[v as usize] as usize] = edge as u32;
+                fill[v as usize] += 1;
+            }
         }
         Network {
             start,
-            order,
+            leaving,
             head,
-            residual,
+            residual: vec![0; 2 * pairs.len()],
+            surplus: vec![0; count],
             level: vec![FAR; count],
             next: vec![0; count],
+            queue: Vec::with_capacity(count),
+            trail: Vec::with_capacity(count),
         }
     }
 
-    /// What is left of edge `e` (as numbered at building, forward).
+    /// Set the capacities of pair `e`, from its first vertex to its second and back.
+    pub fn capacity(&mut self, e: usize, forward: i64, backward: i64) {
+        self.residual[2 * e] = forward;
+        self.residual[2 * e + 1] = backward;
+    }
+
+    /// What is left of pair `e` from its first vertex to its second.
     pub fn left(&self, e: usize) -> i64 {
         self.residual[2 * e]
     }
 
-    /// Push all flow from `source` to `sink`; its value.
-    pub fn run(&mut self, source: usize, sink: usize) -> i64 {
+    /// Set what a vertex has to give, or lacks.
+    pub fn supply(&mut self, v: usize, amount: i64) {
+        self.surplus[v] = amount;
+    }
+
+    /// Push all flow there is; its value.
+    pub fn run(&mut self) -> i64 {
         let mut total = 0;
-        while self.levels(source, sink) {
+        while self.levels() {
             self.next.copy_from_slice(&self.start[..self.level.len()]);
-            loop {
-                let pushed = self.path(source, sink);
-                if pushed == 0 {
-                    break;
+            for v in 0..self.surplus.len() {
+                while self.surplus[v] > 0 {
+                    let pushed = self.path(v);
+                    if pushed == 0 {
+                        break;
+                    }
+                    total += pushed;
                 }
-                total += pushed;
             }
         }
         total
     }
 
-    /// Vertices on the source's side of the minimum cut, after `run`.
+    /// Vertices that what is left of the surplus can still reach, after `run`: one side of the minimum cut.
     pub fn reached(&self, v: usize) -> bool {
         self.level[v] != FAR
     }
 
-    fn levels(&mut self, source: usize, sink: usize) -> bool {
+    fn levels(&mut self) -> bool {
         self.level.fill(FAR);
-        self.level[source] = 0;
-        let mut queue = VecDeque::from([source]);
-        while let Some(v) = queue.pop_front() {
-            for &e in &self.order[self.start[v]..self.start[v + 1]] {
-                let to = self.head[e];
-                if self.residual[e] > 0 && self.level[to] == FAR {
+        self.queue.clear();
+        for (v, surplus) in self.surplus.iter().enumerate() {
+            if *surplus > 0 {
+                self.level[v] = 0;
+                self.queue.push(v as u32);
+            }
+        }
+        let (mut found, mut at) = (false, 0);
+        while at < self.queue.len() {
+            let v = self.queue[at] as usize;
+            at += 1;
+            found |= self.surplus[v] < 0;
+            for &e in &self.leaving[self.start[v] as usize..self.start[v + 1] as usize] {
+                let to = self.head[e as usize] as usize;
+                if self.residual[e as usize] > 0 && self.level[to] == FAR {
                     self.level[to] = self.level[v] + 1;
-                    queue.push_back(to);
+                    self.queue.push(to as u32);
                 }
             }
         }
-        self.level[sink] != FAR
+        found
     }
 
     /// One augmenting path along the levels, without recursion; what it carried, 0 if there is none.
-    fn path(&mut self, source: usize, sink: usize) -> i64 {
-        let mut trail: Vec<usize> = Vec::new();
+    fn path(&mut self, source: usize) -> i64 {
+        self.trail.clear();
         let mut v = source;
         loop {
-            if v == sink {
-                let amount = trail.iter().map(|&e| self.residual[e]).min().unwrap_or(0);
-                for &e in &trail {
-                    self.residual[e] -= amount;
-                    self.residual[e ^ 1] += amount;
-                }
-                return amount;
+            if self.surplus[v] < 0 {
+                return self.augment(source, v);
             }
             let mut advanced = false;
             while self.next[v] < self.start[v + 1] {
-                let e = self.order[self.next[v]];
-                let to = self.head[e];
+                let e = self.leaving[self.next[v] as usize] as usize;
+                let to = self.head[e] as usize;
                 if self.residual[e] > 0 && self.level[to] == self.level[v] + 1 {
-                    trail.push(e);
+                    self.trail.push(e as u32);
                     v = to;
                     advanced = true;
                     break;
@@ -115,15 +137,28 @@ impl Network {
                 self.next[v] += 1;
             }
             if !advanced {
-                match trail.pop() {
+                match self.trail.pop() {
                     None => return 0,
                     Some(e) => {
-                        v = self.head[e ^ 1];
+                        v = self.head[e as usize ^ 1] as usize;
                         self.next[v] += 1;
                     }
                 }
             }
         }
+    }
+
+    fn augment(&mut self, source: usize, sink: usize) -> i64 {
+        let least = self.trail.iter().map(|&e| self.residual[e as usize]).min();
+        let ends = self.surplus[source].min(-self.surplus[sink]);
+        let amount = least.unwrap_or(i64::MAX).min(ends);
+        for &e in &self.trail {
+            self.residual[e as usize] -= amount;
+            self.residual[e as usize ^ 1] += amount;
+        }
+        self.surplus[source] -= amount;
+        self.surplus[sink] += amount;
+        amount
     }
 }
 
@@ -132,18 +167,21 @@ mod tests {
     use super::Network;
 
     #[test]
-    fn a_known_flow() {
-        let edges = [
-            (0, 1, 10, 0),
-            (0, 2, 10, 0),
-            (1, 2, 2, 2),
-            (1, 3, 4, 0),
-            (2, 3, 9, 0),
-        ];
-        let mut network = Network::new(4, &edges);
-        assert_eq!(network.run(0, 3), 13);
-        assert!(
-            network.reached(0) && network.reached(1) && network.reached(2) && !network.reached(3)
-        );
+    fn a_known_flow_again_and_again() {
+        let mut network = Network::new(4, &[(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)]);
+        for _ in 0..2 {
+            for (e, (forward, backward)) in [(10, 0), (10, 0), (2, 2), (4, 0), (9, 0)]
+                .into_iter()
+                .enumerate()
+            {
+                network.capacity(e, forward, backward);
+            }
+            for (v, amount) in [20, 0, 0, -30].into_iter().enumerate() {
+                network.supply(v, amount);
+            }
+            assert_eq!(network.run(), 13);
+            assert!((0..3).all(|v| network.reached(v)) && !network.reached(3));
+            assert_eq!((network.left(3), network.left(4)), (0, 0));
+        }
     }
 }

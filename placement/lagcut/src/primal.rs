@@ -1,152 +1,189 @@
 //! Placements by simple means: a start for the search, and an answer where the clock runs out.
 
-use crate::program::Program;
+use crate::program::{Form, Losses, Program};
 
-/// A placement with its use of every row kept up to date; the goal is the last.
-struct Ledger<'a> {
+/// Changes that a repair may make.
+const REPAIRS: usize = 200;
+/// NFs of which pairs change together.
+const PAIRED: usize = 40;
+
+/// A program with what each NF and arc takes of each row at hand; the goal is the last row.
+pub struct Workshop<'a> {
     program: &'a Program,
+    /// Per NF, the rows that it occurs in and where.
+    unary: Vec<Vec<(usize, usize)>>,
+    arcs: Vec<Vec<usize>>,
+    arc_use: Vec<Vec<(usize, i64)>>,
+    /// Modes that are not their NF's cheapest under the multipliers, the nearly as cheap first.
+    doubtful: Vec<(usize, u8)>,
+    losses: &'a Losses,
+}
+
+/// A placement with its use of every row.
+struct Ledger<'a> {
+    shop: &'a Workshop<'a>,
     modes: Vec<u8>,
     used: Vec<i64>,
-    unary: &'a [Vec<(usize, usize)>],
-    arcs: &'a [Vec<usize>],
-    arc_use: &'a [Vec<(usize, i64)>],
+}
+
+impl<'a> Workshop<'a> {
+    pub fn new(program: &'a Program, losses: &'a Losses) -> Self {
+        let mut unary = vec![Vec::new(); program.sites.len()];
+        let mut arc_use = vec![Vec::new(); program.arcs.len()];
+        let forms = program.rows.iter().map(|row| &row.form);
+        for (r, form) in forms.chain([&program.goal]).enumerate() {
+            for (position, i) in form.nfs.iter().enumerate() {
+                unary[*i].push((r, position));
+            }
+            for (a, coef) in &form.cross {
+                arc_use[*a].push((r, *coef));
+            }
+        }
+        let mut arcs = vec![Vec::new(); program.sites.len()];
+        for (a, &(i, j, _)) in program.arcs.iter().enumerate() {
+            arcs[i].push(a);
+            arcs[j].push(a);
+        }
+        let modes = |(i, modes): (usize, &[i64])| (0..modes.len()).map(move |m| (i, m as u8));
+        let mut doubtful: Vec<(usize, u8)> =
+            losses.mode.iter().enumerate().flat_map(modes).collect();
+        // Both modes of an NF count: which one a placement has is not known here.
+        doubtful.sort_by_key(|&(i, _)| losses.mode[i].iter().max().copied().unwrap_or(0));
+        Workshop {
+            program,
+            unary,
+            arcs,
+            arc_use,
+            doubtful,
+            losses,
+        }
+    }
+
+    /// A placement near `start` that satisfies all rows, and none of the simple changes lowers its goal.
+    pub fn polish(&self, start: &[u8]) -> Option<Vec<u8>> {
+        let crossing = self.program.crossing(start);
+        let rows = self.program.rows.iter().map(|row| &row.form);
+        let mut ledger = Ledger {
+            shop: self,
+            modes: start.to_vec(),
+            used: rows
+                .chain([&self.program.goal])
+                .map(|form| form.value(start, &crossing))
+                .collect(),
+        };
+        if !ledger.repair() {
+            return None;
+        }
+        for &(i, mode) in &self.doubtful {
+            ledger.attempt(&[(i, mode)]);
+        }
+        let near = &self.doubtful[..self.doubtful.len().min(PAIRED)];
+        for (n, first) in near.iter().enumerate() {
+            for second in near[..n].iter().filter(|second| second.0 != first.0) {
+                ledger.attempt(&[*first, *second]);
+            }
+        }
+        Some(ledger.modes)
+    }
 }
 
 impl Ledger<'_> {
-    fn form(&self, r: usize) -> &crate::program::Form {
-        self.program
-            .rows
-            .get(r)
-            .map_or(&self.program.goal, |row| &row.form)
+    fn form(&self, r: usize) -> &Form {
+        let program = self.shop.program;
+        program.rows.get(r).map_or(&program.goal, |row| &row.form)
     }
 
     fn crosses(&self, a: usize, nf: usize, site: u32) -> bool {
-        let (i, j, k) = self.program.arcs[a];
-        let at = |v: usize| {
-            if v == nf {
-                site
-            } else {
-                self.program.sites[v][self.modes[v] as usize]
-            }
+        let program = self.shop.program;
+        let (i, j, k) = program.arcs[a];
+        let at = |v: usize| match v == nf {
+            true => site,
+            false => program.sites[v][self.modes[v] as usize],
         };
         at(i) == k && at(j) != k
     }
 
     fn apply(&mut self, nf: usize, mode: u8) {
-        let (before, after) = (
-            self.program.sites[nf][self.modes[nf] as usize],
-            self.program.sites[nf][mode as usize],
-        );
-        for &(r, position) in &self.unary[nf] {
-            let coefs = &self.form(r).choice[position].1;
-            self.used[r] += coefs[mode as usize] - coefs[self.modes[nf] as usize];
+        let (shop, now) = (self.shop, self.modes[nf]);
+        if mode == now {
+            return;
         }
-        for &a in &self.arcs[nf] {
+        for &(r, position) in &shop.unary[nf] {
+            let coefs = &self.form(r).coefs[position];
+            self.used[r] += coefs[mode as usize] - coefs[now as usize];
+        }
+        let sites = &shop.program.sites[nf];
+        let (before, after) = (sites[now as usize], sites[mode as usize]);
+        for &a in &shop.arcs[nf] {
             let turned =
                 i64::from(self.crosses(a, nf, after)) - i64::from(self.crosses(a, nf, before));
-            for (r, coef) in &self.arc_use[a] {
+            for (r, coef) in &shop.arc_use[a] {
                 self.used[*r] += turned * coef;
             }
         }
         self.modes[nf] = mode;
     }
 
+    /// How far the rows are broken, each in parts of its limit.
+    fn excess(&self) -> f64 {
+        let rows = self.shop.program.rows.iter().zip(&self.used);
+        let over = rows.filter(|(row, used)| **used > row.limit);
+        over.map(|(row, used)| (used - row.limit) as f64 / row.limit.max(1) as f64)
+            .sum()
+    }
+
     fn feasible(&self) -> bool {
-        self.program
-            .rows
-            .iter()
-            .zip(&self.used)
-            .all(|(row, used)| *used <= row.limit)
+        let mut rows = self.shop.program.rows.iter().zip(&self.used);
+        rows.all(|(row, used)| *used <= row.limit)
     }
 
     fn goal(&self) -> i64 {
-        self.used[self.program.rows.len()]
+        self.used[self.shop.program.rows.len()]
     }
-}
 
-/// From a placement that satisfies all rows, take over from the others whatever keeps it so and lowers the goal: first
-/// whole components of the traffic, then single NFs.
-pub fn improve(program: &Program, start: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
-    let count = program.rows.len();
-    let mut unary = vec![Vec::new(); program.sites.len()];
-    let mut arc_use = vec![Vec::new(); program.arcs.len()];
-    let forms = program.rows.iter().map(|row| &row.form);
-    for (r, form) in forms.chain(std::iter::once(&program.goal)).enumerate() {
-        for (position, (i, _)) in form.choice.iter().enumerate() {
-            unary[*i].push((r, position));
-        }
-        for (a, coef) in &form.cross {
-            arc_use[*a].push((r, *coef));
-        }
-    }
-    let mut arcs = vec![Vec::new(); program.sites.len()];
-    for (a, &(i, j, _)) in program.arcs.iter().enumerate() {
-        arcs[i].push(a);
-        arcs[j].push(a);
-    }
-    let crossing = program.crossing(start);
-    let mut used: Vec<i64> = program
-        .rows
-        .iter()
-        .map(|row| row.form.value(start, &crossing))
-        .collect();
-    used.push(program.goal.value(start, &crossing));
-    debug_assert_eq!(used.len(), count + 1);
-    let mut ledger = Ledger {
-        program,
-        modes: start.to_vec(),
-        used,
-        unary: &unary,
-        arcs: &arcs,
-        arc_use: &arc_use,
-    };
-    for component in components(program, &arcs) {
-        for other in others {
-            attempt(&mut ledger, &component, |i| other[i]);
-        }
-    }
-    for i in 0..program.sites.len() {
-        for mode in 0..program.sites[i].len() {
-            attempt(&mut ledger, &[i], |_| mode as u8);
-        }
-    }
-    ledger.modes
-}
-
-/// Change the modes of some NFs; undo it unless it keeps every row and lowers the goal.
-fn attempt(ledger: &mut Ledger<'_>, nfs: &[usize], wanted: impl Fn(usize) -> u8) {
-    let before: Vec<u8> = nfs.iter().map(|&i| ledger.modes[i]).collect();
-    let goal = ledger.goal();
-    nfs.iter().for_each(|&i| ledger.apply(i, wanted(i)));
-    if !ledger.feasible() || ledger.goal() >= goal {
-        nfs.iter()
-            .zip(before)
-            .for_each(|(&i, mode)| ledger.apply(i, mode));
-    }
-}
-
-/// NFs that traffic connects; the larger groups last, so that the small ones fill what is left by nothing else.
-fn components(program: &Program, arcs: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let mut seen = vec![false; program.sites.len()];
-    let mut found = Vec::new();
-    for start in 0..program.sites.len() {
-        if std::mem::replace(&mut seen[start], true) {
-            continue;
-        }
-        let mut component = vec![start];
-        let mut next = 0;
-        while next < component.len() {
-            for &a in &arcs[component[next]] {
-                let (i, j, _) = program.arcs[a];
-                for v in [i, j] {
-                    if !std::mem::replace(&mut seen[v], true) {
-                        component.push(v);
-                    }
+    /// Change modes, each time the one that mends most for what it loses, until all rows are satisfied.
+    fn repair(&mut self) -> bool {
+        for _ in 0..REPAIRS {
+            let excess = self.excess();
+            if excess == 0.0 {
+                return true;
+            }
+            let mut best: Option<(f64, usize, u8)> = None;
+            for &(i, mode) in &self.shop.doubtful {
+                let before = self.modes[i];
+                if mode == before {
+                    continue;
+                }
+                self.apply(i, mode);
+                let mended = excess - self.excess();
+                self.apply(i, before);
+                let losses = &self.shop.losses.mode[i];
+                let lost = (losses[mode as usize] - losses[before as usize]).max(0) + 1;
+                let price = lost as f64 / mended;
+                if mended > 0.0 && best.is_none_or(|(least, ..)| price < least) {
+                    best = Some((price, i, mode));
                 }
             }
-            next += 1;
+            let Some((_, i, mode)) = best else {
+                return false;
+            };
+            self.apply(i, mode);
         }
-        found.push(component);
+        self.feasible()
     }
-    found
+
+    /// Change modes; undo it unless that keeps every row and lowers the goal.
+    fn attempt(&mut self, changes: &[(usize, u8)]) {
+        let goal = self.goal();
+        let mut before = [0; 2];
+        for (slot, &(i, mode)) in before.iter_mut().zip(changes) {
+            *slot = self.modes[i];
+            self.apply(i, mode);
+        }
+        if self.goal() >= goal || !self.feasible() {
+            for (&(i, _), mode) in changes.iter().zip(before).rev() {
+                self.apply(i, mode);
+            }
+        }
+    }
 }

@@ -1,9 +1,14 @@
 //! The program as the Python side writes it, and what multipliers make of it.
 
+use crate::lists::Lists;
+
 /// A linear form: per NF that occurs its coefficient in each mode, per arc that occurs its coefficient.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
-    pub choice: Vec<(usize, Vec<i64>)>,
+    /// The NFs that occur, each once.
+    pub nfs: Vec<usize>,
+    /// Their coefficients, in the same order.
+    pub coefs: Lists<i64>,
     pub cross: Vec<(usize, i64)>,
 }
 
@@ -21,7 +26,7 @@ pub type Arc = (usize, usize, u32);
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Per NF the location of each of its modes.
-    pub sites: Vec<Vec<u32>>,
+    pub sites: Lists<u32>,
     pub arcs: Vec<Arc>,
     pub rows: Vec<Row>,
     pub goal: Form,
@@ -52,12 +57,22 @@ impl std::fmt::Display for Malformed {
 }
 
 impl Form {
+    /// Add an NF that does not occur yet.
+    pub fn push(&mut self, nf: usize, coefs: impl IntoIterator<Item = i64>) {
+        self.nfs.push(nf);
+        self.coefs.push(coefs);
+    }
+
+    /// The NFs that occur and their coefficients.
+    pub fn choice(&self) -> impl Iterator<Item = (usize, &[i64])> + '_ {
+        self.nfs.iter().copied().zip(self.coefs.iter())
+    }
+
     /// The form's value, without its constant.
     pub fn value(&self, modes: &[u8], crossing: &[bool]) -> i64 {
         let unary: i64 = self
-            .choice
-            .iter()
-            .map(|(i, coefs)| coefs[modes[*i] as usize])
+            .choice()
+            .map(|(i, coefs)| coefs[modes[i] as usize])
             .sum();
         let cross: i64 = self
             .cross
@@ -71,20 +86,18 @@ impl Form {
     /// The greatest value the form can have.
     pub fn most(&self) -> i64 {
         let unary: i64 = self
-            .choice
-            .iter()
+            .choice()
             .map(|(_, coefs)| coefs.iter().copied().max().unwrap_or(0))
             .sum();
         unary + self.cross.iter().map(|(_, c)| c).sum::<i64>()
     }
 
     fn fits(&self, program: &Program) -> Result<(), Malformed> {
-        for (i, coefs) in &self.choice {
-            let sites = program
-                .sites
-                .get(*i)
-                .ok_or(Malformed::Index("an NF of a form"))?;
-            if sites.len() != coefs.len() {
+        for (i, coefs) in self.choice() {
+            if i >= program.sites.len() {
+                return Err(Malformed::Index("an NF of a form"));
+            }
+            if program.sites[i].len() != coefs.len() {
                 return Err(Malformed::Index("a mode of a form"));
             }
         }
@@ -153,22 +166,22 @@ pub struct Losses {
     /// `goal * (goal's value - target)` aside, the least any placement can have.
     pub base: i64,
     /// Per NF and mode, what it costs more than the NF's cheapest mode.
-    pub mode: Vec<Vec<i64>>,
+    pub mode: Lists<i64>,
     /// Per arc, its weighted coefficients.
     pub crossed: Vec<i64>,
 }
 
 /// Per NF and mode the weighted use, and per arc the weighted coefficients, without flows.
-pub fn weighted(program: &Program, weights: &[i64], goal: i64) -> (Vec<Vec<i64>>, Vec<i64>) {
-    let mut alpha: Vec<Vec<i64>> = program.sites.iter().map(|s| vec![0; s.len()]).collect();
+pub fn weighted(program: &Program, weights: &[i64], goal: i64) -> (Lists<i64>, Vec<i64>) {
+    let mut alpha = program.sites.filled(0);
     let mut crossed = vec![0; program.arcs.len()];
     let forms = program.rows.iter().map(|row| &row.form).zip(weights.iter());
     for (form, &weight) in forms.chain(std::iter::once((&program.goal, &goal))) {
         if weight == 0 {
             continue;
         }
-        for (i, coefs) in &form.choice {
-            for (slot, coef) in alpha[*i].iter_mut().zip(coefs) {
+        for (i, coefs) in form.choice() {
+            for (slot, coef) in alpha[i].iter_mut().zip(coefs) {
                 *slot += weight * coef;
             }
         }
@@ -206,7 +219,8 @@ impl Losses {
             }
         }
         let mut base = 0;
-        for values in &mut alpha {
+        for i in 0..alpha.len() {
+            let values = &mut alpha[i];
             let least = values.iter().copied().min().unwrap_or(0);
             base += least;
             values.iter_mut().for_each(|v| *v -= least);
@@ -225,11 +239,7 @@ impl Losses {
 /// Whether all sums under these weights stay far from the end of 64 bits.
 pub fn fits(program: &Program, weights: &[i64], goal: i64) -> bool {
     let form = |form: &Form| -> i128 {
-        let unary: i128 = form
-            .choice
-            .iter()
-            .map(|(_, coefs)| coefs.iter().map(|c| i128::from(c.abs())).sum::<i128>())
-            .sum();
+        let unary: i128 = form.coefs.items().iter().map(|c| i128::from(c.abs())).sum();
         unary
             + form
                 .cross

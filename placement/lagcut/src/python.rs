@@ -7,30 +7,29 @@ use pyo3::prelude::*;
 
 use crate::program::{Dual, Form, Program, Row};
 use crate::search::{minimise as search, Effort, Outcome};
+use crate::tree::Step;
 
 /// Per NF its coefficients, per arc its coefficient.
 type PyForm = (Vec<(usize, Vec<i64>)>, Vec<(usize, i64)>);
 /// Weights (the goal's last) and flows.
 type PyDual = (Vec<i64>, Vec<i64>);
-/// Outcome, modes, bound, multipliers, order.
-type PyFound = (
-    &'static str,
-    Option<Vec<usize>>,
-    i64,
-    Vec<PyDual>,
-    Vec<usize>,
-);
+/// Kind, multipliers, NFs and modes, order: what of it the kind has.
+type PyStep = (&'static str, Option<PyDual>, Vec<(usize, u32)>, Vec<usize>);
+/// Outcome, modes, bound, multipliers, proof.
+type PyFound = (&'static str, Option<Vec<usize>>, i64, PyDual, Vec<PyStep>);
 
 fn form(given: PyForm) -> Form {
+    let (nfs, coefs) = given.0.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     Form {
-        choice: given.0,
+        nfs,
+        coefs: coefs.into_iter().collect(),
         cross: given.1,
     }
 }
 
 /// Minimise a goal; see `placement.backends.lagcut`.
 #[pyfunction]
-#[pyo3(signature = (sites, arcs, rows, goal, dual, start, seconds, max_labels, gap, cutoff))]
+#[pyo3(signature = (sites, arcs, rows, goal, dual, start, seconds, max_labels, gap))]
 #[allow(clippy::too_many_arguments)] // the signature that Python calls
 fn minimise(
     py: Python<'_>,
@@ -43,7 +42,6 @@ fn minimise(
     seconds: f64,
     max_labels: usize,
     gap: f64,
-    cutoff: i64,
 ) -> PyResult<PyFound> {
     let rows = rows
         .into_iter()
@@ -53,7 +51,7 @@ fn minimise(
         })
         .collect();
     let program = Program {
-        sites,
+        sites: sites.into_iter().collect(),
         arcs,
         rows,
         goal: form(goal),
@@ -69,7 +67,6 @@ fn minimise(
         deadline: Instant::now() + budget,
         max_labels,
         gap,
-        cutoff,
     };
     let found = py
         .detach(|| search(&program, given, start, effort))
@@ -83,15 +80,32 @@ fn minimise(
     let modes = found
         .modes
         .map(|modes| modes.into_iter().map(usize::from).collect());
-    let duals = found
-        .duals
-        .into_iter()
-        .map(|mut dual| {
-            dual.weights.push(dual.goal);
-            (dual.weights, dual.flows)
-        })
-        .collect();
-    Ok((outcome, modes, found.bound, duals, found.order))
+    let steps = found.proof.into_iter().map(step).collect();
+    Ok((outcome, modes, found.bound, multipliers(found.dual), steps))
+}
+
+fn multipliers(mut dual: Dual) -> PyDual {
+    dual.weights.push(dual.goal);
+    (dual.weights, dual.flows)
+}
+
+fn step(step: Step) -> PyStep {
+    match step {
+        Step::Close { dual, closed } => {
+            let pairs = closed.into_iter().map(|(nf, mode)| (nf, u32::from(mode)));
+            (
+                "close",
+                Some(multipliers(dual)),
+                pairs.collect(),
+                Vec::new(),
+            )
+        }
+        Step::Split { nf, modes } => {
+            let pairs = modes.into_iter().map(|mode| (nf, u32::from(mode)));
+            ("split", None, pairs.collect(), Vec::new())
+        }
+        Step::Walk { dual, order } => ("walk", Some(multipliers(dual)), Vec::new(), order),
+    }
 }
 
 /// The module.

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use crate::core::Core;
-use crate::dual;
+use crate::dual::{self, Aim, Ascender};
 use crate::labels::Plan;
+use crate::primal::Workshop;
 use crate::program::{Dual, Losses, Malformed, Program};
+use crate::tree::{grow, Limits, Step};
 
 /// What is known in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +25,10 @@ pub struct Found {
     pub modes: Option<Vec<u8>>,
     /// No placement has less of the goal.
     pub bound: i64,
-    /// Multipliers, those of the best bound first, and the order of NFs: together they prove `bound`.
-    pub duals: Vec<Dual>,
-    pub order: Vec<usize>,
+    /// Multipliers of the whole, for its best bound.
+    pub dual: Dual,
+    /// The proof that nothing is below `bound`; empty: the multipliers alone prove it.
+    pub proof: Vec<Step>,
 }
 
 /// How much may be kept, and for how long.
@@ -33,13 +36,26 @@ pub struct Found {
 pub struct Effort {
     pub deadline: Instant,
     pub max_labels: usize,
-    /// Only placements whose goal is below this are of interest.
-    pub cutoff: i64,
     /// A placement within this fraction of the bound is good enough.
     pub gap: f64,
 }
 
-const FIRST_CAP: usize = 2_000;
+/// Labels that the first walk keeps: where branching helps, and where it cannot.
+const FIRST_LABELS: usize = 300;
+const FIRST_LABELS_ALONE: usize = 2_000;
+/// Labels that a walk keeps at most where branching helps.
+const MOST_LABELS: usize = 20_000;
+/// Parts that the first tree looks at.
+const FIRST_NODES: usize = 400;
+/// Labels of walks below the root.
+const PART_LABELS: usize = 300;
+/// Open NFs beyond which a walk comes before branching: with many, nearly all targets can be reached, and a walk does it.
+const WIDE: usize = 128;
+/// More of all that, after an attempt that settled nothing.
+const MORE: usize = 6;
+/// Placements to start from, and how many of them are polished.
+const POOL: usize = 12;
+const POLISHED: usize = 4;
 
 /// Minimise a program's goal.
 ///
@@ -51,118 +67,217 @@ pub fn minimise(
     effort: Effort,
 ) -> Result<Found, Malformed> {
     program.check()?;
-    let (dual, seen) = match given {
-        Some(dual) => (dual, None),
-        None if dual::applies(program) => match dual::bound(program, effort.deadline) {
-            Some(bounded) => (bounded.dual, bounded.modes),
-            None => return Err(Malformed::TooLarge),
+    let root = match given {
+        Some(dual) => Root {
+            dual,
+            pool: None,
+            seen: Vec::new(),
         },
+        None if dual::applies(program) => Root::new(program, effort.deadline)?,
         None => return Err(Malformed::Dual),
     };
-    let losses = Losses::new(program, &dual)?;
-    let mut duals = vec![dual];
-    if dual::applies(program) {
-        duals.extend(dual::variations(program, &duals[0]));
+    let losses = Losses::new(program, &root.dual)?;
+    let mut seen = root.seen;
+    seen.extend(start);
+    if let Some(pool) = &root.pool {
+        let shop = Workshop::new(program, &losses);
+        seen.extend(
+            pool.iter()
+                .take(POLISHED)
+                .filter_map(|modes| shop.polish(modes)),
+        );
     }
-    let best = [start, seen]
-        .into_iter()
-        .flatten()
-        .filter(|modes| program.feasible(modes))
-        .min_by_key(|modes| program.goal_value(modes));
+    let feasible = seen.into_iter().filter(|modes| program.feasible(modes));
     Ok(Search {
         program,
-        duals,
         losses,
+        best: feasible.min_by_key(|modes| program.goal_value(modes)),
+        labels: match root.pool {
+            Some(_) => FIRST_LABELS,
+            None => FIRST_LABELS_ALONE.min(effort.max_labels.max(1)),
+        },
+        nodes: FIRST_NODES,
+        dual: root.dual,
+        pool: root.pool,
         effort,
-        best,
-        proof: (Vec::new(), Vec::new()),
+        proof: Vec::new(),
     }
     .run())
 }
 
+/// The best bound for the whole.
+struct Root {
+    dual: Dual,
+    /// Placements to start other bounds from; None where there is no branching.
+    pool: Option<Vec<Vec<u8>>>,
+    /// Placements that satisfy all rows.
+    seen: Vec<Vec<u8>>,
+}
+
+impl Root {
+    /// Where no mixture satisfies the rows, the goal's multiplier is 0 and the bound proves that.
+    fn new(program: &Program, deadline: Instant) -> Result<Self, Malformed> {
+        let mut ascender = Ascender::new(program);
+        let found = ascender
+            .run(Aim::BOUND, deadline)
+            .ok_or(Malformed::TooLarge)?;
+        let dual = if found.unmet > 1e-6 {
+            let aim = Aim {
+                goal: false,
+                ..Aim::BOUND
+            };
+            ascender.run(aim, deadline).ok_or(Malformed::TooLarge)?.dual
+        } else {
+            found.dual.clone()
+        };
+        Ok(Root {
+            dual,
+            pool: Some(found.pool(POOL)),
+            seen: found.feasible,
+        })
+    }
+}
+
 struct Search<'a> {
     program: &'a Program,
-    duals: Vec<Dual>,
+    dual: Dual,
     losses: Losses,
     effort: Effort,
     best: Option<Vec<u8>>,
-    /// Multipliers and order of the last walk.
-    proof: (Vec<Dual>, Vec<usize>),
+    pool: Option<Vec<Vec<u8>>>,
+    labels: usize,
+    nodes: usize,
+    /// That nothing is below the bound.
+    proof: Vec<Step>,
+}
+
+/// What came of looking at one target.
+struct Attempt {
+    found: Option<Vec<u8>>,
+    complete: bool,
+    late: bool,
+    proof: Vec<Step>,
+}
+
+impl Attempt {
+    fn settles(&self) -> bool {
+        self.found.is_some() || self.complete || self.late
+    }
 }
 
 impl Search<'_> {
     fn run(mut self) -> Found {
         let most = self.program.goal.most();
         let mut lower = self.first_bound(most);
-        let mut cap = FIRST_CAP.min(self.effort.max_labels.max(1));
         let mut step = 1 + (lower / 4000).max((self.effort.gap * lower.max(0) as f64) as i64);
         loop {
-            let upper = self
-                .best
-                .as_ref()
-                .map_or(most, |modes| self.program.goal_value(modes) - 1)
-                .min(self.effort.cutoff.saturating_sub(1));
-            if lower <= upper && self.close(lower) {
-                return self.stopped(lower);
-            }
+            let upper = self.value().map_or(most, |value| value - 1);
             if lower > upper {
-                let outcome = if self.best.is_some() {
-                    Outcome::Optimal
-                } else {
-                    Outcome::Infeasible
+                let outcome = match self.best {
+                    Some(_) => Outcome::Optimal,
+                    None => Outcome::Infeasible,
                 };
                 return self.found(outcome, lower);
             }
-            let target = upper.min(lower.saturating_add(step));
-            let core = match Core::new(self.program, &self.duals, target) {
-                Ok(core) => core,
-                Err(_) => return self.stopped(lower),
-            };
-            self.proof = (
-                core.bounds.iter().map(|bound| bound.dual.clone()).collect(),
-                core.full_order(),
-            );
-            let plan = Plan::new(self.program, &core, target);
-            let walk = plan.walk(cap, self.effort.deadline);
-            let improved = walk.found.is_some();
-            if let Some(modes) = walk.found {
-                self.best = Some(modes);
+            if self.close(lower) {
+                return self.stopped(lower);
             }
-            match (walk.complete, improved) {
-                (true, true) => {
-                    lower = self
-                        .best
-                        .as_ref()
-                        .map_or(lower, |modes| self.program.goal_value(modes));
-                }
+            let target = upper.min(lower.saturating_add(step));
+            let Ok(attempt) = self.attempt(target) else {
+                return self.stopped(lower);
+            };
+            let improved = attempt.found.is_some();
+            self.best = attempt.found.or(self.best.take());
+            if attempt.complete {
+                self.proof = attempt.proof;
+            }
+            match (attempt.complete, improved) {
+                (true, true) => lower = self.value().unwrap_or(lower),
                 (true, false) => {
                     lower = target + 1;
-                    step = step.saturating_mul(3);
+                    step = step.saturating_mul(2).max(1);
                 }
                 (false, true) => {}
-                (false, false) if cap >= self.effort.max_labels => return self.stopped(lower),
+                (false, false) if self.pool.is_none() && self.labels >= self.effort.max_labels => {
+                    return self.stopped(lower)
+                }
                 (false, false) => {
-                    cap = (cap * 6).min(self.effort.max_labels);
-                    step = (step / 2).max(1);
+                    let most = match self.pool {
+                        Some(_) => MOST_LABELS,
+                        None => self.effort.max_labels,
+                    };
+                    self.labels = (self.labels * MORE).min(most);
+                    self.nodes = self.nodes.saturating_mul(MORE);
+                    step = (target - lower) / 2;
                 }
             }
-            if walk.late {
+            if attempt.late {
                 return self.stopped(lower);
             }
         }
     }
 
-    fn close(&self, lower: i64) -> bool {
-        let value = self
-            .best
+    /// Look for placements whose goal is at most `target`: a walk, then branching.
+    fn attempt(&self, target: i64) -> Result<Attempt, Malformed> {
+        let core = Core::new(self.program, &self.dual, target)?;
+        let Some(pool) = &self.pool else {
+            return Ok(self.walk(&core, target));
+        };
+        if core.order.len() > WIDE {
+            let attempt = self.walk(&core, target);
+            if attempt.settles() {
+                return Ok(attempt);
+            }
+        }
+        let attempt = self.branch(target, pool)?;
+        if attempt.settles() || core.order.len() > WIDE {
+            return Ok(attempt);
+        }
+        Ok(self.walk(&core, target))
+    }
+
+    fn walk(&self, core: &Core, target: i64) -> Attempt {
+        let walk = Plan::new(self.program, core, target).walk(self.labels, self.effort.deadline);
+        Attempt {
+            found: walk.found,
+            complete: walk.complete,
+            late: walk.late,
+            proof: vec![Step::Walk {
+                order: core.full_order(),
+                dual: core.bound.dual.clone(),
+            }],
+        }
+    }
+
+    fn branch(&self, target: i64, pool: &[Vec<u8>]) -> Result<Attempt, Malformed> {
+        let limits = Limits {
+            deadline: self.effort.deadline,
+            nodes: self.nodes,
+            labels: PART_LABELS,
+        };
+        let grown = grow(self.program, target, pool, limits)?;
+        Ok(Attempt {
+            late: !grown.complete && Instant::now() > self.effort.deadline,
+            found: grown.found,
+            complete: grown.complete,
+            proof: grown.proof,
+        })
+    }
+
+    fn value(&self) -> Option<i64> {
+        self.best
             .as_ref()
-            .map(|modes| self.program.goal_value(modes));
-        value.is_some_and(|value| (value - lower) as f64 <= self.effort.gap * value as f64)
+            .map(|modes| self.program.goal_value(modes))
+    }
+
+    fn close(&self, lower: i64) -> bool {
+        self.value()
+            .is_some_and(|value| (value - lower) as f64 <= self.effort.gap * value as f64)
     }
 
     /// The least goal that the multipliers alone do not rule out.
     fn first_bound(&self, most: i64) -> i64 {
-        match self.duals[0].goal {
+        match self.dual.goal {
             0 if self.losses.base > 0 => most + 1,
             0 => 0,
             goal => {
@@ -186,16 +301,12 @@ impl Search<'_> {
     }
 
     fn found(self, outcome: Outcome, bound: i64) -> Found {
-        let (mut duals, mut order) = self.proof;
-        if order.is_empty() {
-            (duals, order) = (self.duals, (0..self.program.sites.len()).collect());
-        }
         Found {
             outcome,
             modes: self.best,
             bound,
-            duals,
-            order,
+            dual: self.dual,
+            proof: self.proof,
         }
     }
 }
@@ -204,6 +315,7 @@ impl Search<'_> {
 mod tests {
     use super::{minimise, Effort, Outcome};
     use crate::program::{Form, Program, Row};
+    use crate::tree::{grow, Limits, Step};
     use std::time::{Duration, Instant};
 
     fn effort() -> Effort {
@@ -211,7 +323,6 @@ mod tests {
             deadline: Instant::now() + Duration::from_secs(60),
             max_labels: 100_000,
             gap: 0.0,
-            cutoff: i64::MAX,
         }
     }
 
@@ -229,14 +340,13 @@ mod tests {
 
     fn random(random: &mut Random) -> Program {
         let count = 1 + random.below(9) as usize;
-        let sites = vec![vec![0, 1]; count];
+        let sites = (0..count).map(|_| [0, 1]).collect();
         let mut arcs = Vec::new();
         let (mut link, mut cores, mut goal) = (Form::default(), Form::default(), Form::default());
         for i in 0..count {
-            goal.choice.push((i, vec![random.below(1000), 0]));
-            cores.choice.push((i, vec![0, random.below(1000)]));
-            link.choice
-                .push((i, vec![random.below(300), random.below(300)]));
+            goal.push(i, [random.below(1000), 0]);
+            cores.push(i, [0, random.below(1000)]);
+            link.push(i, [random.below(300), random.below(300)]);
             for j in 0..i {
                 if random.below(3) == 0 {
                     let traffic = random.below(400);
@@ -293,6 +403,32 @@ mod tests {
                 Outcome::Infeasible
             };
             assert_eq!(found.outcome, expected, "round {round}");
+        }
+    }
+
+    /// With a label at a time, walks settle nothing and all is left to the splits.
+    #[test]
+    fn splits_alone_agree_with_trying_everything() {
+        let mut source = Random(362436069);
+        let (limits, mut splits) = (alone(), 0);
+        for round in 0..2000 {
+            let program = random(&mut source);
+            let most = program.goal.most();
+            let grown = grow(&program, most, &[], limits).unwrap();
+            assert!(grown.complete, "round {round}");
+            let value = grown.found.map(|modes| program.goal_value(&modes));
+            assert_eq!(value, by_force(&program), "round {round}: {program:?}");
+            let split = |step: &&Step| matches!(step, Step::Split { .. });
+            splits += grown.proof.iter().filter(split).count();
+        }
+        assert!(splits > 1000);
+    }
+
+    fn alone() -> Limits {
+        Limits {
+            deadline: Instant::now() + Duration::from_secs(60),
+            nodes: usize::MAX,
+            labels: 1,
         }
     }
 }
