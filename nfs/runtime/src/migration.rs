@@ -1,6 +1,279 @@
 //! How a running instance gives its work to another: `nfs/README.md`, "Migration".
+//!
+//! [`Migration`] is one instance's part in it: what the verbs of the control socket do. Whoever drives asks two of them, the old instance
+//! and the new one, in the order of the table there.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `source.rs` | the verbs of the instance that gives |
+//! | `target.rs` | the verbs of the instance that takes |
+//! | `ring.rs`, `relay.rs` | frames that wait; markers |
+//! | `wire.rs` | state and frames on a stream, where state is copied |
 
+mod relay;
 mod ring;
+mod source;
+mod target;
 mod wire;
 
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+    },
+    time::Duration,
+};
+
+use nf_arena::{Arena, ArenaBuilder, Region};
+use serde_json::{json, Value};
+
+pub use relay::marker;
 pub use ring::{Record, Ring, RingFull};
+
+use crate::{gate::Gate, Refusal};
+use source::Leaving;
+use target::Arriving;
+
+/// What migration needs of the instance that it moves.
+pub trait Subject: Send + Sync {
+    fn kind(&self) -> &'static str;
+    fn arena(&self) -> &Arena;
+    fn gate(&self) -> &Gate;
+    fn configuration(&self) -> Value;
+    /// From now on, or no more, are new configurations refused: the other instance was started with this one.
+    fn keep_configuration(&self, keep: bool);
+    /// The state is this instance's now: the function's `resumed`.
+    fn resumed(&self);
+}
+
+/// How long workers may take to come to the end of a batch.
+const WORKERS_ANSWER: Duration = Duration::from_secs(5);
+/// The kind of the arena that the rings are in.
+const RINGS: &str = "nf-relay";
+
+/// The answer to a verb, and descriptors that go with it.
+pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
+
+/// An instance's part in migrations.
+///
+/// Thread safety: verbs that change something wait for each other; [`status`](Self::status) and `orphaned` do not wait.
+pub struct Migration {
+    subject: Arc<dyn Subject>,
+    current: Mutex<Current>,
+    shown: Mutex<(u64, &'static str)>,
+    /// Is the writer of the rings known to be dead?
+    orphaned: Arc<AtomicBool>,
+}
+
+struct Current {
+    /// Of the migration that is under way, or of the last one.
+    epoch: u64,
+    phase: Phase,
+    /// What was answered to the verbs of this epoch: asked again, it is answered again.
+    answers: BTreeMap<&'static str, Value>,
+}
+
+enum Phase {
+    /// It processes packets; no migration is under way.
+    Running,
+    /// It was started to wait for the state of another.
+    Waiting,
+    Leaving(Leaving),
+    Arriving(Arriving),
+    /// It has given its work away, or was told to forget it: only to be stopped.
+    Gone,
+}
+
+impl Phase {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Leaving(leaving) => leaving.name(),
+            Self::Arriving(arriving) => arriving.name(),
+            Self::Gone => "gone",
+        }
+    }
+}
+
+const VERBS: [&str; 11] = [
+    "prepare", "precopy", "freeze", "delta", "commit", "drain", "thaw", "hold", "handover", "abort", "orphaned",
+];
+
+impl Migration {
+    /// Of an instance whose workers run, or hold (`waits`).
+    #[must_use]
+    pub fn new(subject: Arc<dyn Subject>, waits: bool) -> Self {
+        let phase = if waits { Phase::Waiting } else { Phase::Running };
+        Self {
+            shown: Mutex::new((0, phase.name())),
+            current: Mutex::new(Current { epoch: 0, phase, answers: BTreeMap::new() }),
+            subject,
+            orphaned: Arc::default(),
+        }
+    }
+
+    /// For `status`: `{"epoch": 7, "phase": "frozen"}`.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let (epoch, phase) = *self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        json!({"epoch": epoch, "phase": phase})
+    }
+
+    /// Does what a verb says; None: it is none of migration's. Descriptors that came with the request are taken or closed.
+    pub fn handle(&self, verb: &str, arguments: &Value, descriptors: Vec<OwnedFd>) -> Option<Answer> {
+        let verb = VERBS.into_iter().find(|known| *known == verb)?;
+        Some(self.answer(verb, arguments, descriptors))
+    }
+
+    fn answer(&self, verb: &'static str, arguments: &Value, descriptors: Vec<OwnedFd>) -> Answer {
+        let epoch = number(arguments, "epoch")?.ok_or_else(|| missing("epoch", "the number of the migration"))?;
+        if verb == "orphaned" {
+            // Not in turn: `handover` may be waiting for just this.
+            self.orphaned.store(true, Ordering::Release);
+            self.subject.gate().wake_all();
+            return Ok((json!({"epoch": epoch}), Vec::new()));
+        }
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.enter(epoch, verb)?;
+        if let Some(answer) = current.answers.get(verb) {
+            return Ok((answer.clone(), current.phase.descriptors_again(verb)?));
+        }
+        let done = self.act(verb, arguments, descriptors, &mut current);
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = (current.epoch, current.phase.name());
+        let (mut answer, descriptors) = done?;
+        answer["epoch"] = json!(epoch);
+        current.answers.insert(verb, answer.clone());
+        Ok((answer, descriptors))
+    }
+
+    fn act(&self, verb: &'static str, arguments: &Value, descriptors: Vec<OwnedFd>, current: &mut MutexGuard<'_, Current>) -> Answer {
+        let subject = self.subject.as_ref();
+        let epoch = current.epoch;
+        let plain = |value: Value| Ok((value, Vec::new()));
+        match (verb, &mut current.phase) {
+            ("prepare", Phase::Running) => {
+                let (leaving, answer, descriptors) = Leaving::prepare(subject, epoch, arguments)?;
+                current.phase = Phase::Leaving(leaving);
+                Ok((answer, descriptors))
+            }
+            ("precopy", Phase::Leaving(leaving)) => plain(leaving.precopy(subject, arguments)?),
+            ("freeze", Phase::Leaving(leaving)) => plain(leaving.freeze(subject)?),
+            ("delta", Phase::Leaving(leaving)) => plain(leaving.delta(subject)?),
+            ("commit", Phase::Leaving(leaving)) => plain(leaving.commit()?),
+            ("drain", Phase::Leaving(leaving)) => {
+                let answer = leaving.drain(subject, arguments)?;
+                current.phase = Phase::Gone;
+                plain(answer)
+            }
+            ("thaw", Phase::Leaving(leaving)) => {
+                let answer = leaving.thaw(subject)?;
+                current.phase = Phase::Running;
+                plain(answer)
+            }
+            ("hold", Phase::Waiting) => {
+                self.orphaned.store(false, Ordering::Release);
+                let (arriving, answer) = Arriving::hold(&self.subject, epoch, arguments, descriptors, &self.orphaned)?;
+                current.phase = Phase::Arriving(arriving);
+                plain(answer)
+            }
+            ("commit", Phase::Arriving(arriving)) => plain(arriving.commit(subject)?),
+            ("handover", Phase::Arriving(arriving)) => {
+                let answer = arriving.handover(subject, arguments)?;
+                current.phase = Phase::Running;
+                plain(answer)
+            }
+            ("abort", Phase::Waiting | Phase::Arriving(_)) => {
+                if let Phase::Arriving(arriving) = &current.phase {
+                    arriving.may_abort()?;
+                }
+                current.phase = Phase::Gone;
+                plain(json!({}))
+            }
+            (_, phase) => Err(out_of_turn(verb, phase.name())),
+        }
+    }
+}
+
+impl Current {
+    /// May this verb of this epoch be looked at?
+    fn enter(&mut self, epoch: u64, verb: &str) -> Result<(), Refusal> {
+        if epoch < self.epoch {
+            return Err(Refusal::new("epoch", format!("epoch {epoch} is over; this is epoch {}", self.epoch)));
+        }
+        if epoch > self.epoch {
+            let begins = matches!((verb, &self.phase), ("prepare", Phase::Running) | ("hold" | "abort", Phase::Waiting));
+            if !begins {
+                let detail = format!("{verb:?} of epoch {epoch}, while epoch {} is {}", self.epoch, self.phase.name());
+                return Err(Refusal::new("epoch", detail));
+            }
+            self.epoch = epoch;
+            self.answers.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Phase {
+    /// The descriptors that went with an answer that is given again.
+    fn descriptors_again(&self, verb: &str) -> Result<Vec<OwnedFd>, Refusal> {
+        match (verb, self) {
+            ("prepare", Self::Leaving(leaving)) => leaving.descriptors(),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+fn out_of_turn(verb: &str, phase: &str) -> Refusal {
+    Refusal::new("out-of-turn", format!("{verb:?} while this instance is {phase}"))
+}
+
+fn missing(name: &str, what: &str) -> Refusal {
+    Refusal::new("malformed", format!("{name:?} is missing: {what}"))
+}
+
+/// A whole number, if it is there.
+fn number(arguments: &Value, name: &str) -> Result<Option<u64>, Refusal> {
+    match arguments.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refusal::new("malformed", format!("{name:?} is {value}, expected a whole number from 0 on"))),
+        },
+    }
+}
+
+/// A text, if it is there.
+fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, Refusal> {
+    match arguments.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(value) => Err(Refusal::new("malformed", format!("{name:?} is {value}, expected a text"))),
+    }
+}
+
+fn timeout(arguments: &Value) -> Result<Duration, Refusal> {
+    Ok(Duration::from_millis(number(arguments, "timeout_ms")?.unwrap_or(10_000)))
+}
+
+/// Rings of so many words, one a queue: in a new arena, or in that of another instance.
+fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena, Vec<Arc<Ring<Region>>>), Refusal> {
+    let mut rings = Vec::with_capacity(count);
+    for index in 0..count {
+        let region = builder.region(&format!("queue {index}"), Ring::<Region>::LAYOUT, words)?;
+        rings.push(Arc::new(Ring::open(region)));
+    }
+    Ok((builder.finish()?, rings))
+}
+
+/// Sources for a worker that reads what the instance before left in its rings: that instance is dead.
+///
+/// # Errors
+/// The descriptor is not that of rings of this many queues and words.
+pub fn orphans(rings_of: OwnedFd, queues: usize, words: usize) -> Result<Box<dyn crate::gate::FrameSource>, Refusal> {
+    let (_, rings) = rings(ArenaBuilder::adopt(rings_of, RINGS, 1)?, queues, words)?;
+    let dead = Arc::new(AtomicBool::new(true));
+    Ok(Box::new(relay::RelaySource::new(rings, dead, Arc::default())))
+}

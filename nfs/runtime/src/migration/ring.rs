@@ -100,6 +100,14 @@ impl<M: Memory> Ring<M> {
         })
     }
 
+    /// Frames of up to `length` bytes that [`push`](Self::push) surely takes now.
+    #[must_use]
+    pub fn room(&self, length: usize) -> usize {
+        let used = self.get(WRITTEN, Ordering::Relaxed) - self.get(READ, Ordering::Acquire);
+        // One record is kept back for the end.
+        ((self.mask + 1 - used).saturating_sub(Self::record_words(0)) / Self::record_words(length)) as usize
+    }
+
     /// Has everything been read that was written?
     #[must_use]
     pub fn is_empty(&self) -> bool {

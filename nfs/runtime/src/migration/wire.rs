@@ -4,7 +4,8 @@
 //! message: kind (1 byte) | length of the rest (4 bytes) | the rest              all little endian
 //! HELLO  : epoch u64 | schema u64
 //! BLOCKS : region u32 | first block u32 | words                                   consecutive blocks, at most 64 KiB
-//! DIGEST : digest of the whole arena u128 | its clock, ns u64                      the state is complete
+//! WHOLE  : clock of the arena, ns u64                                              every block is there: both sides start to take the digest
+//! DIGEST : digest of the whole arena u128
 //! FRAME  : queue u32 | port u32 | number u64 | bytes
 //! END    : queue u32                                                              no frame of this queue follows
 //! ```
@@ -12,7 +13,7 @@
 
 use std::io::{self, Read, Write};
 
-use nf_arena::{Arena, Memory, BLOCK_WORDS};
+use nf_arena::{Arena, BLOCK_WORDS};
 
 /// Bytes of blocks in one message, at most.
 const BLOCKS_BYTES: usize = 64 * 1024;
@@ -24,6 +25,7 @@ const BLOCKS: u8 = 2;
 const DIGEST: u8 = 3;
 const FRAME: u8 = 4;
 const END: u8 = 5;
+const WHOLE: u8 = 6;
 
 /// A message, read.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,10 +39,8 @@ pub(super) enum Message<'a> {
         first: usize,
         words: &'a [u8],
     },
-    Digest {
-        digest: u128,
-        clock: u64,
-    },
+    Whole { clock: u64 },
+    Digest { digest: u128 },
     Frame {
         queue: usize,
         port: usize,
@@ -71,12 +71,8 @@ impl Message<'_> {
                 ];
                 head(out, BLOCKS, 8 + words.len(), &[&place[0], &place[1], words])
             }
-            Self::Digest { digest, clock } => head(
-                out,
-                DIGEST,
-                24,
-                &[&digest.to_le_bytes(), &clock.to_le_bytes()],
-            ),
+            Self::Whole { clock } => head(out, WHOLE, 8, &[&clock.to_le_bytes()]),
+            Self::Digest { digest } => head(out, DIGEST, 16, &[&digest.to_le_bytes()]),
             Self::Frame { queue, port, bytes } => {
                 let place = [(*queue as u32).to_le_bytes(), (*port as u32).to_le_bytes()];
                 head(out, FRAME, 8 + bytes.len(), &[&place[0], &place[1], bytes])
@@ -128,13 +124,8 @@ fn parse(kind: u8, rest: &[u8]) -> Option<Message<'_>> {
                 words: rest,
             }
         }
-        DIGEST if whole == 24 => {
-            let digest = u128::from_le_bytes(*rest.split_first_chunk::<16>()?.0);
-            Message::Digest {
-                digest,
-                clock: take_u64(&mut &rest[16..])?,
-            }
-        }
+        WHOLE if whole == 8 => Message::Whole { clock: take_u64(&mut rest)? },
+        DIGEST if whole == 16 => Message::Digest { digest: u128::from_le_bytes(*rest.first_chunk()?) },
         FRAME => {
             let (queue, port) = (take_u32(&mut rest)? as usize, take_u32(&mut rest)? as usize);
             Message::Frame {
@@ -260,7 +251,7 @@ pub(super) fn dirty_bytes(arena: &Arena) -> u64 {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use nf_arena::ArenaBuilder;
+    use nf_arena::{ArenaBuilder, Memory};
     use proptest::prelude::*;
 
     use super::*;
@@ -297,7 +288,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..7, length in 0_u32..400) {
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0_u8..8, length in 0_u32..400) {
             let mut stream = vec![kind];
             stream.extend_from_slice(&length.to_le_bytes());
             stream.extend_from_slice(&bytes);

@@ -1,0 +1,191 @@
+//! Rings as what workers put frames into and take frames from; and the marker that says that no path leads here any more.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Condvar, Mutex, PoisonError,
+    },
+    time::{Duration, Instant},
+};
+
+use nf_arena::Memory;
+use nf_ports::{Packet, MAX_FRAME};
+
+use super::ring::{Record, Ring};
+use crate::gate::{FrameSink, FrameSource, Taken};
+
+/// EtherType "local experimental 1" (IEEE 802): no tenant's.
+const MARKER_TYPE: [u8; 2] = [0x88, 0xb5];
+const MARKER_MAGIC: &[u8; 4] = b"nfmg";
+
+/// The marker of a path: a frame that goes down it last. 60 bytes, to and from addresses that the path needs.
+///
+/// ```
+/// let frame = nf_runtime::migration::marker([2; 6], [4; 6], 7, 0);
+/// assert_eq!(frame.len(), 60);
+/// ```
+#[must_use]
+pub fn marker(to: [u8; 6], from: [u8; 6], epoch: u64, path: u32) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&from);
+    frame[12..14].copy_from_slice(&MARKER_TYPE);
+    frame[14..18].copy_from_slice(MARKER_MAGIC);
+    frame[18..26].copy_from_slice(&epoch.to_be_bytes());
+    frame[26..30].copy_from_slice(&path.to_be_bytes());
+    frame
+}
+
+/// Epoch and path of a marker; None for any other frame. A VLAN tag in front is looked through: a path may add one.
+fn read_marker(frame: &[u8]) -> Option<(u64, u32)> {
+    let tagged = frame.get(12..14)? == [0x81, 0x00];
+    let rest = frame.get(if tagged { 16 } else { 12 }..)?.strip_prefix(&MARKER_TYPE)?.strip_prefix(MARKER_MAGIC)?;
+    let (epoch, rest) = rest.split_first_chunk()?;
+    Some((u64::from_be_bytes(*epoch), u32::from_be_bytes(*rest.first_chunk()?)))
+}
+
+/// The markers of an epoch that were seen.
+pub(super) struct Markers {
+    epoch: u64,
+    seen: Mutex<BTreeSet<u32>>,
+    changed: Condvar,
+}
+
+impl Markers {
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, seen: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn see(&self, path: u32) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the markers of so many paths. The paths that were seen are the error when there are fewer in time.
+    pub(super) fn wait(&self, paths: usize, timeout: Duration) -> Result<(), BTreeSet<u32>> {
+        let end = Instant::now() + timeout;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        while seen.len() < paths {
+            let Some(left) = end.checked_duration_since(Instant::now()) else { return Err(seen.clone()) };
+            seen = self.changed.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+}
+
+/// Where a frozen worker puts what arrives: into its ring, but for markers, which have arrived.
+pub(super) struct RelaySink<M> {
+    pub(super) ring: Arc<Ring<M>>,
+    pub(super) markers: Arc<Markers>,
+}
+
+impl<M: Memory> FrameSink for RelaySink<M> {
+    fn room(&self) -> usize {
+        self.ring.room(MAX_FRAME)
+    }
+
+    fn put(&mut self, port: usize, frame: &[u8]) {
+        match read_marker(frame) {
+            Some((epoch, path)) if epoch == self.markers.epoch => self.markers.see(path),
+            // `room` said that there is some.
+            _ => drop(self.ring.push(port, frame)),
+        }
+    }
+}
+
+/// After the end of a relay: nothing should arrive any more. What does is counted, and gone.
+pub(super) struct StraySink(pub(super) Arc<AtomicU64>);
+
+impl FrameSink for StraySink {
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    fn put(&mut self, _port: usize, _frame: &[u8]) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The frames of some rings, as they come. It ends when each ring has; or, once their writer is known to be dead, when each is empty.
+pub(super) struct RelaySource<M> {
+    rings: Vec<Arc<Ring<M>>>,
+    orphaned: Arc<AtomicBool>,
+    frame: Vec<u8>,
+    taken: Arc<AtomicU64>,
+}
+
+impl<M: Memory> RelaySource<M> {
+    pub(super) fn new(rings: Vec<Arc<Ring<M>>>, orphaned: Arc<AtomicBool>, taken: Arc<AtomicU64>) -> Self {
+        Self { rings, orphaned, frame: Vec::with_capacity(MAX_FRAME), taken }
+    }
+}
+
+impl<M: Memory> FrameSource for RelaySource<M> {
+    fn take(&mut self, packet: &mut Packet) -> Taken {
+        let mut index = 0;
+        while let Some(ring) = self.rings.get(index) {
+            // Before the look into the ring: a writer that died wrote nothing after it.
+            let orphaned = self.orphaned.load(Ordering::Acquire);
+            match ring.pop(&mut self.frame) {
+                Some(Record::Frame { port, .. }) => {
+                    // What was a packet at the other instance fits into one here.
+                    let _ = packet.fill(port, &self.frame);
+                    self.taken.fetch_add(1, Ordering::Relaxed);
+                    return Taken::Frame;
+                }
+                Some(Record::End) => drop(self.rings.swap_remove(index)),
+                None if orphaned => drop(self.rings.swap_remove(index)),
+                None => index += 1,
+            }
+        }
+        if self.rings.is_empty() { Taken::End } else { Taken::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nf_arena::Heap;
+
+    use super::*;
+
+    fn ring() -> Arc<Ring<Heap>> {
+        Arc::new(Ring::open(Heap::new(Ring::<Heap>::words(1 << 16)).unwrap()))
+    }
+
+    #[test]
+    fn markers_of_the_epoch_arrive_and_are_not_relayed() {
+        let (ring, markers) = (ring(), Arc::new(Markers::new(7)));
+        let mut sink = RelaySink { ring: Arc::clone(&ring), markers: Arc::clone(&markers) };
+        let mut tagged = marker([1; 6], [2; 6], 7, 1).to_vec();
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        sink.put(0, &marker([1; 6], [2; 6], 7, 0));
+        assert_eq!(markers.wait(2, Duration::ZERO), Err(BTreeSet::from([0])));
+        sink.put(0, &tagged);
+        assert_eq!(markers.wait(2, Duration::ZERO), Ok(()));
+        assert_eq!(ring.frames(), 0);
+        sink.put(0, &marker([1; 6], [2; 6], 6, 0));
+        sink.put(0, b"");
+        sink.put(0, &tagged[..20]);
+        assert_eq!(ring.frames(), 3, "what is not a marker of this epoch is a frame like any other");
+    }
+
+    #[test]
+    fn a_source_ends_with_its_rings_or_with_their_writer() {
+        let rings = vec![ring(), ring()];
+        let (orphaned, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut source = RelaySource::new(rings.clone(), Arc::clone(&orphaned), Arc::clone(&taken));
+        let mut packet = Packet::new();
+        assert_eq!(source.take(&mut packet), Taken::Nothing);
+        rings[1].push(3, b"frame").unwrap();
+        assert_eq!(source.take(&mut packet), Taken::Frame);
+        assert_eq!((packet.port(), packet.bytes()), (3, &b"frame"[..]));
+        rings[0].end().unwrap();
+        assert_eq!(source.take(&mut packet), Taken::Nothing);
+        rings[1].push(0, b"last").unwrap();
+        orphaned.store(true, Ordering::Release);
+        assert_eq!(source.take(&mut packet), Taken::Frame);
+        assert_eq!(source.take(&mut packet), Taken::End);
+        assert_eq!(taken.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,257 @@
+//! The instance that takes the work over.
+
+use std::{
+    io::{self, BufReader, Read, Write},
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Condvar, Mutex, PoisonError,
+    },
+    thread,
+    time::Duration,
+};
+
+use nf_arena::{Arena, ArenaBuilder, Region};
+use serde_json::{json, Value};
+
+use super::{
+    missing, number, out_of_turn,
+    relay::RelaySource,
+    ring::Ring,
+    rings,
+    source::Socket,
+    text, timeout,
+    wire::{put_blocks, Message},
+    Subject, RINGS, WORKERS_ANSWER,
+};
+use crate::{gate::Order, Refusal};
+
+pub(super) struct Arriving {
+    committed: bool,
+    rings: Vec<Arc<Ring<Region>>>,
+    orphaned: Arc<AtomicBool>,
+    /// Frames that were taken from the rings.
+    taken: Arc<AtomicU64>,
+    /// Where state is copied.
+    delivery: Option<Arc<Delivery>>,
+}
+
+/// What came of the state that the other instance sends.
+#[derive(Default)]
+struct Delivery {
+    outcome: Mutex<Option<Result<u64, String>>>,
+    changed: Condvar,
+}
+
+impl Arriving {
+    pub(super) fn name(&self) -> &'static str {
+        if self.committed { "relayed-to" } else { "holding" }
+    }
+
+    /// `{epoch, mode: "memfd", rings: {queues, words}}` with the rings' descriptor, or `{epoch, mode: "copy", listen, rings}`. The workers hold already.
+    pub(super) fn hold(
+        subject: &Arc<dyn Subject>,
+        epoch: u64,
+        arguments: &Value,
+        descriptors: Vec<OwnedFd>,
+        orphaned: &Arc<AtomicBool>,
+    ) -> Result<(Self, Value), Refusal> {
+        let shape = arguments.get("rings").ok_or_else(|| missing("rings", "what \"prepare\" answered"))?;
+        let size = |name| number(shape, name)?.map(|size| size as usize).ok_or_else(|| missing(name, "in \"rings\""));
+        let (queues, words) = (size("queues")?, size("words")?);
+        let (builder, copied) = match text(arguments, "mode")? {
+            Some("memfd") => {
+                let descriptor = descriptors.into_iter().next();
+                let descriptor = descriptor.ok_or_else(|| missing("descriptor", "of the rings, beside the line"))?;
+                (ArenaBuilder::adopt(descriptor, RINGS, 1)?, false)
+            }
+            Some("copy") => (ArenaBuilder::fresh(RINGS, 1)?, true),
+            other => {
+                let detail = format!("\"mode\" is {other:?}, expected \"memfd\" or \"copy\"");
+                return Err(Refusal::new("malformed", detail));
+            }
+        };
+        let (_, rings) = rings(builder, queues, words)?;
+        let mut arriving =
+            Self { committed: false, rings, orphaned: Arc::clone(orphaned), taken: Arc::default(), delivery: None };
+        let answer = if copied { arriving.listen(subject, epoch, arguments)? } else { json!({}) };
+        Ok((arriving, answer))
+    }
+
+    fn listen(&mut self, subject: &Arc<dyn Subject>, epoch: u64, arguments: &Value) -> Result<Value, Refusal> {
+        let at = text(arguments, "listen")?.ok_or_else(|| missing("listen", "unix:/path or tcp:address:port (0: any)"))?;
+        let (listener, address) = Listener::bind(at)?;
+        let delivery = Arc::new(Delivery::default());
+        let receiver = Receiver {
+            epoch,
+            arena: subject.arena().clone(),
+            rings: self.rings.clone(),
+            delivery: Arc::clone(&delivery),
+        };
+        let (orphaned, subject) = (Arc::clone(&self.orphaned), Arc::clone(subject));
+        let receive = move || {
+            let end = listener.accept().and_then(|socket| receiver.receive(socket));
+            let reason = end.err().map_or("the old instance closed the connection".into(), |error| error.to_string());
+            receiver.delivery.settle(Err(reason));
+            // Nobody writes into the rings any more: they end where they are empty.
+            orphaned.store(true, Ordering::Release);
+            subject.gate().wake_all();
+        };
+        let started = thread::Builder::new().name("receive".into()).spawn(receive);
+        started.map_err(|error| Refusal::new("system", format!("cannot start the receiver: {error}")))?;
+        self.delivery = Some(delivery);
+        Ok(json!({"address": address}))
+    }
+
+    /// The right to send is this instance's: it processes what the other relays. What its ports deliver it still holds.
+    pub(super) fn commit(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
+        if self.committed {
+            return Err(out_of_turn("commit", self.name()));
+        }
+        if let Some(delivery) = &self.delivery {
+            let clock = delivery.wait(Duration::from_secs(5)).map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
+            subject.arena().clock().resume(clock);
+        }
+        subject.resumed();
+        let workers = subject.gate().workers();
+        subject.gate().order(WORKERS_ANSWER, |worker| {
+            let own = self.rings.iter().skip(worker).step_by(workers).map(Arc::clone).collect();
+            let source = RelaySource::new(own, Arc::clone(&self.orphaned), Arc::clone(&self.taken));
+            vec![Order::Inject(Box::new(source))]
+        })?;
+        self.committed = true;
+        Ok(json!({}))
+    }
+
+    /// `{epoch, timeout_ms?}`: when every ring has ended and is empty, what was held, and then what the ports deliver.
+    pub(super) fn handover(&mut self, subject: &dyn Subject, arguments: &Value) -> Result<Value, Refusal> {
+        if !self.committed {
+            return Err(out_of_turn("handover", self.name()));
+        }
+        subject.gate().wait_injected(timeout(arguments)?)?;
+        subject.gate().order(WORKERS_ANSWER, |_| vec![Order::Run])?;
+        Ok(json!({"relayed": self.taken.load(Ordering::Relaxed), "orphaned": self.orphaned.load(Ordering::Relaxed)}))
+    }
+
+    /// # Errors
+    /// After the commit there is no way back.
+    pub(super) fn may_abort(&self) -> Result<(), Refusal> {
+        if self.committed { Err(out_of_turn("abort", self.name())) } else { Ok(()) }
+    }
+}
+
+impl Delivery {
+    /// Only the first word counts.
+    fn settle(&self, outcome: Result<u64, String>) {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+        self.changed.notify_all();
+    }
+
+    /// The other instance's clock when its state was complete.
+    fn wait(&self, longest: Duration) -> Result<u64, String> {
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let (outcome, _) =
+            self.changed.wait_timeout_while(outcome, longest, |outcome| outcome.is_none()).unwrap_or_else(PoisonError::into_inner);
+        outcome.clone().unwrap_or_else(|| Err("it has not come yet".into()))
+    }
+}
+
+/// Puts what the other instance sends where it belongs.
+struct Receiver {
+    epoch: u64,
+    arena: Arena,
+    rings: Vec<Arc<Ring<Region>>>,
+    delivery: Arc<Delivery>,
+}
+
+impl Receiver {
+    fn receive(&self, socket: Socket) -> io::Result<()> {
+        let mut answers = socket.try_clone()?;
+        let mut from = BufReader::with_capacity(1 << 18, socket);
+        let (mut buffer, mut digest_here, mut clock) = (Vec::new(), None, 0);
+        self.greet(&mut from, &mut answers, &mut buffer)?;
+        while let Some(message) = Message::read(&mut from, &mut buffer)? {
+            match message {
+                Message::Blocks { region, first, words } if digest_here.is_none() => put_blocks(&self.arena, region, first, words)?,
+                Message::Whole { clock: at } => {
+                    clock = at;
+                    digest_here = Some(self.arena.digest());
+                }
+                Message::Digest { digest } => {
+                    let verdict = match digest_here {
+                        Some(here) if here == digest => Ok(clock),
+                        here => Err(format!("the state's digest is {:032x}, the sender's {digest:032x}", here.unwrap_or_default())),
+                    };
+                    say(&mut answers, verdict.as_ref().err().map_or("", |reason| reason))?;
+                    self.delivery.settle(verdict);
+                }
+                Message::Frame { queue, port, bytes } => {
+                    let ring = self.ring(queue)?;
+                    // Workers empty it; until they have, the sender waits.
+                    while ring.push(port, bytes).is_err() {
+                        thread::sleep(Duration::from_micros(50));
+                    }
+                }
+                Message::End { queue } => drop(self.ring(queue)?.end()),
+                other => return Err(io::Error::other(format!("out of turn: {other:?}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn greet(&self, from: &mut impl Read, answers: &mut Socket, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let (epoch, schema) = (self.epoch, self.arena.schema());
+        let problem = match Message::read(from, buffer)? {
+            Some(Message::Hello { epoch: theirs, .. }) if theirs != epoch => format!("epoch {theirs}, expected {epoch}"),
+            Some(Message::Hello { schema: theirs, .. }) if theirs != schema => {
+                format!("state of schema {theirs:016x}, expected {schema:016x}: another configuration or version")
+            }
+            Some(Message::Hello { .. }) => String::new(),
+            _ => "no greeting".into(),
+        };
+        say(answers, &problem)?;
+        if problem.is_empty() { Ok(()) } else { Err(io::Error::other(problem)) }
+    }
+
+    fn ring(&self, queue: usize) -> io::Result<&Ring<Region>> {
+        let ring = self.rings.get(queue).map(Arc::as_ref);
+        ring.ok_or_else(|| io::Error::other(format!("queue {queue}, of {} queues", self.rings.len())))
+    }
+}
+
+fn say(answers: &mut Socket, line: &str) -> io::Result<()> {
+    answers.write_all(format!("{line}\n").as_bytes())
+}
+
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens, and says at which address.
+    fn bind(at: &str) -> Result<(Self, String), Refusal> {
+        let failed = |error| Refusal::new("system", format!("cannot listen on {at:?}: {error}"));
+        match at.split_once(':') {
+            Some(("unix", path)) => Ok((Self::Unix(UnixListener::bind(path).map_err(failed)?), at.to_owned())),
+            Some(("tcp", address)) => {
+                let listener = TcpListener::bind(address).map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                Ok((Self::Tcp(listener), format!("tcp:{address}")))
+            }
+            _ => Err(Refusal::new("malformed", format!("{at:?} is no address, expected unix:/path or tcp:address:port"))),
+        }
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Socket::Tcp(stream))
+            }
+        }
+    }
+}
