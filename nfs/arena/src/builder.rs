@@ -200,6 +200,16 @@ impl ArenaBuilder {
                     reason: "this instance has no such region".into(),
                 });
             }
+            let theirs = self.header.words()[header::SCHEMA].load(Ordering::Acquire);
+            if theirs != schema {
+                let reason = format!(
+                    "schema {theirs:016x}, expected {schema:016x}: of another kind or version"
+                );
+                return Err(ArenaError::Schema {
+                    region: "(all)".into(),
+                    reason,
+                });
+            }
         } else {
             for (index, entry) in self.entries.iter().enumerate() {
                 let words: &[u64; ENTRY_WORDS] = bytemuck::cast_ref(entry);
@@ -212,13 +222,13 @@ impl ArenaBuilder {
             let store = |index: usize, value: u64| {
                 self.header.words()[index].store(value, Ordering::Release)
             };
+            store(header::SCHEMA, schema);
             store(header::REGIONS, self.entries.len() as u64);
             store(header::FORMAT, header::FORMAT_VALUE);
             store(header::MAGIC, header::MAGIC_VALUE);
             fcntl_add_seals(&self.file, SealFlags::SHRINK | SealFlags::GROW)
                 .map_err(system("cannot seal the arena"))?;
         }
-        self.header.words()[header::SCHEMA].store(schema, Ordering::Release);
         Ok(Arena(Arc::new(ArenaInner {
             file: self.file,
             header: self.header,

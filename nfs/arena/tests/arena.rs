@@ -96,6 +96,17 @@ fn a_state_that_does_not_fit_is_refused_by_name() {
 }
 
 #[test]
+fn a_state_of_another_kind_or_version_is_refused() {
+    let (arena, _) = build(&[("a", "u64", 10)]);
+    for (kind, version) in [("test", 2), ("toast", 1)] {
+        let mut builder = ArenaBuilder::adopt(duplicate(&arena), kind, version).unwrap();
+        builder.region("a", "u64", 10).unwrap();
+        let error = builder.finish().err().unwrap().to_string();
+        assert!(error.contains("of another kind or version"), "{error}");
+    }
+}
+
+#[test]
 fn a_descriptor_that_is_no_arena_is_refused() {
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     assert!(matches!(

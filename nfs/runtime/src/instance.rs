@@ -5,7 +5,10 @@ mod status;
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -79,6 +82,8 @@ pub struct Instance<N: NetworkFunction> {
     slot: Arc<Slot<N>>,
     config: Mutex<N::Config>,
     changes: Mutex<()>,
+    /// Another instance was started with this configuration, to take over.
+    kept: AtomicBool,
     totals: Vec<Arc<Totals>>,
     ports: Vec<PortStatus>,
     notes: Mutex<Map<String, Value>>,
@@ -114,6 +119,7 @@ impl<N: NetworkFunction> Instance<N> {
             slot: Arc::new(Slot(Mutex::new(None))),
             config: Mutex::new(config),
             changes: Mutex::default(),
+            kept: AtomicBool::new(false),
             totals: (0..workers).map(|_| Arc::default()).collect(),
             ports,
             notes: Mutex::default(),
@@ -239,9 +245,15 @@ impl<N: NetworkFunction> Instance<N> {
         answer
     }
 
+    /// Refuses new configurations and the function's own verbs, or takes them again: what they change would not be at the instance that takes over.
+    pub(crate) fn keep_configuration(&self, keep: bool) {
+        let _changes = self.changes();
+        self.kept.store(keep, Ordering::Relaxed);
+    }
+
     fn refuse_while_moving(&self, what: &str) -> Result<(), Refusal> {
         let mode = self.gate.mode();
-        if mode == Mode::Run {
+        if mode == Mode::Run && !self.kept.load(Ordering::Relaxed) {
             return Ok(());
         }
         let detail = format!(

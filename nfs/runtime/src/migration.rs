@@ -5,6 +5,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
+//! | `subject.rs` | what migration needs of an instance |
 //! | `source.rs` | the verbs of the instance that gives |
 //! | `target.rs` | the verbs of the instance that takes |
 //! | `ring.rs`, `relay.rs` | frames that wait; markers |
@@ -13,6 +14,7 @@
 mod relay;
 mod ring;
 mod source;
+mod subject;
 mod target;
 mod wire;
 
@@ -32,24 +34,15 @@ use serde_json::{json, Value};
 pub use relay::marker;
 pub use ring::{Record, Ring, RingFull};
 
-use crate::{gate::Gate, Refusal};
+use crate::{
+    control::{Reply, Verbs},
+    gate::Mode,
+    Instance, NetworkFunction, Refusal,
+};
 use source::Leaving;
+use subject::{Moving, Subject};
 use target::Arriving;
 
-/// What migration needs of the instance that it moves.
-pub trait Subject: Send + Sync {
-    fn kind(&self) -> &'static str;
-    fn arena(&self) -> &Arena;
-    fn gate(&self) -> &Gate;
-    fn configuration(&self) -> Value;
-    /// From now on, or no more, are new configurations refused: the other instance was started with this one.
-    fn keep_configuration(&self, keep: bool);
-    /// The state is this instance's now: the function's `resumed`.
-    fn resumed(&self);
-}
-
-/// How long workers may take to come to the end of a batch.
-const WORKERS_ANSWER: Duration = Duration::from_secs(5);
 /// The kind of the arena that the rings are in.
 const RINGS: &str = "nf-relay";
 
@@ -58,11 +51,10 @@ pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
 
 /// An instance's part in migrations.
 ///
-/// Thread safety: verbs that change something wait for each other; [`status`](Self::status) and `orphaned` do not wait.
+/// Thread safety: verbs wait for each other; only `orphaned` does not.
 pub struct Migration {
     subject: Arc<dyn Subject>,
     current: Mutex<Current>,
-    shown: Mutex<(u64, &'static str)>,
     /// Is the writer of the rings known to be dead?
     orphaned: Arc<AtomicBool>,
 }
@@ -99,37 +91,62 @@ impl Phase {
 }
 
 const VERBS: [&str; 11] = [
-    "prepare", "precopy", "freeze", "delta", "commit", "drain", "thaw", "hold", "handover", "abort", "orphaned",
+    "prepare", "precopy", "freeze", "delta", "commit", "drain", "thaw", "hold", "handover",
+    "abort", "orphaned",
 ];
 
 impl Migration {
-    /// Of an instance whose workers run, or hold (`waits`).
+    /// Of an instance whose workers run, or hold.
     #[must_use]
-    pub fn new(subject: Arc<dyn Subject>, waits: bool) -> Self {
-        let phase = if waits { Phase::Waiting } else { Phase::Running };
+    pub fn of<N: NetworkFunction>(instance: &Arc<Instance<N>>) -> Self {
+        let waits = instance.gate().mode() == Mode::Hold;
+        let phase = if waits {
+            Phase::Waiting
+        } else {
+            Phase::Running
+        };
+        let subject: Arc<dyn Subject> = Arc::new(Moving::new(instance));
         Self {
-            shown: Mutex::new((0, phase.name())),
-            current: Mutex::new(Current { epoch: 0, phase, answers: BTreeMap::new() }),
+            current: Mutex::new(Current {
+                epoch: 0,
+                phase,
+                answers: BTreeMap::new(),
+            }),
             subject,
             orphaned: Arc::default(),
         }
     }
 
-    /// For `status`: `{"epoch": 7, "phase": "frozen"}`.
-    #[must_use]
-    pub fn status(&self) -> Value {
-        let (epoch, phase) = *self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        json!({"epoch": epoch, "phase": phase})
+    /// Adds the verbs to those of a control socket.
+    pub fn add_to(self, verbs: &mut Verbs) {
+        let migration = Arc::new(self);
+        for verb in VERBS {
+            let migration = Arc::clone(&migration);
+            verbs.add(verb, move |request| {
+                let arguments = Value::Object(request.arguments);
+                let (value, descriptors) =
+                    migration.answer(verb, &arguments, request.descriptors)?;
+                Ok(Reply {
+                    value,
+                    descriptors,
+                    then: None,
+                })
+            });
+        }
     }
 
-    /// Does what a verb says; None: it is none of migration's. Descriptors that came with the request are taken or closed.
-    pub fn handle(&self, verb: &str, arguments: &Value, descriptors: Vec<OwnedFd>) -> Option<Answer> {
-        let verb = VERBS.into_iter().find(|known| *known == verb)?;
-        Some(self.answer(verb, arguments, descriptors))
-    }
-
-    fn answer(&self, verb: &'static str, arguments: &Value, descriptors: Vec<OwnedFd>) -> Answer {
-        let epoch = number(arguments, "epoch")?.ok_or_else(|| missing("epoch", "the number of the migration"))?;
+    /// Does what a verb says. Descriptors that came with the request are taken or closed.
+    ///
+    /// # Errors
+    /// The verb makes no sense now, or what it should do cannot be done; the phase is what it was.
+    pub fn answer(
+        &self,
+        verb: &'static str,
+        arguments: &Value,
+        descriptors: Vec<OwnedFd>,
+    ) -> Answer {
+        let epoch = number(arguments, "epoch")?
+            .ok_or_else(|| missing("epoch", "the number of the migration"))?;
         if verb == "orphaned" {
             // Not in turn: `handover` may be waiting for just this.
             self.orphaned.store(true, Ordering::Release);
@@ -142,14 +159,21 @@ impl Migration {
             return Ok((answer.clone(), current.phase.descriptors_again(verb)?));
         }
         let done = self.act(verb, arguments, descriptors, &mut current);
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = (current.epoch, current.phase.name());
+        let shown = json!({"epoch": current.epoch, "phase": current.phase.name()});
+        self.subject.show(shown);
         let (mut answer, descriptors) = done?;
         answer["epoch"] = json!(epoch);
         current.answers.insert(verb, answer.clone());
         Ok((answer, descriptors))
     }
 
-    fn act(&self, verb: &'static str, arguments: &Value, descriptors: Vec<OwnedFd>, current: &mut MutexGuard<'_, Current>) -> Answer {
+    fn act(
+        &self,
+        verb: &'static str,
+        arguments: &Value,
+        descriptors: Vec<OwnedFd>,
+        current: &mut MutexGuard<'_, Current>,
+    ) -> Answer {
         let subject = self.subject.as_ref();
         let epoch = current.epoch;
         let plain = |value: Value| Ok((value, Vec::new()));
@@ -175,11 +199,12 @@ impl Migration {
             }
             ("hold", Phase::Waiting) => {
                 self.orphaned.store(false, Ordering::Release);
-                let (arriving, answer) = Arriving::hold(&self.subject, epoch, arguments, descriptors, &self.orphaned)?;
+                let (arriving, answer) =
+                    Arriving::hold(&self.subject, epoch, arguments, descriptors, &self.orphaned)?;
                 current.phase = Phase::Arriving(arriving);
                 plain(answer)
             }
-            ("commit", Phase::Arriving(arriving)) => plain(arriving.commit(subject)?),
+            ("commit", Phase::Arriving(arriving)) => plain(arriving.commit(subject, arguments)?),
             ("handover", Phase::Arriving(arriving)) => {
                 let answer = arriving.handover(subject, arguments)?;
                 current.phase = Phase::Running;
@@ -201,12 +226,22 @@ impl Current {
     /// May this verb of this epoch be looked at?
     fn enter(&mut self, epoch: u64, verb: &str) -> Result<(), Refusal> {
         if epoch < self.epoch {
-            return Err(Refusal::new("epoch", format!("epoch {epoch} is over; this is epoch {}", self.epoch)));
+            return Err(Refusal::new(
+                "epoch",
+                format!("epoch {epoch} is over; this is epoch {}", self.epoch),
+            ));
         }
         if epoch > self.epoch {
-            let begins = matches!((verb, &self.phase), ("prepare", Phase::Running) | ("hold" | "abort", Phase::Waiting));
+            let begins = matches!(
+                (verb, &self.phase),
+                ("prepare", Phase::Running) | ("hold" | "abort", Phase::Waiting)
+            );
             if !begins {
-                let detail = format!("{verb:?} of epoch {epoch}, while epoch {} is {}", self.epoch, self.phase.name());
+                let detail = format!(
+                    "{verb:?} of epoch {epoch}, while epoch {} is {}",
+                    self.epoch,
+                    self.phase.name()
+                );
                 return Err(Refusal::new("epoch", detail));
             }
             self.epoch = epoch;
@@ -227,7 +262,10 @@ impl Phase {
 }
 
 fn out_of_turn(verb: &str, phase: &str) -> Refusal {
-    Refusal::new("out-of-turn", format!("{verb:?} while this instance is {phase}"))
+    Refusal::new(
+        "out-of-turn",
+        format!("{verb:?} while this instance is {phase}"),
+    )
 }
 
 fn missing(name: &str, what: &str) -> Refusal {
@@ -240,7 +278,10 @@ fn number(arguments: &Value, name: &str) -> Result<Option<u64>, Refusal> {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(number) => Ok(Some(number)),
-            None => Err(Refusal::new("malformed", format!("{name:?} is {value}, expected a whole number from 0 on"))),
+            None => Err(Refusal::new(
+                "malformed",
+                format!("{name:?} is {value}, expected a whole number from 0 on"),
+            )),
         },
     }
 }
@@ -250,16 +291,25 @@ fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, Refusal
     match arguments.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(value) => Err(Refusal::new("malformed", format!("{name:?} is {value}, expected a text"))),
+        Some(value) => Err(Refusal::new(
+            "malformed",
+            format!("{name:?} is {value}, expected a text"),
+        )),
     }
 }
 
 fn timeout(arguments: &Value) -> Result<Duration, Refusal> {
-    Ok(Duration::from_millis(number(arguments, "timeout_ms")?.unwrap_or(10_000)))
+    Ok(Duration::from_millis(
+        number(arguments, "timeout_ms")?.unwrap_or(10_000),
+    ))
 }
 
 /// Rings of so many words, one a queue: in a new arena, or in that of another instance.
-fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena, Vec<Arc<Ring<Region>>>), Refusal> {
+fn rings(
+    mut builder: ArenaBuilder,
+    count: usize,
+    words: usize,
+) -> Result<(Arena, Vec<Arc<Ring<Region>>>), Refusal> {
     let mut rings = Vec::with_capacity(count);
     for index in 0..count {
         let region = builder.region(&format!("queue {index}"), Ring::<Region>::LAYOUT, words)?;
@@ -272,8 +322,16 @@ fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena
 ///
 /// # Errors
 /// The descriptor is not that of rings of this many queues and words.
-pub fn orphans(rings_of: OwnedFd, queues: usize, words: usize) -> Result<Box<dyn crate::gate::FrameSource>, Refusal> {
+pub fn orphans(
+    rings_of: OwnedFd,
+    queues: usize,
+    words: usize,
+) -> Result<Box<dyn crate::gate::FrameSource>, Refusal> {
     let (_, rings) = rings(ArenaBuilder::adopt(rings_of, RINGS, 1)?, queues, words)?;
     let dead = Arc::new(AtomicBool::new(true));
-    Ok(Box::new(relay::RelaySource::new(rings, dead, Arc::default())))
+    Ok(Box::new(relay::RelaySource::new(
+        rings,
+        dead,
+        Arc::default(),
+    )))
 }

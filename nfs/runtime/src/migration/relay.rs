@@ -40,9 +40,15 @@ pub fn marker(to: [u8; 6], from: [u8; 6], epoch: u64, path: u32) -> [u8; 60] {
 /// Epoch and path of a marker; None for any other frame. A VLAN tag in front is looked through: a path may add one.
 fn read_marker(frame: &[u8]) -> Option<(u64, u32)> {
     let tagged = frame.get(12..14)? == [0x81, 0x00];
-    let rest = frame.get(if tagged { 16 } else { 12 }..)?.strip_prefix(&MARKER_TYPE)?.strip_prefix(MARKER_MAGIC)?;
+    let rest = frame
+        .get(if tagged { 16 } else { 12 }..)?
+        .strip_prefix(&MARKER_TYPE)?
+        .strip_prefix(MARKER_MAGIC)?;
     let (epoch, rest) = rest.split_first_chunk()?;
-    Some((u64::from_be_bytes(*epoch), u32::from_be_bytes(*rest.first_chunk()?)))
+    Some((
+        u64::from_be_bytes(*epoch),
+        u32::from_be_bytes(*rest.first_chunk()?),
+    ))
 }
 
 /// The markers of an epoch that were seen.
@@ -54,11 +60,18 @@ pub(super) struct Markers {
 
 impl Markers {
     pub(super) fn new(epoch: u64) -> Self {
-        Self { epoch, seen: Mutex::default(), changed: Condvar::new() }
+        Self {
+            epoch,
+            seen: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     fn see(&self, path: u32) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(path);
         self.changed.notify_all();
     }
 
@@ -67,8 +80,14 @@ impl Markers {
         let end = Instant::now() + timeout;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         while seen.len() < paths {
-            let Some(left) = end.checked_duration_since(Instant::now()) else { return Err(seen.clone()) };
-            seen = self.changed.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
+            let Some(left) = end.checked_duration_since(Instant::now()) else {
+                return Err(seen.clone());
+            };
+            seen = self
+                .changed
+                .wait_timeout(seen, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         Ok(())
     }
@@ -116,8 +135,17 @@ pub(super) struct RelaySource<M> {
 }
 
 impl<M: Memory> RelaySource<M> {
-    pub(super) fn new(rings: Vec<Arc<Ring<M>>>, orphaned: Arc<AtomicBool>, taken: Arc<AtomicU64>) -> Self {
-        Self { rings, orphaned, frame: Vec::with_capacity(MAX_FRAME), taken }
+    pub(super) fn new(
+        rings: Vec<Arc<Ring<M>>>,
+        orphaned: Arc<AtomicBool>,
+        taken: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            rings,
+            orphaned,
+            frame: Vec::with_capacity(MAX_FRAME),
+            taken,
+        }
     }
 }
 
@@ -139,7 +167,11 @@ impl<M: Memory> FrameSource for RelaySource<M> {
                 None => index += 1,
             }
         }
-        if self.rings.is_empty() { Taken::End } else { Taken::Nothing }
+        if self.rings.is_empty() {
+            Taken::End
+        } else {
+            Taken::Nothing
+        }
     }
 }
 
@@ -156,7 +188,10 @@ mod tests {
     #[test]
     fn markers_of_the_epoch_arrive_and_are_not_relayed() {
         let (ring, markers) = (ring(), Arc::new(Markers::new(7)));
-        let mut sink = RelaySink { ring: Arc::clone(&ring), markers: Arc::clone(&markers) };
+        let mut sink = RelaySink {
+            ring: Arc::clone(&ring),
+            markers: Arc::clone(&markers),
+        };
         let mut tagged = marker([1; 6], [2; 6], 7, 1).to_vec();
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         sink.put(0, &marker([1; 6], [2; 6], 7, 0));
@@ -167,13 +202,20 @@ mod tests {
         sink.put(0, &marker([1; 6], [2; 6], 6, 0));
         sink.put(0, b"");
         sink.put(0, &tagged[..20]);
-        assert_eq!(ring.frames(), 3, "what is not a marker of this epoch is a frame like any other");
+        assert_eq!(
+            ring.frames(),
+            3,
+            "what is not a marker of this epoch is a frame like any other"
+        );
     }
 
     #[test]
     fn a_source_ends_with_its_rings_or_with_their_writer() {
         let rings = vec![ring(), ring()];
-        let (orphaned, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (orphaned, taken) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let mut source = RelaySource::new(rings.clone(), Arc::clone(&orphaned), Arc::clone(&taken));
         let mut packet = Packet::new();
         assert_eq!(source.take(&mut packet), Taken::Nothing);

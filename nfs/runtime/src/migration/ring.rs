@@ -105,7 +105,8 @@ impl<M: Memory> Ring<M> {
     pub fn room(&self, length: usize) -> usize {
         let used = self.get(WRITTEN, Ordering::Relaxed) - self.get(READ, Ordering::Acquire);
         // One record is kept back for the end.
-        ((self.mask + 1 - used).saturating_sub(Self::record_words(0)) / Self::record_words(length)) as usize
+        ((self.mask + 1 - used).saturating_sub(Self::record_words(0)) / Self::record_words(length))
+            as usize
     }
 
     /// Has everything been read that was written?

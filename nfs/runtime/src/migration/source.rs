@@ -21,13 +21,12 @@ use serde_json::{json, Value};
 use super::{
     missing, number, out_of_turn,
     relay::{Markers, RelaySink, RelaySource, StraySink},
-    rings,
     ring::{Record, Ring},
-    text, timeout,
+    rings, text, timeout,
     wire::{dirty_bytes, send_dirty, Message},
-    Subject, RINGS, WORKERS_ANSWER,
+    Subject, RINGS,
 };
-use crate::{gate::Order, Refusal};
+use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
 /// Bytes of frames that each ring holds unless the request says otherwise: half a second of 1,500-byte frames at 10 Gb/s divided by 40; memory
 /// is used only as it fills.
@@ -74,16 +73,23 @@ impl Leaving {
     }
 
     /// `{epoch, ring_bytes?}`: the state's and the rings' descriptors, and what is needed to use them. Packets go on.
-    pub(super) fn prepare(subject: &dyn Subject, epoch: u64, arguments: &Value) -> Result<(Self, Value, Vec<OwnedFd>), Refusal> {
-        let bytes = number(arguments, "ring_bytes")?.unwrap_or(RING_BYTES).clamp(1 << 16, 1 << 32);
+    pub(super) fn prepare(
+        subject: &dyn Subject,
+        epoch: u64,
+        arguments: &Value,
+    ) -> Result<(Self, Value, Vec<OwnedFd>), Refusal> {
+        let bytes = number(arguments, "ring_bytes")?
+            .unwrap_or(RING_BYTES)
+            .clamp(1 << 16, 1 << 32);
         let words = Ring::<Region>::words(bytes as usize);
         let queues = subject.gate().workers();
         let (rings_arena, rings) = rings(ArenaBuilder::fresh(RINGS, 1)?, queues, words)?;
+        let arena = subject.arena()?;
         subject.keep_configuration(true);
         let answer = json!({
             "kind": subject.kind(),
-            "schema": format!("{:016x}", subject.arena().schema()),
-            "bytes": subject.arena().bytes(),
+            "schema": format!("{:016x}", arena.schema()),
+            "bytes": arena.bytes(),
             "config": subject.configuration(),
             "rings": {"queues": queues, "words": words},
         });
@@ -96,7 +102,7 @@ impl Leaving {
             stray: Arc::default(),
             stream: None,
             relay: None,
-            arena: duplicate(subject.arena())?,
+            arena: duplicate(&arena)?,
         };
         let descriptors = leaving.descriptors()?;
         Ok((leaving, answer, descriptors))
@@ -104,18 +110,29 @@ impl Leaving {
 
     /// The state's, and the rings'.
     pub(super) fn descriptors(&self) -> Result<Vec<OwnedFd>, Refusal> {
-        Ok(vec![self.arena.try_clone().map_err(descriptor)?, duplicate(&self.rings_arena)?])
+        Ok(vec![
+            self.arena.try_clone().map_err(descriptor)?,
+            duplicate(&self.rings_arena)?,
+        ])
     }
 
     /// `{epoch, to, rate_mbps?, fit_bytes?, rounds?}`: copies the state to the new instance while packets go on, until what is left is little.
-    pub(super) fn precopy(&mut self, subject: &dyn Subject, arguments: &Value) -> Result<Value, Refusal> {
+    pub(super) fn precopy(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
         self.expect("precopy", &[Step::Prepared])?;
-        let to = text(arguments, "to")?.ok_or_else(|| missing("to", "the address that \"hold\" answered"))?;
+        let to = text(arguments, "to")?
+            .ok_or_else(|| missing("to", "the address that \"hold\" answered"))?;
         let fit = number(arguments, "fit_bytes")?.unwrap_or(FIT_BYTES);
         let rounds = number(arguments, "rounds")?.unwrap_or(ROUNDS);
-        let arena = subject.arena();
+        let arena = &subject.arena()?;
         let mut stream = Stream::connect(to, number(arguments, "rate_mbps")?)?;
-        stream.say(&Message::Hello { epoch: self.epoch, schema: arena.schema() })?;
+        stream.say(&Message::Hello {
+            epoch: self.epoch,
+            schema: arena.schema(),
+        })?;
         stream.accepted()?;
         arena.regions().iter().for_each(Region::touch_all);
         let (mut sent, mut round) = (0, 0);
@@ -131,8 +148,11 @@ impl Leaving {
     pub(super) fn freeze(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("freeze", &[Step::Prepared])?;
         let start = Instant::now();
-        subject.gate().order(WORKERS_ANSWER, |worker| {
-            let sink = RelaySink { ring: Arc::clone(&self.rings[worker]), markers: Arc::clone(&self.markers) };
+        subject.gate().order(ORDER_TIMEOUT, |worker| {
+            let sink = RelaySink {
+                ring: Arc::clone(&self.rings[worker]),
+                markers: Arc::clone(&self.markers),
+            };
             vec![Order::Relay(Box::new(sink))]
         })?;
         self.step = Step::Frozen;
@@ -143,11 +163,16 @@ impl Leaving {
     pub(super) fn delta(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("delta", &[Step::Frozen])?;
         let Some(stream) = &mut self.stream else {
-            return Err(Refusal::new("out-of-turn", "\"delta\" without \"precopy\": state that is shared is not copied"));
+            return Err(Refusal::new(
+                "out-of-turn",
+                "\"delta\" without \"precopy\": state that is shared is not copied",
+            ));
         };
-        let arena = subject.arena();
+        let arena = &subject.arena()?;
         let bytes = stream.send_dirty(arena)?;
-        stream.say(&Message::Whole { clock: arena.clock().now() })?;
+        stream.say(&Message::Whole {
+            clock: arena.clock().now(),
+        })?;
         let digest = arena.digest();
         stream.say(&Message::Digest { digest })?;
         stream.accepted()?;
@@ -157,36 +182,58 @@ impl Leaving {
 
     /// The right to send is the other's. Where state was copied, the rings are read here and sent over.
     pub(super) fn commit(&mut self) -> Result<Value, Refusal> {
-        let ready = if self.stream.is_some() { Step::Delivered } else { Step::Frozen };
+        let ready = if self.stream.is_some() {
+            Step::Delivered
+        } else {
+            Step::Frozen
+        };
         self.expect("commit", &[ready])?;
         if let Some(stream) = self.stream.take() {
             let rings = self.rings.clone();
-            let relay = thread::Builder::new().name("relay".into()).spawn(move || relay(&rings, stream));
-            self.relay = Some(relay.map_err(|error| Refusal::new("system", format!("cannot start the relay: {error}")))?);
+            let relay = thread::Builder::new()
+                .name("relay".into())
+                .spawn(move || relay(&rings, stream));
+            self.relay = Some(relay.map_err(|error| {
+                Refusal::new("system", format!("cannot start the relay: {error}"))
+            })?);
         }
         self.step = Step::Given;
         Ok(json!({}))
     }
 
     /// `{epoch, paths, timeout_ms?}`: waits for the markers of all paths, sees every queue empty, and ends the rings.
-    pub(super) fn drain(&mut self, subject: &dyn Subject, arguments: &Value) -> Result<Value, Refusal> {
+    pub(super) fn drain(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
         self.expect("drain", &[Step::Given])?;
-        let paths = number(arguments, "paths")?.ok_or_else(|| missing("paths", "how many markers were sent"))?;
+        let paths = number(arguments, "paths")?
+            .ok_or_else(|| missing("paths", "how many markers were sent"))?;
         if let Err(seen) = self.markers.wait(paths as usize, timeout(arguments)?) {
             let detail = format!("of the markers of {paths} paths only {seen:?} arrived; send them again and ask again");
             return Err(Refusal::new("timeout", detail));
         }
         let gate = subject.gate();
-        gate.order(WORKERS_ANSWER, |_| vec![Order::Sweep])?;
-        gate.order(WORKERS_ANSWER, |_| vec![Order::Relay(Box::new(StraySink(Arc::clone(&self.stray))))])?;
+        gate.order(ORDER_TIMEOUT, |_| vec![Order::Sweep])?;
+        gate.order(ORDER_TIMEOUT, |_| {
+            vec![Order::Relay(Box::new(StraySink(Arc::clone(&self.stray))))]
+        })?;
         let relayed: Vec<u64> = self.rings.iter().map(|ring| ring.frames()).collect();
         for ring in &self.rings {
             // A record of room is always kept for this one.
             let _ = ring.end();
         }
         if let Some(relay) = self.relay.take() {
-            let ended = relay.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
-            ended.map_err(|error| Refusal::new("peer", format!("the relay to the new instance broke off: {error}")))?;
+            let ended = relay
+                .join()
+                .unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
+            ended.map_err(|error| {
+                Refusal::new(
+                    "peer",
+                    format!("the relay to the new instance broke off: {error}"),
+                )
+            })?;
         }
         Ok(json!({"relayed": relayed}))
     }
@@ -197,7 +244,7 @@ impl Leaving {
         self.stream = None;
         if self.step != Step::Prepared {
             let done = Arc::new(AtomicBool::new(true));
-            subject.gate().order(WORKERS_ANSWER, |worker| {
+            subject.gate().order(ORDER_TIMEOUT, |worker| {
                 let own = vec![Arc::clone(&self.rings[worker])];
                 let source = RelaySource::new(own, Arc::clone(&done), Arc::default());
                 vec![Order::Inject(Box::new(source)), Order::Run]
@@ -208,7 +255,11 @@ impl Leaving {
     }
 
     fn expect(&self, verb: &str, steps: &[Step]) -> Result<(), Refusal> {
-        if steps.contains(&self.step) { Ok(()) } else { Err(out_of_turn(verb, self.name())) }
+        if steps.contains(&self.step) {
+            Ok(())
+        } else {
+            Err(out_of_turn(verb, self.name()))
+        }
     }
 }
 
@@ -221,7 +272,12 @@ fn relay(rings: &[Arc<Ring<Region>>], mut stream: Stream) -> std::io::Result<()>
             while let Some(record) = ring.pop(&mut frame) {
                 idle = false;
                 match record {
-                    Record::Frame { port, .. } => Message::Frame { queue, port, bytes: &frame }.write(&mut stream.out)?,
+                    Record::Frame { port, .. } => Message::Frame {
+                        queue,
+                        port,
+                        bytes: &frame,
+                    }
+                    .write(&mut stream.out)?,
                     Record::End => {
                         open[queue] = false;
                         Message::End { queue }.write(&mut stream.out)?;
@@ -242,11 +298,18 @@ impl Stream {
     fn connect(to: &str, rate_mbps: Option<u64>) -> Result<Self, Refusal> {
         let socket = Socket::connect(to)?;
         let answers = socket.try_clone().map_err(peer)?;
-        Ok(Self { out: BufWriter::with_capacity(1 << 18, socket), answers: BufReader::new(answers), pace: Pace::new(rate_mbps) })
+        Ok(Self {
+            out: BufWriter::with_capacity(1 << 18, socket),
+            answers: BufReader::new(answers),
+            pace: Pace::new(rate_mbps),
+        })
     }
 
     fn say(&mut self, message: &Message<'_>) -> Result<(), Refusal> {
-        message.write(&mut self.out).and_then(|()| self.out.flush()).map_err(peer)
+        message
+            .write(&mut self.out)
+            .and_then(|()| self.out.flush())
+            .map_err(peer)
     }
 
     fn send_dirty(&mut self, arena: &Arena) -> Result<u64, Refusal> {
@@ -260,11 +323,17 @@ impl Stream {
     fn accepted(&mut self) -> Result<(), Refusal> {
         let mut line = String::new();
         if self.answers.read_line(&mut line).map_err(peer)? == 0 {
-            return Err(Refusal::new("peer", "the new instance closed the connection"));
+            return Err(Refusal::new(
+                "peer",
+                "the new instance closed the connection",
+            ));
         }
         match line.trim_end() {
             "" => Ok(()),
-            reason => Err(Refusal::new("peer", format!("the new instance refused: {reason}"))),
+            reason => Err(Refusal::new(
+                "peer",
+                format!("the new instance refused: {reason}"),
+            )),
         }
     }
 }
@@ -278,7 +347,11 @@ struct Pace {
 
 impl Pace {
     fn new(rate_mbps: Option<u64>) -> Self {
-        Self { bytes_per_s: rate_mbps.map(|rate| rate.max(1) as f64 * 125_000.0), since: Instant::now(), spent: 0.0 }
+        Self {
+            bytes_per_s: rate_mbps.map(|rate| rate.max(1) as f64 * 125_000.0),
+            since: Instant::now(),
+            spent: 0.0,
+        }
     }
 
     fn spend(&mut self, bytes: usize) {
@@ -309,7 +382,10 @@ impl Socket {
                 stream.set_nodelay(true).map_err(failed)?;
                 Ok(Self::Tcp(stream))
             }
-            _ => Err(Refusal::new("malformed", format!("{to:?} is no address, expected unix:/path or tcp:host:port"))),
+            _ => Err(Refusal::new(
+                "malformed",
+                format!("{to:?} is no address, expected unix:/path or tcp:host:port"),
+            )),
         }
     }
 
@@ -352,6 +428,8 @@ fn descriptor(error: std::io::Error) -> Refusal {
 }
 
 fn peer(error: std::io::Error) -> Refusal {
-    Refusal::new("peer", format!("the connection to the new instance: {error}"))
+    Refusal::new(
+        "peer",
+        format!("the connection to the new instance: {error}"),
+    )
 }
-

@@ -23,9 +23,9 @@ use super::{
     source::Socket,
     text, timeout,
     wire::{put_blocks, Message},
-    Subject, RINGS, WORKERS_ANSWER,
+    Subject, RINGS,
 };
-use crate::{gate::Order, Refusal};
+use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
 pub(super) struct Arriving {
     committed: bool,
@@ -46,10 +46,15 @@ struct Delivery {
 
 impl Arriving {
     pub(super) fn name(&self) -> &'static str {
-        if self.committed { "relayed-to" } else { "holding" }
+        if self.committed {
+            "relayed-to"
+        } else {
+            "holding"
+        }
     }
 
-    /// `{epoch, mode: "memfd", rings: {queues, words}}` with the rings' descriptor, or `{epoch, mode: "copy", listen, rings}`. The workers hold already.
+    /// `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors that `prepare` gave, or `{epoch, mode: "copy", listen, rings}`. The workers
+    /// hold already.
     pub(super) fn hold(
         subject: &Arc<dyn Subject>,
         epoch: u64,
@@ -57,14 +62,25 @@ impl Arriving {
         descriptors: Vec<OwnedFd>,
         orphaned: &Arc<AtomicBool>,
     ) -> Result<(Self, Value), Refusal> {
-        let shape = arguments.get("rings").ok_or_else(|| missing("rings", "what \"prepare\" answered"))?;
-        let size = |name| number(shape, name)?.map(|size| size as usize).ok_or_else(|| missing(name, "in \"rings\""));
+        let shape = arguments
+            .get("rings")
+            .ok_or_else(|| missing("rings", "what \"prepare\" answered"))?;
+        let size = |name| {
+            number(shape, name)?
+                .map(|size| size as usize)
+                .ok_or_else(|| missing(name, "in \"rings\""))
+        };
         let (queues, words) = (size("queues")?, size("words")?);
         let (builder, copied) = match text(arguments, "mode")? {
             Some("memfd") => {
-                let descriptor = descriptors.into_iter().next();
-                let descriptor = descriptor.ok_or_else(|| missing("descriptor", "of the rings, beside the line"))?;
-                (ArenaBuilder::adopt(descriptor, RINGS, 1)?, false)
+                let Ok([state, rings]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+                    return Err(missing(
+                        "descriptors",
+                        "those that \"prepare\" gave, beside the line",
+                    ));
+                };
+                subject.adopt(state)?;
+                (ArenaBuilder::adopt(rings, RINGS, 1)?, false)
             }
             Some("copy") => (ArenaBuilder::fresh(RINGS, 1)?, true),
             other => {
@@ -73,50 +89,86 @@ impl Arriving {
             }
         };
         let (_, rings) = rings(builder, queues, words)?;
-        let mut arriving =
-            Self { committed: false, rings, orphaned: Arc::clone(orphaned), taken: Arc::default(), delivery: None };
-        let answer = if copied { arriving.listen(subject, epoch, arguments)? } else { json!({}) };
+        let mut arriving = Self {
+            committed: false,
+            rings,
+            orphaned: Arc::clone(orphaned),
+            taken: Arc::default(),
+            delivery: None,
+        };
+        let answer = if copied {
+            arriving.listen(subject, epoch, arguments)?
+        } else {
+            json!({})
+        };
         Ok((arriving, answer))
     }
 
-    fn listen(&mut self, subject: &Arc<dyn Subject>, epoch: u64, arguments: &Value) -> Result<Value, Refusal> {
-        let at = text(arguments, "listen")?.ok_or_else(|| missing("listen", "unix:/path or tcp:address:port (0: any)"))?;
+    fn listen(
+        &mut self,
+        subject: &Arc<dyn Subject>,
+        epoch: u64,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
+        let at = text(arguments, "listen")?
+            .ok_or_else(|| missing("listen", "unix:/path or tcp:address:port (0: any)"))?;
         let (listener, address) = Listener::bind(at)?;
         let delivery = Arc::new(Delivery::default());
         let receiver = Receiver {
             epoch,
-            arena: subject.arena().clone(),
+            arena: subject.arena()?,
             rings: self.rings.clone(),
             delivery: Arc::clone(&delivery),
         };
         let (orphaned, subject) = (Arc::clone(&self.orphaned), Arc::clone(subject));
         let receive = move || {
-            let end = listener.accept().and_then(|socket| receiver.receive(socket));
-            let reason = end.err().map_or("the old instance closed the connection".into(), |error| error.to_string());
+            let end = listener
+                .accept()
+                .and_then(|socket| receiver.receive(socket));
+            let reason = end
+                .err()
+                .map_or("the old instance closed the connection".into(), |error| {
+                    error.to_string()
+                });
             receiver.delivery.settle(Err(reason));
             // Nobody writes into the rings any more: they end where they are empty.
             orphaned.store(true, Ordering::Release);
             subject.gate().wake_all();
         };
         let started = thread::Builder::new().name("receive".into()).spawn(receive);
-        started.map_err(|error| Refusal::new("system", format!("cannot start the receiver: {error}")))?;
+        started.map_err(|error| {
+            Refusal::new("system", format!("cannot start the receiver: {error}"))
+        })?;
         self.delivery = Some(delivery);
         Ok(json!({"address": address}))
     }
 
     /// The right to send is this instance's: it processes what the other relays. What its ports deliver it still holds.
-    pub(super) fn commit(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
+    /// `repair`: the instance before died, perhaps while it changed something.
+    pub(super) fn commit(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
         if self.committed {
             return Err(out_of_turn("commit", self.name()));
         }
         if let Some(delivery) = &self.delivery {
-            let clock = delivery.wait(Duration::from_secs(5)).map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
-            subject.arena().clock().resume(clock);
+            let clock = delivery
+                .wait(Duration::from_secs(5))
+                .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
+            subject.arena()?.clock().resume(clock);
         }
-        subject.resumed();
+        subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
         let workers = subject.gate().workers();
-        subject.gate().order(WORKERS_ANSWER, |worker| {
-            let own = self.rings.iter().skip(worker).step_by(workers).map(Arc::clone).collect();
+        subject.gate().order(ORDER_TIMEOUT, |worker| {
+            let own = self
+                .rings
+                .iter()
+                .skip(worker)
+                .step_by(workers)
+                .map(Arc::clone)
+                .collect();
             let source = RelaySource::new(own, Arc::clone(&self.orphaned), Arc::clone(&self.taken));
             vec![Order::Inject(Box::new(source))]
         })?;
@@ -125,35 +177,52 @@ impl Arriving {
     }
 
     /// `{epoch, timeout_ms?}`: when every ring has ended and is empty, what was held, and then what the ports deliver.
-    pub(super) fn handover(&mut self, subject: &dyn Subject, arguments: &Value) -> Result<Value, Refusal> {
+    pub(super) fn handover(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
         if !self.committed {
             return Err(out_of_turn("handover", self.name()));
         }
         subject.gate().wait_injected(timeout(arguments)?)?;
-        subject.gate().order(WORKERS_ANSWER, |_| vec![Order::Run])?;
-        Ok(json!({"relayed": self.taken.load(Ordering::Relaxed), "orphaned": self.orphaned.load(Ordering::Relaxed)}))
+        subject.gate().order(ORDER_TIMEOUT, |_| vec![Order::Run])?;
+        Ok(
+            json!({"relayed": self.taken.load(Ordering::Relaxed), "orphaned": self.orphaned.load(Ordering::Relaxed)}),
+        )
     }
 
     /// # Errors
     /// After the commit there is no way back.
     pub(super) fn may_abort(&self) -> Result<(), Refusal> {
-        if self.committed { Err(out_of_turn("abort", self.name())) } else { Ok(()) }
+        if self.committed {
+            Err(out_of_turn("abort", self.name()))
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Delivery {
     /// Only the first word counts.
     fn settle(&self, outcome: Result<u64, String>) {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
+        self.outcome
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(outcome);
         self.changed.notify_all();
     }
 
     /// The other instance's clock when its state was complete.
     fn wait(&self, longest: Duration) -> Result<u64, String> {
         let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let (outcome, _) =
-            self.changed.wait_timeout_while(outcome, longest, |outcome| outcome.is_none()).unwrap_or_else(PoisonError::into_inner);
-        outcome.clone().unwrap_or_else(|| Err("it has not come yet".into()))
+        let (outcome, _) = self
+            .changed
+            .wait_timeout_while(outcome, longest, |outcome| outcome.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        outcome
+            .clone()
+            .unwrap_or_else(|| Err("it has not come yet".into()))
     }
 }
 
@@ -173,7 +242,11 @@ impl Receiver {
         self.greet(&mut from, &mut answers, &mut buffer)?;
         while let Some(message) = Message::read(&mut from, &mut buffer)? {
             match message {
-                Message::Blocks { region, first, words } if digest_here.is_none() => put_blocks(&self.arena, region, first, words)?,
+                Message::Blocks {
+                    region,
+                    first,
+                    words,
+                } if digest_here.is_none() => put_blocks(&self.arena, region, first, words)?,
                 Message::Whole { clock: at } => {
                     clock = at;
                     digest_here = Some(self.arena.digest());
@@ -181,9 +254,15 @@ impl Receiver {
                 Message::Digest { digest } => {
                     let verdict = match digest_here {
                         Some(here) if here == digest => Ok(clock),
-                        here => Err(format!("the state's digest is {:032x}, the sender's {digest:032x}", here.unwrap_or_default())),
+                        here => Err(format!(
+                            "the state's digest is {:032x}, the sender's {digest:032x}",
+                            here.unwrap_or_default()
+                        )),
                     };
-                    say(&mut answers, verdict.as_ref().err().map_or("", |reason| reason))?;
+                    say(
+                        &mut answers,
+                        verdict.as_ref().err().map_or("", |reason| reason),
+                    )?;
                     self.delivery.settle(verdict);
                 }
                 Message::Frame { queue, port, bytes } => {
@@ -200,10 +279,17 @@ impl Receiver {
         Ok(())
     }
 
-    fn greet(&self, from: &mut impl Read, answers: &mut Socket, buffer: &mut Vec<u8>) -> io::Result<()> {
+    fn greet(
+        &self,
+        from: &mut impl Read,
+        answers: &mut Socket,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let (epoch, schema) = (self.epoch, self.arena.schema());
         let problem = match Message::read(from, buffer)? {
-            Some(Message::Hello { epoch: theirs, .. }) if theirs != epoch => format!("epoch {theirs}, expected {epoch}"),
+            Some(Message::Hello { epoch: theirs, .. }) if theirs != epoch => {
+                format!("epoch {theirs}, expected {epoch}")
+            }
             Some(Message::Hello { schema: theirs, .. }) if theirs != schema => {
                 format!("state of schema {theirs:016x}, expected {schema:016x}: another configuration or version")
             }
@@ -211,12 +297,18 @@ impl Receiver {
             _ => "no greeting".into(),
         };
         say(answers, &problem)?;
-        if problem.is_empty() { Ok(()) } else { Err(io::Error::other(problem)) }
+        if problem.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::other(problem))
+        }
     }
 
     fn ring(&self, queue: usize) -> io::Result<&Ring<Region>> {
         let ring = self.rings.get(queue).map(Arc::as_ref);
-        ring.ok_or_else(|| io::Error::other(format!("queue {queue}, of {} queues", self.rings.len())))
+        ring.ok_or_else(|| {
+            io::Error::other(format!("queue {queue}, of {} queues", self.rings.len()))
+        })
     }
 }
 
@@ -234,13 +326,19 @@ impl Listener {
     fn bind(at: &str) -> Result<(Self, String), Refusal> {
         let failed = |error| Refusal::new("system", format!("cannot listen on {at:?}: {error}"));
         match at.split_once(':') {
-            Some(("unix", path)) => Ok((Self::Unix(UnixListener::bind(path).map_err(failed)?), at.to_owned())),
+            Some(("unix", path)) => Ok((
+                Self::Unix(UnixListener::bind(path).map_err(failed)?),
+                at.to_owned(),
+            )),
             Some(("tcp", address)) => {
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 let address = listener.local_addr().map_err(failed)?;
                 Ok((Self::Tcp(listener), format!("tcp:{address}")))
             }
-            _ => Err(Refusal::new("malformed", format!("{at:?} is no address, expected unix:/path or tcp:address:port"))),
+            _ => Err(Refusal::new(
+                "malformed",
+                format!("{at:?} is no address, expected unix:/path or tcp:address:port"),
+            )),
         }
     }
 

@@ -39,8 +39,12 @@ pub(super) enum Message<'a> {
         first: usize,
         words: &'a [u8],
     },
-    Whole { clock: u64 },
-    Digest { digest: u128 },
+    Whole {
+        clock: u64,
+    },
+    Digest {
+        digest: u128,
+    },
     Frame {
         queue: usize,
         port: usize,
@@ -124,8 +128,12 @@ fn parse(kind: u8, rest: &[u8]) -> Option<Message<'_>> {
                 words: rest,
             }
         }
-        WHOLE if whole == 8 => Message::Whole { clock: take_u64(&mut rest)? },
-        DIGEST if whole == 16 => Message::Digest { digest: u128::from_le_bytes(*rest.first_chunk()?) },
+        WHOLE if whole == 8 => Message::Whole {
+            clock: take_u64(&mut rest)?,
+        },
+        DIGEST if whole == 16 => Message::Digest {
+            digest: u128::from_le_bytes(*rest.first_chunk()?),
+        },
         FRAME => {
             let (queue, port) = (take_u32(&mut rest)? as usize, take_u32(&mut rest)? as usize);
             Message::Frame {

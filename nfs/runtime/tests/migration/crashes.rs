@@ -1,0 +1,163 @@
+//! One of the two dies at a step. In a process a thread cannot be killed: an instance that "dies" here ends its workers between two batches
+//! and is never asked again. Processes that are killed are in `tests/nfs`.
+
+use std::{thread, time::Duration};
+
+use nf_runtime::migration::orphans;
+use serde_json::json;
+
+use crate::world::{check_all, check_rest, collect, Driver, How, Rig, Traffic};
+
+const FLOWS: u16 = 20;
+
+fn size(value: &serde_json::Value) -> usize {
+    value.as_u64().unwrap() as usize
+}
+
+/// The new instance dies after each step before the commit: the old one goes on as if nothing had been.
+#[test]
+fn the_new_one_dies_before_the_commit() {
+    for how in [How::Memfd, How::Copy] {
+        for steps in 1..=4 {
+            let (old, new) = (Rig::new(2, false), Rig::new(2, true));
+            let traffic = Traffic::new(FLOWS);
+            let sent = thread::scope(|scope| {
+                let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
+                let mut driver = Driver::new(&old, &new, how, 1);
+                for mut step in driver.before_commit(1 << 20).into_iter().take(steps) {
+                    step(&mut driver);
+                }
+                new.instance.stop_workers().unwrap();
+                thread::sleep(Duration::from_millis(1));
+                old.ask("thaw", json!({"epoch": 1})).unwrap();
+                traffic.stop();
+                sender.join().unwrap()
+            });
+            check_all(
+                &collect(&[&old], sent as usize * FLOWS as usize),
+                FLOWS,
+                sent,
+            );
+        }
+    }
+}
+
+/// The old one dies before the commit: another takes its state and its ring, both of which whoever drives has kept.
+#[test]
+fn the_old_one_dies_before_the_commit() {
+    for steps in [1, 3] {
+        let (old, unused) = (Rig::new(2, false), Rig::new(2, true));
+        let traffic = Traffic::new(FLOWS);
+        let mut driver = Driver::new(&old, &unused, How::Memfd, 1);
+        let mut done = driver.before_commit(1 << 20).into_iter().take(steps);
+        let mut heir = None;
+        thread::scope(|scope| {
+            let (old, traffic) = (&old, &traffic);
+            let sender = scope.spawn(move || traffic.run(&[old], 200));
+            thread::sleep(Duration::from_millis(1));
+            done.by_ref().for_each(|mut step| step(&mut driver));
+            thread::sleep(Duration::from_millis(1));
+            traffic.stop();
+            sender.join().unwrap();
+            // What has not left its ports is lost with it: nothing here, for it had time.
+            thread::sleep(Duration::from_millis(20));
+            old.instance.stop_workers().unwrap();
+            let mut descriptors = driver.descriptors();
+            let rings = &driver.prepared["rings"];
+            let source = orphans(
+                descriptors.pop().unwrap(),
+                size(&rings["queues"]),
+                size(&rings["words"]),
+            )
+            .unwrap();
+            let rig = Rig::with(2, 200, true, descriptors.pop());
+            let mut source = Some(source);
+            let gate = rig.instance.gate();
+            gate.order(crate::world::SOON, |_| {
+                source
+                    .take()
+                    .map(nf_runtime::gate::Order::Inject)
+                    .into_iter()
+                    .chain([nf_runtime::gate::Order::Run])
+                    .collect()
+            })
+            .unwrap();
+            heir = Some(rig);
+        });
+        let heir = heir.unwrap();
+        let seen = collect(&[&old, &heir], 0);
+        thread::sleep(Duration::from_millis(20));
+        let seen = [seen, collect(&[&heir], 0)].concat();
+        assert_eq!(check_rest(&seen), 0);
+    }
+}
+
+/// The old one dies after the commit: the new one processes what is in the ring.
+#[test]
+fn the_old_one_dies_after_the_commit() {
+    let (old, new) = (Rig::new(2, false), Rig::new(2, true));
+    let traffic = Traffic::new(FLOWS);
+    let sent = thread::scope(|scope| {
+        let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
+        let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+        for mut step in driver.before_commit(1 << 20) {
+            step(&mut driver);
+        }
+        let epoch = json!({"epoch": 1});
+        new.ask("commit", epoch.clone()).unwrap();
+        old.ask("commit", epoch.clone()).unwrap();
+        traffic.flip(1);
+        thread::sleep(Duration::from_millis(20));
+        old.instance.stop_workers().unwrap();
+        let waits = scope.spawn(|| {
+            new.ask("handover", json!({"epoch": 1, "timeout_ms": 20_000}))
+                .unwrap()
+        });
+        new.ask("orphaned", epoch).unwrap();
+        assert_eq!(waits.join().unwrap()["orphaned"], true);
+        traffic.stop();
+        sender.join().unwrap()
+    });
+    // It had time to take in all that was sent to it, so nothing is missing.
+    check_all(
+        &collect(&[&old, &new], sent as usize * FLOWS as usize),
+        FLOWS,
+        sent,
+    );
+}
+
+/// The new one dies after the commit: a third takes the state and the ring, and the old one relays on.
+#[test]
+fn the_new_one_dies_after_the_commit() {
+    let (old, new, third) = (Rig::new(2, false), Rig::new(2, true), Rig::new(2, true));
+    let traffic = Traffic::new(FLOWS);
+    let sent = thread::scope(|scope| {
+        let sender = scope.spawn(|| traffic.run(&[&old, &third], 200));
+        let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+        for mut step in driver.before_commit(1 << 20) {
+            step(&mut driver);
+        }
+        let epoch = json!({"epoch": 1});
+        new.ask("commit", epoch.clone()).unwrap();
+        old.ask("commit", epoch).unwrap();
+        thread::sleep(Duration::from_millis(2));
+        new.instance.stop_workers().unwrap();
+        let driver = Driver {
+            new: &third,
+            ..driver
+        };
+        driver.hold();
+        third
+            .ask("commit", json!({"epoch": 1, "repair": true}))
+            .unwrap();
+        traffic.flip(1);
+        driver.finish();
+        traffic.stop();
+        sender.join().unwrap()
+    });
+    check_all(
+        &collect(&[&old, &new, &third], sent as usize * FLOWS as usize),
+        FLOWS,
+        sent,
+    );
+}

@@ -1,0 +1,126 @@
+//! Moves that succeed, and moves that are given up.
+
+use std::{thread, time::Duration};
+
+use proptest::{prelude::*, test_runner::TestRunner};
+
+use crate::world::{check_all, collect, Driver, How, Rig, Traffic};
+
+#[derive(Clone, Debug)]
+struct Move {
+    how: How,
+    workers: (usize, usize),
+    flows: u16,
+    pause: u32,
+    /// Microseconds of traffic before, and after.
+    around: (u64, u64),
+    ring_bytes: u64,
+    /// Steps after which it is given up; more than there are: never.
+    give_up: usize,
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    let how = prop_oneof![Just(How::Memfd), Just(How::Copy)];
+    let ring_bytes = prop_oneof![1 => Just(1_u64 << 16), 3 => Just(1 << 20)];
+    (
+        how,
+        (1_usize..4, 1_usize..4),
+        1_u16..100,
+        0_u32..5000,
+        (0_u64..2000, 0_u64..1000),
+        ring_bytes,
+        0_usize..12,
+    )
+        .prop_map(
+            |(how, workers, flows, pause, around, ring_bytes, give_up)| Move {
+                how,
+                workers,
+                flows,
+                pause,
+                around,
+                ring_bytes,
+                give_up,
+            },
+        )
+}
+
+fn run(this: &Move) {
+    let (old, new) = (
+        Rig::new(this.workers.0, false),
+        Rig::new(this.workers.1, true),
+    );
+    let traffic = Traffic::new(this.flows);
+    let sent = thread::scope(|scope| {
+        let sender = scope.spawn(|| traffic.run(&[&old, &new], this.pause));
+        thread::sleep(Duration::from_micros(this.around.0));
+        let mut driver = Driver::new(&old, &new, this.how, 1);
+        let steps = driver.before_commit(this.ring_bytes);
+        for mut step in steps.into_iter().take(this.give_up.max(1)) {
+            step(&mut driver);
+        }
+        if this.give_up < 5 {
+            old.ask("thaw", serde_json::json!({"epoch": 1})).unwrap();
+        } else {
+            driver.commit(&traffic);
+        }
+        thread::sleep(Duration::from_micros(this.around.1));
+        traffic.stop();
+        sender.join().unwrap()
+    });
+    let seen = collect(&[&old, &new], sent as usize * this.flows as usize);
+    check_all(&seen, this.flows, sent);
+}
+
+/// No packet lost, none twice, none out of order, no change of the state lost or done twice.
+#[test]
+fn random_moves_keep_every_packet_and_every_change() {
+    let moves = std::env::var("NF_MOVES").map_or(150, |text| text.parse().unwrap());
+    let config = ProptestConfig {
+        cases: moves,
+        failure_persistence: None,
+        max_shrink_iters: 30,
+        ..ProptestConfig::default()
+    };
+    TestRunner::new(config)
+        .run(&any_move(), |this| {
+            run(&this);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// There and back, again and again: an instance that took over can give away.
+#[test]
+fn an_instance_that_took_over_gives_away() {
+    let rigs: Vec<Rig> = (0..5).map(|index| Rig::new(2, index > 0)).collect();
+    for (epoch, pair) in (1..).zip(rigs.windows(2)) {
+        let traffic = Traffic::new(10);
+        let sent = thread::scope(|scope| {
+            let sender = scope.spawn(|| traffic.run(&[&pair[0], &pair[1]], 100));
+            let mut driver = Driver::new(
+                &pair[0],
+                &pair[1],
+                if epoch % 2 == 0 {
+                    How::Copy
+                } else {
+                    How::Memfd
+                },
+                epoch,
+            );
+            for mut step in driver.before_commit(1 << 20) {
+                step(&mut driver);
+            }
+            driver.commit(&traffic);
+            traffic.stop();
+            sender.join().unwrap()
+        });
+        let seen = collect(&[&pair[0], &pair[1]], sent as usize * 10);
+        // Counts go on from the moves before.
+        let first = seen.iter().find(|(flow, ..)| *flow == 0).unwrap().2;
+        let shifted: Vec<_> = seen
+            .iter()
+            .map(|(flow, number, count)| (*flow, *number, count - first))
+            .collect();
+        check_all(&shifted, 10, sent);
+    }
+}

@@ -1,0 +1,146 @@
+//! The verbs themselves: in any order, again, with nonsense.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{json, Value};
+
+use crate::world::{Driver, How, Rig, Traffic};
+
+#[test]
+fn verbs_are_idempotent_by_epoch() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let mut driver = Driver::new(&old, &new, How::Memfd, 7);
+    for mut step in driver.before_commit(1 << 16) {
+        step(&mut driver);
+    }
+    let epoch = json!({"epoch": 7});
+    let (again, descriptors) = old.ask_with("prepare", epoch.clone(), vec![]).unwrap();
+    assert_eq!((&again, descriptors.len()), (&driver.prepared, 2));
+    let frozen = old.ask("freeze", epoch.clone()).unwrap();
+    assert_eq!(old.ask("freeze", epoch.clone()).unwrap(), frozen);
+    let code = |rig: &Rig, verb, request: Value| rig.ask(verb, request).unwrap_err().code;
+    assert_eq!(code(&old, "freeze", json!({"epoch": 6})), "epoch");
+    assert_eq!(code(&old, "prepare", json!({"epoch": 8})), "epoch");
+    assert_eq!(code(&old, "hold", epoch.clone()), "out-of-turn");
+    assert_eq!(code(&old, "drain", epoch.clone()), "out-of-turn");
+    assert_eq!(code(&new, "handover", epoch.clone()), "out-of-turn");
+    driver.commit(&Traffic::new(0));
+    let handed = new.ask("handover", epoch.clone()).unwrap();
+    assert_eq!(handed["relayed"], 0);
+    assert_eq!(code(&old, "thaw", epoch.clone()), "out-of-turn");
+    assert_eq!(code(&new, "abort", epoch), "out-of-turn");
+    assert_eq!(code(&old, "prepare", json!({"epoch": 9})), "epoch");
+    assert_eq!(new.ask("prepare", json!({"epoch": 9})).unwrap()["epoch"], 9);
+}
+
+#[test]
+fn configurations_wait_for_the_end_of_a_move() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    old.instance.configure(200).unwrap();
+    old.ask("prepare", json!({"epoch": 1})).unwrap();
+    assert_eq!(old.instance.configure(200).unwrap_err().code, "moving");
+    assert_eq!(new.instance.configure(200).unwrap_err().code, "moving");
+    old.ask("thaw", json!({"epoch": 1})).unwrap();
+    old.instance.configure(200).unwrap();
+}
+
+#[test]
+fn state_that_does_not_fit_is_refused_by_name() {
+    let old = Rig::new(1, false);
+    for (how, expected) in [
+        (How::Memfd, "region \"counts\""),
+        (How::Copy, "another configuration or version"),
+    ] {
+        let new = Rig::with(1, 5000, true, None);
+        let epoch = if how == How::Memfd { 1 } else { 2 };
+        let (prepared, descriptors) = old
+            .ask_with("prepare", json!({"epoch": epoch}), vec![])
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let listen = format!("unix:{}", directory.path().join("state").display());
+        let mode = if how == How::Memfd { "memfd" } else { "copy" };
+        let request =
+            json!({"epoch": epoch, "mode": mode, "listen": listen, "rings": prepared["rings"]});
+        let held = new.ask_with("hold", request, descriptors);
+        let refusal = match how {
+            How::Memfd => held.unwrap_err(),
+            How::Copy => old
+                .ask(
+                    "precopy",
+                    json!({"epoch": epoch, "to": held.unwrap().0["address"]}),
+                )
+                .unwrap_err(),
+        };
+        assert!(refusal.detail.contains(expected), "{refusal}");
+        old.ask("thaw", json!({"epoch": epoch})).unwrap();
+    }
+}
+
+#[test]
+fn a_marker_that_does_not_come_is_named() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+    for mut step in driver.before_commit(1 << 16) {
+        step(&mut driver);
+    }
+    old.ask("commit", json!({"epoch": 1})).unwrap();
+    let refusal = old
+        .ask("drain", json!({"epoch": 1, "paths": 2, "timeout_ms": 1}))
+        .unwrap_err();
+    assert_eq!(
+        (refusal.code, refusal.detail.contains("of 2 paths only {}")),
+        ("timeout", true),
+        "{refusal}"
+    );
+    for path in 0..2 {
+        old.wires[0].send(&nf_runtime::migration::marker([2; 6], [4; 6], 1, path));
+    }
+    old.ask("drain", json!({"epoch": 1, "paths": 2})).unwrap();
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_an_error() {
+    let old = Rig::new(1, false);
+    old.ask("prepare", json!({"epoch": 1})).unwrap();
+    for (to, code) in [
+        ("unix:/nonexistent", "peer"),
+        ("tcp:127.0.0.1:1", "peer"),
+        ("smoke", "malformed"),
+    ] {
+        assert_eq!(
+            old.ask("precopy", json!({"epoch": 1, "to": to}))
+                .unwrap_err()
+                .code,
+            code,
+            "{to}"
+        );
+    }
+    old.ask("thaw", json!({"epoch": 1})).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    /// Whatever is asked in whatever order: an answer or a refusal, never a hang, and a thaw brings a running instance back.
+    #[test]
+    fn any_order_of_verbs_is_answered(
+        asked in prop::collection::vec((any::<bool>(), 0_usize..11, 1_u64..4, prop_oneof![
+            Just(json!({})), Just(json!({"mode": "memfd"})), Just(json!({"mode": "copy", "listen": "tcp:127.0.0.1:0", "rings": {"queues": 1, "words": 9000}})),
+            Just(json!({"paths": 0})), Just(json!({"paths": -1})), Just(json!({"to": 5})), Just(json!({"rings": []})),
+        ]), 1..20)
+    ) {
+        const VERBS: [&str; 11] = ["prepare", "precopy", "freeze", "delta", "commit", "drain", "thaw", "hold", "handover", "abort", "orphaned"];
+        let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+        for (of_old, verb, epoch, mut request) in asked {
+            request["epoch"] = json!(epoch);
+            request["timeout_ms"] = json!(5);
+            let rig = if of_old { &old } else { &new };
+            if let Err(refusal) = rig.ask(VERBS[verb], request) {
+                prop_assert!(!refusal.detail.is_empty());
+            }
+        }
+        for rig in [old, new] {
+            prop_assert!(rig.instance.gate().order(Duration::from_secs(5), |_| vec![]).is_ok());
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Two instances of a function that shows every fault in its state, and traffic that moves from one to the other.
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+    },
+    thread,
+    time::Duration,
+};
+
+use nf_ports::memory::{self, Wire};
+use nf_runtime::{
+    migration::{marker, Migration},
+    state::{FlowTable, StateBuilder},
+    Batch, Context, Instance, NetworkFunction, Options, Refusal,
+};
+use serde_json::{json, Value};
+
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// Counts the packets of each flow and writes the count into the packet.
+///
+/// A packet is flow (2 bytes), number in its flow (4), and room for the count (4): count and number are equal unless a packet or a change of the state
+/// was lost or happened twice, or a packet overtook another.
+pub struct Counting(FlowTable<u16, u64>);
+
+impl NetworkFunction for Counting {
+    const KIND: &'static str = "counting";
+    const SUMMARY: &'static str = "for tests";
+    const SCHEMA: u32 = 1;
+    type Config = usize;
+
+    fn create(flows: usize, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        Ok(Self(state.flow_table("counts", flows)?))
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        for packet in batch.packets_mut() {
+            let flow = u16::from_le_bytes([packet.bytes()[0], packet.bytes()[1]]);
+            let add = |count: &mut u64| {
+                *count += 1;
+                *count - 1
+            };
+            let count = self
+                .0
+                .update_or_insert(&flow, context.now(), 1 << 50, || 0, add)
+                .unwrap();
+            packet.bytes_mut()[6..10].copy_from_slice(&(count as u32).to_le_bytes());
+            packet.send(0);
+        }
+    }
+
+    fn configure(&self, _: usize) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+/// What came out: flow, number, count.
+pub type Seen = (u16, u32, u32);
+
+pub struct Rig {
+    pub instance: Arc<Instance<Counting>>,
+    pub migration: Migration,
+    /// One for each worker.
+    pub wires: Vec<Wire>,
+}
+
+impl Rig {
+    pub fn new(workers: usize, hold: bool) -> Self {
+        Self::with(workers, 200, hold, None)
+    }
+
+    pub fn with(workers: usize, flows: usize, hold: bool, arena: Option<OwnedFd>) -> Self {
+        let (port, wires) = memory::port(0, [2; 6], workers).unwrap();
+        let options = Options {
+            ports: vec![port],
+            hold,
+            arena,
+        };
+        let instance = Instance::start(options, flows).unwrap();
+        let migration = Migration::of(&instance);
+        Self {
+            instance,
+            migration,
+            wires,
+        }
+    }
+
+    pub fn ask(&self, verb: &'static str, arguments: Value) -> Result<Value, Refusal> {
+        self.ask_with(verb, arguments, Vec::new())
+            .map(|(answer, _)| answer)
+    }
+
+    pub fn ask_with(
+        &self,
+        verb: &'static str,
+        arguments: Value,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(Value, Vec<OwnedFd>), Refusal> {
+        self.migration.answer(verb, &arguments, descriptors)
+    }
+
+    fn collect(&self, into: &mut Vec<Seen>) -> usize {
+        let before = into.len();
+        for wire in &self.wires {
+            let mut last = HashMap::new();
+            while let Some(frame) = wire.receive() {
+                let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().unwrap());
+                let (flow, number) = (u16::from_le_bytes([frame[0], frame[1]]), word(2));
+                if let Some(before) = last.insert(flow, number) {
+                    assert!(number > before, "flow {flow}: {number} left after {before}");
+                }
+                into.push((flow, number, word(6)));
+            }
+        }
+        into.len() - before
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.instance.stop_workers();
+    }
+}
+
+/// Numbered packets of some flows, to whichever instance the flows' path leads to: a switch with a cable to each.
+pub struct Traffic {
+    flows: u16,
+    to: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Traffic {
+    pub fn new(flows: u16) -> Self {
+        Self {
+            flows,
+            to: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// From here on packets go to the other instance.
+    pub fn flip(&self, to: usize) {
+        self.to.store(to, Ordering::SeqCst);
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Sends until it is stopped; how many packets of each flow were sent to each instance.
+    pub fn run(&self, rigs: &[&Rig], pause: u32) -> u32 {
+        let mut number = 0_u32;
+        while !self.stop.load(Ordering::SeqCst) {
+            for flow in 0..self.flows {
+                let rig = rigs[self.to.load(Ordering::SeqCst)];
+                let mut frame = [0; 60];
+                frame[..2].copy_from_slice(&flow.to_le_bytes());
+                frame[2..6].copy_from_slice(&number.to_le_bytes());
+                rig.wires[flow as usize % rig.wires.len()].send(&frame);
+            }
+            number += 1;
+            (0..pause).for_each(|_| std::hint::spin_loop());
+            thread::yield_now();
+        }
+        number
+    }
+}
+
+/// Everything that came out of the instances in the order of their reigns, until it is as much as was sent.
+pub fn collect(rigs: &[&Rig], expected: usize) -> Vec<Seen> {
+    let mut all = vec![Vec::new(); rigs.len()];
+    let (mut count, end) = (0, std::time::Instant::now() + SOON);
+    while count < expected && std::time::Instant::now() < end {
+        let new: usize = rigs
+            .iter()
+            .zip(&mut all)
+            .map(|(rig, seen)| rig.collect(seen))
+            .sum();
+        count += new;
+        if new == 0 {
+            thread::yield_now();
+        }
+    }
+    // What should not come would come about now.
+    rigs.iter().zip(&mut all).for_each(|(rig, seen)| {
+        rig.collect(seen);
+    });
+    for seen in &mut all {
+        // Where the instances have unlike numbers of workers, a flow's packets leave by one queue while they are relayed and by another after that.
+        // What left first was counted first.
+        seen.sort_by_key(|(_, _, count)| *count);
+    }
+    all.concat()
+}
+
+/// Each flow's packets came out once each, in order, with the right count.
+pub fn check_all(seen: &[Seen], flows: u16, each: u32) {
+    let mut next: HashMap<u16, u32> = HashMap::new();
+    for (flow, number, count) in seen {
+        let expected = next.entry(*flow).or_insert(0);
+        assert_eq!((number, count), (&*expected, &*expected), "flow {flow}");
+        *expected += 1;
+    }
+    for flow in 0..flows {
+        assert_eq!(next.get(&flow).copied().unwrap_or(0), each, "flow {flow}");
+    }
+}
+
+/// After a crash packets may be missing, and none else: no packet twice, none out of order; counts without gaps or repeats.
+pub fn check_rest(seen: &[Seen]) -> usize {
+    let mut last: HashMap<u16, (u32, u32)> = HashMap::new();
+    let mut missing = 0;
+    for (flow, number, count) in seen {
+        if let Some((before, counted)) = last.insert(*flow, (*number, *count)) {
+            assert!(*number > before, "flow {flow}: {number} after {before}");
+            assert!(
+                *count > counted,
+                "flow {flow}: count {count} after {counted}"
+            );
+            assert!(
+                *count <= *number,
+                "flow {flow}: count {count} of packet {number}"
+            );
+            missing += (*number - before - 1) as usize;
+        }
+    }
+    missing
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Memfd,
+    Copy,
+}
+
+/// What whoever drives keeps of a move.
+pub struct Driver<'a> {
+    pub old: &'a Rig,
+    pub new: &'a Rig,
+    pub how: How,
+    pub epoch: u64,
+    pub prepared: Value,
+    pub descriptors: Vec<OwnedFd>,
+    pub directory: tempfile::TempDir,
+}
+
+impl<'a> Driver<'a> {
+    pub fn new(old: &'a Rig, new: &'a Rig, how: How, epoch: u64) -> Self {
+        Self {
+            old,
+            new,
+            how,
+            epoch,
+            prepared: Value::Null,
+            descriptors: Vec::new(),
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn descriptors(&self) -> Vec<OwnedFd> {
+        self.descriptors
+            .iter()
+            .map(|fd| fd.try_clone().unwrap())
+            .collect()
+    }
+
+    /// Steps 1 to 4: everything before COMMIT, one step a call.
+    pub fn before_commit(&mut self, ring_bytes: u64) -> [Box<dyn FnMut(&mut Self) + 'static>; 4] {
+        [
+            Box::new(move |this| {
+                let request = json!({"epoch": this.epoch, "ring_bytes": ring_bytes});
+                let (answer, descriptors) = this.old.ask_with("prepare", request, vec![]).unwrap();
+                (this.prepared, this.descriptors) = (answer, descriptors);
+            }),
+            Box::new(|this| this.hold()),
+            Box::new(|this| {
+                this.old
+                    .ask("freeze", json!({"epoch": this.epoch}))
+                    .unwrap();
+            }),
+            Box::new(|this| {
+                if this.how == How::Copy {
+                    this.old.ask("delta", json!({"epoch": this.epoch})).unwrap();
+                }
+            }),
+        ]
+    }
+
+    /// The new instance waits for the old one's state; where that is copied, most of it is.
+    pub fn hold(&self) {
+        let rings = self.prepared["rings"].clone();
+        if self.how == How::Memfd {
+            let request = json!({"epoch": self.epoch, "mode": "memfd", "rings": rings});
+            self.new
+                .ask_with("hold", request, self.descriptors())
+                .unwrap();
+            return;
+        }
+        let listen = format!("unix:{}", self.directory.path().join("state").display());
+        let request =
+            json!({"epoch": self.epoch, "mode": "copy", "listen": listen, "rings": rings});
+        let to = self.new.ask("hold", request).unwrap()["address"].clone();
+        let request = json!({"epoch": self.epoch, "to": to, "fit_bytes": 4096});
+        self.old.ask("precopy", request).unwrap();
+    }
+
+    /// Steps 5 to 8.
+    pub fn commit(&self, traffic: &Traffic) {
+        let epoch = json!({"epoch": self.epoch});
+        self.new.ask("commit", epoch.clone()).unwrap();
+        self.old.ask("commit", epoch).unwrap();
+        traffic.flip(1);
+        self.finish();
+    }
+
+    /// The old path is quiet but for its markers.
+    pub fn finish(&self) {
+        // The sender may have looked where to send before the flip, and send after it: the marker comes after that.
+        thread::sleep(Duration::from_millis(1));
+        let frame = marker([2; 6], [4; 6], self.epoch, 0);
+        self.old.wires[0].send(&frame);
+        self.old
+            .ask("drain", json!({"epoch": self.epoch, "paths": 1}))
+            .unwrap();
+        self.new
+            .ask("handover", json!({"epoch": self.epoch}))
+            .unwrap();
+    }
+}
