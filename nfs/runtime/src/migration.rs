@@ -46,6 +46,9 @@ use target::Arriving;
 /// The kind of the arena that the rings are in.
 const RINGS: &str = "nf-relay";
 
+/// Rings in an arena, one a queue.
+type Rings = Vec<Arc<Ring<Region>>>;
+
 /// The answer to a verb, and descriptors that go with it.
 pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
 
@@ -305,11 +308,7 @@ fn timeout(arguments: &Value) -> Result<Duration, Refusal> {
 }
 
 /// Rings of so many words, one a queue: in a new arena, or in that of another instance.
-fn rings(
-    mut builder: ArenaBuilder,
-    count: usize,
-    words: usize,
-) -> Result<(Arena, Vec<Arc<Ring<Region>>>), Refusal> {
+fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena, Rings), Refusal> {
     let mut rings = Vec::with_capacity(count);
     for index in 0..count {
         let region = builder.region(&format!("queue {index}"), Ring::<Region>::LAYOUT, words)?;

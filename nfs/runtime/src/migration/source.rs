@@ -24,7 +24,7 @@ use super::{
     ring::{Record, Ring},
     rings, text, timeout,
     wire::{dirty_bytes, send_dirty, Message},
-    Subject, RINGS,
+    Rings, Subject, RINGS,
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
@@ -39,7 +39,7 @@ pub(super) struct Leaving {
     epoch: u64,
     step: Step,
     rings_arena: Arena,
-    rings: Vec<Arc<Ring<Region>>>,
+    rings: Rings,
     markers: Arc<Markers>,
     stray: Arc<AtomicU64>,
     stream: Option<Stream>,

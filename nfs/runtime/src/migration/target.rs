@@ -23,13 +23,13 @@ use super::{
     source::Socket,
     text, timeout,
     wire::{put_blocks, Message},
-    Subject, RINGS,
+    Rings, Subject, RINGS,
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
 pub(super) struct Arriving {
     committed: bool,
-    rings: Vec<Arc<Ring<Region>>>,
+    rings: Rings,
     orphaned: Arc<AtomicBool>,
     /// Frames that were taken from the rings.
     taken: Arc<AtomicU64>,
@@ -230,7 +230,7 @@ impl Delivery {
 struct Receiver {
     epoch: u64,
     arena: Arena,
-    rings: Vec<Arc<Ring<Region>>>,
+    rings: Rings,
     delivery: Arc<Delivery>,
 }
 
