@@ -248,6 +248,9 @@ pub struct Driver<'a> {
     pub directory: tempfile::TempDir,
 }
 
+/// What whoever drives does next.
+pub type Step<'a> = Box<dyn FnMut(&mut Driver<'a>)>;
+
 impl<'a> Driver<'a> {
     pub fn new(old: &'a Rig, new: &'a Rig, how: How, epoch: u64) -> Self {
         Self {
@@ -269,7 +272,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Steps 1 to 4: everything before COMMIT, one step a call.
-    pub fn before_commit(&mut self, ring_bytes: u64) -> [Box<dyn FnMut(&mut Self) + 'static>; 4] {
+    pub fn before_commit(&mut self, ring_bytes: u64) -> [Step<'a>; 4] {
         [
             Box::new(move |this| {
                 let request = json!({"epoch": this.epoch, "ring_bytes": ring_bytes});
