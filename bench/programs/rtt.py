@@ -1,7 +1,7 @@
 """Round trips through oneswitchd to two Open vSwitch, beside the same client directly at one Open vSwitch.
 
-A flow-mod and its barrier; and a frame that enters at a host's interface, goes up as packet-in, down as packet-out, and
-leaves at another one.
+A flow-mod and its barrier, of a rule that goes to both switches, and of one that matches in_port and goes to one; and a
+frame that enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another one.
 """
 
 import argparse
@@ -31,14 +31,15 @@ def main() -> None:
     with Lab(spec.reference()).start() as one, Lab(spec).start() as two, Oneswitchd(two.server_toml) as oneswitchd:
         oneswitchd.wait_up()
         direct, proxy = one.state.switches[0].virt, oneswitchd.management
-        barriers = alternate(count, barrier_us, direct, proxy)
+        barriers = alternate(count, lambda c: barrier_us(c, None), direct, proxy)
+        in_port_barriers = alternate(count, lambda c: barrier_us(c, IN_PORT), direct, proxy)
         packets = alternate(
             count,
             lambda c, wires: packet_in_us(c, *wires),
             (direct, host_wires(one.state)),
             (proxy, host_wires(two.state)),
         )
-    print(json.dumps(report(count, barriers, packets)))
+    print(json.dumps(report(count, {"barrier": barriers, "in_port_barrier": in_port_barriers, "packetin": packets})))
 
 
 def alternate(count: int, measure, direct, proxy) -> tuple[list[float], list[float]]:
@@ -57,9 +58,9 @@ def alternate(count: int, measure, direct, proxy) -> tuple[list[float], list[flo
     return samples
 
 
-def barrier_us(client: OpenFlowClient) -> float:
+def barrier_us(client: OpenFlowClient, in_port: int | None) -> float:
     """Microseconds from a flow-mod to its barrier's reply."""
-    message = add_flow(7, OUT_PORT)
+    message = add_flow(7, OUT_PORT, in_port)
     start = time.perf_counter()
     client.send(message)
     client.barrier()
@@ -88,11 +89,11 @@ def host_wires(state: LabState) -> tuple[socket.socket, socket.socket]:
     return wires[0], wires[1]
 
 
-def report(count: int, barriers: tuple[list[float], list[float]], packets: tuple[list[float], list[float]]) -> dict:
+def report(count: int, samples: dict[str, tuple[list[float], list[float]]]) -> dict[str, float]:
     """Medians in microseconds."""
-    names = ("barrier_direct_us", "barrier_proxy_us", "packetin_direct_us", "packetin_proxy_us")
-    medians = [round(statistics.median(samples), 1) for samples in (*barriers, *packets)]
-    figures: dict[str, float] = dict(zip(names, medians, strict=True))
-    figures["barrier_added_us"] = round(figures["barrier_proxy_us"] - figures["barrier_direct_us"], 1)
-    figures["packetin_added_us"] = round(figures["packetin_proxy_us"] - figures["packetin_direct_us"], 1)
-    return {"round_trips": count, **figures}
+    figures: dict[str, float] = {"round_trips": count}
+    for name, (direct, proxy) in samples.items():
+        figures[f"{name}_direct_us"] = round(statistics.median(direct), 1)
+        figures[f"{name}_proxy_us"] = round(statistics.median(proxy), 1)
+        figures[f"{name}_added_us"] = round(figures[f"{name}_proxy_us"] - figures[f"{name}_direct_us"], 1)
+    return figures
