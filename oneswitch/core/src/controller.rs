@@ -1,6 +1,7 @@
 //! What is kept per controller connection: role, masks, and the order of its replies.
 
 use crate::api::ControllerRole;
+use crate::mutants::{mutant, Fault};
 use openflow13::AsyncMasks;
 use std::collections::VecDeque;
 
@@ -58,12 +59,16 @@ pub enum Asynchronous {
 
 impl Controller {
     pub fn wants(&self, kind: Asynchronous, reason: u8) -> bool {
+        if mutant(Fault::AsyncMaskIgnored) {
+            return true;
+        }
         let masks = match kind {
             Asynchronous::PacketIn => self.asynchronous.packet_in,
             Asynchronous::PortStatus => self.asynchronous.port_status,
             Asynchronous::FlowRemoved => self.asynchronous.flow_removed,
         };
-        let mask = masks[usize::from(self.role == ControllerRole::Slave)];
+        let slave = self.role == ControllerRole::Slave && !mutant(Fault::SlaveIsTold);
+        let mask = masks[usize::from(slave)];
         1u32.checked_shl(u32::from(reason))
             .is_some_and(|bit| mask & bit != 0)
     }

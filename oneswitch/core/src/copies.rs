@@ -1,6 +1,7 @@
 //! Copies of rules, groups and meters when the executors change.
 
 use crate::executors::Executors;
+use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
 use crate::sync::{group_removal, physical_group};
 use crate::translate::{copy_of, removal_of};
@@ -30,6 +31,7 @@ impl Core {
                 .truth
                 .groups
                 .values()
+                .filter(|_| !mutant(Fault::GroupsMissNewSwitch))
                 .map(|g| physical_group(g))
                 .collect();
             for group in groups {
@@ -46,7 +48,7 @@ impl Core {
                 self.idle.start(now);
             }
             let targets = if timer_moves { needs } else { needs.minus(had) };
-            if !targets.is_empty() {
+            if !targets.is_empty() && !mutant(Fault::RulesMissNewSwitch) {
                 self.send_own_flow(copy_of(&rule, needs.len(), now), targets, now);
             }
         }
@@ -60,7 +62,7 @@ impl Core {
 
     /// Removes what `new` asks for no more.
     pub(crate) fn remove_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
-        if old == new {
+        if old == new || mutant(Fault::OldRulesRemain) {
             return;
         }
         self.verdicts.adopt(old.all().intersection(self.up()));

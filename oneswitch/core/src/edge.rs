@@ -3,6 +3,7 @@
 use crate::api::{LinkConfig, SwitchIndex};
 use crate::executors::HUB;
 use crate::flood::{pkt_mark_oxm, Flood, Generation};
+use crate::mutants::{mutant, Fault};
 use crate::ports::{Location, PortMap, VirtualPort};
 use openflow13::{ActionList, CanonicalMatch, Match};
 use std::collections::BTreeMap;
@@ -87,7 +88,8 @@ impl EdgeInput<'_> {
                 put(rules, Match::any().with_in_port(patch), actions);
             }
         } else if let Some(link) = self.toward(to.switch) {
-            depart(rules, patch, &[], tagged(port.flow_id).output(link, 0));
+            let id = port.flow_id ^ u16::from(mutant(Fault::WrongFlowId));
+            depart(rules, patch, &[], tagged(id).output(link, 0));
         }
     }
 
@@ -98,8 +100,17 @@ impl EdgeInput<'_> {
                 continue;
             };
             let actions = if to.switch == self.switch {
-                (self.number_of)(&to.interface)
-                    .map(|i| ActionList::default().pop_vlan().output(i, 0))
+                let out = match mutant(Fault::PipelineTwice) {
+                    false => to.interface.clone(),
+                    true => patch_name(port.number),
+                };
+                let untagged = match mutant(Fault::TagLeaked) {
+                    false => ActionList::default().pop_vlan(),
+                    true => ActionList::default(),
+                };
+                (self.number_of)(&out).map(|i| untagged.output(i, 0))
+            } else if mutant(Fault::TransitLost) {
+                None
             } else {
                 self.toward(to.switch)
                     .map(|out| ActionList::default().output(out, 0))
@@ -154,7 +165,9 @@ impl EdgeInput<'_> {
                 }
             }
             if generation.has_members_at(self.switch) {
-                actions = actions.pop_vlan();
+                if !mutant(Fault::FloodTagLeaked) {
+                    actions = actions.pop_vlan();
+                }
                 for interface in generation
                     .local_interfaces(self.switch)
                     .filter_map(self.number_of)
@@ -236,7 +249,8 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
         ActionList::from_bytes(reparse),
     ) {
         put(rules, untagged, actions.clone());
-        put(rules, tagged, reparse);
+        let lossy = mutant(Fault::TenantTagLost);
+        put(rules, tagged, if lossy { actions.clone() } else { reparse });
         put_in_table(rules, REPARSED_TABLE, reparsed, actions);
     }
 }

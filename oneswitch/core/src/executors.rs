@@ -1,6 +1,7 @@
 //! Which switches run the pipeline of which port, and so which rules each of them needs (design: "which switches get a rule").
 
 use crate::api::SwitchIndex;
+use crate::mutants::{mutant, Fault};
 use crate::ports::PortMap;
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
@@ -102,6 +103,9 @@ impl Executors {
 
     /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old home.
     pub fn of_packet_out(&self, ports: &PortMap, port: u32) -> SwitchIndex {
+        if mutant(Fault::PacketOutAtHub) {
+            return HUB;
+        }
         ports.get(port).map_or(HUB, |p| p.home.switch)
     }
 }

@@ -156,11 +156,17 @@ pub fn uses_group(instructions: &Instructions, id: u32) -> bool {
     )
 }
 
+/// What meter instructions name.
+pub fn meters(instructions: &Instructions) -> impl Iterator<Item = u32> + '_ {
+    instructions.iter().filter_map(|i| match i {
+        Instruction::Meter(id) => Some(id),
+        _ => None,
+    })
+}
+
 /// Whether the meter instruction names `id`.
 pub fn uses_meter(instructions: &Instructions, id: u32) -> bool {
-    instructions
-        .iter()
-        .any(|i| matches!(i, Instruction::Meter(m) if m == id))
+    meters(instructions).any(|m| m == id)
 }
 
 fn any_action(instructions: &Instructions, test: impl Fn(Action<'_>) -> bool) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::executors::Executors;
+use crate::mutants::{mutant, Fault};
 use crate::reads::{flows, Parts, Purpose};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
@@ -92,7 +93,9 @@ impl Core {
                 packets: flow.packet_count,
                 bytes: flow.byte_count,
             };
-            self.fold_rule(&rule.key, more);
+            if !mutant(Fault::CountersLostOnMove) {
+                self.fold_rule(&rule.key, more);
+            }
             counters.insert(rule.key.clone(), (rule, more));
         }
         let folded = Arc::new(Folded { switch, counters });

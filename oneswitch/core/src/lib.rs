@@ -31,6 +31,7 @@ mod management;
 mod merge;
 mod merge_flows;
 mod moves;
+pub mod mutants;
 mod northbound;
 mod outbox;
 mod paths;

@@ -95,7 +95,11 @@ impl Core {
             };
             // Open vSwitch does not tell the sender of a port-mod of its effect.
             interface.config = (interface.config & !config::PORT_DOWN) | config;
+            let number = interface.number;
             self.send_to(location.switch, Bridge::Edge, &Message::PortMod(message));
+            let batch = self.verdicts.current_batch();
+            let edge = &mut self.switches[location.switch].edge;
+            edge.port_mods.insert(number, batch);
         }
     }
 

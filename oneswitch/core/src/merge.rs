@@ -2,8 +2,11 @@
 
 use crate::api::SwitchIndex;
 use crate::flood::FLOOD_GROUP;
+use crate::mutants::{mutant, Fault};
 use crate::ports::Location;
-use crate::reads::{asks_for_group, asks_for_meter, combine_ports, minus, plus, Answers, Parts};
+use crate::reads::{
+    asks_for_group, asks_for_meter, combine_ports, minus, plus, shown, Answers, Parts,
+};
 use crate::translate::buckets_with_floods;
 use crate::truth::{add_group, add_meter};
 use crate::{wire, Core};
@@ -36,10 +39,14 @@ impl Core {
     pub(crate) fn merge(
         &self,
         request: &MultipartRequest,
-        answers: Answers,
+        mut answers: Answers,
         xid: u32,
         now: Instant,
     ) -> Vec<u8> {
+        if cfg!(feature = "mutants") {
+            // Those that take the first answer for all shall always take the same.
+            answers.parts.sort_by_key(|(switch, _)| *switch);
+        }
         let reply = match request {
             MultipartRequest::Desc => MultipartReply::Desc(self.description()),
             MultipartRequest::Flow(filter) => {
@@ -91,7 +98,12 @@ impl Core {
 
     fn merge_tables(&self, parts: Parts) -> Vec<TableStats> {
         let mut tables: BTreeMap<u8, TableStats> = BTreeMap::new();
-        for (_, part) in parts {
+        let all = if mutant(Fault::TableStatsFirst) {
+            1
+        } else {
+            usize::MAX
+        };
+        for (_, part) in parts.into_iter().take(all) {
             let MultipartReply::Table(list) = part else {
                 continue;
             };
@@ -152,7 +164,7 @@ impl Core {
                     }
                 }
                 if let Some(stats) = at(&port.home) {
-                    sum = combine_ports(&sum, stats, plus);
+                    sum = combine_ports(&sum, stats, shown);
                 }
                 sum
             })
@@ -198,9 +210,11 @@ impl Core {
             };
             for stats in list
                 .into_iter()
-                .filter(|s| s.group_id != FLOOD_GROUP && asks_for_group(asked, s.group_id))
+                .filter(|s| asks_for_group(asked, s.group_id))
+                .filter(|s| s.group_id != FLOOD_GROUP || mutant(Fault::HiddenGroupShown))
             {
                 match merged.get_mut(&stats.group_id) {
+                    Some(_) if mutant(Fault::GroupStatsFirst) => {}
                     Some(sum) => add_group(sum, &stats),
                     None => {
                         merged.insert(stats.group_id, stats);
@@ -263,6 +277,7 @@ impl Core {
                 .filter(|s| asks_for_meter(asked, s.meter_id))
             {
                 match merged.get_mut(&stats.meter_id) {
+                    Some(_) if mutant(Fault::MeterStatsFirst) => {}
                     Some(sum) => add_meter(sum, &stats),
                     None => {
                         merged.insert(stats.meter_id, stats);

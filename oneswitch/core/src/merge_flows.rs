@@ -1,6 +1,7 @@
 //! Statistics of rules from several switches, as of the time of the request.
 
 use crate::merge::seconds;
+use crate::mutants::{mutant, Fault};
 use crate::reads::{flows, Answers};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
@@ -42,6 +43,7 @@ impl Core {
                 continue;
             }
             match places.entry(rule.key.clone()) {
+                Entry::Occupied(_) if mutant(Fault::FlowStatsFirst) => {}
                 Entry::Occupied(place) => {
                     let sum = &mut merged[*place.get()];
                     sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
@@ -100,7 +102,12 @@ impl Core {
             chosen
                 .iter()
                 .for_each(|rule| counters.add(rule.base.packets, rule.base.bytes));
-            for (_, part) in answers.parts {
+            let all = if mutant(Fault::AggregateFirst) {
+                1
+            } else {
+                usize::MAX
+            };
+            for (_, part) in answers.parts.into_iter().take(all) {
                 if let MultipartReply::Aggregate {
                     packet_count,
                     byte_count,
@@ -127,11 +134,15 @@ fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
         duration_nsec,
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
-        flags: rule.flags,
+        flags: if mutant(Fault::CopyFlagsShown) {
+            flow.flags
+        } else {
+            rule.flags
+        },
         cookie: rule.cookie,
         packet_count: flow.packet_count.wrapping_add(rule.base.packets),
         byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
-        instructions: if rule.facts.floods {
+        instructions: if rule.facts.floods && !mutant(Fault::FloodDumpedAsGroup) {
             let bytes = instructions_with_floods(
                 flow.instructions.as_bytes(),
                 rule.instructions.as_bytes(),

@@ -2,6 +2,9 @@
 
 use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::controller::Controller;
+use crate::executors::HUB;
+use crate::mutants::{mutant, Fault};
+use crate::switch_set::SwitchSet;
 use crate::truth::Request;
 use crate::verdict::Origin;
 use crate::{wire, Core};
@@ -46,7 +49,8 @@ impl Core {
             place: controller.place(),
         };
         let incoming = Incoming { origin, frame };
-        if controller.role == ControllerRole::Slave && writes(header.kind) {
+        let slave = controller.role == ControllerRole::Slave && !mutant(Fault::SlaveWrites);
+        if slave && writes(header.kind) {
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE);
         }
         match decode(frame) {
@@ -67,7 +71,10 @@ impl Core {
             Message::FlowMod(m) => self.flow_mod(incoming, m, now),
             Message::GroupMod(m) => self.group_mod(incoming, m, now),
             Message::MeterMod(m) => {
-                let targets = self.executors.all();
+                let targets = match mutant(Fault::MetersAtHub) {
+                    false => self.executors.all(),
+                    true => SwitchSet::of(HUB),
+                };
                 self.operate(incoming, None, Request::Meter(m), targets, now);
             }
             Message::TableMod(_) => {
@@ -77,6 +84,11 @@ impl Core {
             Message::PacketOut(m) => self.packet_out(incoming, m, now),
             Message::PortMod(m) => self.port_mod(incoming, &m),
             Message::MultipartRequest(request) => self.multipart_request(incoming, request, now),
+            Message::BarrierRequest if mutant(Fault::BarrierAtOnce) => {
+                let frame = wire(incoming.origin.xid, &Message::BarrierReply);
+                let to = Destination::Controller(incoming.origin.controller);
+                self.outbox.put(to, &frame);
+            }
             Message::BarrierRequest => self.reply(incoming, Message::BarrierReply),
             Message::FeaturesRequest => {
                 let features = Message::FeaturesReply(self.features());
@@ -104,6 +116,10 @@ impl Core {
     pub(crate) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
         self.refused += 1;
         let frame = encode_error(incoming.origin.xid, error, incoming.frame);
+        if mutant(Fault::ErrorOvertakes) {
+            let to = Destination::Controller(incoming.origin.controller);
+            return self.outbox.put(to, &frame);
+        }
         self.reply_frames(incoming, frame);
     }
 

@@ -90,6 +90,9 @@ impl VirtualPort {
         if self.config & config::PORT_DOWN != 0 && self.announced.as_ref().is_some_and(stays_down) {
             view.state = state::LINK_DOWN;
         }
+        if self.config & config::PORT_DOWN != 0 {
+            view.state &= !state::LIVE; // the interface's own state follows
+        }
         view
     }
 }

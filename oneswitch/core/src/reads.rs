@@ -3,6 +3,7 @@
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::executors::{Executors, HUB};
 use crate::fold::Folded;
+use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::ports::Location;
 use crate::rule::RuleKey;
@@ -123,7 +124,7 @@ impl Core {
             return;
         }
         read.parts.push((switch, reply.body));
-        if !reply.more {
+        if !reply.more || mutant(Fault::MoreFlagLost) {
             self.read_answered(xid, switch, now);
         }
     }
@@ -218,9 +219,11 @@ impl Core {
                 }
             }
             Purpose::FoldPort(number) => {
-                if let (Some(stats), Some(port)) =
-                    (first_port_stats(parts), self.ports.get_mut(number))
-                {
+                if let (Some(stats), Some(port), false) = (
+                    first_port_stats(parts),
+                    self.ports.get_mut(number),
+                    mutant(Fault::PortStatsLostOnMove),
+                ) {
                     port.base = combine_ports(&port.base, &stats, plus);
                 }
                 self.folded(number, now);
@@ -405,23 +408,31 @@ fn first_port_stats(parts: Parts) -> Option<PortStats> {
 /// All ones: this counter is not kept (OpenFlow 1.3.5, 7.3.5.6).
 const UNSUPPORTED: u64 = u64::MAX;
 
-/// `a` + `b` of one port counter, modulo 2^64.
-pub(crate) fn plus(a: u64, b: u64) -> u64 {
-    if a == UNSUPPORTED || b == UNSUPPORTED {
-        return UNSUPPORTED;
+/// `base` + what an interface counted, modulo 2^64: a base of all ones is -1. A counter that is not kept there adds nothing.
+pub(crate) fn plus(base: u64, counted: u64) -> u64 {
+    match counted {
+        UNSUPPORTED => base,
+        counted => base.wrapping_add(counted),
     }
-    a.wrapping_add(b)
 }
 
-/// `a` - `b` of one port counter, modulo 2^64.
-pub(crate) fn minus(a: u64, b: u64) -> u64 {
-    if a == UNSUPPORTED || b == UNSUPPORTED {
-        return UNSUPPORTED;
+/// As [`plus`], the difference.
+pub(crate) fn minus(base: u64, counted: u64) -> u64 {
+    match counted {
+        UNSUPPORTED => base,
+        counted => base.wrapping_sub(counted),
     }
-    a.wrapping_sub(b)
 }
 
-/// Combines two ports' counters field by field with [`plus`] or [`minus`].
+/// As [`plus`], for a controller: the port does not keep a counter that its interface does not keep.
+pub(crate) fn shown(base: u64, counted: u64) -> u64 {
+    match counted {
+        UNSUPPORTED => UNSUPPORTED,
+        counted => base.wrapping_add(counted),
+    }
+}
+
+/// Combines two ports' counters field by field with [`plus`], [`minus`] or [`shown`].
 pub(crate) fn combine_ports(
     a: &PortStats,
     b: &PortStats,

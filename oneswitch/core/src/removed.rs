@@ -3,6 +3,7 @@
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::controller::Asynchronous;
 use crate::facts::Facts;
+use crate::mutants::{mutant, Fault};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::tables::Change;
@@ -20,10 +21,13 @@ const SEND_FLOW_REM: u16 = FlowMod::SEND_FLOW_REM;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A removed rule whose copies have not all reported.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     rule: Arc<Rule>,
     waiting: SwitchSet,
+    reported: SwitchSet,
+    /// Not told before this batch is settled: what removed it, or wrote it, may be refused.
+    after: u64,
     since: Instant,
     counters: Counters,
     /// As the switches spell the match; `None` until the first report.
@@ -38,6 +42,8 @@ pub struct Removals {
     pending: HashMap<RuleKey, Vec<Pending>>,
     /// When to look for copies that do not report.
     next: Option<Instant>,
+    /// All copies of some rule have reported, and its batch is not settled.
+    held: bool,
 }
 
 impl Removals {
@@ -89,36 +95,32 @@ impl Core {
     pub(crate) fn expect_removal(&mut self, rule: Arc<Rule>, now: Instant) {
         // Those that controllers are not told of too, or they would be taken for reports of a later rule.
         if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM != 0 {
-            self.await_copies(rule, None, now);
+            let after = self.verdicts.next_batch();
+            let pending = self.pending(rule, after, now);
+            self.await_pending(pending, now);
         }
     }
 
-    /// Waits for the reports of all copies, but that of the one that `reported`.
-    fn await_copies(
-        &mut self,
-        rule: Arc<Rule>,
-        reported: Option<(SwitchIndex, &FlowRemoved)>,
-        now: Instant,
-    ) {
-        let mut pending = Pending {
+    /// `rule`, of which all copies have to report.
+    fn pending(&self, rule: Arc<Rule>, after: u64, now: Instant) -> Pending {
+        Pending {
             waiting: self.executors.of_rule(&rule).intersection(self.up()),
+            reported: SwitchSet::EMPTY,
+            after,
             since: now,
             counters: rule.base,
             matching: None,
             reason: None,
             masked_as: None,
             rule,
-        };
-        if let Some((switch, message)) = reported {
-            pending.report(switch, message);
         }
-        self.await_pending(pending, now);
     }
 
     fn await_pending(&mut self, pending: Pending, now: Instant) {
-        if pending.waiting.is_empty() {
+        if pending.waiting.is_empty() && self.verdicts.is_settled(pending.after) {
             return self.tell_removed(&pending, now);
         }
+        self.removals.held |= pending.waiting.is_empty();
         self.removals.next.get_or_insert(now + PATIENCE);
         self.removals
             .pending
@@ -171,12 +173,25 @@ impl Core {
             return false;
         };
         list[index].report(switch, message);
-        if list[index].waiting.is_empty() {
+        if mutant(Fault::FirstRemovedWins) {
+            list[index].waiting = SwitchSet::EMPTY;
+        }
+        if mutant(Fault::RemovedTwice) && !list[index].waiting.is_empty() {
+            let early = list[index].clone();
+            self.tell_removed(&early, now);
+            return true;
+        }
+        if !list[index].waiting.is_empty() {
+            return true;
+        }
+        if self.verdicts.is_settled(list[index].after) {
             let done = list.remove(index);
             if list.is_empty() {
                 self.removals.pending.remove(key);
             }
             self.tell_removed(&done, now);
+        } else {
+            self.removals.held = true;
         }
         true
     }
@@ -197,12 +212,8 @@ impl Core {
             // The controller has just written the rule anew; this is the end of the one before, which was older than that.
             let before = Pending {
                 waiting: SwitchSet::of(switch),
-                since: now,
                 counters: Counters::default(),
-                matching: None,
-                reason: None,
-                masked_as: None,
-                rule,
+                ..self.pending(rule, 0, now)
             };
             return self.await_pending(before.reported(switch, message), now);
         }
@@ -218,7 +229,8 @@ impl Core {
         let mut others = self.executors.of_rule(&rule);
         others.remove(switch);
         self.remove_rule(&rule, others, now);
-        self.await_copies(rule, Some((switch, message)), now);
+        let pending = self.pending(rule, 0, now).reported(switch, message);
+        self.await_pending(pending, now);
     }
 
     /// A timeout that no switch tells of: the idle one of a rule with several copies, or one that passed while nobody listened.
@@ -231,12 +243,8 @@ impl Core {
         self.remove_rule(&rule, copies, now);
         let pending = Pending {
             waiting: copies.intersection(self.up()),
-            since: now,
-            counters: rule.base,
-            matching: None,
             reason: Some(reason),
-            masked_as: None,
-            rule,
+            ..self.pending(rule, 0, now)
         };
         self.await_pending(pending, now);
     }
@@ -277,7 +285,21 @@ impl Core {
         for list in self.removals.pending.values_mut() {
             list.iter_mut().for_each(|p| p.waiting.remove(switch));
         }
-        for pending in self.removals.take(|p| p.waiting.is_empty()) {
+        self.removals.held = true;
+        self.tell_settled_removals(now);
+    }
+
+    /// Tells of rules whose copies have reported before their removal was settled.
+    pub(crate) fn tell_settled_removals(&mut self, now: Instant) {
+        if !self.removals.held {
+            return;
+        }
+        let verdicts = &self.verdicts;
+        let done = |p: &Pending| p.waiting.is_empty() && verdicts.is_settled(p.after);
+        let settled = self.removals.take(done);
+        let mut left = self.removals.pending.values().flatten();
+        self.removals.held = left.any(|p| p.waiting.is_empty());
+        for pending in settled {
             self.tell_removed(&pending, now);
         }
     }
@@ -294,21 +316,44 @@ impl Core {
         self.removals.next = waiting.map(|p| p.since + PATIENCE).min();
     }
 
-    /// Messages were refused: these rules were not removed after all, or never made.
-    pub(crate) fn cancel_removals(&mut self, rules: &[Arc<Rule>]) {
-        if rules.is_empty() {
-            return;
+    /// Messages were refused: the rules `not_removed` were not removed after all, or never made; those `removed_too` were. What copies
+    /// have reported of the former under the same key, was about the latter.
+    pub(crate) fn correct_removals(
+        &mut self,
+        not_removed: &[Arc<Rule>],
+        removed_too: Vec<Arc<Rule>>,
+        now: Instant,
+    ) {
+        let mut cancelled = self.cancel_removals(not_removed);
+        for rule in removed_too {
+            if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM == 0 {
+                continue;
+            }
+            let after = self.verdicts.current_batch();
+            let mut pending = self.pending(rule, after, now);
+            let same = |p: &Pending| p.rule.key == pending.rule.key;
+            if let Some(index) = cancelled.iter().position(same) {
+                pending.take_over(cancelled.remove(index));
+            }
+            self.await_pending(pending, now);
         }
+    }
+
+    fn cancel_removals(&mut self, rules: &[Arc<Rule>]) -> Vec<Pending> {
+        let mut cancelled = Vec::new();
         for rule in rules {
             let Some(list) = self.removals.pending.get_mut(&rule.key) else {
                 continue;
             };
             let is_it = |p: &Pending| p.rule.identity() == rule.identity();
             if let Some(index) = list.iter().rposition(is_it) {
-                list.remove(index);
+                cancelled.push(list.remove(index));
             }
         }
-        self.removals.take(|_| false);
+        if !rules.is_empty() {
+            self.removals.take(|_| false);
+        }
+        cancelled
     }
 
     fn tell_removed(&mut self, pending: &Pending, now: Instant) {
@@ -317,7 +362,8 @@ impl Core {
             return;
         }
         let age = rule.age(now);
-        let reason = pending.reason.unwrap_or(FlowRemoved::DELETE);
+        let reported = pending.reason.filter(|_| !mutant(Fault::RemovedReason));
+        let reason = reported.unwrap_or(FlowRemoved::DELETE);
         let message = Message::FlowRemoved(FlowRemoved {
             cookie: rule.cookie,
             priority: rule.key.priority,
@@ -347,10 +393,23 @@ impl Core {
 impl Pending {
     fn report(&mut self, switch: SwitchIndex, message: &FlowRemoved) {
         self.waiting.remove(switch);
+        self.reported.insert(switch);
         self.counters.add(message.packet_count, message.byte_count);
         self.reason.get_or_insert(message.reason);
         self.matching
             .get_or_insert_with(|| message.matching.clone());
+    }
+
+    /// What was reported of `other` was about this one.
+    fn take_over(&mut self, other: Self) {
+        let before = other.rule.base;
+        self.counters.add(
+            other.counters.packets.wrapping_sub(before.packets),
+            other.counters.bytes.wrapping_sub(before.bytes),
+        );
+        self.waiting = self.waiting.minus(other.reported);
+        self.reported = other.reported;
+        (self.matching, self.reason) = (other.matching, other.reason);
     }
 
     fn reported(mut self, switch: SwitchIndex, message: &FlowRemoved) -> Self {

@@ -48,6 +48,8 @@ pub struct Session {
     /// Rules that were rewritten because the switch spelled them otherwise: if it does so again, it means the same.
     pub spelled: HashMap<RuleKey, Spelling>,
     pub ports: BTreeMap<u32, Port>,
+    /// The batch of the last port-mod for a port.
+    pub port_mods: HashMap<u32, u64>,
     numbers: BTreeMap<String, u32>,
 }
 

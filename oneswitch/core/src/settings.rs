@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, ControllerId, ControllerRole};
 use crate::executors::HUB;
+use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::sync::WHOLE_PACKET;
 use crate::Core;
@@ -47,7 +48,12 @@ impl Core {
             flags: config.flags,
             miss_send_len: WHOLE_PACKET,
         });
-        for switch in self.up().iter() {
+        let all = if mutant(Fault::FragmentsAtOneSwitch) {
+            1
+        } else {
+            usize::MAX
+        };
+        for switch in self.up().iter().take(all) {
             self.send_to(switch, Bridge::Virt, &physical);
         }
     }

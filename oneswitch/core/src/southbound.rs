@@ -2,10 +2,13 @@
 
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
 use crate::controller::Asynchronous;
+use crate::mutants::{mutant, Fault};
+use crate::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Request};
 use crate::verdict::{Refused, Settled, NOT_AN_OPERATION};
 use crate::{wire, Core};
+use openflow13::config::PORT_DOWN;
 use openflow13::{
     decode, encode_error, kind, set_xid, ErrorMessage, FlowMod, Header, Message, PortStatus,
 };
@@ -121,10 +124,8 @@ impl Core {
 
     /// The controllers' answers to refused messages, and the repair of switches that disagreed.
     pub(crate) fn report_settled(&mut self, settled: Settled, now: Instant) {
-        self.cancel_removals(&settled.not_removed);
-        for rule in settled.removed_too {
-            self.expect_removal(rule, now);
-        }
+        self.correct_removals(&settled.not_removed, settled.removed_too, now);
+        self.tell_settled_removals(now);
         for refused in settled.refused {
             self.report_refusal(refused, now);
         }
@@ -142,13 +143,19 @@ impl Core {
         };
         debug!(target: "northbound", controller = origin.controller.0, error = %refused.error, by, "refused");
         self.refused += 1;
+        if mutant(Fault::ErrorSwallowed) {
+            return;
+        }
         if let Some(controller) = self.controllers.get_mut(&origin.controller) {
             let mut message = refused.message;
-            set_xid(&mut message, origin.xid);
-            controller.refuse(
-                origin.place,
-                &encode_error(origin.xid, refused.error, &message),
-            );
+            if !mutant(Fault::ErrorInnerXid) {
+                set_xid(&mut message, origin.xid);
+            }
+            if mutant(Fault::ErrorTruncated) {
+                message = message[..message.len().min(64)].into();
+            }
+            let xid = origin.xid ^ u32::from(mutant(Fault::ErrorXid));
+            controller.refuse(origin.place, &encode_error(xid, refused.error, &message));
         }
     }
 
@@ -170,7 +177,18 @@ impl Core {
             let to = Destination::Controller(*id);
             if controller.wants(Asynchronous::PacketIn, reason) && self.outbox.pending(to) < BACKLOG
             {
-                self.outbox.put_with_xid(to, frame, 0);
+                let copy = self.outbox.put_with_xid(to, frame, 0);
+                if mutant(Fault::PacketInCookie) {
+                    copy[16..24].fill(0xff);
+                }
+                if mutant(Fault::PacketInEdgePort) {
+                    // ofp_packet_in.match begins with in_port.
+                    let number = u32::from_be_bytes([copy[32], copy[33], copy[34], copy[35]]);
+                    let home = self.ports.get(number).map(|port| &port.home);
+                    let interface =
+                        home.and_then(|l| self.switches[l.switch].edge.number_of(&l.interface));
+                    copy[32..36].copy_from_slice(&interface.unwrap_or(number).to_be_bytes());
+                }
             }
         }
     }
@@ -181,12 +199,22 @@ impl Core {
             return;
         }
         let number = status.port.number;
+        let up = session.is_up();
+        let sent = session.port_mods.get(&number).copied().unwrap_or(0);
+        // What is reported while a port-mod of ours is under way may be from before it.
+        let by_hand = up && bridge == Bridge::Edge && self.verdicts.is_settled(sent);
         if status.reason == PortStatus::DELETE {
             session.remove_port(number);
         } else {
-            session.set_port(status.port);
+            let known = session.ports.get(&number);
+            let turned = known.is_some_and(|p| (p.config ^ status.port.config) & PORT_DOWN != 0);
+            let interface = status.port;
+            session.set_port(interface);
+            if by_hand && turned {
+                self.follow_interface(switch, &interface);
+            }
         }
-        if session.is_up() {
+        if up {
             match bridge {
                 Bridge::Edge => drop(self.update_edge(switch)),
                 // A patch port that was made anew has no configuration.
@@ -194,6 +222,20 @@ impl Core {
             }
         }
         self.announce_ports(None);
+    }
+
+    /// Somebody took an interface down or up: as on one bridge, that is a change of the port's configuration.
+    fn follow_interface(&mut self, switch: SwitchIndex, interface: &openflow13::Port) {
+        let name = interface.name_str();
+        let delivers = |p: &VirtualPort| {
+            let location = p.delivery();
+            location.switch == switch && location.interface == name
+        };
+        let Some(port) = self.ports.iter_mut().find(|p| delivers(p)) else {
+            return;
+        };
+        port.config = (port.config & !PORT_DOWN) | (interface.config & PORT_DOWN);
+        self.refresh_paths();
     }
 
     /// Tells controllers what changed about the virtual ports. `except`: the controller that asked for it (Open vSwitch does not
@@ -242,6 +284,10 @@ impl Core {
         except: Option<ControllerId>,
     ) {
         let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
+        if mutant(Fault::PortStatusLost) {
+            return;
+        }
+        let except = except.filter(|_| !mutant(Fault::PortModEchoed));
         for (id, controller) in &self.controllers {
             if Some(*id) != except && controller.wants(Asynchronous::PortStatus, reason) {
                 self.outbox.put(Destination::Controller(*id), &frame);

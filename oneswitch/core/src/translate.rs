@@ -2,10 +2,12 @@
 //! rules that have several copies.
 
 use crate::flood::FLOOD_GROUP;
+use crate::mutants::{mutant, Fault};
 use crate::rule::{Rule, MESSAGE_FLAGS};
 use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
 use std::time::Instant;
 
+const WRITE_ACTIONS: u16 = 3;
 const APPLY_ACTIONS: u16 = 4;
 const OUTPUT: u16 = 0;
 const GROUP: u16 = 22;
@@ -56,11 +58,20 @@ pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     result
 }
 
+/// Whether floods in an instruction become groups.
+fn is_translated(instruction: &[u8]) -> bool {
+    match u16_at(instruction, 0) {
+        Some(APPLY_ACTIONS) => true,
+        Some(WRITE_ACTIONS) => mutant(Fault::FloodInSetAsGroup),
+        _ => false,
+    }
+}
+
 /// As above in Apply-Actions only: in an action set a group would win over other outputs.
 pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((instruction, rest)) = split_tlv(list, 2) {
-        if u16_at(instruction, 0) == Some(APPLY_ACTIONS) && instruction.len() >= 8 {
+        if is_translated(instruction) && instruction.len() >= 8 {
             let actions = actions_with_flood_group(&instruction[8..]);
             result.extend(&instruction[..2]);
             result.extend((8 + actions.len() as u16).to_be_bytes());
@@ -115,9 +126,9 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
 
 /// The reverse of [`instructions_with_flood_group`], for instructions that a switch spelled.
 pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
-    let applied = |mut list| {
+    let written = |kind, mut list| {
         while let Some((instruction, rest)) = split_tlv(list, 2) {
-            if u16_at(instruction, 0) == Some(APPLY_ACTIONS) {
+            if u16_at(instruction, 0) == kind {
                 return instruction.get(8..).unwrap_or_default();
             }
             list = rest;
@@ -126,8 +137,9 @@ pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
     };
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((instruction, rest)) = split_tlv(list, 2) {
-        if u16_at(instruction, 0) == Some(APPLY_ACTIONS) && instruction.len() >= 8 {
-            let actions = actions_with_floods(&instruction[8..], applied(original));
+        if is_translated(instruction) && instruction.len() >= 8 {
+            let written = written(u16_at(instruction, 0), original);
+            let actions = actions_with_floods(&instruction[8..], written);
             result.extend(&instruction[..2]);
             result.extend((8 + actions.len() as u16).to_be_bytes());
             result.extend(&instruction[4..8]);

@@ -1,6 +1,7 @@
 //! The virtual switch's state as its controllers made it: flow tables, groups and meters, with every change undoable.
 
 use crate::facts::{self, Facts};
+use crate::mutants::{mutant, Fault};
 use crate::rule::RuleKey;
 use crate::tables::{Change, Filter, FlowTables};
 use openflow13::{
@@ -156,6 +157,13 @@ impl Truth {
         );
         match error {
             ErrorCode::FLOW_MOD_FAILED_OVERLAP => !self.forbids_overlap(request),
+            // No meter can have this number, whatever there is (Open vSwitch, ofpacts_pull_openflow_instructions()).
+            ErrorCode::METER_MOD_FAILED_INVALID_METER
+                if facts::meters(&message.instructions)
+                    .any(|id| !(1..=meter_no::MAX).contains(&id)) =>
+            {
+                false
+            }
             // Looked at only for rules that are there (Open vSwitch, modify_flows_start_loose()).
             ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER => {
                 let filter = Filter::of_flow_mod(message, matching.clone());
@@ -236,7 +244,8 @@ impl Truth {
                 for id in doomed {
                     if let Some(old) = self.groups.remove(&id) {
                         changes.groups.push((id, Some(old)));
-                        self.remove_rules(changes, |f| f.has_group, |i| facts::uses_group(i, id));
+                        let may = |f: &Facts| f.has_group && !mutant(Fault::RulesOutliveGroup);
+                        self.remove_rules(changes, may, |i| facts::uses_group(i, id));
                     }
                 }
             }

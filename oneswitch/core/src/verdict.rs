@@ -11,6 +11,7 @@
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
 use crate::journal::Journal;
+use crate::mutants::{mutant, Fault};
 use crate::rule::{Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Group, Meter, Request, Truth};
@@ -194,6 +195,11 @@ impl Verdicts {
     pub fn current_batch(&mut self) -> u64 {
         self.due = true;
         self.closed + u64::from(self.is_open())
+    }
+
+    /// The batch of what is sent next.
+    pub fn next_batch(&self) -> u64 {
+        self.closed + 1
     }
 
     pub fn is_settled(&self, batch: u64) -> bool {
@@ -406,6 +412,7 @@ impl Verdicts {
             .iter()
             .take(batch.operations)
             .any(Operation::is_unforeseen)
+            && !mutant(Fault::RefusedStays)
         {
             let believed = self.removed_rules();
             self.redo(truth, batch.operations);

@@ -4,6 +4,7 @@ use crate::api::{Bridge, Destination};
 use crate::executors::HUB;
 use crate::facts::{Facts, Stateful};
 use crate::flood::FLOOD_GROUP;
+use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::rule::RuleKey;
 use crate::switch_set::SwitchSet;
@@ -56,7 +57,10 @@ impl Core {
         targets: SwitchSet,
         now: Instant,
     ) {
-        let targets = targets.intersection(self.up());
+        let mut targets = targets.intersection(self.up());
+        if mutant(Fault::DeleteMissesSwitch) && deletes(&request) && targets.len() > 1 {
+            targets.remove(HUB);
+        }
         let original = changed.is_some().then(|| incoming.frame.into());
         let origin = Some(incoming.origin);
         let xid = self
@@ -69,7 +73,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn flow_mod(&mut self, incoming: Incoming<'_>, message: FlowMod, now: Instant) {
+    pub(crate) fn flow_mod(&mut self, incoming: Incoming<'_>, mut message: FlowMod, now: Instant) {
         let matching = match message.matching.canonical() {
             Ok(matching) => matching,
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
@@ -84,8 +88,14 @@ impl Core {
         if filters_on_flood(&message) {
             return self.delete_by_truth(incoming, message, matching, facts, now);
         }
-        let targets = self.executors.of_in_port(matching.in_port());
-        let holder = checks_overlap(&message)
+        let targets = match matching.in_port() {
+            Some(_) if mutant(Fault::PortRuleAtHub) => SwitchSet::of(HUB),
+            in_port => self.executors.of_in_port(in_port),
+        };
+        if mutant(Fault::ModifyAdds) && self.finds_nothing(&message, &matching) {
+            message.command = FlowModCommand::Add;
+        }
+        let holder = (checks_overlap(&message) && !mutant(Fault::OverlapIgnored))
             .then(|| self.holder_of_overlapping(&message, &matching))
             .flatten();
         let changed = self.physical_flow_mod(
@@ -147,7 +157,7 @@ impl Core {
         let (idle, hard) = (message.idle_timeout, message.hard_timeout);
         let timed = message.command == FlowModCommand::Add && (idle != 0 || hard != 0);
         let unchecked = checks_overlap(message) && !overlaps;
-        if !timed && !facts.floods && !unchecked {
+        if !timed && !facts.floods && !unchecked && !changes_flow_mod() {
             return None;
         }
         let mut changed = if facts.floods {
@@ -156,7 +166,8 @@ impl Core {
             frame.to_vec()
         };
         if timed || unchecked {
-            let kept = if copies > 1 { 0 } else { idle };
+            let shared = copies > 1 && !mutant(Fault::IdleByReplica);
+            let kept = if shared { 0 } else { idle };
             let dropped = if unchecked { FlowMod::CHECK_OVERLAP } else { 0 };
             let flags = copy_flags(message.flags & !dropped, idle, hard);
             patch_added(&mut changed, kept, flags);
@@ -164,7 +175,15 @@ impl Core {
                 self.idle.start(now);
             }
         }
+        seed_flow_mod(&mut changed, message);
         Some(changed)
+    }
+
+    /// Whether `message` is a modify of rules that are not there.
+    fn finds_nothing(&self, message: &FlowMod, matching: &CanonicalMatch) -> bool {
+        let filter = Filter::of_flow_mod(message, matching.clone());
+        let modifies = [FlowModCommand::Modify, FlowModCommand::ModifyStrict];
+        modifies.contains(&message.command) && self.truth.tables.select(&filter).is_empty()
     }
 
     /// A delete filtered by out_port FLOOD or ALL: on the switches those outputs are a group, so the rules are named one by one.
@@ -313,6 +332,31 @@ impl Core {
         self.refresh_paths();
         self.announce_ports(Some(incoming.origin.controller));
     }
+}
+
+/// Whether a mutant changes flow-mods.
+fn changes_flow_mod() -> bool {
+    mutant(Fault::TableOffByOne) || mutant(Fault::ModifyAdds)
+}
+
+/// Makes the faults of [`changes_flow_mod`] in OFPT_FLOW_MOD.
+fn seed_flow_mod(frame: &mut [u8], message: &FlowMod) {
+    const TABLE: usize = 24;
+    const COMMAND: usize = 25;
+    if mutant(Fault::TableOffByOne) && (1..250).contains(&message.table_id) {
+        frame[TABLE] += 1;
+    }
+    if mutant(Fault::ModifyAdds) && message.command == FlowModCommand::Add {
+        frame[COMMAND] = 0;
+    }
+}
+
+fn deletes(request: &Request) -> bool {
+    let Request::Flow { message, .. } = request else {
+        return false;
+    };
+    let commands = [FlowModCommand::Delete, FlowModCommand::DeleteStrict];
+    commands.contains(&message.command)
 }
 
 fn filters_on_flood(message: &FlowMod) -> bool {

@@ -315,3 +315,31 @@ fn an_expired_rule_does_not_come_back_with_a_refused_message() {
     assert_eq!(lab.core.status().flows, 0);
     assert_eq!(cookies(lab.virt(1)), []);
 }
+
+#[test]
+fn what_was_reported_before_a_refusal_is_told_of_the_right_rule() {
+    for late in [false, true] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.ask(1, &Message::FlowMod(told(1, any())));
+        (0..2).for_each(|s| count(&mut lab, s, 1, 4));
+        // No switch knows the group: the rule that is deleted is the one before.
+        let to_group = ActionList::default().group(9);
+        let refused = FlowMod {
+            flags: FlowMod::SEND_FLOW_REM,
+            ..add(2, any(), &to_group)
+        };
+        lab.virt(1).slow = late;
+        lab.send(1, 2, &Message::FlowMod(refused));
+        lab.send(1, 3, &Message::FlowMod(delete(any())));
+        lab.run();
+        lab.virt(1).slow = false;
+        lab.run();
+        let mut answers = lab.take(1);
+        let is_error = |(_, message): &Answer| matches!(message, Message::Error(_));
+        assert_eq!(answers.iter().filter(|a| is_error(a)).count(), 1);
+        answers.retain(|a| !is_error(a));
+        assert_eq!(removed(&answers), [(1, FlowRemoved::DELETE, 8, 80)]);
+        lab.wait(seconds(60));
+        assert_eq!(lab.take(1), []);
+    }
+}

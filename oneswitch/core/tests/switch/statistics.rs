@@ -213,6 +213,19 @@ fn counters_stay_when_a_port_is_removed_and_when_rules_return_to_their_switches(
 }
 
 #[test]
+fn a_port_that_moves_to_an_interface_that_counted_one_packet_more_keeps_its_counters() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    count_port(&mut lab, 1, 2, 100);
+    count_port(&mut lab, 0, 5, 101);
+    lab.begin_move(2, 0, 5, MoveUntil::Done);
+    lab.run();
+    lab.wait(2 * GRACE);
+    lab.take(1);
+    count_port(&mut lab, 0, 5, 108);
+    assert_eq!(port_stats(&mut lab, 2)[0].rx_packets, 107);
+}
+
+#[test]
 fn port_statistics_survive_a_move_and_what_the_interfaces_counted_before() {
     let mut lab = Lab::new(2, &[0, 1]);
     count_port(&mut lab, 1, 2, 100);
