@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,9 +31,12 @@ class Daemon:
         name: for messages, and of its log file.
         argv: program and arguments.
         directory: where ``NAME.log`` is written.
+        variables: added to its environment.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], directory: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         with self.log.open("ab") as log:
@@ -42,7 +45,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env={**environment(), **(variables or {})},
             )
 
     @property
@@ -99,16 +102,19 @@ class Oneswitchd(Daemon):
     Args:
         server_toml: its configuration.
         binary: None finds the installed one.
+        variables: added to its environment.
 
     Raises:
         StartError: oneswitchd is not installed.
     """
 
-    def __init__(self, server_toml: Path, binary: Path | None = None) -> None:
+    def __init__(
+        self, server_toml: Path, binary: Path | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.config = ServerConfig.load(server_toml)
         self.client = Client(self.config.oneswitchd.api, timeout_s=30.0)
         program = str(binary or find_oneswitchd())
-        super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent)
+        super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent, variables)
 
     @property
     def management(self) -> str:

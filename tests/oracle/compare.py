@@ -1,5 +1,6 @@
 """A step in both worlds, and whether they did the same."""
 
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -9,11 +10,12 @@ from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
 from tests.oracle.observation import Observation
-from tests.oracle.steps import Check, Inject, PortMod, Script, Send, Step
+from tests.oracle.steps import Check, Inject, PortMod, RestartOneswitchd, RestartSwitch, Script, Send, Step, Timed
 from tests.oracle.world import OneBridge, OneSwitch, World, clear_messages, server
 from unoctl.errors import UnoctlError
 
-_TURN_S, _LATE_TURNS = 0.05, 60
+_TURN_S, _LATE_TURNS, _ALIVE_TURNS = 0.05, 60, 6
+_BUSY_S, _PACE_S, _STALL_S, _END_S = 2.8, 0.2, 0.6, 8.0
 _NO_RECV = 4
 _TAGS = (b"\x81\x00", b"\x88\xa8")
 
@@ -28,10 +30,13 @@ class Comparison:
     Args:
         switches: how many oneswitchd has.
         binary: of oneswitchd; None finds the installed one.
+        mutant: the fault that it shall have, if it can. Each run then has an oneswitchd of its own: what the one before
+            left behind must not be taken for this one's.
     """
 
-    def __init__(self, switches: int, binary: Path | None = None) -> None:
+    def __init__(self, switches: int, binary: Path | None = None, mutant: str | None = None) -> None:
         self._binary = binary
+        self.mutant = mutant
         self.script = Script(switches)
         self._start()
         self.steps = 0
@@ -62,6 +67,8 @@ class Comparison:
             self._start()
         self._deaf.clear()
         self._counters_differ = False
+        if self.mutant is not None:
+            self.ours.begin_mutant(self.mutant)
         for world in (self.ours, self.reference):
             world.reset()
 
@@ -75,12 +82,14 @@ class Comparison:
         self.steps += 1
         # The reference first: what it can do and oneswitchd cannot is found even if oneswitchd hangs.
         expected, seen = self._apply(self.reference, step), self._apply(self.ours, step)
+        if isinstance(step, Timed):
+            self._let_time_pass(step, seen, expected)
         self._await(seen, expected)
-        self._note(step)
+        self._note(step, seen)
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
         differences = seen.differences(expected)
-        if differences and (self._given_up(step) or self._reparsed(expected)):
+        if differences and (self._given_up(step) or self._reparsed(step, expected)):
             self._counters_differ = True
         elif differences:
             raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n" + "\n".join(differences))
@@ -105,8 +114,38 @@ class Comparison:
         for step in script.steps:
             self.play(step)
 
-    def _note(self, step: Step) -> None:
-        """Known difference: Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched."""
+    def _let_time_pass(self, step: Timed, seen: Observation, expected: Observation) -> None:
+        """In both at once: a frame now and then, until what it does not keep alive is gone; then none, until all is."""
+        pairs = ((self.ours, seen), (self.reference, expected))
+        frames, gap = Inject(step.port, (step.frame,)), 0.0
+        begin = last = time.monotonic()
+        while last - begin < _BUSY_S:
+            for world, into in pairs:
+                into.add(world.apply(frames))
+            gap = max(gap, time.monotonic() - last)
+            last = time.monotonic()
+            time.sleep(_PACE_S)
+        if gap > _STALL_S:
+            self._counters_differ = True  # this machine stood still: who was alive how long says nothing
+        else:
+            self._await(seen, expected, _ALIVE_TURNS)
+            for world, into in pairs:
+                into.add(world.apply(Check()))
+        wanted = len(step.messages)
+        while time.monotonic() - last < _END_S and any(into.removed.total() < wanted for _, into in pairs):
+            for world, into in pairs:
+                world.await_asynchronous(_TURN_S)
+                world.collect(into)
+
+    def _note(self, step: Step, seen: Observation) -> None:
+        """Known differences that a step brings about.
+
+        Open vSwitch counts what a port with NO_RECV drops at the rule that would have matched. A switch that ends takes
+        its counters with it, and its ports are down meanwhile. The journal has no base counters of groups and meters.
+        """
+        if isinstance(step, RestartSwitch):
+            seen.port_status.clear()
+        self._counters_differ |= isinstance(step, RestartOneswitchd | RestartSwitch)
         if isinstance(step, PortMod) and step.right_address and step.mask & _NO_RECV:
             (self._deaf.add if step.config & _NO_RECV else self._deaf.discard)(step.port)
         self._counters_differ |= isinstance(step, Inject) and step.port in self._deaf
@@ -117,27 +156,38 @@ class Comparison:
             return False
         return any(self.reference.translation_fails(step.port, bytes.fromhex(frame)) for frame in step.frames)
 
-    def _reparsed(self, expected: Observation) -> bool:
-        """Known difference: what a select group has recirculated is not parsed anew where it enters a PCIe link."""
-        sent = (bytes.fromhex(m) for s in self.script.steps if isinstance(s, Send) for m in s.messages)
-        selects = any(m[1] == of.GROUP_MOD and m[10] == of.SELECT_GROUP for m in sent)
-        frames = (bytes.fromhex(frame) for some in expected.frames.values() for frame in some)
-        return selects and any(frame[12:14] in _TAGS and frame[16:18] in _TAGS for frame in frames)
+    def _reparsed(self, step: Step, expected: Observation) -> bool:
+        """Known differences: what a select group has recirculated is not parsed anew where it enters a PCIe link.
 
-    def _await(self, seen: Observation, expected: Observation) -> None:
+        And what is parsed anew there, on its way elsewhere, may have another hash when it comes to the group.
+        """
+        frames = (bytes.fromhex(frame) for some in expected.frames.values() for frame in some)
+        if not any(frame[12:14] in _TAGS for frame in frames):
+            return False
+        match step:
+            case Inject():
+                return any(self.reference.hashes(step.port, bytes.fromhex(frame)) for frame in step.frames)
+            case Send():
+                sent = [bytes.fromhex(m) for s in self.script.steps if isinstance(s, Send) for m in s.messages]
+                selects = any(m[1] == of.GROUP_MOD and m[10] == of.SELECT_GROUP for m in sent)
+                return selects and any(bytes.fromhex(m)[1] == of.PACKET_OUT for m in step.messages)
+            case _:
+                return False
+
+    def _await(self, seen: Observation, expected: Observation, turns: int = _LATE_TURNS) -> None:
         """Give what may come late the time to come.
 
         Open vSwitch reports a removed rule when nothing refers to it any more: no cached flow, no thread that has not
         slept since.
         """
-        for _ in range(_LATE_TURNS):
+        for _ in range(turns):
             missing = _asynchronous(expected) - _asynchronous(seen)
             if missing == 0 and expected.removed == seen.removed:
                 return
             for world in (self.ours, self.reference):
                 world.wires.purge()
             late, observation = (self.ours, seen) if missing > 0 else (self.reference, expected)
-            late.channel.await_asynchronous(max(1, abs(missing)), _TURN_S)
+            late.await_asynchronous(_TURN_S)
             late.collect(observation)
 
 

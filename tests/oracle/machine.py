@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from tests.oracle import frames, pools, rules
 from tests.oracle import openflow as of
 from tests.oracle.openflow import FlowMod, Oxm
-from tests.oracle.steps import Check, Inject, Move, PortMod, Reconnect, Send, Step
+from tests.oracle.steps import (
+    Bulk,
+    Check,
+    Inject,
+    Interface,
+    Move,
+    PortMod,
+    Reconnect,
+    RestartOneswitchd,
+    RestartSwitch,
+    Send,
+    Step,
+    Timed,
+)
 
 
 @dataclass
@@ -176,7 +189,7 @@ def packet_out(draw: Draw, model: Model) -> bytes:
 def request(draw: Draw, model: Model) -> bytes:
     """A question."""
     xid = model.next_xid()
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0, 11))
     if kind <= 3:
         like = draw(st.sampled_from(model.rules)) if model.rules and draw(st.booleans()) else None
         fields = like.fields if like else draw(pools.match())
@@ -204,8 +217,48 @@ def request(draw: Draw, model: Model) -> bytes:
     if kind == 8:
         port = draw(st.sampled_from((*pools.PORTS, 7)))
         return of.multipart(xid, of.QUEUE, struct.pack("!II", port, draw(st.sampled_from((0, of.ANY)))))
-    others = (of.FEATURES_REQUEST, of.GET_CONFIG_REQUEST, of.GET_ASYNC_REQUEST, of.ECHO_REQUEST, of.BARRIER_REQUEST)
-    return of.message(draw(st.sampled_from((*others, of.PACKET_IN, of.BARRIER_REPLY, 30, 99))), xid)
+    if kind == 9:
+        return of.message(of.ECHO_REQUEST, xid, draw(st.sampled_from((b"", b"ping"))))
+    others = (of.FEATURES_REQUEST, of.GET_CONFIG_REQUEST, of.GET_ASYNC_REQUEST, of.BARRIER_REQUEST)
+    data = draw(st.sampled_from((b"", b"", b"ping")))
+    return of.message(draw(st.sampled_from((*others, of.PACKET_IN, of.BARRIER_REPLY, 30, 99))), xid, data)
+
+
+def change_switch(draw: Draw, model: Model) -> bytes:
+    """How fragments and tables are treated."""
+    if draw(st.integers(0, 3)) == 0:
+        table = draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 254)))
+        return of.table_mod(model.next_xid(), table, draw(st.sampled_from((0, 3))))
+    return of.set_config(model.next_xid(), draw(st.sampled_from((0, 0, 1, 2, 3))), draw(st.sampled_from((0xFFFF, 128))))
+
+
+def change_treatment(draw: Draw, model: Model) -> bytes:
+    """A role, or what the controller wants to be told."""
+    if draw(st.booleans()):
+        role = draw(
+            st.sampled_from((of.ROLE_NO_CHANGE, of.ROLE_EQUAL, of.ROLE_MASTER, of.ROLE_SLAVE, of.ROLE_SLAVE, 4))
+        )
+        return of.role_request(model.next_xid(), role, draw(st.sampled_from((0, 1, 2, of.MASK64))))
+    masks = draw(st.lists(st.sampled_from((0, 1, 2, 3, 7, 15)), min_size=6, max_size=6))
+    return of.set_async(model.next_xid(), masks)
+
+
+def timed(draw: Draw, model: Model) -> Step:
+    """Rules that end by themselves; the model does not know them, as nothing else is done to them."""
+    messages, first = [], None
+    for number in range(draw(st.integers(1, 4))):
+        fields = draw(pools.match())
+        first = first or FlowMod(fields=fields)
+        model.fresh_priority += 1
+        idle, hard = draw(st.sampled_from(((1, 0), (1, 0), (0, 2))))
+        actions = of.output(draw(st.sampled_from((*pools.PORTS, of.CONTROLLER))))
+        rule = FlowMod(
+            *(of.ADD, 0, model.fresh_priority, fields, of.apply_actions(actions), number),
+            *(0, idle, hard, of.SEND_FLOW_REM),
+        )
+        messages.append(rule.encode(model.next_xid()).hex())
+    data, port = draw(packet(Model(rules=[first] if first else [])))
+    return Timed(tuple(messages), port, data.hex())
 
 
 # ---- packets
@@ -255,31 +308,59 @@ def _labels(draw: Draw, values: dict[str, int]) -> list[int]:
 
 
 _MESSAGES: tuple[Callable[[Draw, Model], bytes], ...] = (
-    *(add_flow, add_flow, add_flow, add_flow, add_flow, change_flows, change_flows, change_groups, change_groups),
-    change_meters,
+    *(add_flow,) * 10,
+    *(change_flows, change_flows, change_flows, change_flows, change_groups, change_groups, change_groups),
+    *(change_meters, change_meters, change_switch),
 )
 
 
 @st.composite
 def step(draw: Draw, model: Model) -> Step:
     """The next step."""
-    kind = draw(st.integers(0, 39))
-    if kind < 14:
+    kind = draw(st.integers(0, 84))
+    if kind < 28:
         count = draw(st.integers(1, 4))
         makers = [draw(st.sampled_from(_MESSAGES)) for _ in range(count)]
-        return Send(tuple(maker(draw, model).hex() for maker in makers), " ".join(maker.__name__ for maker in makers))
-    if kind < 30:
+        messages = [maker(draw, model).hex() for maker in makers]
+        if draw(st.integers(0, 3)) == 0:
+            among = draw(st.sampled_from((of.BARRIER_REQUEST, of.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99)))
+            messages.insert(draw(st.integers(0, count)), of.message(among, model.next_xid()).hex())
+        return Send(tuple(messages), " ".join(maker.__name__ for maker in makers), _controller(draw))
+    if kind < 60:
         data, port = draw(packet(model))
         return Inject(port, (data.hex(),) * draw(st.sampled_from((1, 1, 1, 2))))
-    if kind < 32:
-        return Send((packet_out(draw, model).hex(),), "packet_out")
-    if kind < 34:
-        return Send((request(draw, model).hex(),), "request")
-    if kind < 35:
+    if kind < 64:
+        return Send((packet_out(draw, model).hex(),), "packet_out", _controller(draw))
+    if kind < 68:
+        return Send((request(draw, model).hex(),), "request", _controller(draw))
+    if kind < 70:
         bits = (0, 1, 4, 32, 64, 0x65, 2)
         port = draw(st.sampled_from((*pools.PORTS, *pools.PORTS, 7, 0)))
         config, mask = draw(st.sampled_from(bits)), draw(st.sampled_from(bits))
         return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())
-    if kind < 38:
+    if kind < 76:
         return Move(draw(st.sampled_from(pools.PORTS)), draw(st.integers(0, 2)))
-    return Reconnect() if kind == 38 else Check()
+    if kind < 80:
+        return Send((change_treatment(draw, model).hex(),), "change_treatment", draw(st.sampled_from((0, 1, 1, 2))))
+    if kind < 82:
+        return Interface(draw(st.sampled_from(pools.PORTS)), draw(st.booleans()))
+    return draw(_rare(model)) if kind < 83 else Check()
+
+
+def _controller(draw: Draw) -> int:
+    return draw(st.sampled_from((0, 0, 0, 0, 0, 0, 1, 2)))
+
+
+@st.composite
+def _rare(draw: Draw, model: Model) -> Step:
+    """A step that takes long."""
+    kind = draw(st.integers(0, 9))
+    if kind < 4:
+        return Reconnect()
+    if kind < 6:
+        return RestartOneswitchd()
+    if kind < 7:
+        return RestartSwitch(draw(st.integers(0, 2)))
+    if kind < 8:
+        return timed(draw, model)
+    return Bulk(draw(st.sampled_from((20, 30))), 250)

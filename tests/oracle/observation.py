@@ -28,6 +28,8 @@ NAMES = {
         *("MULTIPART_REPLY", "BARRIER_REPLY", "QUEUE_GET_CONFIG_REPLY", "ROLE_REPLY", "GET_ASYNC_REPLY"),
     )
 }
+TO_CONTROLLER = "to controller "
+"""Begins what others than the first controller were told."""
 _MAC = b"\xee" * 6
 _COUNTERS = re.compile(r" packets \d+ bytes \d+.*| counters .*| aggregate .*|(?<=: )(aggregate|table \d) .*")
 
@@ -43,6 +45,16 @@ class Observation:
     frames: dict[int, list[str]] = field(default_factory=dict)
     state: dict[str, list[str]] = field(default_factory=dict)
 
+    def add(self, later: "Observation") -> None:
+        """What came of a later step of the same kind."""
+        self.replies += later.replies
+        self.packet_ins += later.packet_ins
+        self.removed += later.removed
+        self.port_status += later.port_status
+        for place, frames in later.frames.items():
+            self.frames.setdefault(place, []).extend(frames)
+        self.state = later.state or self.state
+
     def without_counters(self) -> "Observation":
         """All but what packets were counted."""
         strip = lambda lines: [_COUNTERS.sub("", line) for line in lines if not line.startswith("table")]  # noqa: E731
@@ -54,7 +66,7 @@ class Observation:
         """In words, what is not as in ``reference``; [] if all is."""
         found = []
         for name in ("replies", "packet_ins", "removed", "port_status"):
-            ours, theirs = getattr(self, name), getattr(reference, name)
+            ours, theirs = _by_controller(getattr(self, name)), _by_controller(getattr(reference, name))
             if ours != theirs:
                 found += _listed(name, ours, theirs)
         for place in sorted(self.frames.keys() | reference.frames.keys()):
@@ -66,6 +78,13 @@ class Observation:
             if ours != theirs:
                 found += _listed(name, ours, theirs)
         return found
+
+
+def _by_controller(told: list[str] | Counter[str]) -> list[str] | Counter[str]:
+    """What each was told, in order; there is no order between what several are told."""
+    if isinstance(told, Counter):
+        return told
+    return sorted(told, key=lambda text: text.split(": ")[0] if text.startswith(TO_CONTROLLER) else "")
 
 
 def _listed(what: str, ours: Iterable[str], theirs: Iterable[str]) -> list[str]:

@@ -38,6 +38,7 @@ DESC, FLOW, AGGREGATE, TABLES, PORT_STATS, QUEUE, GROUP, GROUP_DESC, GROUP_FEATU
 METER_FEATURES, TABLE_FEATURES, PORT_DESC = 11, 12, 13
 
 ADD, MODIFY, MODIFY_STRICT, DELETE, DELETE_STRICT = range(5)
+ROLE_NO_CHANGE, ROLE_EQUAL, ROLE_MASTER, ROLE_SLAVE = range(4)
 SEND_FLOW_REM, CHECK_OVERLAP, RESET_COUNTS, NO_PKT_COUNTS, NO_BYT_COUNTS = 1, 2, 4, 8, 16
 SELECT_GROUP, FAST_FAILOVER = 1, 3
 
@@ -246,6 +247,15 @@ def port_mod(xid: int, port: int, hw_addr: bytes, config: int, mask: int) -> byt
 
 def table_mod(xid: int, table: int, config: int) -> bytes:
     return message(TABLE_MOD, xid, struct.pack("!B3xI", table, config))
+
+
+def role_request(xid: int, role: int, generation: int) -> bytes:
+    return message(ROLE_REQUEST, xid, struct.pack("!I4xQ", role, generation))
+
+
+def set_async(xid: int, masks: Iterable[int]) -> bytes:
+    """Six masks: packet-in, port-status, flow_removed, each for a master (or equal) and for a slave."""
+    return message(SET_ASYNC, xid, struct.pack("!6I", *masks))
 
 
 def set_config(xid: int, flags: int, miss_send_len: int) -> bytes:

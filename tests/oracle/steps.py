@@ -14,6 +14,24 @@ class Send:
 
     messages: tuple[str, ...]
     about: str = ""
+    controller: int = 0
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """Rules with so many actions that their statistics need several messages."""
+
+    rules: int
+    actions: int
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Rules with timeouts of a second or two are added; frames keep some alive for a while; in the end all are gone."""
+
+    messages: tuple[str, ...]
+    port: int
+    frame: str
 
 
 @dataclass(frozen=True)
@@ -45,15 +63,28 @@ class Move:
 
 
 @dataclass(frozen=True)
+class Interface:
+    """A host takes its interfaces down, or up."""
+
+    port: int
+    up: bool
+
+
+@dataclass(frozen=True)
 class Reconnect:
     """The controller hangs up and calls again."""
 
 
 @dataclass(frozen=True)
-class Warp:
-    """Time passes."""
+class RestartOneswitchd:
+    """oneswitchd ends and starts again: on one bridge, the controllers lose their connections."""
 
-    milliseconds: int
+
+@dataclass(frozen=True)
+class RestartSwitch:
+    """An ovs-vswitchd is killed and starts again, of an sNIC if there is one: on one bridge, nothing happens."""
+
+    switch: int
 
 
 @dataclass(frozen=True)
@@ -61,9 +92,13 @@ class Check:
     """Everything that can be asked for is compared."""
 
 
-Step = Send | PortMod | Inject | Move | Reconnect | Warp | Check
+Step = Send | Bulk | Timed | PortMod | Inject | Move | Interface | Reconnect | RestartOneswitchd | RestartSwitch | Check
 _KINDS: dict[str, Callable[..., Step]] = {
-    each.__name__: each for each in (Send, PortMod, Inject, Move, Reconnect, Warp, Check)
+    each.__name__: each
+    for each in (
+        *(Send, Bulk, Timed, PortMod, Inject, Move, Interface),
+        *(Reconnect, RestartOneswitchd, RestartSwitch, Check),
+    )
 }
 
 

@@ -4,16 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
-from hypothesis import strategies as st
 
 from tests.oracle.compare import Comparison, DifferenceError
-from tests.oracle.machine import Model, step
+from tests.oracle.explore import explore
 from tests.oracle.replay import outcome, shrunk
 from tests.oracle.steps import Script
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
-_STEPS = 40
 _FOUND = Path(os.environ.get("ORACLE_FOUND", "target/oracle-found"))
 
 
@@ -37,59 +34,21 @@ def test_no_difference_in_a_long_run(comparison: Comparison) -> None:
 
 
 def _explore(comparison: Comparison, steps: int, start: int) -> None:
-    """Draw and play runs until there were so many steps."""
-    comparison.steps = 0
-    number = start * 1000
-    while comparison.steps < steps:
-        _runs(comparison, number)
-        number += 1
+    difference = explore(comparison, steps, start)
+    if difference is not None:
+        pytest.fail(_report(comparison, difference), pytrace=False)
     print(f"{comparison.steps} steps over {comparison.script.switches} switches without a difference")
 
 
-def _runs(comparison: Comparison, number: int) -> None:
-    @seed(number)
-    @settings(
-        max_examples=20,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],  # `shrunk` knows scripts, and is faster than shrinking what was drawn
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-        verbosity=Verbosity.quiet,
-    )
-    @given(st.data())
-    def run(data: st.DataObject) -> None:
-        comparison.reset()
-        model = Model()
-        try:
-            for _ in range(_STEPS):
-                comparison.play(data.draw(step(model)))
-            comparison.finish()
-        except DifferenceError as difference:
-            raise _FoundError(difference) from difference
-
-    try:
-        run()
-    except _FoundError as found:
-        pytest.fail(_report(comparison, found.difference, number), pytrace=False)
-
-
-class _FoundError(BaseException):
-    """Passes through hypothesis, which would play the run again at once, and wonder if it does not fail again."""
-
-    def __init__(self, difference: DifferenceError) -> None:
-        super().__init__(difference)
-        self.difference = difference
-
-
-def _report(comparison: Comparison, difference: DifferenceError, number: int) -> str:
+def _report(comparison: Comparison, difference: DifferenceError) -> str:
     """Shrink, write a script, and say where it is."""
-    script = comparison.script
+    steps, script = comparison.steps, comparison.script
     short = shrunk(comparison, script)
     again = outcome(comparison, short)
     if again is None:
         short, again = script, difference
         again.add_note("It did not happen again when the same steps were played once more.")
     short.note = str(again)
-    path = _FOUND / f"{script.switches}-switches-{number}.json"
+    path = _FOUND / f"{script.switches}-switches-step-{steps}.json"
     short.write(path)
     return f"{again}\nPlay it again: python -m tests.oracle.replay {path}"

@@ -17,11 +17,27 @@ from tests.oracle import openflow as of
 from tests.oracle.channel import Channel, ChannelError
 from tests.oracle.observation import Observation
 from tests.oracle.pools import PORTS
-from tests.oracle.steps import Check, Inject, Move, PortMod, Reconnect, Send, Step, Warp
+from tests.oracle.steps import (
+    Bulk,
+    Check,
+    Inject,
+    Interface,
+    Move,
+    PortMod,
+    Reconnect,
+    RestartOneswitchd,
+    RestartSwitch,
+    Send,
+    Step,
+    Timed,
+)
 
-_ASYNC_CONFIG = struct.pack("!6I", 0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
+_ASYNC_MASKS = (0b111, 0b111, 0b111, 0b111, 0b1111, 0b1111)
+_BULK_TABLE = 9
 _OTHER_ADDRESS = bytes.fromhex("020000000099")
 _MARKER = 0x6D61726B6572
+# Roles' generation ids from anything near 0 to 0 without going back: they wrap, and are compared by signed distance.
+_AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
 _ALL_PORT_CONFIG = 0b1100101
 
 
@@ -36,22 +52,34 @@ class World:
         self._stack = ExitStack()
         self.lab = self._stack.enter_context(Lab(spec).start())
         self.wires = self._stack.enter_context(Wires(self.lab.state))
-        self._controls = [
-            self._stack.enter_context(_closing(Unixctl(Path(switch.control)))) for switch in self.lab.state.switches
-        ]
+        self._controls: dict[str, Unixctl] = {}
+        self._stack.callback(self._close_controls)
+        self._open_controls()
         self.places: dict[int, Place] = {port.number: (port.switch, port.interface) for port in spec.ports}
         self.channel = self._connect()
+        self._others: dict[int, Channel] = {}
         self.baseline = observation.Baseline()
         self._modified: set[int] = set()
+        self._down: set[int] = set()
         self._injected = False
+        self._fresh = False
 
     def _connect(self) -> Channel:
         raise NotImplementedError
 
     def close(self) -> None:
         """End the lab."""
-        self.channel.close()
+        self._hang_up()
         self._stack.close()
+
+    def _open_controls(self) -> None:
+        """Connect to the control sockets of the switches, again where one was restarted."""
+        self._close_controls()
+        self._controls = {switch.name: Unixctl(Path(switch.control)) for switch in self.lab.state.switches}
+
+    def _close_controls(self) -> None:
+        for control in self._controls.values():
+            control.close()
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +95,12 @@ class World:
             self._forget_flows()
         match step:
             case Send():
+                channel = self._controller(step.controller)
+                channel.send(b"".join(bytes.fromhex(message) for message in step.messages))
+            case Timed():
                 self.channel.send(b"".join(bytes.fromhex(message) for message in step.messages))
+            case Bulk():
+                self.channel.send(bulk(step))
             case PortMod():
                 self._modified.add(step.port)
                 address = self.address(step.port) if step.right_address else _OTHER_ADDRESS
@@ -78,10 +111,14 @@ class World:
                     self.wires.inject(self.places[step.port], bytes.fromhex(frame))
             case Move():
                 self.move(step.port, step.switch)
+            case Interface():
+                self._set_interface(step.port, up=step.up)
             case Reconnect():
                 self.reconnect()
-            case Warp():
-                self._warp(step.milliseconds)
+            case RestartOneswitchd():
+                self.restart()
+            case RestartSwitch():
+                self.restart_switch(step.switch)
             case Check():
                 pass
         return self._observe(step)
@@ -98,10 +135,16 @@ class World:
 
     def translation_fails(self, port: int, frame: bytes) -> bool:
         """Whether Open vSwitch gives up on a frame: too many MPLS labels, too deep a recursion."""
+        return "Translation failed" in self._trace(port, frame)
+
+    def hashes(self, port: int, frame: bytes) -> bool:
+        """Whether Open vSwitch hashes a frame, for a select group."""
+        return "hash(" in self._trace(port, frame)
+
+    def _trace(self, port: int, frame: bytes) -> str:
         switch, interface = self.places[port]
-        control = next(c for c, s in zip(self._controls, self.lab.state.switches, strict=True) if s.name == switch)
         bridge = "br0" if self.lab.state.switches[0].edge is None else "edge"
-        return "Translation failed" in control.call("ofproto/trace", bridge, f"in_port={interface}", frame.hex())
+        return self._controls[switch].call("ofproto/trace", bridge, f"in_port={interface}", frame.hex())
 
     def move(self, port: int, switch: int) -> None:
         """Move a port; one bridge has nothing to do."""
@@ -111,17 +154,56 @@ class World:
         self.channel.close()
         self.channel = self._connect()
 
-    def _warp(self, milliseconds: int) -> None:
-        self.wires.warp(milliseconds)
-        for control in self._controls:
-            control.call("revalidator/wait")
+    def restart(self) -> None:
+        """The control plane ends and starts again; one bridge has none of its own."""
+        self._hang_up()
+        self._end_control_plane()
+        self.channel = self._connect()
+        self._begin_roles()
+
+    def _end_control_plane(self) -> None:
+        """There is none."""
+
+    def _begin_roles(self) -> None:
+        """The generation of roles is 0 from now on; nothing but the end of a switch would make it forget one."""
+        for generation in _AROUND:
+            self.channel.send(of.role_request(1, of.ROLE_MASTER, generation))
+        self.channel.send(of.role_request(1, of.ROLE_EQUAL, 0))
+        self.channel.barrier()
+        self.channel.replies.clear()
+
+    def restart_switch(self, switch: int) -> None:
+        """A switch ends and starts again; one bridge, which would lose its rules, does not."""
+
+    def _hang_up(self) -> None:
+        for channel in (self.channel, *self._others.values()):
+            channel.close()
+        self._others.clear()
+
+    def _controller(self, number: int) -> Channel:
+        """A controller's connection: of the first one, or of another one, which calls when it is first needed."""
+        if number == 0:
+            return self.channel
+        if number not in self._others:
+            self._others[number] = self._connect()
+        return self._others[number]
+
+    def _set_interface(self, port: int, *, up: bool) -> None:
+        (self._down.discard if up else self._down.add)(port)
+        for switch, interface in self.interfaces_of(port):
+            self._controls[switch].call("netdev-dummy/set-admin-state", interface, "up" if up else "down")
+            self._controls[switch].call("version")  # answered in a later turn, which has noticed
+
+    def interfaces_of(self, port: int) -> list[Place]:
+        """Those that a port's host has, on whatever switch."""
+        return [self.places[port]]
 
     def _observe(self, step: Step) -> Observation:
         seen = Observation()
-        self.channel.barrier()
+        self._barriers()
         frames = self.wires.settle()
-        if isinstance(step, Inject):
-            self.channel.barrier()  # what the frames made the switches say is here now
+        if isinstance(step, Inject | Interface):
+            self._barriers()  # what it made the switches say is here now
         numbers = {place: number for number, place in self.places.items()}
         for place, some in frames.items():
             seen.frames[numbers.get(place, -1)] = [frame.hex() for frame in some]
@@ -130,18 +212,33 @@ class World:
             seen.state = self.dump()
         return seen
 
+    def _barriers(self) -> None:
+        for channel in (self.channel, *self._others.values()):
+            channel.barrier()
+
     def collect(self, seen: Observation) -> None:
         """Add what has come by now."""
-        seen.replies += observation.replies(self.channel.replies, self.baseline)
-        self.channel.replies.clear()
-        for frame in self.channel.asynchronous:
+        self._collect(seen, self.channel, "")
+        for number, channel in sorted(self._others.items()):
+            self._collect(seen, channel, f"{observation.TO_CONTROLLER}{number}: ")
+
+    def _collect(self, seen: Observation, channel: Channel, to: str) -> None:
+        seen.replies += [to + reply for reply in observation.replies(channel.replies, self.baseline)]
+        channel.replies.clear()
+        for frame in channel.asynchronous:
             if frame[1] == of.PACKET_IN:
-                seen.packet_ins.append(observation.packet_in(frame))
+                seen.packet_ins.append(to + observation.packet_in(frame))
             elif frame[1] == of.FLOW_REMOVED:
-                seen.removed[observation.flow_removed(frame)] += 1
+                seen.removed[to + observation.flow_removed(frame)] += 1
             else:
-                seen.port_status[observation.port_status(frame)] += 1
-        self.channel.asynchronous.clear()
+                seen.port_status[to + observation.port_status(frame)] += 1
+        channel.asynchronous.clear()
+
+    def await_asynchronous(self, timeout_s: float) -> None:
+        """Wait until something comes unasked, or time is up."""
+        self.channel.await_asynchronous(1, timeout_s)
+        for channel in self._others.values():
+            channel.barrier()
 
     def dump(self) -> dict[str, list[str]]:
         """Everything that a controller can ask for."""
@@ -183,13 +280,19 @@ class World:
         """Back to the start: no rules, groups and meters, ports as they were, counters counted from here."""
         self.wires.purge()
         self._injected = False
-        self.reconnect()
+        self._hang_up()
+        self.channel = self._connect()
+        for port in sorted(self._down):
+            self._set_interface(port, up=True)
+        self._begin_roles()
         for port in sorted(self._modified & set(PORTS)):
             self.channel.send(of.port_mod(1, port, self.address(port), 0, _ALL_PORT_CONFIG))
         self._modified.clear()
-        self.channel.send(clear_messages(1))
         self.channel.send(of.set_config(1, 0, 0xFFFF))
-        self._await_removals()
+        if not self._fresh:
+            self.channel.send(clear_messages(1))
+            self._await_removals()
+        self._fresh = False
         self.wires.settle()
         self.home()
         self.channel.barrier()
@@ -212,7 +315,7 @@ class World:
 
     def greet(self, channel: Channel) -> Channel:
         """Ask for packet-ins as a primary controller gets them."""
-        channel.send(of.set_config(1, 0, 0xFFFF) + of.message(of.SET_ASYNC, 2, _ASYNC_CONFIG))
+        channel.send(of.set_config(1, 0, 0xFFFF) + of.set_async(2, _ASYNC_MASKS))
         channel.barrier()
         return channel
 
@@ -221,6 +324,13 @@ def clear_messages(xid: int) -> bytes:
     """Delete all rules, groups and meters."""
     flows = of.FlowMod(of.DELETE, of.ALL_TABLES).encode(xid)
     return flows + of.group_mod(xid, 2, 0, of.GROUP_ALL) + of.meter_mod(xid, 2, 0, of.METER_ALL)
+
+
+def bulk(step: Bulk) -> bytes:
+    """The rules of a `Bulk`, in a table where no packet comes."""
+    instructions = of.apply_actions(of.output(1) * step.actions)
+    rules = [of.FlowMod(of.ADD, _BULK_TABLE, number, (), instructions) for number in range(step.rules)]
+    return b"".join(rule.encode(0) for rule in rules)
 
 
 class OneBridge(World):
@@ -241,6 +351,7 @@ class OneSwitch(World):
 
     def __init__(self, switches: int, binary: Path | None = None) -> None:
         self._binary = binary
+        self._mutant = ""
         self._daemon: Oneswitchd | None = None
         self.spec = server(switches)
         super().__init__(self.spec)
@@ -249,9 +360,45 @@ class OneSwitch(World):
     def daemon(self) -> Oneswitchd:
         """The running oneswitchd."""
         if self._daemon is None:
-            self._daemon = self._stack.enter_context(Oneswitchd(self.lab.server_toml, self._binary))
+            variables = {"ONESWITCH_MUTANT": self._mutant} if self._mutant else {}
+            self._daemon = self._stack.enter_context(Oneswitchd(self.lab.server_toml, self._binary, variables))
             self._daemon.wait_up()
         return self._daemon
+
+    def begin_mutant(self, name: str) -> None:
+        """Another oneswitchd, with the fault ``name`` ("": none), that knows nothing of the one before."""
+        self._hang_up()
+        self.daemon.stop()
+        for file in (self.daemon.config.oneswitchd.state, self.daemon.config.oneswitchd.journal):
+            Path(str(file)).unlink(missing_ok=True)
+        self._daemon, self._mutant = None, name
+        self.places = {port.number: (port.switch, port.interface) for port in self.spec.ports}
+        self.channel = self._connect()
+        self._fresh = True
+
+    def _end_control_plane(self) -> None:
+        self.daemon.stop()
+        self._daemon = None
+
+    def restart_switch(self, switch: int) -> None:
+        """Kill the ovs-vswitchd of an sNIC and start it again; the hypervisor's, if there is no sNIC.
+
+        After the hypervisor's end the sNICs' dummy devices take up to 8 s to connect again.
+        """
+        candidates = self.spec.switches[1:] or self.spec.switches
+        restarted = self.lab.switch(candidates[switch % len(candidates)].name)
+        restarted.kill("ovs-vswitchd")
+        restarted.start("ovs-vswitchd")
+        self._open_controls()
+        self.wires.reconnect()
+        for port in sorted(self._down):
+            self._set_interface(port, up=False)
+        self.daemon.wait_up()
+
+    def interfaces_of(self, port: int) -> list[Place]:
+        place = self.spec.ports[port - 1].switch, self.spec.ports[port - 1].interface
+        hosts = [[(each.switch, each.name) for each in host.interfaces] for host in self.spec.hosts]
+        return next(places for places in hosts if place in places)
 
     def _connect(self) -> Channel:
         return self.greet(Channel(Path(self.daemon.management.removeprefix("unix:"))))
@@ -261,16 +408,8 @@ class OneSwitch(World):
         goal = self.spec.switches[switch % len(self.spec.switches)].name
         if self.places[port][0] == goal:
             return
-        number = self.spec.ports[port - 1].number
-        interface = next(
-            each.name
-            for host in self.spec.hosts
-            if host.interfaces[0].name == self.spec.ports[port - 1].interface
-            and host.interfaces[0].switch == self.spec.ports[port - 1].switch
-            for each in host.interfaces
-            if each.switch == goal
-        )
-        self.daemon.client.move_port(number, goal, interface, "done", 0)
+        interface = next(name for switch, name in self.interfaces_of(port) if switch == goal)
+        self.daemon.client.move_port(port, goal, interface, "done", 0)
         self.places[port] = (goal, interface)
 
     def home(self) -> None:
@@ -282,14 +421,3 @@ class OneSwitch(World):
 def server(switches: int) -> LabSpec:
     """Six hosts, evenly over the switches, each of which can move to any switch."""
     return LabSpec.star(switches - 1, len(PORTS) // switches, mobile=True, substrate="dummy")
-
-
-class _closing:  # noqa: N801 - a context manager that reads as a verb
-    def __init__(self, control: Unixctl) -> None:
-        self._control = control
-
-    def __enter__(self) -> Unixctl:
-        return self._control
-
-    def __exit__(self, *_: object) -> None:
-        self._control.close()

@@ -1,0 +1,71 @@
+"""Random runs, until the two worlds differ."""
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisException
+
+from tests.oracle.compare import Comparison, DifferenceError
+from tests.oracle.machine import Model, step
+
+_RUN = 40
+"""Steps of a run; it then ends with deleting everything."""
+
+
+def explore(comparison: Comparison, steps: int, start: int) -> DifferenceError | None:
+    """Draw and play runs until there were so many steps.
+
+    Args:
+        comparison: its `steps` are counted from zero, its `script` is the last run.
+        steps: how many, at least.
+        start: other numbers draw other runs.
+
+    Returns:
+        The first difference.
+    """
+    comparison.steps = 0
+    number = start * 1000
+    while comparison.steps < steps:
+        difference = _runs(comparison, number)
+        if difference is not None:
+            return difference
+        number += 1
+    return None
+
+
+def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
+    found: list[DifferenceError] = []
+
+    @seed(number)
+    @settings(
+        max_examples=20,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],  # `shrunk` knows scripts, and is faster than shrinking what was drawn
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+        verbosity=Verbosity.quiet,
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        comparison.reset()
+        model = Model()
+        try:
+            for _ in range(_RUN):
+                comparison.play(data.draw(step(model)))
+            comparison.finish()
+        except DifferenceError as difference:
+            found.append(difference)
+            raise _FoundError from difference
+
+    try:
+        run()
+    except (_FoundError, HypothesisException):
+        if not found:
+            raise
+    return found[0] if found else None
+
+
+class _FoundError(BaseException):
+    """Passes through hypothesis, which would play the run again at once.
+
+    It may still wonder that the same beginning ended otherwise before: not every difference shows each time.
+    """

@@ -1,0 +1,63 @@
+"""Let the random oracle find seeded faults: ``python -m tests.oracle.hunt BINARY [--names NAME...]``.
+
+Writes what killed them, made short, to ``tests/oracle/mutants/NAME.json``.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.oracle.compare import Comparison
+from tests.oracle.explore import explore
+from tests.oracle.mutants import NAMES, script_of
+from tests.oracle.replay import outcome, shrunk
+from tests.oracle.steps import Script
+
+_TIMES = 3
+
+
+@dataclass(frozen=True)
+class Kill:
+    """How a mutant was found."""
+
+    steps: int
+    seconds: float
+    script: Script
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("binary", type=Path, help="oneswitchd with the feature mutants")
+    parser.add_argument("--names", nargs="+", default=sorted(NAMES))
+    parser.add_argument("--switches", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20000, help="give up after so many")
+    parser.add_argument("--start", type=int, default=1)
+    arguments = parser.parse_args()
+    with Comparison(arguments.switches, arguments.binary, "") as comparison:
+        for name in arguments.names:
+            comparison.mutant = name
+            found = hunt(comparison, arguments.steps, arguments.start)
+            if found is None:
+                print(f"{name}: survived {comparison.steps} steps", flush=True)
+                continue
+            short = shrunk(comparison, found.script)
+            again = [outcome(comparison, short) for _ in range(_TIMES)]
+            sure = f"{sum(each is not None for each in again)} of {_TIMES} times"
+            note = f"{found.steps} steps, {found.seconds:.1f} s; {len(short.steps)} steps kill it, {sure}"
+            short.note = f"{found.steps} steps, {found.seconds:.1f} s. {again[0]}"
+            short.write(script_of(name))
+            print(f"{name}: {note}", flush=True)
+
+
+def hunt(comparison: Comparison, steps: int, start: int) -> Kill | None:
+    """Look for the difference that the mutant makes; None: it survives so many steps."""
+    begin = time.monotonic()
+    if explore(comparison, steps, start) is None:
+        return None
+    return Kill(comparison.steps, time.monotonic() - begin, comparison.script)
+
+
+if __name__ == "__main__":
+    main()
