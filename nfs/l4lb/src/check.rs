@@ -1,0 +1,400 @@
+//! Refuses configurations that cannot be, with the path, the value, and what was expected.
+
+use std::{collections::HashMap, fmt::Display, net::IpAddr};
+
+use nf_packet::MacAddress;
+use nf_runtime::Refusal;
+use nf_tables::Lifetimes;
+
+use crate::config::{Backend, Config, HealthKind, Interface, Mode, Protocol, Vip};
+
+/// Backend indexes are 16 bits of a connection's record; the last one is none.
+pub const MOST_BACKENDS: usize = 0xffff;
+
+/// # Errors
+/// The first thing that is wrong.
+pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
+    tables(config)?;
+    interfaces(config)?;
+    let mut names = HashMap::new();
+    let mut services = HashMap::new();
+    for (index, vip) in config.vips.iter().enumerate() {
+        let path = format!("vips[{index}]");
+        if let Some(other) = names.insert(vip.name.as_str(), index) {
+            return wrong(
+                &format!("{path}.name"),
+                format!("{:?} is the name of vips[{other}] as well", vip.name),
+            );
+        }
+        let service = (vip.address, vip.port, vip.protocol);
+        if let Some(other) = services.insert(service, &vip.name) {
+            return wrong(
+                &path,
+                format!(
+                    "{} port {} of {} is VIP {other:?} already",
+                    vip.protocol.name(),
+                    vip.port,
+                    vip.address
+                ),
+            );
+        }
+        check_vip(&path, vip, config)?;
+    }
+    lifetimes(config)
+}
+
+fn wrong<T>(path: &str, reason: impl Display) -> Result<T, Refusal> {
+    Err(Refusal::configuration(path, reason))
+}
+
+fn tables(config: &Config) -> Result<(), Refusal> {
+    let tables = &config.tables;
+    let sizes = [
+        ("connections_ipv4", tables.connections_ipv4, 1 << 28),
+        ("connections_ipv6", tables.connections_ipv6, 1 << 28),
+        ("sessions", tables.sessions, 1 << 24),
+        ("fragments", tables.fragments, 1 << 24),
+        ("neighbours", tables.neighbours, 1 << 20),
+        ("vips", tables.vips, MOST_BACKENDS),
+        ("backends", tables.backends, MOST_BACKENDS),
+    ];
+    for (name, value, most) in sizes {
+        if value == 0 || value > most {
+            return wrong(
+                &format!("tables.{name}"),
+                format!("{value}, expected 1 to {most}"),
+            );
+        }
+    }
+    if config.vips.len() > tables.vips {
+        return wrong(
+            "vips",
+            format!(
+                "{} of them, tables.vips allows {}",
+                config.vips.len(),
+                tables.vips
+            ),
+        );
+    }
+    let backends: usize = config.vips.iter().map(|vip| vip.backends.len()).sum();
+    if backends > tables.backends {
+        return wrong(
+            "vips",
+            format!(
+                "{backends} backends, tables.backends allows {}",
+                tables.backends
+            ),
+        );
+    }
+    for (name, share) in [
+        ("utilisation", config.full.utilisation),
+        ("table", config.full.table),
+    ] {
+        if !(share > 0.0 && share <= 1.0) {
+            return wrong(
+                &format!("full.{name}"),
+                format!("{share}, expected a share: more than 0, at most 1"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn lifetimes(config: &Config) -> Result<Lifetimes, Refusal> {
+    let timeouts = &config.timeouts;
+    let in_order = [
+        ("opening", timeouts.opening),
+        ("established", timeouts.established),
+        ("closing", timeouts.closing),
+        ("udp", timeouts.udp),
+    ];
+    for (name, time) in in_order {
+        if time.0 > Lifetimes::LONGEST || time.0.is_zero() {
+            return wrong(
+                &format!("timeouts.{name}"),
+                format!(
+                    "{time}, expected more than 0 and at most {}s",
+                    Lifetimes::LONGEST.as_secs()
+                ),
+            );
+        }
+    }
+    Lifetimes::new(in_order.map(|(_, time)| time.0))
+        .or_else(|too_long| wrong("timeouts", too_long))
+}
+
+fn interfaces(config: &Config) -> Result<(), Refusal> {
+    if config.interfaces.is_empty() {
+        return wrong("interfaces", "none; one is needed for each port");
+    }
+    for (index, interface) in config.interfaces.iter().enumerate() {
+        interface_is_sound(&format!("interfaces[{index}]"), interface)?;
+    }
+    for (index, neighbour) in config.neighbours.iter().enumerate() {
+        let path = format!("neighbours[{index}]");
+        let mac: Result<MacAddress, String> = neighbour.mac.parse();
+        match mac {
+            Err(reason) => return wrong(&format!("{path}.mac"), reason),
+            Ok(mac) if mac.is_multicast() || mac.to_bits() == 0 => {
+                return wrong(
+                    &format!("{path}.mac"),
+                    format!("{mac} is no station's address"),
+                )
+            }
+            Ok(_) => {}
+        }
+        if neighbour.interface >= config.interfaces.len() {
+            return wrong(
+                &format!("{path}.interface"),
+                format!(
+                    "{}, but there are {} interfaces",
+                    neighbour.interface,
+                    config.interfaces.len()
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn interface_is_sound(path: &str, interface: &Interface) -> Result<(), Refusal> {
+    if interface.mtu < 1280 || usize::from(interface.mtu) > nf_runtime::MAX_FRAME - 22 {
+        return wrong(
+            &format!("{path}.mtu"),
+            format!(
+                "{}, expected 1280 to {} bytes",
+                interface.mtu,
+                nf_runtime::MAX_FRAME - 22
+            ),
+        );
+    }
+    for (index, prefix) in interface.addresses.iter().enumerate() {
+        if !is_unicast(prefix.address) {
+            return wrong(
+                &format!("{path}.addresses[{index}]"),
+                format!("{} is no address of a host", prefix.address),
+            );
+        }
+    }
+    for (index, gateway) in interface.gateways.iter().enumerate() {
+        let gateway_path = format!("{path}.gateways[{index}]");
+        if interface.gateways[..index]
+            .iter()
+            .any(|other| other.is_ipv4() == gateway.is_ipv4())
+        {
+            return wrong(
+                &gateway_path,
+                format!("{gateway} is a second one of its IP version"),
+            );
+        }
+        if !interface
+            .addresses
+            .iter()
+            .any(|prefix| prefix.contains(*gateway))
+        {
+            return wrong(
+                &gateway_path,
+                format!("{gateway} is in the network of none of the interface's addresses"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn is_unicast(address: IpAddr) -> bool {
+    !address.is_multicast()
+        && !address.is_unspecified()
+        && !address.is_loopback()
+        && address != IpAddr::from([255, 255, 255, 255])
+}
+
+fn check_vip(path: &str, vip: &Vip, config: &Config) -> Result<(), Refusal> {
+    if vip.name.is_empty() {
+        return wrong(&format!("{path}.name"), "empty");
+    }
+    if !is_unicast(vip.address) {
+        return wrong(
+            &format!("{path}.address"),
+            format!("{} is no address of a host", vip.address),
+        );
+    }
+    if vip.port == 0 {
+        return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
+    }
+    let own = config
+        .interfaces
+        .iter()
+        .flat_map(|interface| &interface.addresses);
+    if own.clone().any(|prefix| prefix.address == vip.address) {
+        return wrong(
+            &format!("{path}.address"),
+            format!("{} is an interface's own address", vip.address),
+        );
+    }
+    if vip.gue_port == 0 {
+        return wrong(&format!("{path}.gue_port"), "0, expected 1 to 65535");
+    }
+    options(path, vip)?;
+    health(path, vip)?;
+    let mut names = HashMap::new();
+    let mut endpoints = HashMap::new();
+    for (index, backend) in vip.backends.iter().enumerate() {
+        let backend_path = format!("{path}.backends[{index}]");
+        if let Some(other) = names.insert(backend.name.as_str(), index) {
+            return wrong(
+                &format!("{backend_path}.name"),
+                format!("{:?} is the name of backends[{other}] as well", backend.name),
+            );
+        }
+        let endpoint = (backend.address, backend.port.unwrap_or(vip.port));
+        if let Some(other) = endpoints.insert(endpoint, &backend.name) {
+            return wrong(
+                &backend_path,
+                format!("{} port {} is backend {other:?} already", endpoint.0, endpoint.1),
+            );
+        }
+        check_backend(&backend_path, vip, backend, config)?;
+    }
+    Ok(())
+}
+
+/// What of a VIP's options goes together.
+fn options(path: &str, vip: &Vip) -> Result<(), Refusal> {
+    let direct = vip.mode != Mode::Nat;
+    if vip.snat && direct {
+        return wrong(
+            &format!("{path}.snat"),
+            "only mode nat changes source addresses",
+        );
+    }
+    if vip.proxy_protocol && direct {
+        return wrong(
+            &format!("{path}.proxy_protocol"),
+            "modes ipip and gue do not see the answers and so cannot insert bytes into the stream; the backend sees the client's address anyway",
+        );
+    }
+    if vip.proxy_protocol && vip.protocol == Protocol::Udp {
+        return wrong(
+            &format!("{path}.proxy_protocol"),
+            "needs TCP: servers do not take the header in datagrams",
+        );
+    }
+    Ok(())
+}
+
+fn health(path: &str, vip: &Vip) -> Result<(), Refusal> {
+    let Some(health) = &vip.health else {
+        return Ok(());
+    };
+    let path = format!("{path}.health");
+    if vip.protocol == Protocol::Udp && health.port.is_none() {
+        return wrong(
+            &format!("{path}.port"),
+            "needed with UDP: checks are over TCP",
+        );
+    }
+    if health.port == Some(0) {
+        return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
+    }
+    for (name, count) in [("rise", health.rise), ("fall", health.fall)] {
+        if count == 0 {
+            return wrong(&format!("{path}.{name}"), "0, expected 1 or more");
+        }
+    }
+    if health.timeout > health.interval || health.timeout.0.is_zero() {
+        return wrong(
+            &format!("{path}.timeout"),
+            format!(
+                "{}, expected more than 0 and at most the interval, {}",
+                health.timeout, health.interval
+            ),
+        );
+    }
+    if health.kind == HealthKind::Http {
+        let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if !health.path.starts_with('/') || !plain(&health.path) || health.path.len() > 512 {
+            return wrong(
+                &format!("{path}.path"),
+                format!("{:?}, expected a path such as \"/healthy\"", health.path),
+            );
+        }
+        let host = health.host.as_deref().unwrap_or(&vip.name);
+        if !plain(host) || host.is_empty() || host.len() > 255 {
+            return wrong(
+                &format!("{path}.host"),
+                format!("{host:?} cannot be a Host header"),
+            );
+        }
+        if health.status.is_empty() || health.status.iter().any(|code| !(100..600).contains(code)) {
+            return wrong(
+                &format!("{path}.status"),
+                format!("{:?}, expected codes from 100 to 599", health.status),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_backend(
+    path: &str,
+    vip: &Vip,
+    backend: &Backend,
+    config: &Config,
+) -> Result<(), Refusal> {
+    if backend.name.is_empty() {
+        return wrong(&format!("{path}.name"), "empty");
+    }
+    if !is_unicast(backend.address) {
+        return wrong(
+            &format!("{path}.address"),
+            format!("{} is no address of a host", backend.address),
+        );
+    }
+    if backend.port == Some(0) {
+        return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
+    }
+    let version = |address: IpAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    if vip.mode == Mode::Nat && backend.address.is_ipv4() != vip.address.is_ipv4() {
+        return wrong(
+            &format!("{path}.address"),
+            format!(
+                "{} is {}, the VIP {}: mode nat does not translate between them",
+                backend.address,
+                version(backend.address),
+                version(vip.address)
+            ),
+        );
+    }
+    if vip.mode != Mode::Nat && backend.port.is_some_and(|port| port != vip.port) {
+        return wrong(
+            &format!("{path}.port"),
+            format!(
+                "{}, but mode ipip or gue leaves the VIP's, {}",
+                backend.port.unwrap_or_default(),
+                vip.port
+            ),
+        );
+    }
+    let own = config
+        .interfaces
+        .iter()
+        .flat_map(|interface| &interface.addresses)
+        .any(|prefix| prefix.address.is_ipv4() == backend.address.is_ipv4());
+    if !own {
+        return wrong(
+            &format!("{path}.address"),
+            format!(
+                "{}: no interface has an {} address to reach it from",
+                backend.address,
+                version(backend.address)
+            ),
+        );
+    }
+    if config.vips.iter().any(|vip| vip.address == backend.address) {
+        return wrong(
+            &format!("{path}.address"),
+            format!("{} is a VIP's", backend.address),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,402 @@
+//! The configuration as it is written (TOML or JSON). What it means is in `docs/l4lb.md`; whether it can be, in `check`.
+
+use std::{net::IpAddr, time::Duration};
+
+use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// One per port, in the order of `--port`.
+    pub interfaces: Vec<Interface>,
+    #[serde(default)]
+    pub neighbours: Vec<StaticNeighbour>,
+    #[serde(default)]
+    pub tables: Tables,
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    #[serde(default)]
+    pub full: FullAt,
+    #[serde(default)]
+    pub vips: Vec<Vip>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Its own addresses with their prefix: `"10.0.0.2/24"`.
+    pub addresses: Vec<Prefix>,
+    /// Where what is not on this link goes; at most one per IP version.
+    #[serde(default)]
+    pub gateways: Vec<IpAddr>,
+    /// Bytes of an IP packet.
+    #[serde(default = "default_mtu")]
+    pub mtu: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StaticNeighbour {
+    pub address: IpAddr,
+    pub mac: String,
+    #[serde(default)]
+    pub interface: usize,
+}
+
+/// How much the tables hold. Part of the state's shape: fixed while an instance lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tables {
+    pub connections_ipv4: usize,
+    pub connections_ipv6: usize,
+    /// Connections with source NAT or the PROXY protocol.
+    pub sessions: usize,
+    pub fragments: usize,
+    pub neighbours: usize,
+    pub vips: usize,
+    pub backends: usize,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            connections_ipv4: 1 << 18,
+            connections_ipv6: 1 << 16,
+            sessions: 1 << 14,
+            fragments: 4096,
+            neighbours: 1024,
+            vips: 256,
+            backends: 1024,
+        }
+    }
+}
+
+/// How long a connection is kept without packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timeouts {
+    /// TCP, of which only SYNs were seen.
+    pub opening: Time,
+    pub established: Time,
+    /// TCP after FIN or RST.
+    pub closing: Time,
+    pub udp: Time,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            opening: Time::seconds(10),
+            established: Time::seconds(300),
+            closing: Time::seconds(20),
+            udp: Time::seconds(60),
+        }
+    }
+}
+
+/// From where on it calls itself full: shares of 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FullAt {
+    /// Of util+.
+    pub utilisation: f64,
+    /// Of each connection table.
+    pub table: f64,
+}
+
+impl Default for FullAt {
+    fn default() -> Self {
+        Self {
+            utilisation: 0.9,
+            table: 0.9,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vip {
+    pub name: String,
+    pub address: IpAddr,
+    pub port: u16,
+    pub protocol: Protocol,
+    pub mode: Mode,
+    /// UDP port of the tunnel, for mode gue.
+    #[serde(default = "default_gue_port")]
+    pub gue_port: u16,
+    #[serde(default)]
+    pub algorithm: Algorithm,
+    /// Packets to the backends come from the load balancer's own address, so that the answers come back to it. Mode nat only.
+    #[serde(default)]
+    pub snat: bool,
+    /// Tells the backend the client's address by a PROXY protocol v2 header. Mode nat and TCP only.
+    #[serde(default)]
+    pub proxy_protocol: bool,
+    /// What becomes of the connections of a backend that fails its health checks.
+    #[serde(default)]
+    pub when_down: WhenDown,
+    /// Half-open connections that are recorded; beyond it, choices for SYNs leave no trace. Default: an eighth of the table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_open_limit: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    pub backends: Vec<Backend>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backend {
+    pub name: String,
+    pub address: IpAddr,
+    /// Default: the VIP's. Modes ipip and gue cannot change it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Its share; 0: no new connections.
+    #[serde(default = "default_weight")]
+    pub weight: u16,
+    /// No new connections; those that it has go on.
+    #[serde(default)]
+    pub drain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => nf_packet::protocol::TCP,
+            Self::Udp => nf_packet::protocol::UDP,
+        }
+    }
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Addresses are rewritten; answers come back through the load balancer.
+    Nat,
+    /// IP in IP (RFC 2003); the backend answers the client itself.
+    Ipip,
+    /// IP in UDP; the same.
+    Gue,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    #[default]
+    Maglev,
+    RoundRobin,
+    LeastLoaded,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenDown {
+    /// They stay with it: it may come back.
+    #[default]
+    Keep,
+    /// Their next packet goes to another backend, which resets TCP: the client learns of it at once.
+    Move,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Health {
+    pub kind: HealthKind,
+    /// Default: the backend's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// For http.
+    #[serde(default = "default_path")]
+    pub path: String,
+    /// For http: the Host header; default the VIP's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// For http: what counts as well.
+    #[serde(default = "default_status")]
+    pub status: Vec<u16>,
+    #[serde(default = "default_interval")]
+    pub interval: Time,
+    /// For a whole check.
+    #[serde(default = "default_timeout")]
+    pub timeout: Time,
+    /// Checks in a row that bring a backend up.
+    #[serde(default = "default_rise")]
+    pub rise: u16,
+    /// Checks in a row that take it down.
+    #[serde(default = "default_fall")]
+    pub fall: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HealthKind {
+    /// The port answers a SYN.
+    Tcp,
+    /// It answers a GET with one of the expected statuses.
+    Http,
+}
+
+const fn default_mtu() -> u16 {
+    1500
+}
+const fn default_gue_port() -> u16 {
+    6080
+}
+const fn default_weight() -> u16 {
+    1
+}
+fn default_path() -> String {
+    "/".into()
+}
+fn default_status() -> Vec<u16> {
+    vec![200]
+}
+const fn default_interval() -> Time {
+    Time::seconds(5)
+}
+const fn default_timeout() -> Time {
+    Time::seconds(2)
+}
+const fn default_rise() -> u16 {
+    2
+}
+const fn default_fall() -> u16 {
+    3
+}
+
+/// A span of time, written with its unit: `"500ms"`, `"10s"`, `"5m"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub Duration);
+
+impl Time {
+    #[must_use]
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.0.as_nanos() as u64
+    }
+}
+
+impl std::str::FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is not a time with its unit: \"500ms\", \"10s\" or \"5m\"");
+        let digits = text.trim_end_matches(|each: char| !each.is_ascii_digit());
+        let count: u32 = digits.parse().map_err(|_| wrong())?;
+        match &text[digits.len()..] {
+            "ms" => Ok(Self(Duration::from_millis(count.into()))),
+            "s" => Ok(Self(Duration::from_secs(count.into()))),
+            "m" => Ok(Self(Duration::from_secs(u64::from(count) * 60))),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl std::fmt::Display for Time {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let milliseconds = self.0.as_millis();
+        if milliseconds % 1000 == 0 {
+            write!(f, "{}s", milliseconds / 1000)
+        } else {
+            write!(f, "{milliseconds}ms")
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// A number has no unit; it is told so, as text is.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Text(String),
+            Number(serde_json::Number),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Text(text) => text.parse().map_err(D::Error::custom),
+            Written::Number(number) => Err(D::Error::custom(format!(
+                "{number} has no unit: write \"{number}s\" or \"{number}ms\""
+            ))),
+        }
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// An address with the length of its network's prefix: `"10.0.0.2/24"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    pub address: IpAddr,
+    pub length: u8,
+}
+
+impl Prefix {
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.checked_shr(32 - u32::from(self.length)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.checked_shr(128 - u32::from(self.length)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::str::FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not an address with a prefix length: \"10.0.0.2/24\"");
+        let (address, length) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let length: u8 = length.parse().map_err(|_| wrong())?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        (length <= longest)
+            .then_some(Self { address, length })
+            .ok_or_else(wrong)
+    }
+}
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}/{}", self.address, self.length))
+    }
+}

@@ -1,0 +1,226 @@
+//! Packets on their way: rewritten, encapsulated, addressed to the next station.
+
+use std::net::IpAddr;
+
+use nf_packet::{
+    decrement_ttl, ethertype, rewrite_address, Ethernet, Fragment, Headers, MacAddress, Side,
+    Version,
+};
+use nf_runtime::Packet;
+use nf_tables::Entry;
+
+use crate::{
+    events::Event,
+    flow::Flow,
+    frames::Frame,
+    pass::{Pass, Station},
+    snapshot::Backend,
+    state::traffic,
+};
+
+impl Pass<'_> {
+    /// A client's packet to the backend that was chosen.
+    #[inline]
+    pub(crate) fn to_backend<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        number: u16,
+    ) {
+        let snapshot = self.snapshot;
+        let Some(backend) = snapshot.backend_at(number) else {
+            return self.refuse(packet, None, Event::NoBackend);
+        };
+        let Some(mac) = backend.way.mac() else {
+            return self.unresolved(packet, backend);
+        };
+        if headers.fragment == Fragment::First && !self.note_fragment(packet, headers, flow, number)
+        {
+            return self.refuse(packet, Some(backend.vip), Event::FragmentsFull);
+        }
+        let bytes = u64::from(headers.end) - u64::from(headers.network);
+        if backend.tunnel.is_some() {
+            // The flow's hash names it to the receiver's queues.
+            let entropy = headers.source_port ^ headers.destination_port;
+            if !self.encapsulate(packet, headers, backend, entropy) {
+                return;
+            }
+        } else if snapshot.vips[backend.vip].has_sessions() {
+            if !self.session_to_backend(packet, headers, flow, backend) {
+                return;
+            }
+        } else {
+            if !self.live_on(packet, headers, backend.vip) {
+                return;
+            }
+            let side = Side::Destination;
+            rewrite_address(packet.bytes_mut(), headers, side, backend.address, backend.port);
+        }
+        self.send(packet, backend.way.interface, mac);
+        self.count_traffic(number, traffic::PACKETS, bytes);
+    }
+
+    #[inline]
+    pub(crate) fn count_traffic(&self, number: u16, column: usize, bytes: u64) {
+        let row = usize::from(number);
+        self.state.traffic.add(self.worker, row, column, 1);
+        self.state.traffic.add(self.worker, row, column + 1, bytes);
+    }
+
+    #[cold]
+    pub(crate) fn unresolved(&mut self, packet: &mut Packet, backend: &Backend) {
+        self.solicit(backend.way.next, backend.way.interface);
+        self.refuse(packet, Some(backend.vip), Event::NeighbourUnresolved);
+    }
+
+    /// One hop further; false: it was its last one, and it is dropped.
+    #[inline]
+    pub(crate) fn live_on(&mut self, packet: &mut Packet, headers: &Headers, vip: usize) -> bool {
+        let lives = decrement_ttl(packet.bytes_mut(), headers);
+        if !lives {
+            self.refuse(packet, Some(vip), Event::TimeToLive);
+        }
+        lives
+    }
+
+    /// Puts the backend's tunnel header in front of the IP packet. False: it did not fit, and was dropped.
+    #[inline]
+    pub(crate) fn encapsulate(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        backend: &Backend,
+        entropy: u16,
+    ) -> bool {
+        let Some(tunnel) = &backend.tunnel else {
+            return false;
+        };
+        let overhead = tunnel.overhead();
+        let network = usize::from(headers.network);
+        let inner = headers.end as usize - network;
+        let mtu = self.snapshot.interfaces[backend.way.interface].mtu;
+        if inner + overhead > mtu {
+            self.too_big(packet, headers, backend.vip, mtu - overhead);
+            return false;
+        }
+        packet.truncate(headers.end as usize);
+        let Some(frame) = packet.push_front(overhead) else {
+            self.refuse(packet, Some(backend.vip), Event::TooBig);
+            return false;
+        };
+        // The Ethernet header with its tags goes to the new front.
+        frame.copy_within(overhead..overhead + network, 0);
+        if tunnel.version() != headers.version {
+            let ethertype = match tunnel.version() {
+                Version::V4 => ethertype::IPV4,
+                Version::V6 => ethertype::IPV6,
+            };
+            frame[network - 2..network].copy_from_slice(&ethertype.to_be_bytes());
+        }
+        let written = tunnel.write(&mut frame[network..], headers.version, entropy);
+        if written.is_err() {
+            self.refuse(packet, Some(backend.vip), Event::TooBig);
+        }
+        written.is_ok()
+    }
+
+    /// A packet that does not fit the way to the backend: its sender is told, if it may not be cut up. It is dropped either way.
+    #[cold]
+    fn too_big(&mut self, packet: &mut Packet, headers: &Headers, vip: usize, mtu: usize) {
+        if let Some(frame) = Frame::too_big(packet.bytes(), headers, mtu) {
+            self.out.emit(packet.port(), frame.bytes());
+        }
+        self.refuse(packet, Some(vip), Event::TooBig);
+    }
+
+    /// A backend's packet to its client, in mode nat without source NAT.
+    pub(crate) fn answer<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        number: u16,
+        entry: Option<Entry>,
+    ) {
+        let Some(backend) = self.snapshot.backend_at(number) else {
+            return self.not_ours(packet, headers);
+        };
+        let vip = &self.snapshot.vips[backend.vip];
+        if let Some(entry) = entry {
+            self.note_answer(headers, flow, entry);
+        }
+        if headers.fragment == Fragment::First
+            && !self.note_answered_fragment(packet, headers, number, None)
+        {
+            return self.refuse(packet, Some(backend.vip), Event::FragmentsFull);
+        }
+        if vip.proxy_protocol {
+            self.session_to_client(packet, headers, &flow.tuple());
+        }
+        let bytes = u64::from(headers.end) - u64::from(headers.network);
+        let side = Side::Source;
+        rewrite_address(packet.bytes_mut(), headers, side, vip.address, vip.port);
+        let (client, _) = flow.source();
+        if self.to_client(packet, headers, client, backend.vip) {
+            self.count_traffic(number, traffic::ANSWERS, bytes);
+        }
+    }
+
+    /// Sends a packet, whose addresses are right, toward a client. A frame that was on its way to another station's address goes on to it.
+    pub(crate) fn to_client(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        client: IpAddr,
+        vip: usize,
+    ) -> bool {
+        if !self.is_to_me(packet) {
+            self.pass_on(packet);
+            return true;
+        }
+        if !self.live_on(packet, headers, vip) {
+            return false;
+        }
+        self.to_station(packet, client, Some(vip))
+    }
+
+    /// As a router does.
+    pub(crate) fn route(&mut self, packet: &mut Packet, headers: &Headers) {
+        if !decrement_ttl(packet.bytes_mut(), headers) {
+            return self.refuse(packet, None, Event::TimeToLive);
+        }
+        let destination = headers.destination(packet.bytes());
+        self.to_station(packet, destination, None);
+    }
+
+    pub(crate) fn to_station(
+        &mut self,
+        packet: &mut Packet,
+        address: IpAddr,
+        vip: Option<usize>,
+    ) -> bool {
+        match self.station(address) {
+            Station::Known(interface, mac) => {
+                self.send(packet, interface, mac);
+                return true;
+            }
+            Station::Unknown(interface, next) => {
+                self.solicit(next, interface);
+                self.refuse(packet, vip, Event::NeighbourUnresolved);
+            }
+            Station::Nowhere => self.refuse(packet, vip, Event::NoRoute),
+        }
+        false
+    }
+
+    #[inline]
+    pub(crate) fn send(&self, packet: &mut Packet, interface: usize, to: MacAddress) {
+        let from = self.mac(interface);
+        if let Ok(mut ethernet) = Ethernet::new_checked(packet.bytes_mut()) {
+            ethernet.set_destination(to);
+            ethernet.set_source(from);
+        }
+        packet.send(interface);
+    }
+}

@@ -1,0 +1,83 @@
+//! What is counted, per VIP, and what it is called where a packet is dropped for it.
+
+/// Things that happen to packets and connections beside the usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Event {
+    /// A backend was chosen that leaves no record: too many half-open connections.
+    Unrecorded,
+    /// The same, because the connection table has no room.
+    TableFull,
+    NoBackend,
+    /// The connection's backend is gone or down: it got another one.
+    Moved,
+    HalfOpenLimit,
+    NoSession,
+    SessionsFull,
+    TooBig,
+    NeighbourUnresolved,
+    TimeToLive,
+    FragmentWithoutFirst,
+    FragmentsFull,
+    IcmpErrorForwarded,
+    IcmpErrorOrphan,
+    IcmpUnsupported,
+    EchoAnswered,
+    Malformed,
+    NotForUs,
+    NoRoute,
+    ProtocolUnsupported,
+}
+
+impl Event {
+    pub const ALL: [Self; 20] = [
+        Self::Unrecorded,
+        Self::TableFull,
+        Self::NoBackend,
+        Self::Moved,
+        Self::HalfOpenLimit,
+        Self::NoSession,
+        Self::SessionsFull,
+        Self::TooBig,
+        Self::NeighbourUnresolved,
+        Self::TimeToLive,
+        Self::FragmentWithoutFirst,
+        Self::FragmentsFull,
+        Self::IcmpErrorForwarded,
+        Self::IcmpErrorOrphan,
+        Self::IcmpUnsupported,
+        Self::EchoAnswered,
+        Self::Malformed,
+        Self::NotForUs,
+        Self::NoRoute,
+        Self::ProtocolUnsupported,
+    ];
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The reason that a packet is dropped for, and the counter.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unrecorded => "unrecorded",
+            Self::TableFull => "table full",
+            Self::NoBackend => "no backend",
+            Self::Moved => "moved",
+            Self::HalfOpenLimit => "half-open limit",
+            Self::NoSession => "no session",
+            Self::SessionsFull => "sessions full",
+            Self::TooBig => "too big",
+            Self::NeighbourUnresolved => "neighbour unresolved",
+            Self::TimeToLive => "time to live",
+            Self::FragmentWithoutFirst => "fragment without first",
+            Self::FragmentsFull => "fragments full",
+            Self::IcmpErrorForwarded => "icmp error forwarded",
+            Self::IcmpErrorOrphan => "icmp error orphan",
+            Self::IcmpUnsupported => "icmp unsupported",
+            Self::EchoAnswered => "echo answered",
+            Self::Malformed => "malformed",
+            Self::NotForUs => "not for us",
+            Self::NoRoute => "no route",
+            Self::ProtocolUnsupported => "protocol unsupported",
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Frames that the load balancer makes itself.
+
+use std::net::IpAddr;
+
+use nf_packet::{
+    ethertype, protocol, Arp, ArpOperation, Ethernet, Headers, Icmp, Ipv4, Ipv6, MacAddress,
+    NeighbourMessage, NeighbourSolicitation, Tcp, Version,
+};
+
+const ETHERNET: usize = 14;
+
+/// A frame under construction; long enough for a control message or a health check's request.
+pub struct Frame {
+    bytes: [u8; Self::MOST],
+    length: usize,
+}
+
+impl Frame {
+    const MOST: usize = 1500;
+
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// An IP packet of `payload` bytes between two stations; what is in the payload comes next.
+    fn ip(
+        macs: (MacAddress, MacAddress),
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        payload: usize,
+    ) -> Option<(Self, usize)> {
+        let mut frame = Self {
+            bytes: [0; Self::MOST],
+            length: 0,
+        };
+        let header = if source.is_ipv4() {
+            Ipv4::MIN_HEADER
+        } else {
+            Ipv6::HEADER
+        };
+        let start = ETHERNET + header;
+        frame.length = start + payload;
+        if frame.length > Self::MOST {
+            return None;
+        }
+        let written = match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                frame.ethernet(macs, ethertype::IPV4);
+                let header = &mut frame.bytes[ETHERNET..start];
+                Ipv4::write(header, source, destination, protocol, payload).map(drop)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                frame.ethernet(macs, ethertype::IPV6);
+                let header = &mut frame.bytes[ETHERNET..start];
+                Ipv6::write(header, source, destination, protocol, payload).map(drop)
+            }
+            _ => return None,
+        };
+        written.ok()?;
+        Some((frame, start))
+    }
+
+    fn ethernet(&mut self, (from, to): (MacAddress, MacAddress), ethertype: u16) {
+        self.bytes[..6].copy_from_slice(&to.0);
+        self.bytes[6..12].copy_from_slice(&from.0);
+        self.bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
+    }
+
+    /// A TCP segment. `macs`: from, to.
+    #[must_use]
+    pub fn tcp(
+        macs: (MacAddress, MacAddress),
+        source: (IpAddr, u16),
+        destination: (IpAddr, u16),
+        sequence: (u32, u32),
+        flags: u8,
+        payload: &[u8],
+    ) -> Option<Self> {
+        let length = Tcp::MIN_HEADER + payload.len();
+        let (mut frame, start) =
+            Self::ip(macs, source.0, destination.0, protocol::TCP, length)?;
+        let segment = &mut frame.bytes[start..start + length];
+        segment[Tcp::MIN_HEADER..].copy_from_slice(payload);
+        let ports = (source.1, destination.1);
+        Tcp::write(segment, ports, sequence.0, sequence.1, flags, 0xffff)
+            .ok()?
+            .fill_checksum(source.0, destination.0);
+        Some(frame)
+    }
+
+    /// A control message with a body.
+    #[must_use]
+    pub fn icmp(
+        macs: (MacAddress, MacAddress),
+        source: IpAddr,
+        destination: IpAddr,
+        (kind, code, argument): (u8, u8, u32),
+        body: &[u8],
+    ) -> Option<Self> {
+        let number = if source.is_ipv4() {
+            protocol::ICMP
+        } else {
+            protocol::ICMPV6
+        };
+        let length = Icmp::HEADER + body.len();
+        let (mut frame, start) = Self::ip(macs, source, destination, number, length)?;
+        let message = &mut frame.bytes[start..start + length];
+        message[Icmp::HEADER..].copy_from_slice(body);
+        let mut message = Icmp::new_checked(message).ok()?;
+        message.set(kind, code, argument);
+        message.fill_checksum(source, destination);
+        Some(frame)
+    }
+
+    /// A neighbour message: hop limit 255.
+    #[must_use]
+    pub fn neighbour(
+        macs: (MacAddress, MacAddress),
+        source: IpAddr,
+        destination: IpAddr,
+        message: NeighbourMessage,
+    ) -> Option<Self> {
+        let length = NeighbourMessage::BYTES;
+        let (mut frame, start) =
+            Self::ip(macs, source, destination, protocol::ICMPV6, length)?;
+        Ipv6::new_cut(&mut frame.bytes[ETHERNET..start])
+            .ok()?
+            .set_hop_limit(255);
+        let mut bytes = [0; NeighbourMessage::BYTES];
+        message.write(&mut bytes);
+        frame.bytes[start..start + length].copy_from_slice(&bytes);
+        Icmp::new_checked(&mut frame.bytes[start..start + length])
+            .ok()?
+            .fill_checksum(source, destination);
+        Some(frame)
+    }
+
+    #[must_use]
+    pub fn arp(macs: (MacAddress, MacAddress), message: &Arp) -> Self {
+        let mut frame = Self {
+            bytes: [0; Self::MOST],
+            length: ETHERNET + Arp::BYTES,
+        };
+        frame.ethernet(macs, ethertype::ARP);
+        let mut bytes = [0; Arp::BYTES];
+        message.write(&mut bytes);
+        frame.bytes[ETHERNET..ETHERNET + Arp::BYTES].copy_from_slice(&bytes);
+        frame
+    }
+
+    /// Who has `target`? Asked by `own`, of everybody.
+    #[must_use]
+    pub fn solicitation(mac: MacAddress, own: IpAddr, target: IpAddr) -> Option<Self> {
+        match (own, target) {
+            (IpAddr::V4(sender), IpAddr::V4(target)) => Some(Self::arp(
+                (mac, MacAddress::BROADCAST),
+                &Arp {
+                    operation: ArpOperation::Request,
+                    sender_mac: mac,
+                    sender,
+                    target_mac: MacAddress::default(),
+                    target,
+                },
+            )),
+            (IpAddr::V6(_), IpAddr::V6(target)) => {
+                let [.., a, b, c] = target.octets();
+                let mut group = [0; 16];
+                group[..2].copy_from_slice(&[0xff, 0x02]);
+                group[11..].copy_from_slice(&[1, 0xff, a, b, c]);
+                let message = NeighbourMessage::Solicitation(NeighbourSolicitation {
+                    target,
+                    source_mac: Some(mac),
+                });
+                Self::neighbour(
+                    (mac, MacAddress([0x33, 0x33, 0xff, a, b, c])),
+                    own,
+                    IpAddr::from(group),
+                    message,
+                )
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends the connection that a segment belongs to, in the name of whoever it was sent to (RFC 9293, 3.10.7.1). None for a reset.
+    #[must_use]
+    pub fn reset(request: &[u8], headers: &Headers) -> Option<Self> {
+        let tcp = Tcp::new_checked(headers.segment(request)).ok()?;
+        if tcp.flags() & nf_packet::tcp_flags::RST != 0 {
+            return None;
+        }
+        let (sequence, flags) = if tcp.flags() & nf_packet::tcp_flags::ACK != 0 {
+            ((tcp.acknowledgement(), 0), nf_packet::tcp_flags::RST)
+        } else {
+            let counted = tcp.flags() & (nf_packet::tcp_flags::SYN | nf_packet::tcp_flags::FIN);
+            let length = tcp.payload().len() as u32 + counted.count_ones();
+            let acknowledged = tcp.sequence().wrapping_add(length);
+            let flags = nf_packet::tcp_flags::RST | nf_packet::tcp_flags::ACK;
+            ((0, acknowledged), flags)
+        };
+        Self::tcp(
+            back(request)?,
+            (headers.destination(request), tcp.destination_port()),
+            (headers.source(request), tcp.source_port()),
+            sequence,
+            flags,
+            &[],
+        )
+    }
+
+    /// "Packet too big" or "fragmentation needed", in the name of whoever the packet was sent to.
+    #[must_use]
+    pub fn too_big(request: &[u8], headers: &Headers, mtu: usize) -> Option<Self> {
+        let (kind, most) = match headers.version {
+            Version::V4 => ((3, nf_packet::icmp4::FRAGMENTATION_NEEDED, mtu as u32), 548),
+            Version::V6 => ((nf_packet::icmp6::PACKET_TOO_BIG, 0, mtu as u32), 1232),
+        };
+        let packet = headers.packet(request);
+        Self::icmp(
+            back(request)?,
+            headers.destination(request),
+            headers.source(request),
+            kind,
+            &packet[..packet.len().min(most)],
+        )
+    }
+}
+
+/// The stations of an answer: from, to.
+fn back(request: &[u8]) -> Option<(MacAddress, MacAddress)> {
+    let ethernet = Ethernet::new_checked(request).ok()?;
+    // Tags are the same in both directions, but none is written here.
+    Some((ethernet.destination(), ethernet.source()))
+}
+
+/// The header of the PROXY protocol, version 2 (haproxy's proxy-protocol.txt, 2.2): PROXY, TCP.
+#[must_use]
+pub fn proxy_header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; 52], usize) {
+    let mut header = [0; 52];
+    header[..12].copy_from_slice(b"\r\n\r\n\0\r\nQUIT\n");
+    header[12] = 0x21;
+    let length = match (client.0, vip.0) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            header[13] = 0x11;
+            header[16..20].copy_from_slice(&source.octets());
+            header[20..24].copy_from_slice(&destination.octets());
+            8
+        }
+        (source, destination) => {
+            let octets = |address: IpAddr| match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            header[13] = 0x21;
+            header[16..32].copy_from_slice(&octets(source));
+            header[32..48].copy_from_slice(&octets(destination));
+            32
+        }
+    };
+    header[16 + length..][..2].copy_from_slice(&client.1.to_be_bytes());
+    header[18 + length..][..2].copy_from_slice(&vip.1.to_be_bytes());
+    header[14..16].copy_from_slice(&(length as u16 + 4).to_be_bytes());
+    (header, 20 + length)
+}
+
+/// Bytes of [`proxy_header`] for clients of this version.
+#[must_use]
+pub const fn proxy_header_length(is_ipv4: bool) -> u16 {
+    if is_ipv4 {
+        28
+    } else {
+        52
+    }
+}
+
+/// Replaces the payload of a client's segment: the header takes its place, flags FIN and PSH go.
+#[must_use]
+pub fn with_payload(request: &[u8], headers: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
+    let tcp = Tcp::new_checked(headers.segment(request)).ok()?;
+    let options_end = usize::from(headers.transport) + tcp.header_length();
+    let mut frame = request[..options_end].to_vec();
+    frame.extend_from_slice(payload);
+    let (source, destination) = (headers.source(request), headers.destination(request));
+    let network = usize::from(headers.network);
+    let length = frame.len() - network;
+    match headers.version {
+        Version::V4 => {
+            let mut ip = Ipv4::new_cut(&mut frame[network..]).ok()?;
+            ip.set_total_length(u16::try_from(length).ok()?);
+            ip.fill_checksum();
+        }
+        Version::V6 => {
+            let mut ip = Ipv6::new_cut(&mut frame[network..]).ok()?;
+            ip.set_payload_length(u16::try_from(length - Ipv6::HEADER).ok()?);
+        }
+    }
+    let mut tcp = Tcp::new_checked(&mut frame[usize::from(headers.transport)..]).ok()?;
+    let flags = tcp.flags() & !(nf_packet::tcp_flags::FIN);
+    tcp.set_flags(flags);
+    tcp.fill_checksum(source, destination);
+    Some(frame)
+}
+

@@ -1,0 +1,587 @@
+//! One batch: parse all, look all up at once, then decide each.
+
+use std::net::IpAddr;
+
+use nf_packet::{
+    dissect, protocol, tcp_flags, Ethernet, Fragment, Headers, MacAddress, Outcome, Version,
+};
+use nf_runtime::{Context, Emitted, Packet};
+use nf_tables::{Class, ConnectionTable, Entry, Insertion, Ipv4Flow, Ipv6Flow, Now};
+
+use crate::{
+    events::Event,
+    flow::{AnyFlow, Flow},
+    frames::Frame,
+    snapshot::{Owner, Snapshot, Vip, NONE},
+    state::{traffic, State, Worker},
+};
+
+/// Packets of a batch.
+const MOST: usize = nf_runtime::Batch::MAX;
+
+/// What deciding needs: the same for a whole batch.
+pub struct Pass<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) context: &'a Context<'a>,
+    pub(crate) health: &'a crate::health::Checks,
+    pub(crate) now: Now,
+    pub(crate) worker: Worker,
+    pub(crate) out: &'a mut Emitted,
+}
+
+/// Packets of one IP version that wait for their records.
+struct Group<F> {
+    flows: Vec<F>,
+    lanes: Vec<Lane>,
+}
+
+#[derive(Clone, Copy)]
+struct Lane {
+    /// In the batch.
+    index: usize,
+    /// The backend that answers with it; [`NONE`]: it comes from the client.
+    answer: u16,
+    headers: Headers,
+}
+
+impl<F: Flow> Group<F> {
+    const fn new() -> Self {
+        Self {
+            flows: Vec::new(),
+            lanes: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, flow: F, lane: Lane) {
+        if self.flows.is_empty() {
+            self.flows.reserve_exact(MOST);
+            self.lanes.reserve_exact(MOST);
+        }
+        self.flows.push(flow);
+        self.lanes.push(lane);
+    }
+
+    fn decide(&self, pass: &mut Pass<'_>, packets: &mut [Packet]) {
+        if self.flows.is_empty() {
+            return;
+        }
+        let mut found = [None; MOST];
+        F::table(pass.state).lookup_bulk(&self.flows, &pass.now, &mut found);
+        for ((flow, lane), entry) in self.flows.iter().zip(&self.lanes).zip(found) {
+            let packet = &mut packets[lane.index];
+            pass.decide(packet, &lane.headers, flow, lane.answer, entry);
+        }
+    }
+}
+
+impl<'a> Pass<'a> {
+    pub(crate) fn run(&mut self, packets: &mut [Packet]) {
+        let mut ipv4 = Group::<Ipv4Flow>::new();
+        let mut ipv6 = Group::<Ipv6Flow>::new();
+        for (index, packet) in packets.iter_mut().enumerate() {
+            let headers = match dissect(packet.bytes()) {
+                Ok(Outcome::Ip(headers)) => headers,
+                Ok(Outcome::Arp { offset }) => {
+                    self.arp(packet, offset);
+                    continue;
+                }
+                Ok(Outcome::Other { .. }) => {
+                    self.pass_on(packet);
+                    continue;
+                }
+                Err(_) => {
+                    self.refuse(packet, None, Event::Malformed);
+                    continue;
+                }
+            };
+            let has_ports = matches!(headers.protocol, protocol::TCP | protocol::UDP)
+                && headers.fragment != Fragment::Later;
+            if !has_ports {
+                self.without_ports(packet, &headers);
+                continue;
+            }
+            let frame = packet.bytes();
+            let source = headers.source(frame);
+            let answer =
+                match self
+                    .snapshot
+                    .endpoint(source, headers.source_port, headers.protocol)
+                {
+                    None => NONE,
+                    Some(&[number]) if !self.is_translated(number) => number,
+                    Some(numbers) => {
+                        self.answer_of_many(packet, &headers, numbers);
+                        continue;
+                    }
+                };
+            let lane = Lane {
+                index,
+                answer,
+                headers,
+            };
+            if answer == NONE {
+                match headers.version {
+                    Version::V4 => ipv4.push(Ipv4Flow::of(frame, &headers), lane),
+                    Version::V6 => ipv6.push(Ipv6Flow::of(frame, &headers), lane),
+                }
+                continue;
+            }
+            match self.answered_flow(frame, &headers, answer) {
+                Some(AnyFlow::V4(flow)) => ipv4.push(flow, lane),
+                Some(AnyFlow::V6(flow)) => ipv6.push(flow, lane),
+                None => self.not_ours(packet, &headers),
+            }
+        }
+        ipv4.decide(self, packets);
+        ipv6.decide(self, packets);
+    }
+
+    /// Does the backend's VIP change source addresses?
+    fn is_translated(&self, number: u16) -> bool {
+        self.snapshot
+            .backend_at(number)
+            .is_some_and(|backend| self.snapshot.vips[backend.vip].snat)
+    }
+
+    /// The connection that a backend's packet to its client belongs to.
+    pub(crate) fn answered_flow(
+        &self,
+        frame: &[u8],
+        headers: &Headers,
+        number: u16,
+    ) -> Option<AnyFlow> {
+        let vip = &self.snapshot.vips[self.snapshot.backend_at(number)?.vip];
+        let client = (headers.destination(frame), headers.destination_port);
+        AnyFlow::new(client, (vip.address, vip.port), headers.protocol)
+    }
+
+    /// Everything about one packet whose record, if any, is known.
+    #[inline]
+    fn decide<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        answer: u16,
+        entry: Option<Entry>,
+    ) {
+        if answer != NONE {
+            return self.answer(packet, headers, flow, answer, entry);
+        }
+        match entry {
+            Some(entry) => self.known(packet, headers, flow, entry),
+            None => self.first(packet, headers, flow),
+        }
+    }
+
+    /// A packet of a connection that has a record.
+    #[inline]
+    fn known<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F, entry: Entry) {
+        let snapshot = self.snapshot;
+        let Some(backend) = snapshot.backend_at(entry.value) else {
+            return self.choose_again(packet, headers, flow, entry);
+        };
+        if headers.protocol == protocol::TCP {
+            let flags = headers.tcp_flags;
+            let class = match entry.class {
+                _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => Class::Closing,
+                Class::Opening if flags & tcp_flags::SYN == 0 => Class::Established,
+                // The client uses its port again.
+                Class::Closing if flags & tcp_flags::SYN != 0 => {
+                    if !backend.is_open() {
+                        return self.choose_again(packet, headers, flow, entry);
+                    }
+                    Class::Opening
+                }
+                class => class,
+            };
+            if class != entry.class {
+                self.change_class(flow, entry, class, backend.vip);
+            }
+        }
+        if backend.health == crate::state::health::DOWN {
+            let vip = &snapshot.vips[backend.vip];
+            let not_yet = entry.class == Class::Opening;
+            if (not_yet || vip.when_down == crate::config::WhenDown::Move) && !vip.open.is_empty() {
+                return self.choose_again(packet, headers, flow, entry);
+            }
+        }
+        self.to_backend(packet, headers, flow, entry.value);
+    }
+
+    fn change_class<F: Flow>(&self, flow: &F, entry: Entry, class: Class, vip: usize) {
+        let changed = Entry { class, ..entry };
+        let old = F::table(self.state).update(flow, changed, &self.now);
+        let row = self.snapshot.vips[vip].row;
+        match (old.map(|old| old.class), class) {
+            (Some(Class::Opening), Class::Opening) | (None, _) => {}
+            (Some(Class::Opening), _) => self.state.half_open.subtract(row, 1),
+            (Some(_), Class::Opening) => drop(self.state.half_open.add(row, 1)),
+            _ => {}
+        }
+    }
+
+    /// The first packet of a connection, or one whose record is gone.
+    fn first<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F) {
+        let snapshot = self.snapshot;
+        let (address, port) = flow.destination();
+        let Some(index) = snapshot.service(address, port, flow.protocol()) else {
+            return self.not_ours(packet, headers);
+        };
+        let vip = &snapshot.vips[index];
+        let is_tcp = flow.protocol() == protocol::TCP;
+        let opening = is_tcp && is_opening(headers.tcp_flags);
+        if is_tcp && !opening && vip.has_sessions() {
+            return self.end_without_session(packet, headers, index);
+        }
+        let hash = flow.hash();
+        let flooded = opening && self.state.half_open.get(vip.row) >= vip.half_open_limit;
+        if flooded && vip.has_sessions() {
+            return self.refuse(packet, Some(index), Event::HalfOpenLimit);
+        }
+        // In the middle of a connection, and without a record to come: whoever chooses must choose the same.
+        let must_agree = flooded || (is_tcp && !opening);
+        let chosen = if must_agree {
+            vip.maglev.choose(hash)
+        } else {
+            self.choose(vip, hash)
+        };
+        let Some(number) = chosen else {
+            return self.refuse(packet, Some(index), Event::NoBackend);
+        };
+        if flooded {
+            self.count(Some(index), Event::Unrecorded);
+            return self.to_backend(packet, headers, flow, number);
+        }
+        // A reset of a connection that nobody knows needs no record.
+        if is_tcp && headers.tcp_flags & tcp_flags::RST != 0 {
+            return self.to_backend(packet, headers, flow, number);
+        }
+        let class = match (is_tcp, opening) {
+            (false, _) => Class::Datagram,
+            (true, true) => Class::Opening,
+            (true, false) if headers.tcp_flags & tcp_flags::FIN != 0 => Class::Closing,
+            (true, false) => Class::Established,
+        };
+        let entry = Entry {
+            value: number,
+            class,
+        };
+        match F::table(self.state).insert(flow, entry, &self.now) {
+            Ok(Insertion::Existing(entry)) => return self.known(packet, headers, flow, entry),
+            Ok(Insertion::Inserted { expired }) => {
+                if let Some(expired) = expired {
+                    self.ended(expired);
+                }
+                self.began(vip, number, class);
+            }
+            Err(_) if vip.has_sessions() => {
+                return self.refuse(packet, Some(index), Event::TableFull)
+            }
+            Err(_) => {
+                self.count(Some(index), Event::TableFull);
+                // Without a record the choice must be one that can be made again.
+                let number = vip.maglev.choose(hash).unwrap_or(number);
+                return self.to_backend(packet, headers, flow, number);
+            }
+        }
+        if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
+            self.forget(flow);
+            return self.refuse(packet, Some(index), Event::SessionsFull);
+        }
+        if vip.mode == crate::config::Mode::Nat {
+            self.learn_client(packet, headers);
+        }
+        self.to_backend(packet, headers, flow, number);
+    }
+
+    /// The connection's backend is gone or down, or takes no new connections and this is one.
+    fn choose_again<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        seen: Entry,
+    ) {
+        let snapshot = self.snapshot;
+        let (address, port) = flow.destination();
+        let Some(index) = snapshot.service(address, port, flow.protocol()) else {
+            self.forget(flow);
+            return self.not_ours(packet, headers);
+        };
+        let vip = &snapshot.vips[index];
+        // Somebody else may have chosen since it was looked up: a packet before this one in the batch.
+        let current = F::table(self.state).lookup(flow, &self.now);
+        if let Some(entry) = current.filter(|entry| entry.value != seen.value) {
+            return self.to_backend(packet, headers, flow, entry.value);
+        }
+        let opening =
+            flow.protocol() != protocol::TCP || is_opening(headers.tcp_flags);
+        if vip.has_sessions() && !opening {
+            self.forget(flow);
+            return self.end_without_session(packet, headers, index);
+        }
+        let hash = flow.hash();
+        let chosen = if opening {
+            self.choose(vip, hash)
+        } else {
+            vip.maglev.choose(hash)
+        };
+        let Some(number) = chosen else {
+            return self.refuse(packet, Some(index), Event::NoBackend);
+        };
+        self.count(Some(index), Event::Moved);
+        let class = if flow.protocol() == protocol::TCP && opening {
+            Class::Opening
+        } else {
+            seen.class
+        };
+        let entry = Entry {
+            value: number,
+            class,
+        };
+        if let Some(old) = F::table(self.state).update(flow, entry, &self.now) {
+            self.ended(old);
+            self.began(vip, number, class);
+        }
+        if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
+            self.forget(flow);
+            return self.refuse(packet, Some(index), Event::SessionsFull);
+        }
+        self.to_backend(packet, headers, flow, number);
+    }
+
+    /// By the VIP's own rule. The choice is recorded, so it need not be the same again.
+    fn choose(&self, vip: &Vip, hash: u64) -> Option<u16> {
+        use crate::config::Algorithm;
+        match vip.algorithm {
+            Algorithm::Maglev => vip.maglev.choose(hash),
+            Algorithm::RoundRobin => {
+                let length = vip.turns.len().max(1) as u64;
+                let turn = self.state.turns.add(vip.row, 1) % length;
+                vip.turns.get(turn as usize).copied()
+            }
+            Algorithm::LeastLoaded => {
+                // Connections per weight, compared by cross multiplication; of equal ones the first from a place that the flow says.
+                let start = hash as usize % vip.open.len().max(1);
+                let (before, after) = vip.open.split_at(start.min(vip.open.len()));
+                let load = |number: u16| u128::from(self.state.active.get(number.into()));
+                after
+                    .iter()
+                    .chain(before)
+                    .map(|(number, weight)| (load(*number), *number, u128::from(*weight)))
+                    .reduce(|best, each| {
+                        if each.0 * best.2 < best.0 * each.2 {
+                            each
+                        } else {
+                            best
+                        }
+                    })
+                    .map(|(_, number, _)| number)
+            }
+        }
+    }
+
+    fn began(&self, vip: &Vip, number: u16, class: Class) {
+        self.state.active.add(number.into(), 1);
+        if class == Class::Opening {
+            self.state.half_open.add(vip.row, 1);
+        }
+        self.state
+            .traffic
+            .add(self.worker, number.into(), traffic::CONNECTIONS, 1);
+    }
+
+    /// A record is gone, or names another backend now.
+    pub(crate) fn ended(&self, entry: Entry) {
+        self.state.active.subtract(entry.value.into(), 1);
+        if entry.class == Class::Opening {
+            if let Some(row) = self.row_of(entry.value) {
+                self.state.half_open.subtract(row, 1);
+            }
+        }
+    }
+
+    /// The row of a backend's VIP, also of a backend that is not in the configuration any more.
+    fn row_of(&self, number: u16) -> Option<usize> {
+        if let Some(backend) = self.snapshot.backend_at(number) {
+            return Some(self.snapshot.vips[backend.vip].row);
+        }
+        let record = self.state.backends.get(number.into());
+        self.state.vips.iter().position(|vip| {
+            (vip.address, vip.port, vip.protocol)
+                == (record.vip_address, record.vip_port, record.vip_protocol)
+        })
+    }
+
+    fn forget<F: Flow>(&self, flow: &F) {
+        if let Some(entry) = F::table(self.state).remove(flow, &self.now) {
+            self.ended(entry);
+        }
+    }
+
+    /// A segment in the middle of a connection that cannot go on: the client is told.
+    pub(crate) fn end_without_session(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        vip: usize,
+    ) {
+        if let Some(frame) = Frame::reset(packet.bytes(), headers) {
+            self.out.emit(packet.port(), frame.bytes());
+        }
+        self.refuse(packet, Some(vip), Event::NoSession);
+    }
+
+    /// A client on a link of ours will be answered there.
+    fn learn_client(&self, packet: &Packet, headers: &Headers) {
+        let source = headers.source(packet.bytes());
+        if let Ok(ethernet) = Ethernet::new_checked(packet.bytes()) {
+            self.learn(source, ethernet.source(), packet.port());
+        }
+    }
+
+    /// One packet by itself, without the benefit of company.
+    pub(crate) fn decide_any(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &AnyFlow,
+        answer: u16,
+    ) {
+        match flow {
+            AnyFlow::V4(flow) => {
+                let entry = self.state.connections_ipv4.lookup(flow, &self.now);
+                self.decide(packet, headers, flow, answer, entry);
+            }
+            AnyFlow::V6(flow) => {
+                let entry = self.state.connections_ipv6.lookup(flow, &self.now);
+                self.decide(packet, headers, flow, answer, entry);
+            }
+        }
+    }
+
+    /// The record of a flow of either version.
+    pub(crate) fn entry_of(&self, flow: &AnyFlow) -> Option<Entry> {
+        match flow {
+            AnyFlow::V4(flow) => self.state.connections_ipv4.lookup(flow, &self.now),
+            AnyFlow::V6(flow) => self.state.connections_ipv6.lookup(flow, &self.now),
+        }
+    }
+
+    pub(crate) fn hash_of(flow: &AnyFlow) -> u64 {
+        match flow {
+            AnyFlow::V4(flow) => flow.hash(),
+            AnyFlow::V6(flow) => flow.hash(),
+        }
+    }
+
+    /// A packet from a backend closes a connection as well as one from its client.
+    pub(crate) fn note_answer<F: Flow>(&self, headers: &Headers, flow: &F, entry: Entry) {
+        let ends = headers.protocol == protocol::TCP
+            && headers.tcp_flags & (tcp_flags::FIN | tcp_flags::RST) != 0;
+        if ends && entry.class != Class::Closing {
+            if let Some(backend) = self.snapshot.backend_at(entry.value) {
+                self.change_class(flow, entry, Class::Closing, backend.vip);
+            }
+        }
+    }
+
+    /// What is for no VIP: our own, or for others.
+    pub(crate) fn not_ours(&mut self, packet: &mut Packet, headers: &Headers) {
+        let (source, destination) = {
+            let frame = packet.bytes();
+            (headers.source(frame), headers.destination(frame))
+        };
+        match self.snapshot.owner(destination) {
+            Some(Owner::Own(_)) if self.is_to_me(packet) => {
+                if headers.protocol == protocol::TCP && headers.fragment == Fragment::Whole {
+                    self.health_answer(packet, headers);
+                } else {
+                    self.refuse(packet, None, Event::NotForUs);
+                }
+            }
+            Some(Owner::Own(_) | Owner::Vip) => self.refuse(packet, None, Event::NotForUs),
+            owner => {
+                // A router for the backends of mode nat, and for nobody else.
+                let for_backend = owner == Some(Owner::Backend)
+                    || self.snapshot.owner(source) == Some(Owner::Backend);
+                if !self.is_to_me(packet) {
+                    self.pass_on(packet);
+                } else if for_backend {
+                    self.route(packet, headers);
+                } else {
+                    self.refuse(packet, None, Event::NotForUs);
+                }
+            }
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn is_to_me(&self, packet: &Packet) -> bool {
+        packet.bytes().first_chunk::<6>() == Some(&self.context.mac(packet.port()))
+    }
+
+    #[must_use]
+    pub(crate) fn mac(&self, port: usize) -> MacAddress {
+        MacAddress(self.context.mac(port))
+    }
+
+    pub(crate) fn state(&self) -> &'a State {
+        self.state
+    }
+
+    /// To the other side of a bump in the wire; nowhere if there is only one port.
+    pub(crate) fn pass_on(&mut self, packet: &mut Packet) {
+        if self.context.ports() == 2 && packet.port() < 2 && !self.is_to_me(packet) {
+            packet.send(1 - packet.port());
+        } else {
+            self.refuse(packet, None, Event::NotForUs);
+        }
+    }
+
+    /// `vip`: its index in the configuration.
+    pub(crate) fn count(&self, vip: Option<usize>, event: Event) {
+        let row = vip.map_or(self.state.vips.len(), |index| self.snapshot.vips[index].row);
+        self.state.events.add(self.worker, row, event as usize, 1);
+    }
+
+    #[cold]
+    pub(crate) fn refuse(&mut self, packet: &mut Packet, vip: Option<usize>, event: Event) {
+        self.count(vip, event);
+        packet.drop_for(event.name());
+    }
+
+    /// Interface and station for an address.
+    pub(crate) fn station(&self, address: IpAddr) -> Station {
+        if let Some(interface) = self.snapshot.on_link(address) {
+            return match self.neighbour(address) {
+                Some(mac) => Station::Known(interface, mac),
+                None => Station::Unknown(interface, address),
+            };
+        }
+        match self.snapshot.gateway(address) {
+            Some(way) => match way.mac() {
+                Some(mac) => Station::Known(way.interface, mac),
+                None => Station::Unknown(way.interface, way.next),
+            },
+            None => Station::Nowhere,
+        }
+    }
+}
+
+/// Where a packet goes next.
+pub(crate) enum Station {
+    Known(usize, MacAddress),
+    /// Its address is known, its MAC address is not.
+    Unknown(usize, IpAddr),
+    Nowhere,
+}
+
+/// A SYN that opens a connection, and nothing else.
+#[inline]
+fn is_opening(flags: u8) -> bool {
+    flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST | tcp_flags::FIN) == tcp_flags::SYN
+}

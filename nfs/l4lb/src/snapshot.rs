@@ -1,0 +1,534 @@
+//! What workers read: the configuration and the backends' condition, made once and shared until the next change.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    net::IpAddr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use nf_packet::{MacAddress, Tunnel, TunnelKind};
+use nf_tables::Lifetimes;
+
+use crate::{
+    config::{self, Algorithm, Config, Mode, Prefix, WhenDown},
+    maglev::{Candidate, Maglev},
+    state::{health, Address, BackendRecord, State},
+};
+
+/// No backend.
+pub const NONE: u16 = u16::MAX;
+
+pub struct Snapshot {
+    pub config: Config,
+    pub lifetimes: Lifetimes,
+    pub vips: Vec<Vip>,
+    /// By the number that connections' records have. None: not in the configuration (any more).
+    pub backends: Vec<Option<Backend>>,
+    pub interfaces: Vec<Interface>,
+    services: HashMap<Service, u32, BuildHasherDefault<ServiceHasher>>,
+    /// Backends of mode nat: whose answers have to be rewritten.
+    endpoints: HashMap<Service, Vec<u16>, BuildHasherDefault<ServiceHasher>>,
+    addresses: HashMap<IpAddr, Owner>,
+}
+
+/// Whose an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Vip,
+    /// Of the interface of this index.
+    Own(usize),
+}
+
+pub struct Vip {
+    pub name: String,
+    /// Its row in the state.
+    pub row: usize,
+    pub address: IpAddr,
+    pub port: u16,
+    pub protocol: u8,
+    pub mode: Mode,
+    pub algorithm: Algorithm,
+    pub snat: bool,
+    pub proxy_protocol: bool,
+    pub when_down: WhenDown,
+    pub half_open_limit: u64,
+    pub health: Option<config::Health>,
+    /// All of them, in the order of the configuration.
+    pub backends: Vec<u16>,
+    /// Those that take new connections, with their weights.
+    pub open: Vec<(u16, u16)>,
+    /// The open ones in turns, each as often as its weight says.
+    pub turns: Vec<u16>,
+    pub maglev: Maglev,
+}
+
+impl Vip {
+    /// Does a connection need more than its backend?
+    #[must_use]
+    #[inline]
+    pub fn has_sessions(&self) -> bool {
+        self.snat || self.proxy_protocol
+    }
+}
+
+pub struct Backend {
+    pub name: String,
+    /// Index in [`Snapshot::vips`].
+    pub vip: usize,
+    pub address: IpAddr,
+    pub port: u16,
+    pub weight: u16,
+    pub health: u8,
+    pub drained: bool,
+    pub mode: Mode,
+    pub tunnel: Option<Tunnel>,
+    pub way: Way,
+}
+
+impl Backend {
+    /// Does it take new connections?
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.weight > 0 && !self.drained && self.health != health::DOWN
+    }
+}
+
+pub struct Interface {
+    pub mtu: usize,
+    pub prefixes: Vec<Prefix>,
+    pub gateways: Vec<Way>,
+}
+
+impl Interface {
+    /// Its own address of the same version as `like`.
+    #[must_use]
+    pub fn address(&self, like: IpAddr) -> Option<IpAddr> {
+        self.prefixes
+            .iter()
+            .map(|prefix| prefix.address)
+            .find(|address| address.is_ipv4() == like.is_ipv4())
+    }
+}
+
+/// The next station on the way to an address.
+pub struct Way {
+    pub next: IpAddr,
+    pub interface: usize,
+    /// MAC address, and bit 48 where it is known.
+    hop: AtomicU64,
+}
+
+const KNOWN: u64 = 1 << 48;
+
+impl Way {
+    fn new(next: IpAddr, interface: usize) -> Self {
+        Self {
+            next,
+            interface,
+            hop: AtomicU64::new(0),
+        }
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn mac(&self) -> Option<MacAddress> {
+        let hop = self.hop.load(Ordering::Relaxed);
+        (hop & KNOWN != 0).then(|| MacAddress::from_bits(hop & (KNOWN - 1)))
+    }
+
+    pub fn set_mac(&self, mac: Option<MacAddress>) {
+        let hop = mac.map_or(0, |mac| mac.to_bits() | KNOWN);
+        self.hop.store(hop, Ordering::Relaxed);
+    }
+}
+
+/// An address, port and protocol as two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    address: u128,
+    port_and_protocol: u32,
+}
+
+impl Service {
+    #[must_use]
+    #[inline]
+    pub fn new(address: IpAddr, port: u16, protocol: u8) -> Self {
+        let address = match address {
+            IpAddr::V4(address) => u128::from(address.to_bits()) | 0xffff << 32,
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        Self {
+            address,
+            port_and_protocol: u32::from(port) << 8 | u32::from(protocol),
+        }
+    }
+}
+
+impl std::hash::Hash for Service {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64((self.address >> 64) as u64 ^ u64::from(self.port_and_protocol) << 32);
+        state.write_u64(self.address as u64 ^ u64::from(self.port_and_protocol));
+    }
+}
+
+/// Multiplies and folds. Only what the configuration names is in the maps, so nobody can fill them with collisions.
+#[derive(Default)]
+pub struct ServiceHasher(u64);
+
+impl Hasher for ServiceHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        let product = u128::from(self.0 ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Rows of the state that a configuration's VIPs and backends have.
+pub struct Rows {
+    pub vips: Vec<usize>,
+    /// Per VIP.
+    pub backends: Vec<Vec<u16>>,
+}
+
+impl Snapshot {
+    /// Without VIPs: before the state is this instance's.
+    #[must_use]
+    pub fn empty(config: Config, lifetimes: Lifetimes, state: &State) -> Self {
+        let without = Config {
+            vips: Vec::new(),
+            ..config
+        };
+        let rows = Rows {
+            vips: Vec::new(),
+            backends: Vec::new(),
+        };
+        Self::new(without, lifetimes, &rows, state)
+    }
+
+    #[must_use]
+    pub fn new(config: Config, lifetimes: Lifetimes, rows: &Rows, state: &State) -> Self {
+        let interfaces: Vec<Interface> = config
+            .interfaces
+            .iter()
+            .enumerate()
+            .map(|(index, interface)| Interface {
+                mtu: interface.mtu.into(),
+                prefixes: interface.addresses.clone(),
+                gateways: interface
+                    .gateways
+                    .iter()
+                    .map(|gateway| Way::new(*gateway, index))
+                    .collect(),
+            })
+            .collect();
+        let mut snapshot = Self {
+            lifetimes,
+            vips: Vec::new(),
+            backends: (0..state.backends.len()).map(|_| None).collect(),
+            services: HashMap::default(),
+            endpoints: HashMap::default(),
+            addresses: HashMap::new(),
+            interfaces,
+            config,
+        };
+        for (index, interface) in snapshot.interfaces.iter().enumerate() {
+            for prefix in &interface.prefixes {
+                snapshot.addresses.insert(prefix.address, Owner::Own(index));
+            }
+        }
+        let wanted = snapshot.config.vips.clone();
+        for (index, vip) in wanted.iter().enumerate() {
+            snapshot.add(vip, rows.vips[index], &rows.backends[index], state);
+        }
+        snapshot
+    }
+
+    fn add(&mut self, vip: &config::Vip, row: usize, numbers: &[u16], state: &State) {
+        let index = self.vips.len();
+        let protocol = vip.protocol.number();
+        for (backend, number) in vip.backends.iter().zip(numbers) {
+            let record = state.backends.get(usize::from(*number));
+            let backend = self.backend(vip, backend, index, &record);
+            if vip.mode == Mode::Nat {
+                let service = Service::new(backend.address, backend.port, protocol);
+                self.endpoints.entry(service).or_default().push(*number);
+            }
+            self.backends[usize::from(*number)] = Some(backend);
+        }
+        let service = Service::new(vip.address, vip.port, protocol);
+        self.services.insert(service, index as u32);
+        self.addresses.insert(vip.address, Owner::Vip);
+        let capacity = if vip.snat || vip.proxy_protocol {
+            self.config.tables.sessions
+        } else if vip.address.is_ipv4() {
+            self.config.tables.connections_ipv4
+        } else {
+            self.config.tables.connections_ipv6
+        };
+        let mut view = Vip {
+            name: vip.name.clone(),
+            row,
+            address: vip.address,
+            port: vip.port,
+            protocol,
+            mode: vip.mode,
+            algorithm: vip.algorithm,
+            snat: vip.snat,
+            proxy_protocol: vip.proxy_protocol,
+            when_down: vip.when_down,
+            half_open_limit: vip
+                .half_open_limit
+                .map_or(capacity as u64 / 8, u64::from),
+            health: vip.health.clone(),
+            backends: numbers.to_vec(),
+            open: Vec::new(),
+            turns: Vec::new(),
+            maglev: Maglev::default(),
+        };
+        self.open(&mut view);
+        self.vips.push(view);
+    }
+
+    fn backend(
+        &self,
+        vip: &config::Vip,
+        backend: &config::Backend,
+        index: usize,
+        record: &BackendRecord,
+    ) -> Backend {
+        let (interface, next) = self.route(backend.address).unwrap_or((0, backend.address));
+        let source = self.interfaces[interface]
+            .address(backend.address)
+            .or_else(|| {
+                self.interfaces
+                    .iter()
+                    .find_map(|interface| interface.address(backend.address))
+            });
+        let kind = match vip.mode {
+            Mode::Nat => None,
+            Mode::Ipip => Some(TunnelKind::Ipip),
+            Mode::Gue => Some(TunnelKind::Gue { port: vip.gue_port }),
+        };
+        Backend {
+            name: backend.name.clone(),
+            vip: index,
+            address: backend.address,
+            port: backend.port.unwrap_or(vip.port),
+            weight: backend.weight,
+            health: if vip.health.is_some() {
+                record.health
+            } else {
+                health::UP
+            },
+            drained: backend.drain || record.drained != 0,
+            mode: vip.mode,
+            tunnel: kind
+                .zip(source)
+                .and_then(|(kind, source)| Tunnel::new(source, backend.address, kind).ok()),
+            way: Way::new(next, interface),
+        }
+    }
+
+    /// Fills in who takes new connections.
+    fn open(&self, vip: &mut Vip) {
+        vip.open = vip
+            .backends
+            .iter()
+            .filter_map(|number| {
+                let backend = self.backends[usize::from(*number)].as_ref()?;
+                backend.is_open().then_some((*number, backend.weight))
+            })
+            .collect();
+        vip.turns = turns(&vip.open);
+        let identities: Vec<String> = vip
+            .open
+            .iter()
+            .filter_map(|(number, _)| self.backends[usize::from(*number)].as_ref())
+            .map(|backend| format!("{} {}", backend.address, backend.port))
+            .collect();
+        let candidates: Vec<Candidate<'_>> = vip
+            .open
+            .iter()
+            .zip(&identities)
+            .map(|((number, weight), identity)| Candidate {
+                identity: identity.as_bytes(),
+                weight: *weight,
+                value: *number,
+            })
+            .collect();
+        vip.maglev = Maglev::new(&candidates, vip.backends.len());
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn service(&self, address: IpAddr, port: u16, protocol: u8) -> Option<usize> {
+        self.services
+            .get(&Service::new(address, port, protocol))
+            .map(|index| *index as usize)
+    }
+
+    /// The backends that answer from there.
+    #[must_use]
+    #[inline]
+    pub fn endpoint(&self, address: IpAddr, port: u16, protocol: u8) -> Option<&[u16]> {
+        if self.endpoints.is_empty() {
+            return None;
+        }
+        self.endpoints
+            .get(&Service::new(address, port, protocol))
+            .map(Vec::as_slice)
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn owner(&self, address: IpAddr) -> Option<Owner> {
+        self.addresses.get(&address).copied()
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn backend_at(&self, number: u16) -> Option<&Backend> {
+        self.backends.get(usize::from(number))?.as_ref()
+    }
+
+    /// Interface and next station for an address: its own link first, else a gateway.
+    #[must_use]
+    pub fn route(&self, address: IpAddr) -> Option<(usize, IpAddr)> {
+        self.on_link(address).map(|interface| (interface, address)).or_else(|| {
+            self.gateway(address)
+                .map(|gateway| (gateway.interface, gateway.next))
+        })
+    }
+
+    #[must_use]
+    pub fn on_link(&self, address: IpAddr) -> Option<usize> {
+        self.interfaces.iter().position(|interface| {
+            interface
+                .prefixes
+                .iter()
+                .any(|prefix| prefix.contains(address))
+        })
+    }
+
+    /// The first interface's that has one of the address' version.
+    #[must_use]
+    pub fn gateway(&self, address: IpAddr) -> Option<&Way> {
+        self.interfaces
+            .iter()
+            .flat_map(|interface| &interface.gateways)
+            .find(|gateway| gateway.next.is_ipv4() == address.is_ipv4())
+    }
+
+    /// Every way whose next station has to be known.
+    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+        let gateways = self
+            .interfaces
+            .iter()
+            .flat_map(|interface| &interface.gateways);
+        let backends = self.backends.iter().flatten().map(|backend| &backend.way);
+        gateways.chain(backends)
+    }
+
+    /// Fills in what is known of the neighbours.
+    pub fn resolve(&self, state: &State, now: u64) {
+        for neighbour in &self.config.neighbours {
+            if let Ok(mac) = neighbour.mac.parse() {
+                self.learn(neighbour.address, neighbour.interface, mac);
+            }
+        }
+        for way in self.ways().filter(|way| way.mac().is_none()) {
+            // A life of zero would end it: it lives as long as one that was confirmed now.
+            let known = state.neighbours.get(
+                &Address::from(way.next),
+                now,
+                crate::neighbours::LIFETIME,
+            );
+            if let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) {
+                way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
+            }
+        }
+    }
+
+    /// A neighbour's address became known.
+    pub fn learn(&self, address: IpAddr, interface: usize, mac: MacAddress) {
+        for way in self.ways() {
+            if way.next == address && way.interface == interface {
+                way.set_mac(Some(mac));
+            }
+        }
+    }
+
+    /// A neighbour does not answer any more.
+    pub fn forget(&self, address: IpAddr) {
+        let is_static = |address: IpAddr| {
+            self.config
+                .neighbours
+                .iter()
+                .any(|neighbour| neighbour.address == address)
+        };
+        if !is_static(address) {
+            self.ways()
+                .filter(|way| way.next == address)
+                .for_each(|way| way.set_mac(None));
+        }
+    }
+}
+
+/// Smooth weighted round robin (as in nginx), one turn written out.
+fn turns(open: &[(u16, u16)]) -> Vec<u16> {
+    const LONGEST: usize = 4096;
+    let divisor = open
+        .iter()
+        .fold(0_u16, |divisor, (_, weight)| greatest_common(divisor, *weight))
+        .max(1);
+    let total: i64 = open
+        .iter()
+        .map(|(_, weight)| i64::from(weight / divisor))
+        .sum();
+    let mut credit = vec![0_i64; open.len()];
+    let mut order = Vec::new();
+    for _ in 0..(total as usize).min(LONGEST) {
+        for (credit, (_, weight)) in credit.iter_mut().zip(open) {
+            *credit += i64::from(weight / divisor);
+        }
+        let best = (0..open.len()).rev().max_by_key(|index| credit[*index]);
+        if let Some(best) = best {
+            credit[best] -= total;
+            order.push(open[best].0);
+        }
+    }
+    order
+}
+
+const fn greatest_common(a: u16, b: u16) -> u16 {
+    if b == 0 {
+        a
+    } else {
+        greatest_common(b, a % b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_smooth_and_follow_weights() {
+        assert_eq!(turns(&[(0, 5), (1, 1), (2, 1)]), [0, 0, 1, 0, 2, 0, 0]);
+        assert_eq!(turns(&[(7, 20), (9, 20)]), [7, 9]);
+        assert!(turns(&[]).is_empty());
+    }
+}
