@@ -119,8 +119,7 @@ fn lifetimes(config: &Config) -> Result<Lifetimes, Refusal> {
             );
         }
     }
-    Lifetimes::new(in_order.map(|(_, time)| time.0))
-        .or_else(|too_long| wrong("timeouts", too_long))
+    Lifetimes::new(in_order.map(|(_, time)| time.0)).or_else(|too_long| wrong("timeouts", too_long))
 }
 
 fn interfaces(config: &Config) -> Result<(), Refusal> {
@@ -243,14 +242,20 @@ fn check_vip(path: &str, vip: &Vip, config: &Config) -> Result<(), Refusal> {
         if let Some(other) = names.insert(backend.name.as_str(), index) {
             return wrong(
                 &format!("{backend_path}.name"),
-                format!("{:?} is the name of backends[{other}] as well", backend.name),
+                format!(
+                    "{:?} is the name of backends[{other}] as well",
+                    backend.name
+                ),
             );
         }
         let endpoint = (backend.address, backend.port.unwrap_or(vip.port));
         if let Some(other) = endpoints.insert(endpoint, &backend.name) {
             return wrong(
                 &backend_path,
-                format!("{} port {} is backend {other:?} already", endpoint.0, endpoint.1),
+                format!(
+                    "{} port {} is backend {other:?} already",
+                    endpoint.0, endpoint.1
+                ),
             );
         }
         check_backend(&backend_path, vip, backend, config)?;
@@ -335,12 +340,7 @@ fn health(path: &str, vip: &Vip) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_backend(
-    path: &str,
-    vip: &Vip,
-    backend: &Backend,
-    config: &Config,
-) -> Result<(), Refusal> {
+fn check_backend(path: &str, vip: &Vip, backend: &Backend, config: &Config) -> Result<(), Refusal> {
     if backend.name.is_empty() {
         return wrong(&format!("{path}.name"), "empty");
     }

@@ -361,11 +361,17 @@ impl Prefix {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differing = own.to_bits() ^ other.to_bits();
-                differing.checked_shr(32 - u32::from(self.length)).unwrap_or(0) == 0
+                differing
+                    .checked_shr(32 - u32::from(self.length))
+                    .unwrap_or(0)
+                    == 0
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {
                 let differing = own.to_bits() ^ other.to_bits();
-                differing.checked_shr(128 - u32::from(self.length)).unwrap_or(0) == 0
+                differing
+                    .checked_shr(128 - u32::from(self.length))
+                    .unwrap_or(0)
+                    == 0
             }
             _ => false,
         }

@@ -21,7 +21,7 @@ use crate::{
 impl Pass<'_> {
     /// A client's packet to the backend that was chosen.
     #[inline]
-    pub(crate) fn to_backend<F: Flow>(
+    pub(crate) fn send_to_backend<F: Flow>(
         &mut self,
         packet: &mut Packet,
         headers: &Headers,
@@ -35,8 +35,7 @@ impl Pass<'_> {
         let Some(mac) = backend.way.mac() else {
             return self.unresolved(packet, backend);
         };
-        if headers.fragment == Fragment::First && !self.note_fragment(packet, headers, flow, number)
-        {
+        if headers.fragment == Fragment::First && !self.note_fragment(packet, headers, number) {
             return self.refuse(packet, Some(backend.vip), Event::FragmentsFull);
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
@@ -55,7 +54,13 @@ impl Pass<'_> {
                 return;
             }
             let side = Side::Destination;
-            rewrite_address(packet.bytes_mut(), headers, side, backend.address, backend.port);
+            rewrite_address(
+                packet.bytes_mut(),
+                headers,
+                side,
+                backend.address,
+                backend.port,
+            );
         }
         self.send(packet, backend.way.interface, mac);
         self.count_traffic(number, traffic::PACKETS, bytes);
@@ -162,13 +167,13 @@ impl Pass<'_> {
         let side = Side::Source;
         rewrite_address(packet.bytes_mut(), headers, side, vip.address, vip.port);
         let (client, _) = flow.source();
-        if self.to_client(packet, headers, client, backend.vip) {
+        if self.send_to_client(packet, headers, client, backend.vip) {
             self.count_traffic(number, traffic::ANSWERS, bytes);
         }
     }
 
     /// Sends a packet, whose addresses are right, toward a client. A frame that was on its way to another station's address goes on to it.
-    pub(crate) fn to_client(
+    pub(crate) fn send_to_client(
         &mut self,
         packet: &mut Packet,
         headers: &Headers,
@@ -182,7 +187,7 @@ impl Pass<'_> {
         if !self.live_on(packet, headers, vip) {
             return false;
         }
-        self.to_station(packet, client, Some(vip))
+        self.send_to_station(packet, client, Some(vip))
     }
 
     /// As a router does.
@@ -191,10 +196,10 @@ impl Pass<'_> {
             return self.refuse(packet, None, Event::TimeToLive);
         }
         let destination = headers.destination(packet.bytes());
-        self.to_station(packet, destination, None);
+        self.send_to_station(packet, destination, None);
     }
 
-    pub(crate) fn to_station(
+    pub(crate) fn send_to_station(
         &mut self,
         packet: &mut Packet,
         address: IpAddr,

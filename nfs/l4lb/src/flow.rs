@@ -21,7 +21,7 @@ pub trait Flow: Key {
     fn protocol(&self) -> u8;
 
     /// The same on every load balancer.
-    fn hash(&self) -> u64;
+    fn flow_hash(&self) -> u64;
 
     #[must_use]
     fn tuple(&self) -> Tuple {
@@ -105,10 +105,13 @@ impl Flow for Ipv4Flow {
     }
 
     #[inline]
-    fn hash(&self) -> u64 {
+    fn flow_hash(&self) -> u64 {
         let addresses =
             u64::from(self.source.to_bits()) << 32 | u64::from(self.destination.to_bits());
-        mix(addresses, ports(self.source_port, self.destination_port, self.protocol))
+        mix(
+            addresses,
+            ports(self.source_port, self.destination_port, self.protocol),
+        )
     }
 }
 
@@ -152,7 +155,7 @@ impl Flow for Ipv6Flow {
     }
 
     #[inline]
-    fn hash(&self) -> u64 {
+    fn flow_hash(&self) -> u64 {
         let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(&self.source.octets());
         bytes[16..].copy_from_slice(&self.destination.octets());

@@ -79,8 +79,7 @@ impl Frame {
         payload: &[u8],
     ) -> Option<Self> {
         let length = Tcp::MIN_HEADER + payload.len();
-        let (mut frame, start) =
-            Self::ip(macs, source.0, destination.0, protocol::TCP, length)?;
+        let (mut frame, start) = Self::ip(macs, source.0, destination.0, protocol::TCP, length)?;
         let segment = &mut frame.bytes[start..start + length];
         segment[Tcp::MIN_HEADER..].copy_from_slice(payload);
         let ports = (source.1, destination.1);
@@ -123,8 +122,7 @@ impl Frame {
         message: NeighbourMessage,
     ) -> Option<Self> {
         let length = NeighbourMessage::BYTES;
-        let (mut frame, start) =
-            Self::ip(macs, source, destination, protocol::ICMPV6, length)?;
+        let (mut frame, start) = Self::ip(macs, source, destination, protocol::ICMPV6, length)?;
         Ipv6::new_cut(&mut frame.bytes[ETHERNET..start])
             .ok()?
             .set_hop_limit(255);
@@ -302,4 +300,3 @@ pub fn with_payload(request: &[u8], headers: &Headers, payload: &[u8]) -> Option
     tcp.fill_checksum(source, destination);
     Some(frame)
 }
-

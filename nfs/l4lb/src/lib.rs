@@ -1,1 +1,249 @@
-//! A stateful layer-4 load balancer. See `nfs/README.md`.
+//! A stateful layer-4 load balancer: a VIP table and a connection table (HNLB, section II-A), and what its users ask for. `docs/l4lb.md`.
+//!
+//! Data flows one way: [`Config`] -> `check` -> `rows` (which row of the state is whose) -> `snapshot` (what workers read) -> `pass` (one batch) ->
+//! `deliver`. All that changes with packets is in `state`, in the arena.
+
+mod check;
+pub mod config;
+mod control;
+mod deliver;
+mod events;
+mod flow;
+mod fragments;
+mod frames;
+mod health;
+mod icmp;
+pub mod load;
+pub mod maglev;
+mod neighbours;
+mod pass;
+mod rows;
+mod sessions;
+mod snapshot;
+mod state;
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    },
+    time::Instant,
+};
+
+use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
+use nf_tables::ConnectionTable;
+
+pub use config::Config;
+use pass::Pass;
+use rows::Patience;
+use snapshot::Snapshot;
+use state::{State, Worker};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A pass of aging over the tables takes this long: half of what they need at least.
+const AGING: u64 = 50 * SECOND;
+
+pub struct L4lb {
+    state: State,
+    snapshot: RwLock<Arc<Snapshot>>,
+    /// Held by whoever makes the next snapshot.
+    changing: Mutex<()>,
+    checks: health::Checks,
+    /// The last time that a batch or a tick brought.
+    now: AtomicU64,
+    aged: AtomicU64,
+    refreshed: AtomicU64,
+    /// The VIPs have to be announced.
+    unannounced: AtomicBool,
+}
+
+impl L4lb {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        // A thread that panicked did so before or after it replaced the whole.
+        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a configuration in force.
+    fn install(&self, config: Config, now: u64, patience: Patience) -> Result<(), Refusal> {
+        let _changing = self.change();
+        let lifetimes = check::check(&config)?;
+        let rows = self.state.assign(&config, now, patience)?;
+        self.checks
+            .with_records(|| self.state.occupy(&config, &rows, now));
+        let old = self.snapshot();
+        let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old));
+        self.publish(new, now);
+        self.unannounced.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn publish(&self, snapshot: Snapshot, now: u64) {
+        snapshot.resolve(&self.state, now);
+        *self
+            .snapshot
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// The same configuration, after a backend's condition changed.
+    fn renew(&self) {
+        let _changing = self.change();
+        let old = self.snapshot();
+        let rows = old.rows();
+        let new = Snapshot::new(
+            old.config.clone(),
+            old.lifetimes,
+            &rows,
+            &self.state,
+            Some(&old),
+        );
+        self.publish(new, self.now.load(Ordering::Relaxed));
+    }
+
+    fn set_drained(&self, number: u16, on: bool) {
+        self.checks.with_records(|| {
+            let mut record = self.state.backends.get(number.into());
+            record.drained = on.into();
+            self.state.backends.put(number.into(), &record);
+        });
+        self.renew();
+    }
+
+    /// Removes what has expired, a piece at a time.
+    fn age(&self, pass: &Pass<'_>) {
+        let now = pass.context.now();
+        let last = self.aged.swap(now, Ordering::Relaxed);
+        let elapsed = u128::from(now.saturating_sub(last).min(AGING));
+        let budget = |capacity: usize| {
+            // Places outnumber records; small tables have at least 4096.
+            let places = (capacity * 5 / 4).max(4096) as u128;
+            (places * elapsed / u128::from(AGING)) as usize + 8
+        };
+        let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
+        four.age(budget(four.capacity()), &pass.now, &mut |_, entry| {
+            pass.ended(entry);
+        });
+        six.age(budget(six.capacity()), &pass.now, &mut |_, entry| {
+            pass.ended(entry);
+        });
+    }
+}
+
+impl NetworkFunction for L4lb {
+    const KIND: &'static str = "l4lb";
+    const SUMMARY: &'static str = "layer-4 load balancer: NAT, IPIP and GUE, with health checks";
+    const SCHEMA: u32 = 1;
+    type Config = Config;
+
+    fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let lifetimes = check::check(&config)?;
+        let state = State::declare(&config.tables, state)?;
+        let empty = Snapshot::waiting(config, lifetimes, &state);
+        Ok(Self {
+            state,
+            snapshot: RwLock::new(Arc::new(empty)),
+            changing: Mutex::new(()),
+            checks: health::Checks::default(),
+            now: AtomicU64::new(0),
+            aged: AtomicU64::new(0),
+            refreshed: AtomicU64::new(0),
+            unannounced: AtomicBool::new(false),
+        })
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        let begun = Instant::now();
+        let snapshot = self.snapshot();
+        let worker = Worker::of(context);
+        let (packets, out) = batch.parts();
+        let count = packets.len();
+        Pass {
+            state: &self.state,
+            snapshot: &snapshot,
+            context,
+            health: &self.checks,
+            now: snapshot.lifetimes.at(context.now()),
+            worker,
+            out,
+        }
+        .run(packets);
+        self.now.store(context.now(), Ordering::Relaxed);
+        let spent = begun.elapsed().as_nanos() as u64;
+        self.state.load.spent(worker, spent, count);
+    }
+
+    fn configure(&self, config: Config) -> Result<(), Refusal> {
+        let current = self.snapshot();
+        if config.tables != current.config.tables {
+            return Err(Refusal::configuration(
+                "tables",
+                "their sizes cannot change while an instance lives; start a new one",
+            ));
+        }
+        self.install(
+            config,
+            self.now.load(Ordering::Relaxed),
+            Patience::Quarantine,
+        )
+    }
+
+    fn resumed(&self, context: &Context<'_>) {
+        self.now.store(context.now(), Ordering::Relaxed);
+        self.aged.store(context.now(), Ordering::Relaxed);
+        let config = self.snapshot().wanted.clone();
+        // It was checked by `create`; rows can only be lacking where the instance before had another configuration.
+        let now = context.now();
+        if self
+            .install(config.clone(), now, Patience::Quarantine)
+            .is_err()
+        {
+            let _ = self.install(config, now, Patience::None);
+        }
+    }
+
+    fn tick(&self, context: &Context<'_>, out: &mut Batch) {
+        self.now.store(context.now(), Ordering::Relaxed);
+        if self.checks.take_changed() {
+            self.renew();
+        }
+        let snapshot = self.snapshot();
+        let (_, out) = out.parts();
+        let mut pass = Pass {
+            state: &self.state,
+            snapshot: &snapshot,
+            context,
+            health: &self.checks,
+            now: snapshot.lifetimes.at(context.now()),
+            worker: Worker::of(context),
+            out,
+        };
+        if self.unannounced.swap(false, Ordering::Relaxed) {
+            pass.announce();
+        }
+        let last = self.refreshed.load(Ordering::Relaxed);
+        if last == 0 || context.now().saturating_sub(last) >= SECOND {
+            self.refreshed.store(context.now(), Ordering::Relaxed);
+            pass.refresh_neighbours();
+        }
+        pass.check_health();
+        self.age(&pass);
+        self.state.load.tick(context.now(), context.workers());
+    }
+
+    fn counters(&self, _context: &Context<'_>, out: &mut CounterSink) {
+        self.count(out);
+    }
+
+    fn control(
+        &self,
+        verb: &str,
+        arguments: &serde_json::Value,
+    ) -> Option<Result<serde_json::Value, Refusal>> {
+        self.answer(verb, arguments)
+    }
+}

@@ -40,7 +40,11 @@ impl Maglev {
             .collect();
         // The order must not depend on the configuration's.
         fillers.sort_by_key(|filler| filler.order);
-        let heaviest = fillers.iter().map(|filler| filler.weight).max().unwrap_or(0);
+        let heaviest = fillers
+            .iter()
+            .map(|filler| filler.weight)
+            .max()
+            .unwrap_or(0);
         if heaviest == 0 {
             return Self::default();
         }
@@ -146,7 +150,10 @@ mod tests {
     fn shares(maglev: &Maglev, backends: usize) -> Vec<f64> {
         (0..backends)
             .map(|backend| {
-                let own = maglev.table.iter().filter(|value| usize::from(**value) == backend);
+                let own = maglev
+                    .table
+                    .iter()
+                    .filter(|value| usize::from(**value) == backend);
                 own.count() as f64 / maglev.table.len() as f64
             })
             .collect()
@@ -173,13 +180,21 @@ mod tests {
             .zip(&after.table)
             .filter(|(old, new)| **old != 4 && old != new)
             .count();
-        assert!(moved * 100 < before.table.len() * 6, "{moved} of {}", before.table.len());
+        assert!(
+            moved * 100 < before.table.len() * 6,
+            "{moved} of {}",
+            before.table.len()
+        );
     }
 
     #[test]
     fn the_order_of_the_configuration_does_not_matter() {
         let (a, b): (&[u8], &[u8]) = (b"a", b"b");
-        let candidate = |identity, value| Candidate { identity, weight: 3, value };
+        let candidate = |identity, value| Candidate {
+            identity,
+            weight: 3,
+            value,
+        };
         let one = Maglev::new(&[candidate(a, 1), candidate(b, 2)], 2);
         assert_eq!(one, Maglev::new(&[candidate(b, 2), candidate(a, 1)], 2));
     }
@@ -195,7 +210,10 @@ mod tests {
     #[test]
     fn sizes_are_prime() {
         for size in SIZES {
-            assert!((2..).take_while(|d| d * d <= size).all(|d| size % d != 0), "{size}");
+            assert!(
+                (2..).take_while(|d| d * d <= size).all(|d| size % d != 0),
+                "{size}"
+            );
         }
     }
 }

@@ -126,7 +126,7 @@ impl Pass<'_> {
         match self.snapshot.owner(address) {
             Some(Owner::Vip) => true,
             Some(Owner::Own(interface)) => interface == port,
-            None => false,
+            Some(Owner::Backend) | None => false,
         }
     }
 
@@ -135,7 +135,10 @@ impl Pass<'_> {
         if mac.is_multicast()
             || mac.to_bits() == 0
             || self.snapshot.on_link(address) != Some(interface)
-            || self.snapshot.owner(address).is_some()
+            || matches!(
+                self.snapshot.owner(address),
+                Some(Owner::Vip | Owner::Own(_))
+            )
         {
             return;
         }
@@ -189,10 +192,10 @@ impl Pass<'_> {
     /// The MAC address of a station on a link, where it is known.
     pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
         let now = self.context.now();
-        let neighbour =
-            self.state()
-                .neighbours
-                .get(&Address::from(address), now, LIFETIME)?;
+        let neighbour = self
+            .state()
+            .neighbours
+            .get(&Address::from(address), now, LIFETIME)?;
         (neighbour.mac != 0).then(|| MacAddress::from_bits(neighbour.mac))
     }
 

@@ -104,18 +104,17 @@ impl<'a> Pass<'a> {
             }
             let frame = packet.bytes();
             let source = headers.source(frame);
-            let answer =
-                match self
-                    .snapshot
-                    .endpoint(source, headers.source_port, headers.protocol)
-                {
-                    None => NONE,
-                    Some(&[number]) if !self.is_translated(number) => number,
-                    Some(numbers) => {
-                        self.answer_of_many(packet, &headers, numbers);
-                        continue;
-                    }
-                };
+            let answer = match self
+                .snapshot
+                .endpoint(source, headers.source_port, headers.protocol)
+            {
+                None => NONE,
+                Some(&[number]) if !self.is_translated(number) => number,
+                Some(numbers) => {
+                    self.answer_of_many(packet, &headers, numbers);
+                    continue;
+                }
+            };
             let lane = Lane {
                 index,
                 answer,
@@ -208,7 +207,7 @@ impl<'a> Pass<'a> {
                 return self.choose_again(packet, headers, flow, entry);
             }
         }
-        self.to_backend(packet, headers, flow, entry.value);
+        self.send_to_backend(packet, headers, flow, entry.value);
     }
 
     fn change_class<F: Flow>(&self, flow: &F, entry: Entry, class: Class, vip: usize) {
@@ -236,7 +235,7 @@ impl<'a> Pass<'a> {
         if is_tcp && !opening && vip.has_sessions() {
             return self.end_without_session(packet, headers, index);
         }
-        let hash = flow.hash();
+        let hash = flow.flow_hash();
         let flooded = opening && self.state.half_open.get(vip.row) >= vip.half_open_limit;
         if flooded && vip.has_sessions() {
             return self.refuse(packet, Some(index), Event::HalfOpenLimit);
@@ -253,11 +252,11 @@ impl<'a> Pass<'a> {
         };
         if flooded {
             self.count(Some(index), Event::Unrecorded);
-            return self.to_backend(packet, headers, flow, number);
+            return self.send_to_backend(packet, headers, flow, number);
         }
         // A reset of a connection that nobody knows needs no record.
         if is_tcp && headers.tcp_flags & tcp_flags::RST != 0 {
-            return self.to_backend(packet, headers, flow, number);
+            return self.send_to_backend(packet, headers, flow, number);
         }
         let class = match (is_tcp, opening) {
             (false, _) => Class::Datagram,
@@ -284,7 +283,7 @@ impl<'a> Pass<'a> {
                 self.count(Some(index), Event::TableFull);
                 // Without a record the choice must be one that can be made again.
                 let number = vip.maglev.choose(hash).unwrap_or(number);
-                return self.to_backend(packet, headers, flow, number);
+                return self.send_to_backend(packet, headers, flow, number);
             }
         }
         if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
@@ -294,7 +293,7 @@ impl<'a> Pass<'a> {
         if vip.mode == crate::config::Mode::Nat {
             self.learn_client(packet, headers);
         }
-        self.to_backend(packet, headers, flow, number);
+        self.send_to_backend(packet, headers, flow, number);
     }
 
     /// The connection's backend is gone or down, or takes no new connections and this is one.
@@ -315,15 +314,14 @@ impl<'a> Pass<'a> {
         // Somebody else may have chosen since it was looked up: a packet before this one in the batch.
         let current = F::table(self.state).lookup(flow, &self.now);
         if let Some(entry) = current.filter(|entry| entry.value != seen.value) {
-            return self.to_backend(packet, headers, flow, entry.value);
+            return self.send_to_backend(packet, headers, flow, entry.value);
         }
-        let opening =
-            flow.protocol() != protocol::TCP || is_opening(headers.tcp_flags);
+        let opening = flow.protocol() != protocol::TCP || is_opening(headers.tcp_flags);
         if vip.has_sessions() && !opening {
             self.forget(flow);
             return self.end_without_session(packet, headers, index);
         }
-        let hash = flow.hash();
+        let hash = flow.flow_hash();
         let chosen = if opening {
             self.choose(vip, hash)
         } else {
@@ -350,7 +348,7 @@ impl<'a> Pass<'a> {
             self.forget(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
-        self.to_backend(packet, headers, flow, number);
+        self.send_to_backend(packet, headers, flow, number);
     }
 
     /// By the VIP's own rule. The choice is recorded, so it need not be the same again.
@@ -473,8 +471,8 @@ impl<'a> Pass<'a> {
 
     pub(crate) fn hash_of(flow: &AnyFlow) -> u64 {
         match flow {
-            AnyFlow::V4(flow) => flow.hash(),
-            AnyFlow::V6(flow) => flow.hash(),
+            AnyFlow::V4(flow) => flow.flow_hash(),
+            AnyFlow::V6(flow) => flow.flow_hash(),
         }
     }
 

@@ -67,7 +67,7 @@ impl Pass<'_> {
         };
         let lifetime = self.session_lifetime(class);
         let local_port = if vip.snat {
-            match self.take_port(&tuple, backend, flow.hash(), lifetime) {
+            match self.take_port(&tuple, backend, flow.flow_hash(), lifetime) {
                 Some(port) => port,
                 None => return false,
             }
@@ -87,7 +87,7 @@ impl Pass<'_> {
             acknowledged: 0,
             start,
             reserved: 0,
-            renewed: self.context.now(),
+            renewed: 0,
         };
         self.state
             .sessions
@@ -102,13 +102,7 @@ impl Pass<'_> {
     }
 
     /// A port from which no other connection goes to this backend.
-    fn take_port(
-        &self,
-        tuple: &Tuple,
-        backend: &Backend,
-        hash: u64,
-        lifetime: u64,
-    ) -> Option<u16> {
+    fn take_port(&self, tuple: &Tuple, backend: &Backend, hash: u64, lifetime: u64) -> Option<u16> {
         let local = self.local_address(backend)?;
         let client = Endpoint {
             address: tuple.source,
@@ -162,17 +156,21 @@ impl Pass<'_> {
         let sequence =
             Tcp::new_checked(headers.segment(packet.bytes())).map_or(0, |tcp| tcp.sequence());
         let mut renew = false;
-        let session = self.state.sessions.update(&tuple, now, lifetime, |session| {
-            if syn {
-                session.start = sequence.wrapping_add(1);
-                session.acknowledged = 0;
-            }
-            renew = now.saturating_sub(session.renewed) > lifetime / 4 || syn;
-            if renew {
-                session.renewed = now;
-            }
-            *session
-        });
+        let session = self
+            .state
+            .sessions
+            .update(&tuple, now, lifetime, |session| {
+                if syn {
+                    session.start = sequence.wrapping_add(1);
+                    session.acknowledged = 0;
+                }
+                renew = now.saturating_sub(session.renewed) > lifetime / 4;
+                if renew {
+                    // What follows the SYN renews again: it gives a longer life.
+                    session.renewed = if syn { 0 } else { now };
+                }
+                *session
+            });
         let Some(session) = session else {
             self.end_without_session(packet, headers, backend.vip);
             return false;
@@ -191,15 +189,19 @@ impl Pass<'_> {
             };
             if renew {
                 let key = answer_tuple(backend, tuple.protocol, local, session.local_port);
-                // A connection that has packets keeps its port.
-                let longest = self.session_lifetime(Class::Established).max(lifetime);
-                let _ = self.state.clients.get(&key, now, longest);
+                let _ = self.state.clients.get(&key, now, lifetime);
             }
             let side = Side::Source;
             rewrite_address(packet.bytes_mut(), headers, side, local, session.local_port);
         }
         let side = Side::Destination;
-        rewrite_address(packet.bytes_mut(), headers, side, backend.address, backend.port);
+        rewrite_address(
+            packet.bytes_mut(),
+            headers,
+            side,
+            backend.address,
+            backend.port,
+        );
         if session.inserted > 0 {
             self.insert_header(packet, headers, &session, &tuple, backend);
         }
@@ -231,6 +233,14 @@ impl Pass<'_> {
         let has_more = !tcp.payload().is_empty() || flags & tcp_flags::FIN != 0;
         if !(missing && place == 0) {
             return tcp.set_sequence(sequence.wrapping_add(session.inserted.into()));
+        }
+        // The segment gets a new checksum below; a wrong one must not become right by that.
+        let frame = packet.bytes();
+        let ends = (headers.source(frame), headers.destination(frame));
+        if !Tcp::new_checked(headers.segment(frame))
+            .is_ok_and(|tcp| tcp.checksum_holds(ends.0, ends.1))
+        {
+            return;
         }
         let client = (tuple.source.ip(), tuple.source_port);
         let vip = (tuple.destination.ip(), tuple.destination_port);
@@ -318,7 +328,10 @@ impl Pass<'_> {
                 continue;
             };
             first = first.or(Some((*number, flow)));
-            if self.entry_of(&flow).is_some_and(|entry| entry.value == *number) {
+            if self
+                .entry_of(&flow)
+                .is_some_and(|entry| entry.value == *number)
+            {
                 return self.decide_any(packet, headers, &flow, *number);
             }
         }
@@ -326,6 +339,18 @@ impl Pass<'_> {
             Some((number, flow)) => self.decide_any(packet, headers, &flow, number),
             None => self.not_ours(packet, headers),
         }
+    }
+
+    /// What a connection needs beyond its backend.
+    pub(crate) fn session_of(&self, flow: &AnyFlow) -> Option<Session> {
+        let tuple = match flow {
+            AnyFlow::V4(flow) => flow.tuple(),
+            AnyFlow::V6(flow) => flow.tuple(),
+        };
+        let lifetime = self.session_lifetime(Class::Established);
+        self.state
+            .sessions
+            .get(&tuple, self.context.now(), lifetime)
     }
 
     /// The session behind a local port: its backend, and what its client sends.
@@ -341,16 +366,19 @@ impl Pass<'_> {
             let backend = self.snapshot.backend_at(*number)?;
             let vip = &self.snapshot.vips[backend.vip];
             let key = answer_tuple(backend, protocol.into(), local, local_port);
-            let lifetime = self.session_lifetime(Class::Opening);
-            // Looking must not shorten its life.
-            let longest = self.session_lifetime(Class::Established).max(lifetime);
-            let client = self.state.clients.get(&key, now, longest)?;
+            let short = self.session_lifetime(Class::Opening);
+            let client = self.state.clients.get(&key, now, short)?;
             let flow = AnyFlow::new(
                 (client.address.ip(), client.port),
                 (vip.address, vip.port),
                 protocol,
             )?;
             let entry = self.entry_of(&flow)?;
+            if entry.class != Class::Opening {
+                let lifetime = self.session_lifetime(entry.class);
+                let established = self.session_lifetime(Class::Established);
+                let _ = self.state.clients.get(&key, now, lifetime.max(established));
+            }
             (entry.value == *number && client.reserved[0] == vip.port).then_some((*number, flow))
         })
     }
@@ -395,7 +423,7 @@ impl Pass<'_> {
         let frame = packet.bytes_mut();
         rewrite_address(frame, headers, Side::Source, vip.address, vip.port);
         rewrite_address(frame, headers, Side::Destination, client, client_port);
-        if self.to_client(packet, headers, client, backend.vip) {
+        if self.send_to_client(packet, headers, client, backend.vip) {
             self.count_traffic(number, traffic::ANSWERS, bytes);
         }
     }
@@ -430,6 +458,7 @@ fn class_of(headers: &Headers) -> Class {
     match headers.protocol {
         protocol::UDP => Class::Datagram,
         _ if headers.tcp_flags & tcp_flags::SYN != 0 => Class::Opening,
+        _ if headers.tcp_flags & tcp_flags::RST != 0 => Class::Closing,
         // A connection that is closing may have data under way for as long as one that is not.
         _ => Class::Established,
     }
@@ -442,6 +471,9 @@ fn without_fast_open(packet: &mut Packet, headers: &Headers) {
     let Ok(tcp) = Tcp::new_checked(headers.segment(frame)) else {
         return;
     };
+    if !tcp.checksum_holds(source, destination) {
+        return;
+    }
     let option = tcp
         .options()
         .find(|option| option.kind == TcpOption::FAST_OPEN)

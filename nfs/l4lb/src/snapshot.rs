@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     net::IpAddr,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        Arc,
+    },
 };
 
 use nf_packet::{MacAddress, Tunnel, TunnelKind};
@@ -21,6 +24,8 @@ pub const NONE: u16 = u16::MAX;
 
 pub struct Snapshot {
     pub config: Config,
+    /// What is to be in force once the state is this instance's.
+    pub wanted: Config,
     pub lifetimes: Lifetimes,
     pub vips: Vec<Vip>,
     /// By the number that connections' records have. None: not in the configuration (any more).
@@ -38,6 +43,8 @@ pub enum Owner {
     Vip,
     /// Of the interface of this index.
     Own(usize),
+    /// In mode nat: what it sends is routed.
+    Backend,
 }
 
 pub struct Vip {
@@ -60,7 +67,7 @@ pub struct Vip {
     pub open: Vec<(u16, u16)>,
     /// The open ones in turns, each as often as its weight says.
     pub turns: Vec<u16>,
-    pub maglev: Maglev,
+    pub maglev: Arc<Maglev>,
 }
 
 impl Vip {
@@ -81,7 +88,6 @@ pub struct Backend {
     pub weight: u16,
     pub health: u8,
     pub drained: bool,
-    pub mode: Mode,
     pub tunnel: Option<Tunnel>,
     pub way: Way,
 }
@@ -206,20 +212,39 @@ pub struct Rows {
 impl Snapshot {
     /// Without VIPs: before the state is this instance's.
     #[must_use]
-    pub fn empty(config: Config, lifetimes: Lifetimes, state: &State) -> Self {
+    pub fn waiting(wanted: Config, lifetimes: Lifetimes, state: &State) -> Self {
         let without = Config {
             vips: Vec::new(),
-            ..config
+            ..wanted.clone()
         };
         let rows = Rows {
             vips: Vec::new(),
             backends: Vec::new(),
         };
-        Self::new(without, lifetimes, &rows, state)
+        Self {
+            wanted,
+            ..Self::new(without, lifetimes, &rows, state, None)
+        }
     }
 
+    /// The rows that it was made with.
     #[must_use]
-    pub fn new(config: Config, lifetimes: Lifetimes, rows: &Rows, state: &State) -> Self {
+    pub fn rows(&self) -> Rows {
+        Rows {
+            vips: self.vips.iter().map(|vip| vip.row).collect(),
+            backends: self.vips.iter().map(|vip| vip.backends.clone()).collect(),
+        }
+    }
+
+    /// `old`: what did not change is taken from it.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        lifetimes: Lifetimes,
+        rows: &Rows,
+        state: &State,
+        old: Option<&Self>,
+    ) -> Self {
         let interfaces: Vec<Interface> = config
             .interfaces
             .iter()
@@ -242,6 +267,7 @@ impl Snapshot {
             endpoints: HashMap::default(),
             addresses: HashMap::new(),
             interfaces,
+            wanted: config.clone(),
             config,
         };
         for (index, interface) in snapshot.interfaces.iter().enumerate() {
@@ -251,12 +277,19 @@ impl Snapshot {
         }
         let wanted = snapshot.config.vips.clone();
         for (index, vip) in wanted.iter().enumerate() {
-            snapshot.add(vip, rows.vips[index], &rows.backends[index], state);
+            snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
         }
         snapshot
     }
 
-    fn add(&mut self, vip: &config::Vip, row: usize, numbers: &[u16], state: &State) {
+    fn add(
+        &mut self,
+        vip: &config::Vip,
+        row: usize,
+        numbers: &[u16],
+        state: &State,
+        old: Option<&Self>,
+    ) {
         let index = self.vips.len();
         let protocol = vip.protocol.number();
         for (backend, number) in vip.backends.iter().zip(numbers) {
@@ -265,6 +298,9 @@ impl Snapshot {
             if vip.mode == Mode::Nat {
                 let service = Service::new(backend.address, backend.port, protocol);
                 self.endpoints.entry(service).or_default().push(*number);
+                self.addresses
+                    .entry(backend.address)
+                    .or_insert(Owner::Backend);
             }
             self.backends[usize::from(*number)] = Some(backend);
         }
@@ -289,16 +325,15 @@ impl Snapshot {
             snat: vip.snat,
             proxy_protocol: vip.proxy_protocol,
             when_down: vip.when_down,
-            half_open_limit: vip
-                .half_open_limit
-                .map_or(capacity as u64 / 8, u64::from),
+            half_open_limit: vip.half_open_limit.map_or(capacity as u64 / 8, u64::from),
             health: vip.health.clone(),
             backends: numbers.to_vec(),
             open: Vec::new(),
             turns: Vec::new(),
-            maglev: Maglev::default(),
+            maglev: Arc::default(),
         };
-        self.open(&mut view);
+        let before = old.and_then(|old| old.vips.iter().find(|vip| vip.row == row));
+        self.open(&mut view, before);
         self.vips.push(view);
     }
 
@@ -334,7 +369,6 @@ impl Snapshot {
                 health::UP
             },
             drained: backend.drain || record.drained != 0,
-            mode: vip.mode,
             tunnel: kind
                 .zip(source)
                 .and_then(|(kind, source)| Tunnel::new(source, backend.address, kind).ok()),
@@ -343,7 +377,7 @@ impl Snapshot {
     }
 
     /// Fills in who takes new connections.
-    fn open(&self, vip: &mut Vip) {
+    fn open(&self, vip: &mut Vip, before: Option<&Vip>) {
         vip.open = vip
             .backends
             .iter()
@@ -352,6 +386,15 @@ impl Snapshot {
                 backend.is_open().then_some((*number, backend.weight))
             })
             .collect();
+        // Rows name the same backends as before: the same open ones make the same table.
+        let same = before.filter(|before| {
+            before.open == vip.open && before.backends.len() == vip.backends.len()
+        });
+        if let Some(before) = same {
+            vip.turns.clone_from(&before.turns);
+            vip.maglev = Arc::clone(&before.maglev);
+            return;
+        }
         vip.turns = turns(&vip.open);
         let identities: Vec<String> = vip
             .open
@@ -369,7 +412,7 @@ impl Snapshot {
                 value: *number,
             })
             .collect();
-        vip.maglev = Maglev::new(&candidates, vip.backends.len());
+        vip.maglev = Arc::new(Maglev::new(&candidates, vip.backends.len()));
     }
 
     #[must_use]
@@ -398,6 +441,12 @@ impl Snapshot {
         self.addresses.get(&address).copied()
     }
 
+    /// The backends of all VIPs, with their numbers.
+    pub fn in_use(&self) -> impl Iterator<Item = (u16, &Backend)> {
+        let numbers = self.vips.iter().flat_map(|vip| &vip.backends);
+        numbers.filter_map(|number| Some((*number, self.backend_at(*number)?)))
+    }
+
     #[must_use]
     #[inline]
     pub fn backend_at(&self, number: u16) -> Option<&Backend> {
@@ -407,10 +456,12 @@ impl Snapshot {
     /// Interface and next station for an address: its own link first, else a gateway.
     #[must_use]
     pub fn route(&self, address: IpAddr) -> Option<(usize, IpAddr)> {
-        self.on_link(address).map(|interface| (interface, address)).or_else(|| {
-            self.gateway(address)
-                .map(|gateway| (gateway.interface, gateway.next))
-        })
+        self.on_link(address)
+            .map(|interface| (interface, address))
+            .or_else(|| {
+                self.gateway(address)
+                    .map(|gateway| (gateway.interface, gateway.next))
+            })
     }
 
     #[must_use]
@@ -438,7 +489,7 @@ impl Snapshot {
             .interfaces
             .iter()
             .flat_map(|interface| &interface.gateways);
-        let backends = self.backends.iter().flatten().map(|backend| &backend.way);
+        let backends = self.in_use().map(|(_, backend)| &backend.way);
         gateways.chain(backends)
     }
 
@@ -451,11 +502,10 @@ impl Snapshot {
         }
         for way in self.ways().filter(|way| way.mac().is_none()) {
             // A life of zero would end it: it lives as long as one that was confirmed now.
-            let known = state.neighbours.get(
-                &Address::from(way.next),
-                now,
-                crate::neighbours::LIFETIME,
-            );
+            let known =
+                state
+                    .neighbours
+                    .get(&Address::from(way.next), now, crate::neighbours::LIFETIME);
             if let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) {
                 way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
             }
@@ -492,7 +542,9 @@ fn turns(open: &[(u16, u16)]) -> Vec<u16> {
     const LONGEST: usize = 4096;
     let divisor = open
         .iter()
-        .fold(0_u16, |divisor, (_, weight)| greatest_common(divisor, *weight))
+        .fold(0_u16, |divisor, (_, weight)| {
+            greatest_common(divisor, *weight)
+        })
         .max(1);
     let total: i64 = open
         .iter()

@@ -14,7 +14,7 @@ use nf_runtime::{
 };
 use nf_tables::{Cuckoo, Ipv4Flow, Ipv6Flow};
 
-use crate::config::Tables;
+use crate::{config::Tables, load::Load};
 
 /// The state of one load balancer.
 pub struct State {
@@ -35,7 +35,7 @@ pub struct State {
     /// What `events` and `traffic` had counted of backends that are gone is in their VIP's row.
     pub traffic: Stripes,
     pub events: Stripes,
-    pub load: Gauges,
+    pub load: Load,
 }
 
 /// Columns of [`State::traffic`].
@@ -69,7 +69,7 @@ impl State {
             // One row more: what belongs to no VIP.
             traffic: Stripes::declare(state, "traffic", backends + vips + 1, traffic::COLUMNS)?,
             events: Stripes::declare(state, "events", vips + 1, EVENT_COLUMNS)?,
-            load: Gauges::declare(state, "load", crate::load::WORDS)?,
+            load: Load::declare(state)?,
         })
     }
 }
@@ -88,13 +88,6 @@ fn connections<K: nf_tables::Key>(
     let words = Cuckoo::<K, Region>::words(capacity).map_err(refused)?;
     let layout = format!("cuckoo v1, {capacity} flows");
     let region = state.region(name, &layout, words)?;
-    let again = region.clone();
-    state.on_repair(move || {
-        // What cannot be opened was refused below.
-        if let Ok(table) = Cuckoo::<K, Region>::open(again.clone(), capacity) {
-            table.recover();
-        }
-    });
     Cuckoo::open(region, capacity).map_err(refused)
 }
 
@@ -278,11 +271,6 @@ impl<T: Pod> Records<T> {
     }
 
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    #[must_use]
     pub fn get(&self, index: usize) -> T {
         let mut record = T::zeroed();
         let words = &self.region.words()[index * Self::WORDS..][..Self::WORDS];
@@ -313,7 +301,11 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    fn declare(state: &mut StateBuilder, name: &str, count: usize) -> Result<Self, Refusal> {
+    pub(crate) fn declare(
+        state: &mut StateBuilder,
+        name: &str,
+        count: usize,
+    ) -> Result<Self, Refusal> {
         Ok(Self {
             region: state.region(name, "gauges v1", count)?,
         })
@@ -342,11 +334,10 @@ impl Gauges {
     /// Not below zero: a count that was lost elsewhere must not become an enormous one.
     #[inline]
     pub fn subtract(&self, index: usize, value: u64) {
-        let _ = self.region.words()[index].fetch_update(
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-            |old| Some(old.saturating_sub(value)),
-        );
+        let _ =
+            self.region.words()[index].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                Some(old.saturating_sub(value))
+            });
         self.region.touch(index);
     }
 }
@@ -362,7 +353,7 @@ impl Stripes {
     /// More workers share parts, with atomic additions.
     pub const PARTS: usize = 16;
 
-    fn declare(
+    pub(crate) fn declare(
         state: &mut StateBuilder,
         name: &str,
         rows: usize,
@@ -403,6 +394,16 @@ impl Stripes {
         (0..Self::PARTS)
             .map(|part| self.region.words()[self.index(part, row, column)].load(Ordering::Relaxed))
             .fold(0, u64::wrapping_add)
+    }
+
+    pub fn clear(&self, row: usize) {
+        for part in 0..Self::PARTS {
+            for column in 0..self.columns {
+                let index = self.index(part, row, column);
+                self.region.words()[index].store(0, Ordering::Relaxed);
+                self.region.touch(index);
+            }
+        }
     }
 
     /// Adds a row to another and empties it. What workers count meanwhile may be lost.

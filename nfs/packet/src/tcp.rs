@@ -65,6 +65,13 @@ impl<T: AsRef<[u8]>> Tcp<T> {
         field::get32(self.buffer.as_ref(), 8)
     }
 
+    /// The four bytes at `at`, of the header or its options.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, at: usize) -> u32 {
+        field::get32(self.buffer.as_ref(), at)
+    }
+
     #[must_use]
     #[inline]
     pub fn header_length(&self) -> usize {

@@ -1,0 +1,289 @@
+//! Its own requests on the control socket, and its counters.
+
+use nf_runtime::{CounterSink, Refusal};
+use nf_tables::ConnectionTable;
+use serde_json::{json, Value};
+
+use crate::{
+    events::Event,
+    snapshot::{Backend, Snapshot, Vip},
+    state::{health, traffic},
+    L4lb,
+};
+
+impl L4lb {
+    pub(crate) fn answer(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
+        match verb {
+            "show" => Some(Ok(self.show())),
+            "backends" => Some(self.backends(arguments)),
+            "drain" => Some(self.drain(arguments)),
+            "full" => Some(Ok(self.full())),
+            _ => None,
+        }
+    }
+
+    fn show(&self) -> Value {
+        let snapshot = self.snapshot();
+        let vips: Vec<Value> = snapshot
+            .vips
+            .iter()
+            .map(|vip| {
+                json!({
+                    "name": vip.name,
+                    "address": vip.address,
+                    "port": vip.port,
+                    "protocol": protocol(vip),
+                    "mode": vip.mode,
+                    "algorithm": vip.algorithm,
+                    "backends": vip.backends.len(),
+                    "open": vip.open.len(),
+                    "connections": self.connections(vip),
+                    "half_open": self.state.half_open.get(vip.row),
+                })
+            })
+            .collect();
+        json!({ "vips": vips, "tables": self.tables(), "util_plus": self.state.load.util_plus() })
+    }
+
+    fn tables(&self) -> Value {
+        let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
+        json!({
+            "connections_ipv4": { "used": four.len(), "capacity": four.capacity() },
+            "connections_ipv6": { "used": six.len(), "capacity": six.capacity() },
+        })
+    }
+
+    fn connections(&self, vip: &Vip) -> u64 {
+        let numbers = vip.backends.iter().map(|number| usize::from(*number));
+        numbers.map(|number| self.state.active.get(number)).sum()
+    }
+
+    /// Of one VIP, `{"vip": name}`, or of all.
+    fn backends(&self, arguments: &Value) -> Result<Value, Refusal> {
+        let snapshot = self.snapshot();
+        let wanted = arguments.get("vip").and_then(Value::as_str);
+        if let Some(name) = wanted {
+            find_vip(&snapshot, name)?;
+        }
+        let chosen = snapshot
+            .vips
+            .iter()
+            .filter(|vip| wanted.is_none_or(|name| vip.name == name));
+        let list: Vec<Value> = chosen
+            .flat_map(|vip| vip.backends.iter().map(move |number| (vip, *number)))
+            .filter_map(|(vip, number)| {
+                let backend = snapshot.backend_at(number)?;
+                let sum = |column| self.state.traffic.sum(number.into(), column);
+                Some(json!({
+                    "vip": vip.name,
+                    "name": backend.name,
+                    "address": backend.address,
+                    "port": backend.port,
+                    "weight": backend.weight,
+                    "health": health_name(vip, backend),
+                    "drained": backend.drained,
+                    "open": backend.is_open(),
+                    "mac": backend.way.mac().map(|mac| mac.to_string()),
+                    "active": self.state.active.get(number.into()),
+                    "connections": sum(traffic::CONNECTIONS),
+                    "packets": sum(traffic::PACKETS),
+                    "bytes": sum(traffic::BYTES),
+                }))
+            })
+            .collect();
+        Ok(json!({ "backends": list }))
+    }
+
+    /// `{"vip": name, "backend": name, "on": true}`.
+    fn drain(&self, arguments: &Value) -> Result<Value, Refusal> {
+        let text = |key: &str| {
+            arguments.get(key).and_then(Value::as_str).ok_or_else(|| {
+                Refusal::new(
+                    "malformed",
+                    format!("{key}: missing; drain takes {{\"vip\": NAME, \"backend\": NAME, \"on\": true}}"),
+                )
+            })
+        };
+        let (vip_name, backend_name) = (text("vip")?, text("backend")?);
+        let on = match arguments.get("on") {
+            None => true,
+            Some(value) => value.as_bool().ok_or_else(|| {
+                Refusal::new("malformed", format!("on: {value}, expected true or false"))
+            })?,
+        };
+        let snapshot = self.snapshot();
+        let vip = find_vip(&snapshot, vip_name)?;
+        let number = vip
+            .backends
+            .iter()
+            .copied()
+            .find(|number| {
+                snapshot
+                    .backend_at(*number)
+                    .is_some_and(|backend| backend.name == backend_name)
+            })
+            .ok_or_else(|| {
+                let names = vip
+                    .backends
+                    .iter()
+                    .filter_map(|number| snapshot.backend_at(*number));
+                let names: Vec<&str> = names.map(|backend| backend.name.as_str()).collect();
+                Refusal::new(
+                    "backend-unknown",
+                    format!(
+                        "backend: VIP {vip_name:?} has no {backend_name:?}; it has {}",
+                        names.join(", ")
+                    ),
+                )
+            })?;
+        drop(snapshot);
+        self.set_drained(number, on);
+        let active = self.state.active.get(number.into());
+        Ok(json!({ "vip": vip_name, "backend": backend_name, "drained": on, "active": active }))
+    }
+
+    /// Is it full, and why?
+    fn full(&self) -> Value {
+        let snapshot = self.snapshot();
+        let limits = &snapshot.config.full;
+        let mut why = Vec::new();
+        let util = self.state.load.util_plus();
+        if util >= limits.utilisation {
+            why.push(format!(
+                "util+ is {util:.2}, the limit {}",
+                limits.utilisation
+            ));
+        }
+        let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
+        let tables = [
+            ("connections_ipv4", four.len(), four.capacity()),
+            ("connections_ipv6", six.len(), six.capacity()),
+        ];
+        for (name, used, capacity) in tables {
+            if used as f64 >= limits.table * capacity as f64 {
+                why.push(format!(
+                    "table {name} has {used} of {capacity} connections, the limit is a share of {}",
+                    limits.table
+                ));
+            }
+        }
+        for vip in &snapshot.vips {
+            let half_open = self.state.half_open.get(vip.row);
+            if half_open >= vip.half_open_limit {
+                why.push(format!(
+                    "VIP {:?} has {half_open} half-open connections, the limit is {}",
+                    vip.name, vip.half_open_limit
+                ));
+            }
+        }
+        json!({ "full": !why.is_empty(), "why": why, "util_plus": util, "tables": self.tables() })
+    }
+
+    pub(crate) fn count(&self, out: &mut CounterSink) {
+        let snapshot = self.snapshot();
+        let columns = [
+            ("packets", traffic::PACKETS),
+            ("bytes", traffic::BYTES),
+            ("answers", traffic::ANSWERS),
+            ("answer_bytes", traffic::ANSWER_BYTES),
+            ("connections", traffic::CONNECTIONS),
+        ];
+        for vip in &snapshot.vips {
+            let labels = [("vip", vip.name.as_str())];
+            for (name, column) in columns {
+                let gone = self.state.traffic.sum(self.state.gone_row(vip.row), column);
+                let own = vip.backends.iter().map(|number| usize::from(*number));
+                let sum: u64 = own.map(|row| self.state.traffic.sum(row, column)).sum();
+                out.counter(&format!("vip_{name}"), &labels, gone + sum);
+            }
+            out.gauge("vip_active", &labels, self.connections(vip) as f64);
+            let half_open = self.state.half_open.get(vip.row);
+            out.gauge("vip_half_open", &labels, half_open as f64);
+            out.gauge("vip_backends_open", &labels, vip.open.len() as f64);
+            self.count_events(out, vip.row, Some(&vip.name));
+            for number in &vip.backends {
+                let Some(backend) = snapshot.backend_at(*number) else {
+                    continue;
+                };
+                let labels = [
+                    ("vip", vip.name.as_str()),
+                    ("backend", backend.name.as_str()),
+                ];
+                for (name, column) in columns {
+                    let sum = self.state.traffic.sum(usize::from(*number), column);
+                    out.counter(&format!("backend_{name}"), &labels, sum);
+                }
+                let active = self.state.active.get(usize::from(*number));
+                out.gauge("backend_active", &labels, active as f64);
+                out.gauge(
+                    "backend_open",
+                    &labels,
+                    f64::from(u8::from(backend.is_open())),
+                );
+            }
+        }
+        self.count_events(out, self.state.vips.len(), None);
+        out.gauge("util_plus", &[], self.state.load.util_plus());
+        let full = self.full();
+        out.gauge("full", &[], f64::from(u8::from(full["full"] == true)));
+        for (version, used, capacity) in [
+            (
+                "4",
+                self.state.connections_ipv4.len(),
+                self.state.connections_ipv4.capacity(),
+            ),
+            (
+                "6",
+                self.state.connections_ipv6.len(),
+                self.state.connections_ipv6.capacity(),
+            ),
+        ] {
+            let labels = [("version", version)];
+            out.gauge("table_used", &labels, used as f64);
+            out.gauge("table_capacity", &labels, capacity as f64);
+        }
+    }
+
+    /// Events that happened; of a VIP, or of none.
+    fn count_events(&self, out: &mut CounterSink, row: usize, vip: Option<&str>) {
+        for event in Event::ALL {
+            let sum = self.state.events.sum(row, event as usize);
+            if sum > 0 {
+                let labels = [("vip", vip.unwrap_or("")), ("event", event.name())];
+                let skipped = usize::from(vip.is_none());
+                out.counter("events", &labels[skipped..], sum);
+            }
+        }
+    }
+}
+
+fn find_vip<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Vip, Refusal> {
+    snapshot
+        .vips
+        .iter()
+        .find(|vip| vip.name == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = snapshot.vips.iter().map(|vip| vip.name.as_str()).collect();
+            Refusal::new(
+                "vip-unknown",
+                format!("vip: there is no {name:?}; there are {}", names.join(", ")),
+            )
+        })
+}
+
+fn protocol(vip: &Vip) -> &'static str {
+    if vip.protocol == nf_packet::protocol::TCP {
+        "tcp"
+    } else {
+        "udp"
+    }
+}
+
+fn health_name(vip: &Vip, backend: &Backend) -> &'static str {
+    match (vip.health.is_some(), backend.health) {
+        (false, _) => "unchecked",
+        (true, health::UP) => "up",
+        (true, health::DOWN) => "down",
+        (true, _) => "unknown",
+    }
+}

@@ -1,0 +1,143 @@
+//! Fragments: the first one has the ports and is decided as a whole packet would be; those after it go the same way.
+//!
+//! One that overtakes the first is dropped and counted: the sender's host sends the packet again. Overlapping ones go on as they are; the backend refuses
+//! them (RFC 5722, RFC 1858).
+
+use std::net::IpAddr;
+
+use bytemuck::Zeroable;
+use nf_packet::{rewrite_address, Headers, Side};
+use nf_runtime::Packet;
+
+use crate::{
+    events::Event,
+    pass::Pass,
+    snapshot::Owner,
+    state::{traffic, Address, FragmentKey, FragmentWay},
+};
+
+/// How long a host waits for the rest (RFC 8200, 4.5: 60 s; Linux: 30 s).
+const LIFETIME: u64 = 30_000_000_000;
+
+const TO_BACKEND: u32 = 1;
+const TO_CLIENT: u32 = 2;
+
+impl Pass<'_> {
+    fn fragment_key(packet: &Packet, headers: &Headers) -> FragmentKey {
+        let frame = packet.bytes();
+        FragmentKey {
+            source: headers.source(frame).into(),
+            destination: headers.destination(frame).into(),
+            id: headers.fragment_id,
+            protocol: headers.protocol.into(),
+        }
+    }
+
+    /// Before a first fragment changes on its way to a backend. False: there is no room to remember it.
+    pub(crate) fn note_fragment(&self, packet: &Packet, headers: &Headers, number: u16) -> bool {
+        let Some(backend) = self.snapshot.backend_at(number) else {
+            return false;
+        };
+        let nothing = Address::zeroed();
+        let session = if self.snapshot.vips[backend.vip].snat {
+            self.snapshot.interfaces[backend.way.interface].address(backend.address)
+        } else {
+            None
+        };
+        let way = FragmentWay {
+            source: session.map_or(nothing, Address::from),
+            destination: if backend.tunnel.is_some() {
+                nothing
+            } else {
+                backend.address.into()
+            },
+            backend: number.into(),
+            direction: TO_BACKEND,
+        };
+        self.note(packet, headers, way)
+    }
+
+    /// The same on its way to a client; `client`: where its destination changes.
+    pub(crate) fn note_answered_fragment(
+        &self,
+        packet: &Packet,
+        headers: &Headers,
+        number: u16,
+        client: Option<IpAddr>,
+    ) -> bool {
+        let Some(backend) = self.snapshot.backend_at(number) else {
+            return false;
+        };
+        let way = FragmentWay {
+            source: self.snapshot.vips[backend.vip].address.into(),
+            destination: client.map_or(Address::zeroed(), Address::from),
+            backend: number.into(),
+            direction: TO_CLIENT,
+        };
+        self.note(packet, headers, way)
+    }
+
+    fn note(&self, packet: &Packet, headers: &Headers, way: FragmentWay) -> bool {
+        self.state
+            .fragments
+            .update_or_insert(
+                &Self::fragment_key(packet, headers),
+                self.context.now(),
+                LIFETIME,
+                || way,
+                |old| *old = way,
+            )
+            .is_some()
+    }
+
+    /// A fragment without ports.
+    pub(crate) fn later_fragment(&mut self, packet: &mut Packet, headers: &Headers) {
+        let key = Self::fragment_key(packet, headers);
+        let way = self.state.fragments.get(&key, self.context.now(), LIFETIME);
+        let Some(way) = way else {
+            let ours = self.snapshot.owner(key.destination.ip()) == Some(Owner::Vip)
+                || self.snapshot.owner(key.source.ip()) == Some(Owner::Backend);
+            if ours {
+                return self.refuse(packet, None, Event::FragmentWithoutFirst);
+            }
+            return self.not_ours(packet, headers);
+        };
+        let number = way.backend as u16;
+        let Some(backend) = self.snapshot.backend_at(number) else {
+            return self.refuse(packet, None, Event::NoBackend);
+        };
+        let bytes = u64::from(headers.end) - u64::from(headers.network);
+        if backend.tunnel.is_some() {
+            let Some(mac) = backend.way.mac() else {
+                return self.unresolved(packet, backend);
+            };
+            if self.encapsulate(packet, headers, backend, key.id as u16) {
+                self.send(packet, backend.way.interface, mac);
+                self.count_traffic(number, traffic::PACKETS, bytes);
+            }
+            return;
+        }
+        for (side, address) in [
+            (Side::Source, way.source),
+            (Side::Destination, way.destination),
+        ] {
+            if address != Address::zeroed() {
+                rewrite_address(packet.bytes_mut(), headers, side, address.ip(), 0);
+            }
+        }
+        if way.direction == TO_CLIENT {
+            let client = headers.destination(packet.bytes());
+            if self.send_to_client(packet, headers, client, backend.vip) {
+                self.count_traffic(number, traffic::ANSWERS, bytes);
+            }
+            return;
+        }
+        let Some(mac) = backend.way.mac() else {
+            return self.unresolved(packet, backend);
+        };
+        if self.live_on(packet, headers, backend.vip) {
+            self.send(packet, backend.way.interface, mac);
+            self.count_traffic(number, traffic::PACKETS, bytes);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Control messages: echoes are answered, errors go to whom they concern, with the packet that they quote put right.
+
+use std::net::IpAddr;
+
+use nf_packet::{
+    dissect_quoted, icmp4, icmp6, protocol, rewrite_address, Fragment, Headers, Icmp, Side, Tcp,
+    Version,
+};
+use nf_runtime::Packet;
+
+use crate::{
+    events::Event,
+    flow::AnyFlow,
+    frames::Frame,
+    pass::{Pass, Station},
+    sessions::FIRST_HEALTH_PORT,
+    snapshot::{Backend, Owner},
+};
+
+impl Pass<'_> {
+    /// Everything that is neither TCP nor UDP, or has lost its ports to another fragment.
+    pub(crate) fn without_ports(&mut self, packet: &mut Packet, headers: &Headers) {
+        if headers.fragment == Fragment::Later {
+            return self.later_fragment(packet, headers);
+        }
+        let own = match headers.version {
+            Version::V4 => protocol::ICMP,
+            Version::V6 => protocol::ICMPV6,
+        };
+        if headers.protocol == own {
+            return self.control_message(packet, headers);
+        }
+        let destination = headers.destination(packet.bytes());
+        if self.snapshot.owner(destination) == Some(Owner::Vip) {
+            return self.refuse(packet, None, Event::ProtocolUnsupported);
+        }
+        self.not_ours(packet, headers);
+    }
+
+    fn control_message(&mut self, packet: &mut Packet, headers: &Headers) {
+        let frame = packet.bytes();
+        let (source, destination) = (headers.source(frame), headers.destination(frame));
+        let owner = self.snapshot.owner(destination);
+        if headers.fragment != Fragment::Whole {
+            return match owner {
+                Some(Owner::Vip | Owner::Own(_)) => {
+                    self.refuse(packet, None, Event::IcmpUnsupported)
+                }
+                _ => self.not_ours(packet, headers),
+            };
+        }
+        let Ok(message) = Icmp::new_checked(headers.segment(frame)) else {
+            return self.refuse(packet, None, Event::Malformed);
+        };
+        if !message.checksum_holds(source, destination) {
+            return self.refuse(packet, None, Event::Malformed);
+        }
+        let (kind, is_error) = (message.kind(), message.is_error(headers.version));
+        if headers.version == Version::V6 && self.neighbour_message(packet, headers) {
+            return;
+        }
+        let echo = match headers.version {
+            Version::V4 => (icmp4::ECHO, icmp4::ECHO_REPLY),
+            Version::V6 => (icmp6::ECHO, icmp6::ECHO_REPLY),
+        };
+        match owner {
+            Some(Owner::Vip | Owner::Own(_)) if kind == echo.0 && self.is_to_me(packet) => {
+                self.answer_echo(packet, headers, echo.1);
+            }
+            Some(Owner::Vip) if is_error => self.error_to_vip(packet, headers),
+            Some(Owner::Own(_)) if is_error => self.error_to_own(packet, headers),
+            Some(Owner::Vip | Owner::Own(_)) => self.refuse(packet, None, Event::IcmpUnsupported),
+            _ if is_error => self.error_to_client(packet, headers),
+            _ => self.not_ours(packet, headers),
+        }
+    }
+
+    /// The network could not deliver what a backend answered: the backend must know, for path MTU discovery above all.
+    fn error_to_vip(&mut self, packet: &mut Packet, headers: &Headers) {
+        let Some(quoted) = quoted(packet, headers) else {
+            return self.refuse(packet, None, Event::IcmpErrorOrphan);
+        };
+        let bytes = quoted_bytes(packet, headers);
+        let (vip, client) = (quoted.source(bytes), quoted.destination(bytes));
+        let flow = AnyFlow::new(
+            (client, quoted.destination_port),
+            (vip, quoted.source_port),
+            quoted.protocol,
+        );
+        let service = self
+            .snapshot
+            .service(vip, quoted.source_port, quoted.protocol);
+        let (Some(flow), Some(index)) = (flow, service) else {
+            return self.refuse(packet, None, Event::IcmpErrorOrphan);
+        };
+        // Where there is no record, whoever chose did so by the table that all have.
+        let number = match self.entry_of(&flow) {
+            Some(entry) => Some(entry.value),
+            None => self.snapshot.vips[index]
+                .maglev
+                .choose(Self::hash_of(&flow)),
+        };
+        let Some(backend) = number.and_then(|number| self.snapshot.backend_at(number)) else {
+            return self.refuse(packet, Some(index), Event::IcmpErrorOrphan);
+        };
+        let Some(mac) = backend.way.mac() else {
+            return self.unresolved(packet, backend);
+        };
+        if backend.tunnel.is_some() {
+            let entropy = quoted.source_port ^ quoted.destination_port;
+            if self.encapsulate(packet, headers, backend, entropy) {
+                self.count(Some(index), Event::IcmpErrorForwarded);
+                self.send(packet, backend.way.interface, mac);
+            }
+            return;
+        }
+        if !self.live_on(packet, headers, index) {
+            return;
+        }
+        let local = self.local_end(&flow, backend);
+        let inner = quoted_bytes_mut(packet, headers);
+        rewrite_address(inner, &quoted, Side::Source, backend.address, backend.port);
+        if let Some((local, port)) = local {
+            rewrite_address(inner, &quoted, Side::Destination, local, port);
+        }
+        let source = headers.source(packet.bytes());
+        self.finish(packet, headers, source, backend.address);
+        self.count(Some(index), Event::IcmpErrorForwarded);
+        self.send(packet, backend.way.interface, mac);
+    }
+
+    /// The load balancer's end of a connection with source NAT.
+    fn local_end(&self, flow: &AnyFlow, backend: &Backend) -> Option<(IpAddr, u16)> {
+        if !self.snapshot.vips[backend.vip].snat {
+            return None;
+        }
+        let session = self.session_of(flow)?;
+        let local = self.snapshot.interfaces[backend.way.interface].address(backend.address)?;
+        Some((local, session.local_port))
+    }
+
+    /// What was sent in our name could not be delivered: a client's packet behind source NAT, or a tunnel's.
+    fn error_to_own(&mut self, packet: &mut Packet, headers: &Headers) {
+        let Some(quoted) = quoted(packet, headers) else {
+            return self.refuse(packet, None, Event::IcmpErrorOrphan);
+        };
+        let bytes = quoted_bytes(packet, headers);
+        let (local, target) = (quoted.source(bytes), quoted.destination(bytes));
+        if quoted.protocol == protocol::TCP && quoted.source_port >= FIRST_HEALTH_PORT {
+            // A health check's: it will time out.
+            return packet.drop_for(crate::neighbours::TAKEN);
+        }
+        let numbers = self
+            .snapshot
+            .endpoint(target, quoted.destination_port, quoted.protocol);
+        let Some(numbers) = numbers else {
+            return self.error_of_tunnel(packet, headers, &quoted);
+        };
+        let found = self.session_at(local, quoted.source_port, quoted.protocol, numbers);
+        let Some((number, flow)) = found else {
+            return self.refuse(packet, None, Event::IcmpErrorOrphan);
+        };
+        self.tell_client(packet, headers, &quoted, number, &flow, true);
+    }
+
+    /// A client's packet, rewritten by us, could not be delivered between here and the backend.
+    fn error_to_client(&mut self, packet: &mut Packet, headers: &Headers) {
+        let Some(quoted) = quoted(packet, headers) else {
+            return self.not_ours(packet, headers);
+        };
+        let bytes = quoted_bytes(packet, headers);
+        let (client, target) = (quoted.source(bytes), quoted.destination(bytes));
+        let numbers = self
+            .snapshot
+            .endpoint(target, quoted.destination_port, quoted.protocol);
+        let to_same = headers.destination(packet.bytes()) == client;
+        let found = numbers.filter(|_| to_same).and_then(|numbers| {
+            numbers.iter().find_map(|number| {
+                let backend = self.snapshot.backend_at(*number)?;
+                let vip = &self.snapshot.vips[backend.vip];
+                let flow = AnyFlow::new(
+                    (client, quoted.source_port),
+                    (vip.address, vip.port),
+                    quoted.protocol,
+                )?;
+                let is_it = self
+                    .entry_of(&flow)
+                    .is_some_and(|entry| entry.value == *number);
+                (is_it || numbers.len() == 1).then_some((*number, flow))
+            })
+        });
+        match found {
+            Some((number, flow)) => {
+                self.tell_client(packet, headers, &quoted, number, &flow, false);
+            }
+            None => self.not_ours(packet, headers),
+        }
+    }
+
+    /// Turns the quoted packet back into the one that the client sent.
+    fn tell_client(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        quoted: &Headers,
+        number: u16,
+        flow: &AnyFlow,
+        translated: bool,
+    ) {
+        let Some(backend) = self.snapshot.backend_at(number) else {
+            return self.refuse(packet, None, Event::IcmpErrorOrphan);
+        };
+        let vip = &self.snapshot.vips[backend.vip];
+        let (client, port) = match flow {
+            AnyFlow::V4(flow) => (IpAddr::from(flow.source), flow.source_port),
+            AnyFlow::V6(flow) => (IpAddr::from(flow.source), flow.source_port),
+        };
+        let session = self.session_of(flow).filter(|session| session.inserted > 0);
+        let inner = quoted_bytes_mut(packet, headers);
+        rewrite_address(inner, quoted, Side::Destination, vip.address, vip.port);
+        if translated {
+            rewrite_address(inner, quoted, Side::Source, client, port);
+        }
+        if let Some(session) = session {
+            if let Ok(mut tcp) = Tcp::new_checked(quoted.segment_mut(inner)) {
+                tcp.set_sequence(session.for_client(tcp.sequence()));
+            }
+        }
+        // A router keeps its own address; the backend is known as the VIP.
+        let source = headers.source(packet.bytes());
+        let source = if source == backend.address {
+            vip.address
+        } else {
+            source
+        };
+        self.finish(packet, headers, source, client);
+        if self.send_to_client(packet, headers, client, backend.vip) {
+            self.count(Some(backend.vip), Event::IcmpErrorForwarded);
+        }
+    }
+
+    /// An error about a tunnel's packet: if it is too big, the client is told how much fits.
+    fn error_of_tunnel(&mut self, packet: &mut Packet, headers: &Headers, outer: &Headers) {
+        let orphan = |pass: &mut Self, packet: &mut Packet| {
+            pass.refuse(packet, None, Event::IcmpErrorOrphan);
+        };
+        let bytes = quoted_bytes(packet, headers);
+        let target = outer.destination(bytes);
+        let Ok(message) = Icmp::new_checked(headers.segment(packet.bytes())) else {
+            return orphan(self, packet);
+        };
+        let limit = match (headers.version, message.kind(), message.code()) {
+            (Version::V4, icmp4::UNREACHABLE, icmp4::FRAGMENTATION_NEEDED) => {
+                message.argument() & 0xffff
+            }
+            (Version::V6, icmp6::PACKET_TOO_BIG, _) => message.argument(),
+            _ => return orphan(self, packet),
+        };
+        let found = self.snapshot.in_use().find_map(|(_, backend)| {
+            let tunnel = backend.tunnel.as_ref()?;
+            (backend.address == target).then_some((backend.vip, tunnel.overhead()))
+        });
+        let Some((_, overhead)) = found else {
+            return orphan(self, packet);
+        };
+        let Some(inner) = bytes.get(overhead..) else {
+            return orphan(self, packet);
+        };
+        let Ok(lost) = dissect_quoted(inner) else {
+            return orphan(self, packet);
+        };
+        let (client, vip) = (lost.source(inner), lost.destination(inner));
+        let service = self
+            .snapshot
+            .service(vip, lost.destination_port, lost.protocol);
+        let mtu = (limit as usize).saturating_sub(overhead);
+        let least = if lost.version == Version::V4 {
+            68
+        } else {
+            1280
+        };
+        let (Some(index), Station::Known(interface, mac)) = (service, self.station(client)) else {
+            return orphan(self, packet);
+        };
+        if mtu < least {
+            return orphan(self, packet);
+        }
+        let kind = match lost.version {
+            Version::V4 => (icmp4::UNREACHABLE, icmp4::FRAGMENTATION_NEEDED, mtu as u32),
+            Version::V6 => (icmp6::PACKET_TOO_BIG, 0, mtu as u32),
+        };
+        let quote = &inner[..inner.len().min(548)];
+        let macs = (self.mac(interface), mac);
+        if let Some(frame) = Frame::icmp(macs, vip, client, kind, quote) {
+            self.out.emit(interface, frame.bytes());
+        }
+        self.count(Some(index), Event::IcmpErrorForwarded);
+        packet.drop_for(crate::neighbours::TAKEN);
+    }
+
+    /// New addresses for the message itself, and its checksum.
+    fn finish(&self, packet: &mut Packet, headers: &Headers, source: IpAddr, destination: IpAddr) {
+        let frame = packet.bytes_mut();
+        rewrite_address(frame, headers, Side::Source, source, 0);
+        rewrite_address(frame, headers, Side::Destination, destination, 0);
+        if let Ok(mut message) = Icmp::new_checked(headers.segment_mut(frame)) {
+            message.fill_checksum(source, destination);
+        }
+    }
+}
+
+/// The quoted packet's headers, if it has ports.
+fn quoted(packet: &Packet, headers: &Headers) -> Option<Headers> {
+    let bytes = quoted_bytes(packet, headers);
+    let quoted = dissect_quoted(bytes).ok()?;
+    (quoted.version == headers.version && quoted.fragment != Fragment::Later).then_some(quoted)
+}
+
+fn quoted_bytes<'a>(packet: &'a Packet, headers: &Headers) -> &'a [u8] {
+    headers
+        .segment(packet.bytes())
+        .get(Icmp::HEADER..)
+        .unwrap_or_default()
+}
+
+fn quoted_bytes_mut<'a>(packet: &'a mut Packet, headers: &Headers) -> &'a mut [u8] {
+    headers
+        .segment_mut(packet.bytes_mut())
+        .get_mut(Icmp::HEADER..)
+        .unwrap_or_default()
+}

@@ -1,0 +1,383 @@
+//! Which backend gets which connection, and that it keeps it.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use std::collections::HashMap;
+
+use common::*;
+use nf_runtime::testing::Output;
+use serde_json::json;
+
+fn shares(
+    lb: &mut nf_runtime::testing::Harness<nf_l4lb::L4lb>,
+    connections: u16,
+) -> HashMap<u8, usize> {
+    let mut shares = HashMap::new();
+    for port in 1..=connections {
+        *shares
+            .entry(lb.backend(&Sent::client(port, SYN)))
+            .or_default() += 1;
+    }
+    shares
+}
+
+#[test]
+fn modes_bring_the_packet_to_the_backend() {
+    for mode in ["ipip", "gue"] {
+        let mut lb = lb(json!([vip(mode, &[11])]));
+        let sent = Sent::client(4000, SYN);
+        let seen = lb.pass(&sent);
+        assert_eq!(
+            seen.outer,
+            Some((ip("10.0.0.2"), ip("10.0.0.11"))),
+            "{mode}"
+        );
+        assert_eq!(
+            (seen.source, seen.destination),
+            (sent.source, sent.destination)
+        );
+        assert_eq!((seen.to, seen.ttl), (mac_of(11), 64));
+    }
+    let mut lb = lb(json!([with(
+        vip("nat", &[11]),
+        "backends",
+        json!([{"name": "a", "address": "10.0.0.11", "port": 8080}])
+    )]));
+    let seen = lb.pass(&Sent::client(4000, SYN));
+    assert_eq!(seen.outer, None);
+    assert_eq!(seen.destination, (ip("10.0.0.11"), 8080));
+    assert_eq!((seen.source, seen.ttl), ((ip("198.51.100.7"), 4000), 63));
+}
+
+#[test]
+fn ipv6_and_mixed_tunnels() {
+    let v6 = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "ipip",
+        "backends": [{"name": "a", "address": "10.0.0.11"}]});
+    let mut first = lb(json!([v6]));
+    let sent = Sent::client(4000, SYN)
+        .of("2001:db8:1::7")
+        .to("2001:db8::1", 80);
+    assert_eq!(
+        first.pass(&sent).outer,
+        Some((ip("10.0.0.2"), ip("10.0.0.11")))
+    );
+    for (mode, outer) in [("nat", false), ("ipip", true), ("gue", true)] {
+        let v6 = with(
+            with(v6.clone(), "mode", json!(mode)),
+            "backends",
+            json!([{"name": "a", "address": "fd00::11"}]),
+        );
+        let mut lb = lb(json!([v6]));
+        assert_eq!(lb.backend(&sent), 11, "{mode}");
+        assert_eq!(lb.pass(&sent).outer.is_some(), outer);
+    }
+    let v4 = with(
+        vip("gue", &[]),
+        "backends",
+        json!([{"name": "a", "address": "fd00::11"}]),
+    );
+    assert_eq!(
+        lb(json!([v4])).pass(&Sent::client(1, SYN)).outer,
+        Some((ip("fd00::2"), ip("fd00::11")))
+    );
+}
+
+#[test]
+fn round_robin_follows_weights() {
+    let mut lb = lb(
+        json!([{"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": "ipip",
+        "algorithm": "round-robin", "backends": [
+            {"name": "a", "address": "10.0.0.11", "weight": 3},
+            {"name": "b", "address": "10.0.0.12"},
+            {"name": "c", "address": "10.0.0.13", "weight": 0}]}]),
+    );
+    let shares = shares(&mut lb, 40);
+    assert_eq!((shares[&11], shares[&12], shares.get(&13)), (30, 10, None));
+}
+
+#[test]
+fn least_loaded_follows_connections_per_weight() {
+    let web = json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": "ipip",
+        "algorithm": "least-loaded", "backends": [
+            {"name": "a", "address": "10.0.0.11", "weight": 3},
+            {"name": "b", "address": "10.0.0.12"}]});
+    let mut lb = lb(json!([web.clone()]));
+    let first = shares(&mut lb, 40);
+    assert_eq!((first[&11], first[&12]), (30, 10));
+    // A new one gets what comes until it has its share.
+    let mut more = web;
+    more["backends"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "c", "address": "10.0.0.13"}));
+    lb.reconfigure(json!([more]));
+    for port in 100..110 {
+        assert_eq!(lb.backend(&Sent::client(port, SYN)), 13);
+    }
+    // Those that ended do not count: when their records have expired.
+    lb.advance(60 * SECOND);
+    lb.tick();
+    let active =
+        |lb: &nf_runtime::testing::Harness<nf_l4lb::L4lb>| lb.count("vip_active{vip=\"web\"}");
+    assert_eq!(active(&lb), 0);
+}
+
+#[test]
+fn maglev_is_the_same_everywhere_and_spreads() {
+    let backends: Vec<u8> = (11..=20).collect();
+    let mut one = lb(json!([vip("ipip", &backends)]));
+    let mut reversed = backends.clone();
+    reversed.reverse();
+    let mut other = lb(json!([vip("ipip", &reversed)]));
+    for port in 1..300 {
+        assert_eq!(
+            one.backend(&Sent::client(port, SYN)),
+            other.backend(&Sent::client(port, SYN))
+        );
+    }
+    let shares = shares(&mut one, 4000);
+    assert!(
+        shares.values().all(|share| (300..500).contains(share)),
+        "{shares:?}"
+    );
+}
+
+#[test]
+fn connections_stay_when_backends_come_and_go() {
+    for mode in ["ipip", "nat", "gue"] {
+        for algorithm in ["maglev", "round-robin", "least-loaded"] {
+            let vip =
+                |backends: &[u8]| json!([with(vip(mode, backends), "algorithm", json!(algorithm))]);
+            let mut lb = lb(vip(&[11, 12, 13]));
+            let before: Vec<u8> = (1..200)
+                .map(|port| lb.backend(&Sent::client(port, SYN)))
+                .collect();
+            for port in 1..200 {
+                lb.pass(&Sent::client(port, ACK));
+            }
+            lb.reconfigure(vip(&[14, 12, 11, 13, 15]));
+            lb.reconfigure(vip(&[15, 11, 12, 16]));
+            for (port, old) in (1..200).zip(&before) {
+                let now = lb.backend(&Sent::client(port, ACK));
+                if *old == 13 {
+                    assert_ne!(now, 13, "{mode} {algorithm}: it was removed");
+                } else {
+                    assert_eq!(now, *old, "{mode} {algorithm}");
+                }
+            }
+            // Even the removed one's have a home now, and keep it.
+            let moved: Vec<u8> = (1..200)
+                .map(|port| lb.backend(&Sent::client(port, ACK)))
+                .collect();
+            lb.reconfigure(vip(&[11, 12, 15, 16, 17, 18]));
+            for (port, old) in (1..200).zip(moved) {
+                assert_eq!(lb.backend(&Sent::client(port, ACK)), old);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_backend_that_comes_back_has_its_connections_again() {
+    let mut lb = lb(json!([vip("ipip", &[11, 12])]));
+    let owned: Vec<u16> = (1..100)
+        .filter(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .collect();
+    lb.reconfigure(json!([vip("ipip", &[12])]));
+    lb.reconfigure(json!([vip("ipip", &[12, 11])]));
+    for port in owned {
+        assert_eq!(lb.backend(&Sent::client(port, ACK)), 11);
+    }
+}
+
+#[test]
+fn a_draining_backend_keeps_what_it_has_and_gets_no_more() {
+    let mut lb = lb(json!([vip("ipip", &[11, 12])]));
+    let owned: Vec<u16> = (1..100)
+        .filter(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .collect();
+    for port in &owned {
+        lb.pass(&Sent::client(*port, ACK));
+    }
+    let answer = lb.ask("drain", json!({"vip": "web", "backend": "web11"}));
+    assert_eq!(
+        (&answer["drained"], &answer["active"]),
+        (&json!(true), &json!(owned.len()))
+    );
+    for port in 1000..1100 {
+        assert_eq!(lb.backend(&Sent::client(port, SYN)), 12);
+    }
+    for port in &owned {
+        assert_eq!(lb.backend(&Sent::client(*port, ACK)), 11);
+    }
+    // It survives a new configuration, and can be undone.
+    lb.reconfigure(json!([vip("ipip", &[11, 12, 13])]));
+    assert!(!shares(&mut lb, 300).contains_key(&11) || owned.iter().all(|port| *port <= 300));
+    lb.ask(
+        "drain",
+        json!({"vip": "web", "backend": "web11", "on": false}),
+    );
+    assert!((2000..2100).any(|port| lb.backend(&Sent::client(port, SYN)) == 11));
+}
+
+#[test]
+fn drain_in_the_configuration_does_the_same() {
+    let mut drained = vip("ipip", &[11, 12]);
+    drained["backends"][0]["drain"] = json!(true);
+    let mut lb = lb(json!([drained]));
+    assert_eq!(shares(&mut lb, 100)[&12], 100);
+    lb.reconfigure(json!([with(vip("ipip", &[]), "backends", json!([]))]));
+    assert_eq!(lb.drops(&Sent::client(5000, SYN)), "no backend");
+}
+
+#[test]
+fn a_port_that_is_used_again_is_a_new_connection() {
+    let mut lb = lb(json!([vip("ipip", &[11, 12])]));
+    let port = (1..50)
+        .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .unwrap();
+    lb.pass(&Sent::client(port, ACK));
+    lb.pass(&Sent::client(port, ACK | FIN));
+    lb.ask("drain", json!({"vip": "web", "backend": "web11"}));
+    assert_eq!(lb.backend(&Sent::client(port, ACK)), 11);
+    assert_eq!(lb.backend(&Sent::client(port, SYN)), 12);
+}
+
+#[test]
+fn a_flood_of_syns_leaves_established_connections_alone() {
+    let web = with(vip("ipip", &[11, 12, 13]), "half_open_limit", json!(50));
+    let mut lb = lb(json!([with(web, "algorithm", json!("round-robin"))]));
+    let owned: Vec<u8> = (1..=100)
+        .map(|port| {
+            let backend = lb.backend(&Sent::client(port, SYN));
+            lb.pass(&Sent::client(port, ACK));
+            backend
+        })
+        .collect();
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 0);
+    for attacker in 0..20_000_u32 {
+        let [.., a, b] = attacker.to_be_bytes();
+        lb.backend(&Sent::client(9, SYN).of(&format!("203.0.{a}.{b}")));
+    }
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 50);
+    assert_eq!(
+        lb.count("events{vip=\"web\",event=\"unrecorded\"}"),
+        20_000 - 50
+    );
+    assert_eq!(lb.ask("full", json!({}))["full"], true);
+    // A client that completes its handshake in the flood gets a record then, and the backend that its SYN went to.
+    let during = Sent::client(500, SYN);
+    let chosen = lb.backend(&during);
+    assert_eq!(lb.backend(&Sent::client(500, ACK)), chosen);
+    lb.reconfigure(json!([with(
+        vip("ipip", &[11, 12, 13, 14, 15, 16]),
+        "half_open_limit",
+        json!(50)
+    )]));
+    assert_eq!(lb.backend(&Sent::client(500, ACK)), chosen);
+    for (port, backend) in (1..=100).zip(owned) {
+        assert_eq!(lb.backend(&Sent::client(port, ACK)), backend);
+    }
+    lb.advance(60 * SECOND);
+    lb.tick();
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 0);
+    assert_eq!(lb.ask("full", json!({}))["full"], false);
+}
+
+#[test]
+fn a_full_table_is_balanced_without_records() {
+    let mut lb = lb(json!([with(
+        vip("ipip", &[11, 12, 13]),
+        "half_open_limit",
+        json!(1_000_000)
+    )]));
+    let mut choices = Vec::new();
+    for client in 0..8000_u32 {
+        let [.., a, b] = client.to_be_bytes();
+        let sent = Sent::client(9, SYN).of(&format!("203.0.{a}.{b}"));
+        choices.push((sent.clone(), lb.backend(&sent)));
+    }
+    assert!(lb.count("events{vip=\"web\",event=\"table full\"}") > 2000);
+    for (sent, backend) in choices {
+        assert_eq!(lb.backend(&sent), backend);
+    }
+    let full = lb.ask("full", json!({}));
+    assert_eq!(full["full"], true);
+    assert!(
+        full["why"][0]
+            .as_str()
+            .unwrap()
+            .contains("connections_ipv4"),
+        "{full}"
+    );
+}
+
+#[test]
+fn udp_has_connections_too() {
+    let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "nat", "algorithm": "round-robin",
+        "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
+    let mut lb = lb(json!([dns]));
+    let sent = Sent::client(4000, 0)
+        .udp()
+        .to("192.0.2.1", 53)
+        .payload(b"who?");
+    let first = lb.backend(&sent);
+    assert_eq!(lb.backend(&sent), first);
+    let answer = Sent::client(53, 0)
+        .udp()
+        .of(&format!("10.0.0.{first}"))
+        .to("198.51.100.7", 4000);
+    let seen = lb.pass(&Sent {
+        source: (ip(&format!("10.0.0.{first}")), 53),
+        ..answer
+    });
+    assert_eq!(
+        (seen.source, seen.destination),
+        ((ip("192.0.2.1"), 53), (ip("198.51.100.7"), 4000))
+    );
+    lb.advance(100 * SECOND);
+    assert_ne!(lb.backend(&sent), first);
+}
+
+#[test]
+fn state_moves_to_another_instance() {
+    let vips = json!([with(
+        vip("ipip", &[11, 12, 13]),
+        "algorithm",
+        json!("round-robin")
+    )]);
+    let mut old = lb(vips.clone());
+    let owned: Vec<u8> = (1..100)
+        .map(|port| old.backend(&Sent::client(port, SYN)))
+        .collect();
+    old.ask("drain", json!({"vip": "web", "backend": "web12"}));
+    let before = old.counters();
+    let new = serde_json::from_value(config(vips)).unwrap();
+    let mut new = old.adopting(new).unwrap().with_ports(1);
+    assert_eq!(new.counters(), before);
+    for (port, backend) in (1..100).zip(owned) {
+        assert_eq!(new.backend(&Sent::client(port, ACK)), backend);
+    }
+    for port in 1000..1050 {
+        assert_ne!(new.backend(&Sent::client(port, SYN)), 12);
+    }
+}
+
+#[test]
+fn what_is_for_nobody_is_dropped_and_counted() {
+    let mut lb = lb(json!([vip("ipip", &[11])]));
+    assert_eq!(
+        lb.drops(&Sent::client(1, SYN).to("192.0.2.1", 81)),
+        "not for us"
+    );
+    assert_eq!(
+        lb.drops(&Sent::client(1, SYN).to("192.0.2.9", 80)),
+        "not for us"
+    );
+    assert_eq!(lb.drops(&Sent::client(1, 0).udp()), "not for us");
+    assert_eq!(lb.count("events{event=\"not for us\"}"), 3);
+    assert!(matches!(lb.process(0, &[0; 60]), Output::Dropped(_)));
+}

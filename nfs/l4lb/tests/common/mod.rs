@@ -1,0 +1,370 @@
+//! A load balancer in a small network, and packets for it. Frames are built and read with etherparse, not with the code under test.
+
+
+
+use std::net::IpAddr;
+
+use etherparse::{
+    IpHeaders, Ipv4Header, Ipv6Header, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
+};
+use nf_l4lb::L4lb;
+use nf_runtime::testing::{Harness, Output};
+use serde_json::{json, Value};
+
+pub const PORT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
+pub const GATEWAY_MAC: [u8; 6] = [2, 0xaa, 0, 0, 0, 1];
+pub const SECOND: u64 = 1_000_000_000;
+
+pub const SYN: u8 = 2;
+pub const ACK: u8 = 16;
+pub const FIN: u8 = 1;
+pub const RST: u8 = 4;
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// MAC of backend 10.0.0.N or fd00::N.
+pub fn mac_of(number: u8) -> [u8; 6] {
+    [2, 0xbb, 0, 0, 0, number]
+}
+
+/// One-armed at 10.0.0.2, gateway 10.0.0.1, backends 10.0.0.11 to 10.0.0.30, all with IPv6 as well.
+pub fn config(vips: Value) -> Value {
+    let mut neighbours = vec![
+        json!({"address": "10.0.0.1", "mac": text(GATEWAY_MAC)}),
+        json!({"address": "fd00::1", "mac": text(GATEWAY_MAC)}),
+    ];
+    for number in 11..=30_u8 {
+        neighbours
+            .push(json!({"address": format!("10.0.0.{number}"), "mac": text(mac_of(number))}));
+        neighbours.push(json!({"address": format!("fd00::{number}"), "mac": text(mac_of(number))}));
+    }
+    json!({
+        "interfaces": [{"addresses": ["10.0.0.2/24", "fd00::2/64"], "gateways": ["10.0.0.1", "fd00::1"]}],
+        "neighbours": neighbours,
+        "tables": {"connections_ipv4": 4096, "connections_ipv6": 4096, "sessions": 1024, "fragments": 256,
+                   "neighbours": 256, "vips": 8, "backends": 64},
+        "vips": vips,
+    })
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// A VIP 192.0.2.1:80 with backends `web11`, ... at 10.0.0.11, ...
+pub fn vip(mode: &str, backends: &[u8]) -> Value {
+    let backends: Vec<Value> = backends
+        .iter()
+        .map(
+            |number| json!({"name": format!("web{number}"), "address": format!("10.0.0.{number}")}),
+        )
+        .collect();
+    json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": mode, "backends": backends})
+}
+
+pub fn with(mut value: Value, key: &str, other: Value) -> Value {
+    value[key] = other;
+    value
+}
+
+pub fn lb(vips: Value) -> Harness<L4lb> {
+    start(config(vips))
+}
+
+pub fn start(config: Value) -> Harness<L4lb> {
+    Harness::new(serde_json::from_value(config).unwrap())
+        .unwrap()
+        .with_ports(1)
+}
+
+/// A packet to build: who sends what to whom.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub source: (IpAddr, u16),
+    pub destination: (IpAddr, u16),
+    pub flags: u8,
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    pub udp: bool,
+    pub payload: Vec<u8>,
+    pub from: [u8; 6],
+    pub ttl: u8,
+}
+
+impl Sent {
+    /// A client's segment to 192.0.2.1:80, as the gateway brings it.
+    pub fn client(port: u16, flags: u8) -> Self {
+        Self {
+            source: (ip("198.51.100.7"), port),
+            destination: (ip("192.0.2.1"), 80),
+            flags,
+            sequence: 1000,
+            acknowledgement: if flags & ACK != 0 { 5000 } else { 0 },
+            udp: false,
+            payload: Vec::new(),
+            from: GATEWAY_MAC,
+            ttl: 64,
+        }
+    }
+
+    pub fn to(mut self, address: &str, port: u16) -> Self {
+        self.destination = (ip(address), port);
+        self
+    }
+
+    pub fn of(mut self, address: &str) -> Self {
+        self.source.0 = ip(address);
+        self
+    }
+
+    pub fn payload(mut self, payload: &[u8]) -> Self {
+        self.payload = payload.to_vec();
+        self
+    }
+
+    pub fn numbers(mut self, sequence: u32, acknowledgement: u32) -> Self {
+        (self.sequence, self.acknowledgement) = (sequence, acknowledgement);
+        self
+    }
+
+    pub fn udp(mut self) -> Self {
+        self.udp = true;
+        self
+    }
+
+    pub fn station(mut self, mac: [u8; 6]) -> Self {
+        self.from = mac;
+        self
+    }
+
+    pub fn frame(&self) -> Vec<u8> {
+        let protocol = etherparse::IpNumber::TCP;
+        let headers = match (self.source.0, self.destination.0) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let mut header =
+                    Ipv4Header::new(0, self.ttl, protocol, source.octets(), destination.octets())
+                        .unwrap();
+                header.dont_fragment = true;
+                IpHeaders::Ipv4(header, Default::default())
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => IpHeaders::Ipv6(
+                Ipv6Header {
+                    source: source.octets(),
+                    destination: destination.octets(),
+                    hop_limit: self.ttl,
+                    ..Default::default()
+                },
+                Default::default(),
+            ),
+            mixed => panic!("{mixed:?}"),
+        };
+        let builder = PacketBuilder::ethernet2(self.from, PORT_MAC).ip(headers);
+        let mut frame = Vec::new();
+        if self.udp {
+            builder
+                .udp(self.source.1, self.destination.1)
+                .write(&mut frame, &self.payload)
+                .unwrap();
+            return frame;
+        }
+        let mut header =
+            etherparse::TcpHeader::new(self.source.1, self.destination.1, self.sequence, 64_000);
+        header.syn = self.flags & SYN != 0;
+        header.ack = self.flags & ACK != 0;
+        header.fin = self.flags & FIN != 0;
+        header.rst = self.flags & RST != 0;
+        header.acknowledgment_number = self.acknowledgement;
+        builder
+            .tcp_header(header)
+            .write(&mut frame, &self.payload)
+            .unwrap();
+        frame
+    }
+}
+
+/// A packet as another parser reads it; every checksum was right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    pub to: [u8; 6],
+    /// Of a tunnel.
+    pub outer: Option<(IpAddr, IpAddr)>,
+    pub source: (IpAddr, u16),
+    pub destination: (IpAddr, u16),
+    pub flags: u8,
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    pub payload: Vec<u8>,
+    pub ttl: u8,
+}
+
+pub fn read(frame: &[u8]) -> Seen {
+    let sliced = SlicedPacket::from_ethernet(frame).unwrap();
+    let to = frame[..6].try_into().unwrap();
+    let (source, destination, payload) = match sliced.net.as_ref().unwrap() {
+        NetSlice::Ipv4(ip) => (
+            IpAddr::from(ip.header().source()),
+            IpAddr::from(ip.header().destination()),
+            ip.payload(),
+        ),
+        NetSlice::Ipv6(ip) => (
+            IpAddr::from(ip.header().source()),
+            IpAddr::from(ip.header().destination()),
+            ip.payload(),
+        ),
+    };
+    let inner = match payload.ip_number {
+        etherparse::IpNumber::IPV4 | etherparse::IpNumber::IPV6 => Some(payload.payload),
+        etherparse::IpNumber::UDP
+            if u16::from_be_bytes([payload.payload[2], payload.payload[3]]) == 6080 =>
+        {
+            Some(&payload.payload[8..])
+        }
+        _ => None,
+    };
+    let Some(inner) = inner else {
+        return Seen {
+            to,
+            ..read_ip(&frame[14..])
+        };
+    };
+    Seen {
+        to,
+        outer: Some((source, destination)),
+        ..read_ip(inner)
+    }
+}
+
+fn read_ip(packet: &[u8]) -> Seen {
+    let sliced = SlicedPacket::from_ip(packet).unwrap();
+    let (source, destination, ttl): (IpAddr, IpAddr, u8) = match sliced.net.as_ref().unwrap() {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header().to_header();
+            assert_eq!(
+                header.calc_header_checksum(),
+                header.header_checksum,
+                "IPv4 checksum"
+            );
+            (
+                header.source.into(),
+                header.destination.into(),
+                header.time_to_live,
+            )
+        }
+        NetSlice::Ipv6(ip) => {
+            let header = ip.header().to_header();
+            (
+                header.source.into(),
+                header.destination.into(),
+                header.hop_limit,
+            )
+        }
+    };
+    let mut seen = Seen {
+        to: [0; 6],
+        outer: None,
+        source: (source, 0),
+        destination: (destination, 0),
+        flags: 0,
+        sequence: 0,
+        acknowledgement: 0,
+        payload: Vec::new(),
+        ttl,
+    };
+    match sliced.transport {
+        Some(TransportSlice::Tcp(tcp)) => {
+            let expected = match (source, destination) {
+                (IpAddr::V4(from), IpAddr::V4(to)) => {
+                    tcp.calc_checksum_ipv4(from.octets(), to.octets())
+                }
+                (IpAddr::V6(from), IpAddr::V6(to)) => {
+                    tcp.calc_checksum_ipv6(from.octets(), to.octets())
+                }
+                _ => unreachable!(),
+            };
+            assert_eq!(expected.unwrap(), tcp.checksum(), "TCP checksum");
+            seen.source.1 = tcp.source_port();
+            seen.destination.1 = tcp.destination_port();
+            seen.flags = u8::from(tcp.fin())
+                | u8::from(tcp.syn()) << 1
+                | u8::from(tcp.rst()) << 2
+                | u8::from(tcp.ack()) << 4;
+            seen.sequence = tcp.sequence_number();
+            seen.acknowledgement = tcp.acknowledgment_number();
+            seen.payload = tcp.payload().to_vec();
+        }
+        Some(TransportSlice::Udp(udp)) => {
+            let header = udp.to_header();
+            let expected = match sliced.net.as_ref().unwrap() {
+                NetSlice::Ipv4(ip) => {
+                    header.calc_checksum_ipv4(&ip.header().to_header(), udp.payload())
+                }
+                NetSlice::Ipv6(ip) => {
+                    header.calc_checksum_ipv6(&ip.header().to_header(), udp.payload())
+                }
+            };
+            assert_eq!(expected.unwrap(), udp.checksum(), "UDP checksum");
+            seen.source.1 = udp.source_port();
+            seen.destination.1 = udp.destination_port();
+            seen.payload = udp.payload().to_vec();
+        }
+        _ => {}
+    }
+    seen
+}
+
+pub trait Lab {
+    /// The packet that comes out, or a panic.
+    fn pass(&mut self, sent: &Sent) -> Seen;
+    /// Why it does not.
+    fn drops(&mut self, sent: &Sent) -> &'static str;
+    /// Which backend gets it: the last byte of its address.
+    fn backend(&mut self, sent: &Sent) -> u8;
+    fn reconfigure(&mut self, vips: Value);
+    fn ask(&self, verb: &str, arguments: Value) -> Value;
+    fn count(&self, name: &str) -> u64;
+}
+
+impl Lab for Harness<L4lb> {
+    fn pass(&mut self, sent: &Sent) -> Seen {
+        match self.process(0, &sent.frame()) {
+            Output::Sent(0, frame) => read(&frame),
+            other => panic!("{sent:?}: {other:?}"),
+        }
+    }
+
+    fn drops(&mut self, sent: &Sent) -> &'static str {
+        match self.process(0, &sent.frame()) {
+            Output::Dropped(reason) => reason,
+            other => panic!("{sent:?}: {other:?}"),
+        }
+    }
+
+    fn backend(&mut self, sent: &Sent) -> u8 {
+        let seen = self.pass(sent);
+        let address = seen.outer.map_or(seen.destination.0, |(_, to)| to);
+        let number = match address {
+            IpAddr::V4(address) => address.octets()[3],
+            // fd00::11 is number 11, written in hexadecimal.
+            IpAddr::V6(address) => format!("{:x}", address.octets()[15]).parse().unwrap(),
+        };
+        assert_eq!(seen.to, mac_of(number));
+        number
+    }
+
+    fn reconfigure(&mut self, vips: Value) {
+        use nf_runtime::NetworkFunction;
+        let config = serde_json::from_value(config(vips)).unwrap();
+        self.function().configure(config).unwrap();
+    }
+
+    fn ask(&self, verb: &str, arguments: Value) -> Value {
+        use nf_runtime::NetworkFunction;
+        self.function().control(verb, &arguments).unwrap().unwrap()
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.counters()[name].as_u64().unwrap_or(0)
+    }
+}
