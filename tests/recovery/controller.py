@@ -162,7 +162,9 @@ class Controller:
             usable = sorted(intent.groups)
             group = self._chance.choice(usable) if usable and self._chance.random() < 0.2 else None
             intent.rules[key] = (cookie, group)
-            return _flow_mod(_ADD, key, cookie, group, self._chance.randint(1, PORTS))
+            # Repeated when its group has gone again, it is refused: the rule that it replaced must be gone then, too.
+            first = b"" if group is None else _flow_mod(_DELETE_STRICT, key, 0, None, 0)
+            return first + _flow_mod(_ADD, key, cookie, group, self._chance.randint(1, PORTS))
         if kind < 0.85:
             key = self._key()
             intent.rules.pop(key, None)
