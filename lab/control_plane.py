@@ -18,6 +18,7 @@ from lab.programs import environment, find_program
 from lab.waiting import wait_for_sockets
 from nfagent.plumbing.server_config import ServerConfig
 from unoctl.client import Client
+from unoctl.errors import UnoctlError
 from unoctl.model import Status
 
 _STOP_S = 5.0
@@ -132,17 +133,18 @@ class Oneswitchd(Daemon):
         if wait_for_sockets([api], self._is_running, timeout_s):
             self.require_running()
             raise StartError(f"oneswitchd does not serve {api} after {timeout_s:.0f} s; see {self.log}")
-        while True:
+        self.require_running()
+        try:
+            status = self.client.await_up(controllers, deadline - time.monotonic())
+        except UnoctlError:
             self.require_running()
-            status = self.client.status()
-            down = [s.name for s in status.switches if s.virt.state != "up" or s.edge.state != "up"]
-            connected = sum(each.state == "connected" for each in status.controllers)
-            if not down and connected >= controllers:
-                return status
-            if time.monotonic() > deadline:
-                missing = f"switches {', '.join(down)}" if down else f"{controllers - connected} controller(s)"
-                raise StartError(f"oneswitchd still waits for {missing} after {timeout_s:.0f} s; see {self.log}")
-            time.sleep(_POLL_S)  # the REST API has no event for this
+            raise
+        down = [s.name for s in status.switches if s.virt.state != "up" or s.edge.state != "up"]
+        connected = sum(each.state == "connected" for each in status.controllers)
+        if down or connected < controllers:
+            missing = f"switches {', '.join(down)}" if down else f"{controllers - connected} controller(s)"
+            raise StartError(f"oneswitchd still waits for {missing} after {timeout_s:.0f} s; see {self.log}")
+        return status
 
 
 class OsKenController(Daemon):

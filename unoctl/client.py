@@ -67,6 +67,11 @@ class Client:
         """The one switch, its controllers and the switches under it."""
         return self._ask(Status, "GET", "/v1/status")
 
+    def await_up(self, controllers: int, timeout_s: float) -> Status:
+        """The status when all switches and so many controllers are connected, or when the time is over."""
+        query = f"wait=up&controllers={controllers}&timeout_s={max(timeout_s, 0.0):.3f}"
+        return self._ask(Status, "GET", f"/v1/status?{query}", timeout_s=timeout_s + self._timeout_s)
+
     def ports(self) -> list[Port]:
         """Every virtual port, by number."""
         ports = self._ask(list[Port], "GET", "/v1/ports")

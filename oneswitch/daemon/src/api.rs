@@ -5,6 +5,7 @@ mod problem;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::convert::Infallible;
 use std::fs;

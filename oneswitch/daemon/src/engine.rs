@@ -301,6 +301,7 @@ impl Engine {
             }
         }
         self.waiting.finish_round(&mut self.core);
+        self.answer_who_awaits_up();
     }
 
     fn write(&mut self, destination: Destination, bytes: Vec<u8>, now: std::time::Instant) {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use super::json::{AddPort, BeginMove, ContinueMove, Port};
+use super::wait::Wait;
 use super::{Answer, Problem, Shared};
 use crate::engine::Request;
 
@@ -133,7 +134,11 @@ async fn handle(
     let resource = Resource::find(request.uri().path())?;
     let method = request.method().clone();
     let question = match (&method, resource) {
-        (&Method::GET, Resource::Status | Resource::Metrics) => Request::Status,
+        (&Method::GET, Resource::Status) => match Wait::of(request.uri().query())? {
+            Some(wait) => return Ok(written(wait.ask(shared).await?, resource)),
+            None => Request::Status,
+        },
+        (&Method::GET, Resource::Metrics) => Request::Status,
         (&Method::GET, Resource::Ports) => Request::Ports,
         (&Method::GET, Resource::Port(number)) => Request::Port(number),
         (&Method::DELETE, Resource::Port(number)) => Request::RemovePort(number),
@@ -161,8 +166,12 @@ async fn handle(
         }
         _ => return Err(not_allowed(&method, resource)),
     };
-    let answer = shared.ask(question).await?;
-    Ok(match answer {
+    Ok(written(shared.ask(question).await?, resource))
+}
+
+/// An answer's status and body.
+fn written(answer: Answer, resource: Resource) -> (StatusCode, Vec<u8>) {
+    match answer {
         Answer::Status(status) if matches!(resource, Resource::Metrics) => {
             (StatusCode::OK, status.metrics().into_bytes())
         }
@@ -174,7 +183,7 @@ async fn handle(
         Answer::Port(port) => (StatusCode::OK, json(&Port::from(&port))),
         Answer::Added(port) => (StatusCode::CREATED, json(&Port::from(&port))),
         Answer::Nothing => (StatusCode::NO_CONTENT, Vec::new()),
-    })
+    }
 }
 
 fn not_allowed(method: &Method, resource: Resource) -> Problem {

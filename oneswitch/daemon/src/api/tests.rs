@@ -242,6 +242,16 @@ async fn the_status_has_every_field_of_the_contract() {
 }
 
 #[tokio::test]
+async fn who_waits_in_vain_gets_the_status_as_it_is() {
+    let fixture = Fixture::new().await;
+    let answer = fixture.get("/v1/status?wait=up&timeout_s=0.01").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body["switches"][0]["virt"]["state"], "down");
+    let refused = fixture.get("/v1/status?wait=down").await;
+    Fixture::refused(&refused, 400, "malformed");
+}
+
+#[tokio::test]
 async fn the_metrics_are_prometheus_text() {
     let api = Fixture::new().await;
     let response = api.get("/metrics").await;

@@ -1,6 +1,7 @@
 //! A TOML document walked by hand, so that every complaint names file, line and key.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -277,6 +278,34 @@ impl<'a> Section<'a> {
             &self.key(key),
             format!("{} where {expected} is expected", describe(value)),
         );
+    }
+}
+
+/// Values that must be unique, with the place of the first use of each.
+pub struct Seen<T>(pub HashMap<T, (usize, String)>);
+
+impl<T> Default for Seen<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Eq + std::hash::Hash> Seen<T> {
+    /// Whether the value is new; complains when it is not.
+    pub fn first(&mut self, document: &Document<'_>, field: &Field<T>, shown: &str) -> bool
+    where
+        T: Clone,
+    {
+        if let Some((line, key)) = self.0.get(&field.value) {
+            document.blame(
+                field,
+                format!("{shown} is used twice; first as {key} in line {line}"),
+            );
+            return false;
+        }
+        self.0
+            .insert(field.value.clone(), (field.line, field.key.clone()));
+        true
     }
 }
 

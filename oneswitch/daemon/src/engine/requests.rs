@@ -6,14 +6,19 @@ use std::time::Instant;
 use oneswitch_core::{Core, MoveRequest, MoveUntil, PortError, PortRequest, PortView};
 use tokio::sync::oneshot;
 
-use super::{answer, Engine};
+use super::{answer, Engine, Session};
 use crate::api::{Answer, Problem, Reply};
+use crate::session::Peer;
 use crate::state::{Job, Saver};
 
 /// One request of the contract (docs/architecture.md, "REST of oneswitchd").
 #[derive(Debug)]
 pub enum Request {
     Status,
+    /// The status when all switches are in step and so many controllers connected.
+    AwaitUp {
+        controllers: usize,
+    },
     Ports,
     Port(u32),
     AddPort(PortRequest),
@@ -27,6 +32,8 @@ pub enum Request {
 pub struct Waiting {
     /// By port: who waits for its move to get where it was told to.
     moves: BTreeMap<u32, oneshot::Sender<Reply>>,
+    /// Who waits for all switches and for how many controllers.
+    up: Vec<(usize, oneshot::Sender<Reply>)>,
     /// Results of this round that changed something.
     settled: Vec<(oneshot::Sender<Reply>, Reply)>,
     saver: Option<Saver>,
@@ -37,6 +44,7 @@ impl Waiting {
     pub fn new(core: &Core, saver: Option<Saver>) -> Self {
         Self {
             moves: BTreeMap::new(),
+            up: Vec::new(),
             settled: Vec::new(),
             saver,
             saved_revision: core.ports_revision(),
@@ -108,6 +116,7 @@ impl Engine {
         let core = &mut self.core;
         let result = match request {
             Request::Status => return answer(reply, Ok(Answer::Status(Box::new(self.status())))),
+            Request::AwaitUp { controllers } => return self.waiting.up.push((controllers, reply)),
             Request::Ports => return answer(reply, Ok(Answer::Ports(core.ports()))),
             Request::Port(number) => return answer(reply, port(core, number)),
             Request::AddPort(request) => match core.add_port(request, now) {
@@ -138,6 +147,26 @@ impl Engine {
             },
         };
         self.waiting.settle(reply, result);
+    }
+
+    /// Answers who waits for what this round may have brought. Who has given up is forgotten.
+    pub(super) fn answer_who_awaits_up(&mut self) {
+        if self.waiting.up.is_empty() {
+            return;
+        }
+        self.waiting.up.retain(|(_, reply)| !reply.is_closed());
+        if !self.core.is_in_step() {
+            return;
+        }
+        let is_controller = |session: &&Session| matches!(session.peer, Peer::Controller { .. });
+        let connected = self.sessions.values().filter(is_controller).count();
+        let (ready, waiting): (Vec<_>, _) = std::mem::take(&mut self.waiting.up)
+            .into_iter()
+            .partition(|(controllers, _)| *controllers <= connected);
+        self.waiting.up = waiting;
+        for (_, reply) in ready {
+            answer(reply, Ok(Answer::Status(Box::new(self.status()))));
+        }
     }
 
     fn await_move(&mut self, number: u32, reply: oneshot::Sender<Reply>) {

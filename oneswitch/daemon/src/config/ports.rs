@@ -1,0 +1,140 @@
+//! The tables `[[port]]`: virtual ports and the interfaces that carry them.
+
+use oneswitch_core::PortConfig;
+
+use super::reader::{Document, Field, Section, Seen};
+use super::switches::check_interface;
+use super::{Port, Switch, PORT_MAX};
+
+/// The ports that could be read.
+pub fn read_ports(
+    document: &Document<'_>,
+    root: &Section<'_>,
+    switches: &[Field<Switch>],
+    known: &[Option<String>],
+) -> Vec<Port> {
+    let mut numbers = Seen::default();
+    let mut names = Seen::default();
+    let mut interfaces = Seen::default();
+    for switch in switches {
+        reserve_links(switches, switch, &mut interfaces);
+    }
+    let mut ports = Vec::new();
+    for section in root.sections("port", "tables [[port]]") {
+        section.only(&["number", "name", "switch", "interface"]);
+        let number = read_number(document, &section, &mut numbers);
+        let interface = section.required_string(
+            "interface",
+            "the name of an interface on the switch's edge bridge",
+        );
+        let name = section.string("name", "the port's name");
+        let switch = section.required_string("switch", "the name of a [[switch]]");
+        for field in [&interface, &name].into_iter().flatten() {
+            check_interface(document, field);
+        }
+        if let Some(field) = interface.as_ref().filter(|field| is_plumbing(&field.value)) {
+            let name = &field.value;
+            document.blame(field, format!("\"{name}\" is the bridge itself or a patch port to virt; it cannot carry a virtual port"));
+        }
+        if let Some(field) = &switch {
+            check_switch(document, field, known);
+        }
+        let (Some(number), Some(interface), Some(switch)) = (number, interface, switch) else {
+            continue;
+        };
+        let name = name.unwrap_or_else(|| interface.clone());
+        names.first(
+            document,
+            &name,
+            &format!("the port name \"{}\"", name.value),
+        );
+        let place = interface.with((switch.value.clone(), interface.value.clone()));
+        interfaces.first(
+            document,
+            &place,
+            &format!("interface \"{}\" of {}", interface.value, switch.value),
+        );
+        let config = PortConfig {
+            number,
+            name: name.value,
+            switch: switch.value,
+            interface: interface.value,
+        };
+        ports.push(Port {
+            config,
+            line: section.line,
+        });
+    }
+    ports
+}
+
+/// Whether a port of `edge` joins the bridges: `edge`, `edge-mc`, `edge-7`.
+fn is_plumbing(interface: &str) -> bool {
+    let rest = interface.strip_prefix("edge-");
+    interface == "edge" || rest.is_some_and(|rest| rest == "mc" || rest.parse::<u32>().is_ok())
+}
+
+/// The switch must be there; nothing is said while the names of some are not known.
+fn check_switch(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
+    let Some(known) = known.iter().cloned().collect::<Option<Vec<_>>>() else {
+        return;
+    };
+    if !known.is_empty() && !known.contains(&field.value) {
+        let (name, list) = (&field.value, known.join(", "));
+        document.blame(
+            field,
+            format!("there is no [[switch]] named \"{name}\"; there are: {list}"),
+        );
+    }
+}
+
+/// A PCIe port cannot carry a virtual port.
+fn reserve_links(
+    switches: &[Field<Switch>],
+    switch: &Field<Switch>,
+    interfaces: &mut Seen<(String, String)>,
+) {
+    let (Some(link), Some(hub)) = (&switch.value.link, switches.first()) else {
+        return;
+    };
+    for (name, port) in [
+        (&hub.value.name, &link.hypervisor),
+        (&switch.value.name, &link.local),
+    ] {
+        interfaces
+            .0
+            .entry((name.clone(), port.clone()))
+            .or_insert((switch.line, switch.key.clone()));
+    }
+}
+
+fn read_number(
+    document: &Document<'_>,
+    section: &Section<'_>,
+    numbers: &mut Seen<u32>,
+) -> Option<u32> {
+    let expected = format!("a number from 1 to {PORT_MAX}");
+    let Some(field) = section.integer("number", &expected) else {
+        if !section.has("number") {
+            section.missing("number", &expected);
+        }
+        return None;
+    };
+    match u32::try_from(field.value) {
+        Ok(number @ 1..=PORT_MAX) => {
+            numbers.first(
+                document,
+                &field.with(number),
+                &format!("port number {number}"),
+            );
+            Some(number)
+        }
+        _ => {
+            document.blame(
+                &field,
+                format!("{} where {expected} is expected", field.value),
+            );
+            None
+        }
+    }
+}

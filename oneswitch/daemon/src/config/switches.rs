@@ -1,0 +1,121 @@
+//! The tables `[[switch]]`: the hypervisor and the sNICs, and what joins them.
+
+use oneswitch_core::LinkConfig;
+
+use super::reader::{Document, Field, Section, Seen};
+use super::{parse_one, Switch, NAME_MAX};
+use crate::endpoint::Active;
+
+/// The switches that could be read, and the names of all, as far as they could.
+pub fn read_switches(
+    document: &Document<'_>,
+    root: &Section<'_>,
+) -> (Vec<Field<Switch>>, Vec<Option<String>>) {
+    let sections = root.sections("switch", "tables [[switch]]");
+    if sections.is_empty() {
+        root.missing(
+            "switch",
+            "at least one table [[switch]]; the first is the hypervisor",
+        );
+    }
+    let mut names = Seen::default();
+    let mut targets = Seen::default();
+    let mut hub_ports = Seen::default();
+    let mut switches = Vec::new();
+    let mut all = Vec::new();
+    for (index, section) in sections.iter().enumerate() {
+        section.only(&["name", "virt", "edge", "ovsdb", "control", "link"]);
+        // Used by the management plane; only their types are checked here.
+        section.string("ovsdb", "a string");
+        section.string("control", "a string");
+        let name = section.required_string("name", "the switch's name");
+        if let Some(field) = &name {
+            if field.value.is_empty() || field.value.contains(|c: char| c.is_control()) {
+                document.blame(field, format!("{:?} where a name is expected", field.value));
+            }
+            names.first(document, field, &format!("the name \"{}\"", field.value));
+        }
+        all.push(name.as_ref().map(|field| field.value.clone()));
+        let mut bridge = |key: &str| {
+            let field = section.required_string(
+                key,
+                "the OpenFlow endpoint of the bridge, e.g. unix:/run/openvswitch/br.mgmt",
+            )?;
+            let endpoint = parse_one(document, &field, Active::parse)?;
+            targets.first(
+                document,
+                &field.with(endpoint.clone()),
+                &format!("\"{}\"", field.value),
+            );
+            Some(endpoint)
+        };
+        let (virt, edge) = (bridge("virt"), bridge("edge"));
+        let link = read_link(document, section, index, &mut hub_ports);
+        if let (Some(name), Some(virt), Some(edge)) = (name, virt, edge) {
+            switches.push(Field {
+                value: Switch {
+                    name: name.value,
+                    virt,
+                    edge,
+                    link,
+                },
+                line: section.line,
+                key: section.key("link"),
+            });
+        }
+    }
+    (switches, all)
+}
+
+fn read_link(
+    document: &Document<'_>,
+    switch: &Section<'_>,
+    index: usize,
+    hub_ports: &mut Seen<String>,
+) -> Option<LinkConfig> {
+    const EXPECTED: &str =
+        "{ hypervisor = \"pcie-snicK\", local = \"pf0hpf\" }, the PCIe ports' names";
+    let Some(link) = switch.section("link", EXPECTED) else {
+        if index > 0 {
+            switch.missing("link", EXPECTED);
+        }
+        return None;
+    };
+    if index == 0 {
+        document.problem(
+            link.line,
+            &switch.key("link"),
+            "the first switch is the hypervisor, the hub of the star: it has no link of its own",
+        );
+    }
+    link.only(&["hypervisor", "local"]);
+    let hypervisor = link.required_string(
+        "hypervisor",
+        "the PCIe port's name on the hypervisor's edge bridge",
+    )?;
+    let local =
+        link.required_string("local", "the PCIe port's name on this switch's edge bridge")?;
+    for field in [&hypervisor, &local] {
+        check_interface(document, field);
+    }
+    hub_ports.first(
+        document,
+        &hypervisor,
+        &format!("the hypervisor's port \"{}\"", hypervisor.value),
+    );
+    Some(LinkConfig {
+        hypervisor: hypervisor.value,
+        local: local.value,
+    })
+}
+
+/// Names of interfaces and ports are 1 to 15 bytes without blanks or slashes, as Linux has them.
+pub fn check_interface(document: &Document<'_>, field: &Field<String>) {
+    let name = &field.value;
+    if name.is_empty()
+        || name.len() > NAME_MAX
+        || name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/')
+    {
+        document.blame(field, format!("\"{name}\" where a name of 1 to {NAME_MAX} bytes without blanks or slashes is expected"));
+    }
+}
