@@ -72,7 +72,7 @@ _LONGEST = 1480
 
 def add_flow(draw: Draw, model: Model) -> bytes:
     """ADD of a rule; mostly one that is in order."""
-    known = model.rules and draw(st.integers(0, 7)) == 0
+    known = model.rules and draw(st.integers(0, 5)) == 0
     like = draw(st.sampled_from(model.rules)) if known else None
     broken = like is None and draw(st.integers(0, 24)) == 0
     fields = like.fields if like else draw(pools.broken_match() if broken else pools.match())
@@ -100,8 +100,8 @@ def change_flows(draw: Draw, model: Model) -> bytes:
     if command in (of.MODIFY, of.DELETE) and fields and draw(st.booleans()):
         fields = fields[: draw(st.integers(0, len(fields) - 1))]
     fields = tuple(item for item in fields if _prerequisites_met(item, fields))
-    table = draw(st.sampled_from((like.table if like else 0, *pools.TABLES, of.ALL_TABLES)))
-    cookie_mask = draw(st.sampled_from(pools.COOKIE_MASKS))
+    table = draw(st.sampled_from((*(like.table if like else 0,) * 8, *pools.TABLES, of.ALL_TABLES)))
+    cookie_mask = draw(st.sampled_from((0, 0, 0, 0, 0, *pools.COOKIE_MASKS)))
     filters = {}
     if command in (of.DELETE, of.DELETE_STRICT) and draw(st.integers(0, 2)) == 0:
         filters = draw(_filters())

@@ -181,10 +181,10 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...]) -> bytes:
 
 @st.composite
 def bands(draw: st.DrawFn) -> bytes:
-    """Meter bands that let nothing through, or everything."""
+    """Meter bands that let nothing through, or everything: a meter counts per switch."""
     result = b""
     for _ in range(draw(st.integers(0, 2))):
         result += of.band(
-            draw(st.sampled_from((1, 1, 1, 2, 0xFFFF))), draw(st.sampled_from((0, 1, 0xFFFFFFFF, 1000000))), 0
+            draw(st.sampled_from((1, 1, 1, 2, 0xFFFF))), draw(st.sampled_from((0, 0, 0xFFFFFFFF, 1000000))), 0
         )
     return result

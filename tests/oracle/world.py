@@ -202,8 +202,8 @@ class World:
         seen = Observation()
         self._barriers()
         frames = self.wires.settle()
-        if isinstance(step, Inject | Interface):
-            self._barriers()  # what it made the switches say is here now
+        if isinstance(step, Inject | Interface | Send):
+            self._barriers()  # what frames made the switches say is here now
         numbers = {place: number for number, place in self.places.items()}
         for place, some in frames.items():
             seen.frames[numbers.get(place, -1)] = [frame.hex() for frame in some]

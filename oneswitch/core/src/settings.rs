@@ -39,13 +39,17 @@ impl Core {
             return;
         };
         controller.miss_send_len = config.miss_send_len;
-        if config.flags == self.fragment_flags || controller.role == ControllerRole::Slave {
+        let flags = config.flags & SwitchConfig::FRAGMENTS;
+        // Open vSwitch cannot reassemble, and goes on as it was without an error.
+        let cannot = flags == SwitchConfig::REASSEMBLE;
+        let ignored = cannot || controller.role == ControllerRole::Slave;
+        if flags == self.fragment_flags || ignored {
             return;
         }
-        self.fragment_flags = config.flags;
+        self.fragment_flags = flags;
         self.journal.unsettled = true;
         let physical = Message::SetConfig(SwitchConfig {
-            flags: config.flags,
+            flags,
             miss_send_len: WHOLE_PACKET,
         });
         let all = if mutant(Fault::FragmentsAtOneSwitch) {

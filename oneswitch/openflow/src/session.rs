@@ -131,7 +131,9 @@ pub struct SwitchConfig {
 
 impl SwitchConfig {
     /// `OFPC_FRAG_MASK`.
-    const FRAGMENTS: u16 = 3;
+    pub const FRAGMENTS: u16 = 3;
+    /// `OFPC_FRAG_REASM`.
+    pub const REASSEMBLE: u16 = 2;
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);
