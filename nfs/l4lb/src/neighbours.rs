@@ -135,6 +135,7 @@ impl Pass<'_> {
         if mac.is_multicast()
             || mac.to_bits() == 0
             || self.snapshot.on_link(address) != Some(interface)
+            || self.snapshot.fixed(address).is_some()
             || matches!(
                 self.snapshot.owner(address),
                 Some(Owner::Vip | Owner::Own(_))
@@ -191,6 +192,9 @@ impl Pass<'_> {
 
     /// The MAC address of a station on a link, where it is known.
     pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
+        if let Some(mac) = self.snapshot.fixed(address) {
+            return Some(mac);
+        }
         let now = self.context.now();
         let neighbour = self
             .state()
@@ -204,11 +208,7 @@ impl Pass<'_> {
         let now = self.context.now();
         let snapshot = self.snapshot;
         for way in snapshot.ways() {
-            let is_static = |address: IpAddr| {
-                let mut neighbours = snapshot.config.neighbours.iter();
-                neighbours.any(|neighbour| neighbour.address == address)
-            };
-            if is_static(way.next) {
+            if snapshot.fixed(way.next).is_some() {
                 continue;
             }
             let known = self

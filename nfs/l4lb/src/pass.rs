@@ -331,10 +331,16 @@ impl<'a> Pass<'a> {
             return self.refuse(packet, Some(index), Event::NoBackend);
         };
         self.count(Some(index), Event::Moved);
-        let class = if flow.protocol() == protocol::TCP && opening {
-            Class::Opening
-        } else {
-            seen.class
+        let class = match flow.protocol() {
+            protocol::TCP if opening => Class::Opening,
+            protocol::TCP
+                if seen.class == Class::Closing
+                    || headers.tcp_flags & (tcp_flags::FIN | tcp_flags::RST) != 0 =>
+            {
+                Class::Closing
+            }
+            protocol::TCP => Class::Established,
+            _ => Class::Datagram,
         };
         let entry = Entry {
             value: number,

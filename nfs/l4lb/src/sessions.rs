@@ -164,7 +164,7 @@ impl Pass<'_> {
                     session.start = sequence.wrapping_add(1);
                     session.acknowledged = 0;
                 }
-                renew = now.saturating_sub(session.renewed) > lifetime / 4;
+                renew = session.renewed == 0 || now.saturating_sub(session.renewed) > lifetime / 4;
                 if renew {
                     // What follows the SYN renews again: it gives a longer life.
                     session.renewed = if syn { 0 } else { now };

@@ -35,6 +35,8 @@ pub struct Snapshot {
     /// Backends of mode nat: whose answers have to be rewritten.
     endpoints: HashMap<Service, Vec<u16>, BuildHasherDefault<ServiceHasher>>,
     addresses: HashMap<IpAddr, Owner>,
+    /// The neighbours of the configuration.
+    fixed: HashMap<IpAddr, MacAddress>,
 }
 
 /// Whose an address is.
@@ -266,6 +268,11 @@ impl Snapshot {
             services: HashMap::default(),
             endpoints: HashMap::default(),
             addresses: HashMap::new(),
+            fixed: config
+                .neighbours
+                .iter()
+                .filter_map(|neighbour| Some((neighbour.address, neighbour.mac.parse().ok()?)))
+                .collect(),
             interfaces,
             wanted: config.clone(),
             config,
@@ -496,7 +503,7 @@ impl Snapshot {
     /// Fills in what is known of the neighbours.
     pub fn resolve(&self, state: &State, now: u64) {
         for neighbour in &self.config.neighbours {
-            if let Ok(mac) = neighbour.mac.parse() {
+            if let Some(mac) = self.fixed(neighbour.address) {
                 self.learn(neighbour.address, neighbour.interface, mac);
             }
         }
@@ -523,17 +530,15 @@ impl Snapshot {
 
     /// A neighbour does not answer any more.
     pub fn forget(&self, address: IpAddr) {
-        let is_static = |address: IpAddr| {
-            self.config
-                .neighbours
-                .iter()
-                .any(|neighbour| neighbour.address == address)
-        };
-        if !is_static(address) {
-            self.ways()
-                .filter(|way| way.next == address)
-                .for_each(|way| way.set_mac(None));
-        }
+        self.ways()
+            .filter(|way| way.next == address)
+            .for_each(|way| way.set_mac(None));
+    }
+
+    /// Of a neighbour that is configured and so is neither asked for nor learnt.
+    #[must_use]
+    pub fn fixed(&self, address: IpAddr) -> Option<MacAddress> {
+        self.fixed.get(&address).copied()
     }
 }
 

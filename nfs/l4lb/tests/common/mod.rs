@@ -1,7 +1,5 @@
 //! A load balancer in a small network, and packets for it. Frames are built and read with etherparse, not with the code under test.
 
-
-
 use std::net::IpAddr;
 
 use etherparse::{

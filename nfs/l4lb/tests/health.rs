@@ -1,0 +1,278 @@
+//! Health checks against a backend that the test plays, and what follows from them.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use common::*;
+use nf_l4lb::L4lb;
+use nf_runtime::testing::Harness;
+use serde_json::{json, Value};
+
+const MILLISECOND: u64 = 1_000_000;
+
+/// How a backend meets a check.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Server {
+    Answers(&'static str),
+    Refuses,
+    Silent,
+}
+
+struct Lab2 {
+    lb: Harness<L4lb>,
+    servers: Vec<(u8, Server)>,
+    /// Requests that reached a server.
+    requests: Vec<String>,
+    /// Checks that were begun: (backend, local port).
+    begun: Vec<(u8, u16)>,
+}
+
+impl Lab2 {
+    fn new(health: Value, when_down: &str) -> Self {
+        let web = with(
+            with(vip("ipip", &[11, 12]), "health", health),
+            "when_down",
+            json!(when_down),
+        );
+        Self {
+            lb: lb(json!([web])),
+            servers: vec![(11, Server::Answers("200")), (12, Server::Answers("200"))],
+            requests: Vec::new(),
+            begun: Vec::new(),
+        }
+    }
+
+    fn set(&mut self, number: u8, server: Server) {
+        self.servers
+            .iter_mut()
+            .find(|each| each.0 == number)
+            .unwrap()
+            .1 = server;
+    }
+
+    /// Time passes in steps of 100 ms; the servers answer what comes to them.
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.lb.advance(100 * MILLISECOND);
+            self.lb.tick();
+            self.serve();
+        }
+        self.lb.tick();
+    }
+
+    fn serve(&mut self) {
+        loop {
+            let frames = self.lb.take_emitted();
+            if frames.is_empty() {
+                return;
+            }
+            for (_, frame) in frames.iter().filter(|(_, frame)| frame[12..14] == [8, 0]) {
+                let seen = read(frame);
+                let std::net::IpAddr::V4(address) = seen.destination.0 else {
+                    continue;
+                };
+                let number = address.octets()[3];
+                let (_, server) = *self.servers.iter().find(|each| each.0 == number).unwrap();
+                assert_eq!((seen.to, seen.source.0), (mac_of(number), ip("10.0.0.2")));
+                assert!(seen.source.1 >= 61_000);
+                let answer = Sent {
+                    source: seen.destination,
+                    destination: seen.source,
+                    from: mac_of(number),
+                    ..Sent::client(0, 0)
+                };
+                let next = seen.sequence.wrapping_add(1);
+                let answer = match (seen.flags, server) {
+                    (SYN, _) => {
+                        self.begun.push((number, seen.source.1));
+                        match server {
+                            Server::Answers(_) => Sent {
+                                flags: SYN | ACK,
+                                ..answer
+                            }
+                            .numbers(777, next),
+                            Server::Refuses => Sent {
+                                flags: RST | ACK,
+                                ..answer
+                            }
+                            .numbers(0, next),
+                            Server::Silent => continue,
+                        }
+                    }
+                    (flags, Server::Answers(status))
+                        if flags & RST == 0 && !seen.payload.is_empty() =>
+                    {
+                        self.requests
+                            .push(String::from_utf8(seen.payload.clone()).unwrap());
+                        let text = format!("HTTP/1.1 {status} Whatever\r\n\r\n");
+                        Sent {
+                            flags: ACK,
+                            ..answer
+                        }
+                        .numbers(778, seen.sequence.wrapping_add(seen.payload.len() as u32))
+                        .payload(text.as_bytes())
+                    }
+                    _ => continue,
+                };
+                self.lb.process(0, &answer.frame());
+            }
+        }
+    }
+
+    fn health(&self, number: u8) -> String {
+        let answer = self.lb.ask("backends", json!({}));
+        let list = answer["backends"].as_array().unwrap();
+        let one = list
+            .iter()
+            .find(|each| each["name"] == format!("web{number}"))
+            .unwrap();
+        one["health"].as_str().unwrap().to_owned()
+    }
+}
+
+fn tcp() -> Value {
+    json!({"kind": "tcp", "interval": "1s", "timeout": "500ms", "rise": 2, "fall": 3})
+}
+
+fn http() -> Value {
+    json!({"kind": "http", "path": "/healthy", "host": "web.example", "status": [200, 204], "interval": "1s", "timeout": "500ms", "rise": 2, "fall": 3})
+}
+
+#[test]
+fn a_backend_gets_connections_before_its_first_check_and_after_it() {
+    let mut lab = Lab2::new(tcp(), "keep");
+    assert_eq!(lab.health(11), "unknown");
+    lab.lb.pass(&Sent::client(1, SYN));
+    lab.run(1);
+    assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
+}
+
+#[test]
+fn new_connections_avoid_a_backend_that_is_down() {
+    for failure in [Server::Refuses, Server::Silent] {
+        let mut lab = Lab2::new(tcp(), "keep");
+        lab.run(2);
+        let owned: Vec<u16> = (1..50)
+            .filter(|port| lab.lb.backend(&Sent::client(*port, SYN)) == 11)
+            .collect();
+        let (half_open, established) = owned.split_at(owned.len() / 2);
+        for port in established {
+            lab.lb.pass(&Sent::client(*port, ACK));
+        }
+        lab.set(11, failure);
+        lab.run(2);
+        assert_eq!(lab.health(11), "up", "two failures are not three");
+        lab.run(2);
+        assert_eq!(lab.health(11), "down", "{failure:?}");
+        for port in 100..150 {
+            assert_eq!(lab.lb.backend(&Sent::client(port, SYN)), 12);
+        }
+        // Established connections have their chance; those that only tried try elsewhere.
+        for port in established {
+            assert_eq!(lab.lb.backend(&Sent::client(*port, ACK)), 11);
+        }
+        for port in half_open {
+            assert_eq!(lab.lb.backend(&Sent::client(*port, SYN)), 12);
+        }
+        lab.set(11, Server::Answers("200"));
+        lab.run(3);
+        assert_eq!(lab.health(11), "up");
+        assert!((200..250).any(|port| lab.lb.backend(&Sent::client(port, SYN)) == 11));
+    }
+}
+
+#[test]
+fn connections_can_be_moved_away_from_what_is_down() {
+    let mut lab = Lab2::new(tcp(), "move");
+    lab.run(1);
+    let owned: Vec<u16> = (1..50)
+        .filter(|port| lab.lb.backend(&Sent::client(*port, SYN)) == 11)
+        .collect();
+    owned
+        .iter()
+        .for_each(|port| drop(lab.lb.pass(&Sent::client(*port, ACK))));
+    lab.set(11, Server::Refuses);
+    lab.run(4);
+    for port in &owned {
+        assert_eq!(lab.lb.backend(&Sent::client(*port, ACK)), 12);
+    }
+    // With nobody left, an established connection stays where it is; a new one is refused.
+    lab.set(12, Server::Refuses);
+    lab.run(4);
+    assert_eq!(lab.lb.backend(&Sent::client(owned[0], ACK)), 12);
+    assert_eq!(lab.lb.drops(&Sent::client(999, SYN)), "no backend");
+}
+
+#[test]
+fn http_looks_at_the_status() {
+    let mut lab = Lab2::new(http(), "keep");
+    lab.set(12, Server::Answers("204"));
+    lab.run(1);
+    assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
+    assert!(lab.requests[0].starts_with("GET /healthy HTTP/1.1\r\nHost: web.example\r\n"));
+    assert!(lab.requests[0].ends_with("\r\n\r\n"));
+    lab.set(11, Server::Answers("503"));
+    lab.set(12, Server::Answers("nonsense"));
+    lab.run(4);
+    assert_eq!(
+        (lab.health(11), lab.health(12)),
+        ("down".into(), "down".into())
+    );
+}
+
+#[test]
+fn checks_of_a_backend_that_is_silent_are_repeated_and_end() {
+    let mut lab = Lab2::new(tcp(), "keep");
+    lab.set(11, Server::Silent);
+    lab.run(10);
+    let of = |number: u8| lab.begun.iter().filter(|each| each.0 == number).count();
+    // A second SYN, and perhaps a third, in the half second that a check has; one where it is answered at once.
+    assert!((20..=30).contains(&of(11)), "{}", of(11));
+    assert!((9..=11).contains(&of(12)), "{}", of(12));
+    let ports: std::collections::HashSet<u16> = lab
+        .begun
+        .iter()
+        .filter(|each| each.0 == 12)
+        .map(|each| each.1)
+        .collect();
+    assert_eq!(ports.len(), 2, "two in turns");
+}
+
+#[test]
+fn answers_that_nobody_asked_for_change_nothing() {
+    let mut lab = Lab2::new(tcp(), "keep");
+    lab.run(1);
+    for port in [61_000, 61_001, 61_022, 65_535, 80] {
+        for flags in [SYN | ACK, RST, RST | ACK, ACK, FIN] {
+            let forged = Sent {
+                source: (ip("10.0.0.11"), 80),
+                ..Sent::client(0, flags)
+            }
+            .to("10.0.0.2", port)
+            .numbers(5, 6);
+            assert!(["for the load balancer", "not for us"].contains(&lab.lb.drops(&forged)));
+        }
+    }
+    assert_eq!(lab.health(11), "up");
+}
+
+#[test]
+fn health_moves_with_the_state() {
+    let mut lab = Lab2::new(tcp(), "keep");
+    lab.set(11, Server::Refuses);
+    lab.run(1);
+    assert_eq!(lab.health(11), "down", "the first check of all decides");
+    let web = with(vip("ipip", &[11, 12]), "health", tcp());
+    let new = serde_json::from_value(config(json!([web]))).unwrap();
+    let new = lab.lb.adopting(new).unwrap().with_ports(1);
+    lab.lb = new;
+    assert_eq!(lab.health(11), "down");
+    for port in 100..130 {
+        assert_eq!(lab.lb.backend(&Sent::client(port, SYN)), 12);
+    }
+    lab.set(11, Server::Answers("200"));
+    lab.run(3);
+    assert_eq!(lab.health(11), "up");
+}

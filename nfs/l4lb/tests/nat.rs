@@ -1,0 +1,505 @@
+//! Mode nat: both directions, source NAT, and the PROXY protocol's header in the stream.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use std::collections::{BTreeMap, HashSet};
+
+use common::*;
+use nf_l4lb::L4lb;
+use nf_runtime::testing::{Harness, Output};
+use proptest::prelude::*;
+use serde_json::{json, Value};
+
+fn answer(backend: u8, client: u16, flags: u8) -> Sent {
+    Sent {
+        source: (ip(&format!("10.0.0.{backend}")), 80),
+        destination: (ip("198.51.100.7"), client),
+        from: mac_of(backend),
+        ..Sent::client(0, flags)
+    }
+}
+
+#[test]
+fn answers_come_from_the_vip() {
+    let mut lb = lb(json!([vip("nat", &[11, 12])]));
+    let backend = lb.backend(&Sent::client(4000, SYN));
+    let seen = lb.pass(&answer(backend, 4000, SYN | ACK));
+    assert_eq!(
+        (seen.source, seen.destination),
+        ((ip("192.0.2.1"), 80), (ip("198.51.100.7"), 4000))
+    );
+    assert_eq!((seen.to, seen.ttl), (GATEWAY_MAC, 63));
+    assert_eq!(lb.count("vip_answers{vip=\"web\"}"), 1);
+    // A reset from the backend shortens the record's life.
+    lb.pass(&Sent::client(4000, ACK));
+    lb.pass(&answer(backend, 4000, RST));
+    lb.advance(60 * SECOND);
+    lb.tick();
+    assert_eq!(lb.count("vip_active{vip=\"web\"}"), 0);
+}
+
+#[test]
+fn a_client_on_the_link_is_answered_there() {
+    let mut lb = lb(json!([vip("nat", &[11])]));
+    let client = [2, 0xcc, 0, 0, 0, 9];
+    lb.pass(&Sent::client(4000, SYN).of("10.0.0.99").station(client));
+    let seen = lb.pass(&answer(11, 4000, SYN | ACK).to("10.0.0.99", 4000));
+    assert_eq!(seen.to, client);
+}
+
+#[test]
+fn two_vips_may_share_a_backend() {
+    let second = with(
+        with(vip("nat", &[11]), "name", json!("second")),
+        "address",
+        json!("192.0.2.2"),
+    );
+    let mut lb = lb(json!([vip("nat", &[11]), second]));
+    lb.pass(&Sent::client(4000, SYN));
+    lb.pass(&Sent::client(4001, SYN).to("192.0.2.2", 80));
+    assert_eq!(
+        lb.pass(&answer(11, 4000, SYN | ACK)).source.0,
+        ip("192.0.2.1")
+    );
+    assert_eq!(
+        lb.pass(&answer(11, 4001, SYN | ACK)).source.0,
+        ip("192.0.2.2")
+    );
+}
+
+#[test]
+fn a_flood_leaves_no_record_but_answers_come_back() {
+    let mut lb = lb(json!([with(
+        vip("nat", &[11]),
+        "half_open_limit",
+        json!(0)
+    )]));
+    lb.pass(&Sent::client(4000, SYN));
+    assert_eq!(lb.count("vip_active{vip=\"web\"}"), 0);
+    assert_eq!(
+        lb.pass(&answer(11, 4000, SYN | ACK)).source,
+        (ip("192.0.2.1"), 80)
+    );
+    lb.pass(&Sent::client(4000, ACK));
+    assert_eq!(lb.count("vip_active{vip=\"web\"}"), 1);
+}
+
+#[test]
+fn backends_reach_others_through_it_and_nobody_else_does() {
+    let mut lb = lb(json!([vip("nat", &[11])]));
+    let asks = Sent {
+        source: (ip("10.0.0.11"), 5353),
+        from: mac_of(11),
+        ..Sent::client(0, 0)
+    }
+    .udp()
+    .to("203.0.113.53", 53);
+    let seen = lb.pass(&asks);
+    assert_eq!(
+        (seen.to, seen.source.0, seen.ttl),
+        (GATEWAY_MAC, ip("10.0.0.11"), 63)
+    );
+    let back = Sent {
+        source: asks.destination,
+        destination: asks.source,
+        ..asks.clone()
+    };
+    assert_eq!(
+        lb.pass(&Sent {
+            from: GATEWAY_MAC,
+            ..back
+        })
+        .to,
+        mac_of(11)
+    );
+    assert_eq!(
+        lb.drops(&Sent {
+            source: (ip("198.51.100.9"), 1),
+            ..asks.clone()
+        }),
+        "not for us"
+    );
+    assert_eq!(lb.drops(&Sent { ttl: 1, ..asks }), "time to live");
+}
+
+#[test]
+fn a_bump_in_the_wire_passes_what_is_not_for_it() {
+    let two = json!([
+        {"addresses": ["203.0.113.2/24"], "gateways": ["203.0.113.1"]},
+        {"addresses": ["10.0.0.2/24"]}]);
+    let neighbours = json!([
+        {"address": "203.0.113.1", "mac": "02:aa:00:00:00:01"},
+        {"address": "10.0.0.11", "mac": "02:bb:00:00:00:0b", "interface": 1}]);
+    let config = with(
+        with(config(json!([vip("nat", &[11])])), "interfaces", two),
+        "neighbours",
+        neighbours,
+    );
+    let mut lb = start(config).with_ports(2);
+    let Output::Sent(1, frame) = lb.process(0, &Sent::client(4000, SYN).frame()) else {
+        panic!()
+    };
+    assert_eq!(
+        (read(&frame).to, &frame[6..12]),
+        (mac_of(11), &[2, 0, 0, 0, 0, 1][..])
+    );
+    // To the router's own address: rewritten, and on its way.
+    let mut reply = answer(11, 4000, SYN | ACK).frame();
+    reply[..6].copy_from_slice(&GATEWAY_MAC);
+    let Output::Sent(0, frame) = lb.process(1, &reply) else {
+        panic!()
+    };
+    let seen = read(&frame);
+    assert_eq!(
+        (seen.to, seen.source, seen.ttl),
+        (GATEWAY_MAC, (ip("192.0.2.1"), 80), 64)
+    );
+    // To ours: as a router.
+    reply[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    let Output::Sent(0, frame) = lb.process(1, &reply) else {
+        panic!()
+    };
+    assert_eq!((read(&frame).to, read(&frame).ttl), (GATEWAY_MAC, 63));
+    // Anything else between two others goes through as it is.
+    for port in [0, 1] {
+        let mut frame = vec![2, 0xdd, 0, 0, 0, 1, 2, 0xdd, 0, 0, 0, 2, 0x88, 0xcc];
+        frame.extend_from_slice(&[9; 50]);
+        assert_eq!(lb.process(port, &frame), Output::Sent(1 - port, frame));
+        let mut other = Sent::client(1, SYN).to("203.0.113.77", 80).frame();
+        other[..6].copy_from_slice(&[2, 0xdd, 0, 0, 0, 1]);
+        assert_eq!(lb.process(port, &other), Output::Sent(1 - port, other));
+    }
+}
+
+fn snat() -> Value {
+    with(vip("nat", &[11, 12]), "snat", json!(true))
+}
+
+#[test]
+fn source_nat_brings_answers_back() {
+    let mut lb = lb(json!([snat()]));
+    let mut locals = HashSet::new();
+    for client in ["198.51.100.7", "198.51.100.8", "198.51.100.9"] {
+        for port in [4000, 4001] {
+            let sent = Sent::client(port, SYN).of(client);
+            let seen = lb.pass(&sent);
+            assert_eq!(seen.source.0, ip("10.0.0.2"));
+            assert!((1024..61000).contains(&seen.source.1));
+            assert!(
+                locals.insert((seen.source, seen.destination)),
+                "each connection has ends of its own"
+            );
+            assert_eq!(lb.pass(&sent).source, seen.source, "and keeps them");
+            let reply = Sent {
+                source: seen.destination,
+                destination: seen.source,
+                flags: SYN | ACK,
+                from: seen.to,
+                ..sent.clone()
+            };
+            let back = lb.pass(&reply);
+            assert_eq!(
+                (back.source, back.destination),
+                (sent.destination, sent.source)
+            );
+            assert_eq!(lb.pass(&Sent { flags: ACK, ..sent }).source, seen.source);
+        }
+    }
+    assert_eq!(
+        lb.drops(&answer(11, 1, ACK).to("10.0.0.2", 1025)),
+        "no session"
+    );
+}
+
+#[test]
+fn a_translated_connection_lives_as_long_as_it_has_packets() {
+    let mut lb = lb(json!([snat()]));
+    let sent = Sent::client(4000, SYN);
+    let seen = lb.pass(&sent);
+    let reply = Sent {
+        source: seen.destination,
+        destination: seen.source,
+        flags: SYN | ACK,
+        from: seen.to,
+        ..sent
+    };
+    lb.pass(&reply);
+    for _ in 0..20 {
+        assert_eq!(lb.pass(&Sent::client(4000, ACK)).source, seen.source);
+        lb.advance(100 * SECOND);
+        lb.tick();
+    }
+    // One side alone keeps it alive too.
+    for _ in 0..20 {
+        lb.pass(&Sent {
+            flags: ACK,
+            ..reply.clone()
+        });
+        lb.advance(100 * SECOND);
+        lb.tick();
+    }
+    assert_eq!(lb.pass(&Sent::client(4000, ACK)).source, seen.source);
+    // Without packets it ends, and the client is told so.
+    lb.advance(1000 * SECOND);
+    lb.tick();
+    assert_eq!(
+        lb.drops(&Sent::client(4000, ACK).numbers(1, 7777)),
+        "no session"
+    );
+    let emitted = lb.take_emitted();
+    let reset = read(&emitted.last().unwrap().1);
+    assert_eq!(
+        (reset.flags, reset.sequence, reset.destination),
+        (RST, 7777, (ip("198.51.100.7"), 4000))
+    );
+}
+
+#[test]
+fn translated_sessions_move_to_another_instance() {
+    let mut old = lb(json!([snat()]));
+    let seen = old.pass(&Sent::client(4000, SYN));
+    let new = serde_json::from_value(config(json!([snat()]))).unwrap();
+    let mut new = old.adopting(new).unwrap().with_ports(1);
+    let reply = Sent {
+        source: seen.destination,
+        destination: seen.source,
+        flags: SYN | ACK,
+        from: seen.to,
+        ..Sent::client(0, 0)
+    };
+    assert_eq!(new.pass(&reply).destination, (ip("198.51.100.7"), 4000));
+    assert_eq!(new.pass(&Sent::client(4000, ACK)).source, seen.source);
+}
+
+#[test]
+fn half_open_sessions_are_bounded_and_established_ones_kept() {
+    let mut lb = lb(json!([with(snat(), "half_open_limit", json!(10))]));
+    let sent = Sent::client(4000, SYN);
+    let seen = lb.pass(&sent);
+    lb.pass(&Sent::client(4000, ACK));
+    for attacker in 0..5000_u32 {
+        let [.., a, b] = attacker.to_be_bytes();
+        let spoofed = Sent::client(9, SYN).of(&format!("203.0.{a}.{b}"));
+        match lb.process(0, &spoofed.frame()) {
+            Output::Sent(..) => assert!(attacker < 10),
+            Output::Dropped(reason) => assert_eq!(reason, "half-open limit"),
+        }
+    }
+    assert_eq!(lb.pass(&Sent::client(4000, ACK)).source, seen.source);
+}
+
+fn proxy(snat: bool) -> Value {
+    with(
+        with(vip("nat", &[11]), "proxy_protocol", json!(true)),
+        "snat",
+        json!(snat),
+    )
+}
+
+const HEADER: [u8; 28] = [
+    0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a, 0x21, 0x11, 0,
+    12, // signature, PROXY, TCP over IPv4, length
+    198, 51, 100, 7, 192, 0, 2, 1, 0x0f, 0xa0, 0,
+    80, // from 198.51.100.7:4000 to 192.0.2.1:80
+];
+
+#[test]
+fn the_header_comes_with_the_end_of_the_handshake() {
+    let mut lb = lb(json!([proxy(false)]));
+    assert_eq!(
+        lb.pass(&Sent::client(4000, SYN).numbers(999, 0)).sequence,
+        999
+    );
+    assert_eq!(
+        lb.pass(&answer(11, 4000, SYN | ACK).numbers(5000, 1000))
+            .acknowledgement,
+        1000
+    );
+    let first = lb.pass(&Sent::client(4000, ACK).numbers(1000, 5001));
+    assert_eq!(
+        (first.sequence, &first.payload[..], first.flags),
+        (1000, &HEADER[..], ACK)
+    );
+    // The backend has part of it, then all of it: nothing of the client's.
+    for acknowledged in [1000, 1007, 1028] {
+        let seen = lb.pass(&answer(11, 4000, ACK).numbers(5001, acknowledged));
+        assert_eq!(seen.acknowledgement, 1000);
+    }
+    let data = lb.pass(
+        &Sent::client(4000, ACK)
+            .numbers(1000, 5001)
+            .payload(b"GET /"),
+    );
+    assert_eq!((data.sequence, &data.payload[..]), (1028, &b"GET /"[..]));
+    assert_eq!(
+        lb.pass(&answer(11, 4000, ACK).numbers(5001, 1033))
+            .acknowledgement,
+        1005
+    );
+    // A probe of a connection that is idle lies before what was sent.
+    assert_eq!(
+        lb.pass(&Sent::client(4000, ACK).numbers(1004, 5001))
+            .sequence,
+        1032
+    );
+    assert_eq!(
+        lb.pass(&Sent::client(4000, ACK | FIN).numbers(1005, 5001))
+            .sequence,
+        1033
+    );
+}
+
+#[test]
+fn a_header_that_is_lost_comes_again_before_data() {
+    let mut lb = lb(json!([proxy(true)]));
+    lb.pass(&Sent::client(4000, SYN).numbers(999, 0));
+    lb.pass(&Sent::client(4000, ACK).numbers(1000, 5001));
+    // The client does not know; its data follows the header, which is sent again.
+    let first = lb.pass(
+        &Sent::client(4000, ACK)
+            .numbers(1000, 5001)
+            .payload(b"GET /"),
+    );
+    assert_eq!((first.sequence, &first.payload[..]), (1000, &HEADER[..]));
+    let (port, frame) = lb.take_emitted().pop().unwrap();
+    let data = read(&frame);
+    assert_eq!(
+        (port, data.sequence, &data.payload[..]),
+        (0, 1028, &b"GET /"[..])
+    );
+    assert_eq!((data.source, data.to), (first.source, mac_of(11)));
+    // What comes later is shifted only.
+    let later = lb.pass(&Sent::client(4000, ACK).numbers(1005, 5001).payload(b"more"));
+    assert_eq!(later.sequence, 1033);
+    // A client that gives up before anything arrived.
+    assert_eq!(
+        lb.pass(&Sent::client(4000, RST).numbers(1000, 0)).sequence,
+        1000
+    );
+}
+
+#[test]
+fn data_in_a_syn_waits_for_the_header() {
+    let mut lb = lb(json!([proxy(false)]));
+    let seen = lb.pass(&Sent::client(4000, SYN).payload(b"early"));
+    assert_eq!((seen.flags, seen.payload.len()), (SYN, 0));
+}
+
+/// A TCP sender and a TCP receiver with a load balancer between them, over links that lose and reorder.
+struct Stream {
+    lb: Harness<L4lb>,
+    data: Vec<u8>,
+    /// Bytes that the client knows to have arrived.
+    acknowledged: usize,
+    /// What the backend has, by offset in its own numbering.
+    received: BTreeMap<u32, u8>,
+    next: u32,
+    window: usize,
+}
+
+const START: u32 = u32::MAX - 40; // the numbers wrap within the transfer
+
+impl Stream {
+    fn new(data: &[u8], snat: bool) -> Self {
+        let mut lb = lb(json!([proxy(snat)]));
+        let syn = lb.pass(&Sent::client(4000, SYN).numbers(START.wrapping_sub(1), 0));
+        assert_eq!(syn.sequence, START.wrapping_sub(1));
+        Self {
+            lb,
+            data: data.to_vec(),
+            acknowledged: 0,
+            received: BTreeMap::new(),
+            next: START,
+            window: 6,
+        }
+    }
+
+    /// The backend takes a segment; answers its acknowledgement as the client sees it.
+    fn deliver(&mut self, seen: &Seen) -> Seen {
+        for (offset, byte) in seen.payload.iter().enumerate() {
+            let at = seen
+                .sequence
+                .wrapping_add(offset as u32)
+                .wrapping_sub(START);
+            if let Some(old) = self.received.insert(at, *byte) {
+                assert_eq!(old, *byte, "byte {at} of the stream changed");
+            }
+        }
+        while self.received.contains_key(&self.next.wrapping_sub(START)) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let reply = Sent {
+            source: seen.destination,
+            destination: seen.source,
+            flags: ACK,
+            from: mac_of(11),
+            ..Sent::client(0, ACK)
+        };
+        self.lb.pass(&reply.numbers(5001, self.next))
+    }
+
+    /// One round: the client sends what is not acknowledged, some segments at a time; `fate` says of each packet whether it is lost, on each of the two ways.
+    fn round(&mut self, fate: &mut dyn FnMut() -> u8) {
+        let start = self.acknowledged;
+        let mut arriving = Vec::new();
+        for segment in 0..self.window {
+            let from = start + segment * 3;
+            let to = (from + 3).min(self.data.len());
+            if from > to || (from == to && segment > 0) {
+                break;
+            }
+            let sent = Sent::client(4000, ACK)
+                .numbers(START.wrapping_add(from as u32), 5001)
+                .payload(&self.data[from..to]);
+            arriving.push(self.lb.pass(&sent));
+            arriving.extend(self.lb.take_emitted().iter().map(|(_, frame)| read(frame)));
+        }
+        while !arriving.is_empty() {
+            let fate_of_one = fate();
+            let seen = arriving.remove(usize::from(fate_of_one >> 2) % arriving.len());
+            if fate_of_one & 1 != 0 {
+                continue;
+            }
+            let answer = self.deliver(&seen);
+            let known = answer.acknowledgement.wrapping_sub(START) as usize;
+            assert!(
+                known <= self.data.len(),
+                "acknowledges {known} bytes of {}",
+                self.data.len()
+            );
+            if fate_of_one & 2 == 0 {
+                self.acknowledged = self.acknowledged.max(known);
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.acknowledged == self.data.len()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn the_backend_reads_the_header_and_then_the_stream(
+        data in proptest::collection::vec(any::<u8>(), 1..120), snat in any::<bool>(),
+        losses in proptest::collection::vec(any::<u8>(), 1..400),
+    ) {
+        let mut stream = Stream::new(&data, snat);
+        let mut fates = losses.into_iter();
+        // Losses end at some time; from then on everything must arrive.
+        for _ in 0..400 {
+            stream.round(&mut || fates.next().unwrap_or(0));
+            if stream.is_complete() {
+                break;
+            }
+        }
+        prop_assert!(stream.is_complete());
+        let got: Vec<u8> = stream.received.values().copied().collect();
+        prop_assert_eq!(&got[..28], &HEADER[..]);
+        prop_assert_eq!(&got[28..], &data[..]);
+    }
+}

@@ -1,0 +1,315 @@
+//! Configurations and requests that cannot be: refused whole, with the path, the value and what was expected.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use common::*;
+use nf_l4lb::{Config, L4lb};
+use nf_runtime::{testing::Harness, NetworkFunction};
+use serde_json::{json, Value};
+
+/// What is said about a configuration.
+fn refusal(config: Value) -> String {
+    match serde_json::from_value::<Config>(config) {
+        Err(error) => error.to_string(),
+        Ok(config) => Harness::<L4lb>::new(config)
+            .map(drop)
+            .unwrap_err()
+            .to_string(),
+    }
+}
+
+fn vip_with(key: &str, value: Value) -> Value {
+    config(json!([with(vip("ipip", &[11, 12]), key, value)]))
+}
+
+fn backend_with(mode: &str, key: &str, value: Value) -> Value {
+    let mut web = vip(mode, &[11, 12]);
+    web["backends"][1][key] = value;
+    config(json!([web]))
+}
+
+#[test]
+fn each_says_where_and_what() {
+    let twice = |key: &str, value: Value| {
+        config(json!([
+            vip("ipip", &[11]),
+            with(vip("ipip", &[12]), key, value)
+        ]))
+    };
+    let health =
+        |key: &str, value: Value| vip_with("health", with(json!({"kind": "http"}), key, value));
+    let cases = [
+        (
+            twice("port", json!(81)),
+            "vips[1].name: \"web\" is the name of vips[0] as well",
+        ),
+        (
+            twice("name", json!("other")),
+            "vips[1]: tcp port 80 of 192.0.2.1 is VIP \"web\" already",
+        ),
+        (vip_with("port", json!(0)), "vips[0].port: 0"),
+        (vip_with("port", json!(70_000)), "70000"),
+        (
+            vip_with("address", json!("10.0.0.2")),
+            "an interface's own address",
+        ),
+        (
+            vip_with("address", json!("224.0.0.1")),
+            "224.0.0.1 is no address of a host",
+        ),
+        (
+            vip_with("address", json!("web.example")),
+            "invalid IP address",
+        ),
+        (vip_with("mode", json!("dsr")), "unknown variant `dsr`"),
+        (
+            vip_with("algorithm", json!("random")),
+            "unknown variant `random`",
+        ),
+        (vip_with("weight", json!(1)), "unknown field `weight`"),
+        (vip_with("snat", json!(true)), "vips[0].snat: only mode nat"),
+        (
+            vip_with("proxy_protocol", json!(true)),
+            "vips[0].proxy_protocol: modes ipip and gue do not see the answers",
+        ),
+        (
+            backend_with("ipip", "name", json!("web11")),
+            "vips[0].backends[1].name: \"web11\" is the name of backends[0]",
+        ),
+        (
+            backend_with("ipip", "address", json!("10.0.0.11")),
+            "10.0.0.11 port 80 is backend \"web11\" already",
+        ),
+        (
+            backend_with("ipip", "port", json!(8080)),
+            "vips[0].backends[1].port: 8080, but mode ipip or gue leaves the VIP's, 80",
+        ),
+        (
+            backend_with("nat", "address", json!("fd00::11")),
+            "is IPv6, the VIP IPv4",
+        ),
+        (
+            backend_with("nat", "address", json!("192.0.2.1")),
+            "192.0.2.1 is a VIP's",
+        ),
+        (backend_with("nat", "weight", json!(-1)), "-1"),
+        (
+            health("interval", json!(5)),
+            "5 has no unit: write \"5s\" or \"5ms\"",
+        ),
+        (
+            health("interval", json!("5 parsecs")),
+            "not a time with its unit",
+        ),
+        (
+            health("timeout", json!("6s")),
+            "vips[0].health.timeout: 6s, expected more than 0 and at most the interval, 5s",
+        ),
+        (
+            health("path", json!("healthy")),
+            "vips[0].health.path: \"healthy\"",
+        ),
+        (health("path", json!("/a b")), "vips[0].health.path"),
+        (health("host", json!("a\r\nX: y")), "vips[0].health.host"),
+        (health("status", json!([20])), "vips[0].health.status: [20]"),
+        (health("rise", json!(0)), "vips[0].health.rise: 0"),
+        (
+            with(config(json!([])), "timeouts", json!({"established": "30m"})),
+            "timeouts.established: 1800s, expected more than 0 and at most 900s",
+        ),
+        (
+            with(config(json!([])), "full", json!({"table": 90})),
+            "full.table: 90, expected a share",
+        ),
+        (
+            with(config(json!([])), "interfaces", json!([])),
+            "interfaces: none",
+        ),
+        (
+            with(
+                config(json!([])),
+                "interfaces",
+                json!([{"addresses": ["10.0.0.2"]}]),
+            ),
+            "not an address with a prefix length",
+        ),
+        (
+            with(
+                config(json!([])),
+                "interfaces",
+                json!([{"addresses": ["10.0.0.2/24"], "gateways": ["10.1.0.1"]}]),
+            ),
+            "interfaces[0].gateways[0]: 10.1.0.1",
+        ),
+        (
+            with(
+                config(json!([])),
+                "interfaces",
+                json!([{"addresses": ["10.0.0.2/24"], "mtu": 100}]),
+            ),
+            "interfaces[0].mtu: 100",
+        ),
+        (
+            with(
+                config(json!([])),
+                "neighbours",
+                json!([{"address": "10.0.0.9", "mac": "2:3"}]),
+            ),
+            "neighbours[0].mac",
+        ),
+        (
+            with(
+                config(json!([])),
+                "neighbours",
+                json!([{"address": "10.0.0.9", "mac": "01:00:00:00:00:01"}]),
+            ),
+            "no station's address",
+        ),
+        (
+            with(
+                config(json!([])),
+                "neighbours",
+                json!([{"address": "10.0.0.9", "mac": "02:00:00:00:00:01", "interface": 3}]),
+            ),
+            "neighbours[0].interface: 3",
+        ),
+        (
+            with(config(json!([])), "tables", json!({"backends": 70_000})),
+            "tables.backends: 70000, expected 1 to 65535",
+        ),
+        (
+            with(
+                vip_with("port", json!(80)),
+                "tables",
+                json!({"backends": 1}),
+            ),
+            "vips: 2 backends, tables.backends allows 1",
+        ),
+        (
+            with(
+                vip_with("port", json!(80)),
+                "interfaces",
+                json!([{"addresses": ["fd00::2/64"]}]),
+            ),
+            "no interface has an IPv4 address",
+        ),
+    ];
+    for (config, expected) in cases {
+        let said = refusal(config);
+        assert!(
+            said.contains(expected),
+            "expected {expected:?}\n     got {said:?}"
+        );
+    }
+    let udp = with(
+        with(vip("nat", &[11]), "protocol", json!("udp")),
+        "proxy_protocol",
+        json!(true),
+    );
+    assert!(refusal(config(json!([udp]))).contains("vips[0].proxy_protocol: needs TCP"));
+    let udp = with(
+        with(vip("nat", &[11]), "protocol", json!("udp")),
+        "health",
+        json!({"kind": "tcp"}),
+    );
+    assert!(refusal(config(json!([udp]))).contains("vips[0].health.port: needed with UDP"));
+}
+
+#[test]
+fn a_refused_configuration_changes_nothing() {
+    let mut lb = lb(json!([vip("ipip", &[11, 12])]));
+    let owned: Vec<u8> = (1..50)
+        .map(|port| lb.backend(&Sent::client(port, SYN)))
+        .collect();
+    let before = lb.counters();
+    let duplicate = config(json!([vip("ipip", &[13]), vip("ipip", &[14])]));
+    let other_size = with(
+        config(json!([vip("ipip", &[11])])),
+        "tables",
+        json!({"vips": 9}),
+    );
+    for config in [duplicate, other_size] {
+        lb.function()
+            .configure(serde_json::from_value(config).unwrap())
+            .unwrap_err();
+    }
+    assert_eq!(lb.counters(), before);
+    for (port, backend) in (1..50).zip(owned) {
+        assert_eq!(lb.backend(&Sent::client(port, ACK)), backend);
+    }
+}
+
+#[test]
+fn a_number_is_not_given_away_while_connections_name_it() {
+    let mut lb = lb(json!([vip("ipip", &[11])]));
+    let backend = |lb: &mut Harness<L4lb>, index: u16| {
+        let [a, b] = index.to_be_bytes();
+        let web = with(
+            vip("ipip", &[]),
+            "backends",
+            json!([{"name": "x", "address": format!("10.9.{a}.{b}")}]),
+        );
+        lb.function()
+            .configure(serde_json::from_value(config(json!([web]))).unwrap())
+    };
+    lb.pass(&Sent::client(1, SYN));
+    // There are 64 numbers; each new backend takes one.
+    for index in 0..63 {
+        backend(&mut lb, index).unwrap();
+    }
+    let refused = backend(&mut lb, 63).unwrap_err();
+    assert_eq!(refused.code, "backends-exhausted");
+    lb.advance(1300 * SECOND);
+    lb.tick();
+    backend(&mut lb, 63).unwrap();
+}
+
+#[test]
+fn requests_that_cannot_be() {
+    let lb = lb(json!([vip("ipip", &[11])]));
+    let refused = |verb: &str, arguments: Value| {
+        lb.function()
+            .control(verb, &arguments)
+            .unwrap()
+            .unwrap_err()
+    };
+    assert_eq!(
+        refused("drain", json!({"vip": "nobody", "backend": "web11"})).code,
+        "vip-unknown"
+    );
+    let unknown = refused("drain", json!({"vip": "web", "backend": "web99"}));
+    assert_eq!(
+        (unknown.code, unknown.detail.contains("it has web11")),
+        ("backend-unknown", true)
+    );
+    assert_eq!(refused("drain", json!({"vip": "web"})).code, "malformed");
+    assert_eq!(
+        refused("drain", json!({"vip": "web", "backend": "web11", "on": 1})).code,
+        "malformed"
+    );
+    assert_eq!(
+        refused("backends", json!({"vip": "nobody"})).code,
+        "vip-unknown"
+    );
+    assert!(lb.function().control("reboot", &json!({})).is_none());
+    assert_eq!(lb.ask("show", json!({}))["vips"][0]["name"], "web");
+}
+
+#[test]
+fn what_was_read_is_written_the_same() {
+    let mut written = vip_with("health", json!({"kind": "http", "interval": "1500ms"}));
+    written["timeouts"] = json!({"established": "5m"});
+    let config: Config = serde_json::from_value(written).unwrap();
+    let text = serde_json::to_value(&config).unwrap();
+    assert_eq!(
+        (
+            &text["timeouts"]["established"],
+            &text["vips"][0]["health"]["interval"]
+        ),
+        (&json!("300s"), &json!("1500ms"))
+    );
+    assert_eq!(serde_json::from_value::<Config>(text).unwrap(), config);
+}
