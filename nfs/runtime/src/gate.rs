@@ -64,7 +64,7 @@ pub enum Order {
     Run,
     /// [`Mode::Hold`], with a store for what ports deliver. One that has frames already stays in use, and this one is dropped.
     Hold(Box<dyn FrameStore>),
-    /// [`Mode::Relay`], into this sink.
+    /// [`Mode::Relay`], into this sink. Not while a worker has sources: what comes out of them would come out twice if the move is given up.
     Relay(Box<dyn FrameSink>),
     /// One more source of frames, behind those that it has.
     Inject(Box<dyn FrameSource>),
@@ -149,16 +149,24 @@ impl Gate {
     ///
     /// # Errors
     /// A worker did not answer in time: the orders are on their way all the same, so ask again (`Sweep`, say) or give up the instance.
-    /// Or what a worker sent cannot leave, because its interface takes nothing more: its orders are in force.
+    /// They are refused, and none is given (code `busy`), see [`Order::Relay`]. Or what a worker sent cannot leave, because its interface takes nothing more: its orders are in force.
     pub fn order(
         &self,
         timeout: Duration,
         mut orders: impl FnMut(usize) -> Vec<Order>,
     ) -> Result<(), Refusal> {
+        let all: Vec<_> = (0..self.workers()).map(&mut orders).collect();
         let mut state = self.state();
+        let relays = all
+            .iter()
+            .flatten()
+            .any(|order| matches!(order, Order::Relay(_)));
+        if relays && state.workers.iter().any(|worker| worker.sources > 0) {
+            let detail = "packets of the move before are not all processed yet; ask again";
+            return Err(Refusal::new("busy", detail));
+        }
         let mut awaited = Vec::with_capacity(state.workers.len());
-        for index in 0..state.workers.len() {
-            let given = orders(index);
+        for (index, given) in all.into_iter().enumerate() {
             if let Some(mode) = given.iter().rev().find_map(Order::mode) {
                 state.mode = mode;
             }
