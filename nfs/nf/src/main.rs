@@ -1,7 +1,182 @@
 //! Runs network functions: one binary, all kinds. See `nfs/README.md`.
 
-#![allow(dead_code)]
-
+mod config;
+mod failure;
 mod forward;
+mod kinds;
+mod replay;
+mod run;
 
-fn main() {}
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{value_parser, Arg, ArgAction, ArgMatches, Command};
+use nf_ports::Choice;
+use serde_json::json;
+
+use failure::Failure;
+use kinds::{find, KINDS};
+use replay::Files;
+use run::Running;
+
+fn command() -> Command {
+    let kind = || {
+        Arg::new("kind")
+            .value_name("KIND")
+            .required(true)
+            .help("One of `nf list`")
+    };
+    let path = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf));
+    let config = || {
+        path("config")
+            .long("config")
+            .value_name("FILE")
+            .required(true)
+            .help("Its configuration, .toml or .json")
+    };
+    let run = Command::new("run")
+        .about("Run a network function on network interfaces")
+        .arg(kind())
+        .arg(config())
+        .arg(
+            Arg::new("port")
+                .long("port")
+                .value_name("IF")
+                .required(true)
+                .action(ArgAction::Append)
+                .help("A network interface; once: packets leave where they came from, twice: a bump in the wire"),
+        )
+        .arg(path("control").long("control").value_name("SOCKET").help("Serve the control socket there"))
+        .arg(
+            Arg::new("backend")
+                .long("backend")
+                .value_parser(["auto", "xdp", "packet"])
+                .default_value("auto")
+                .help("AF_XDP, AF_PACKET, or the first that works"),
+        )
+        .arg(
+            Arg::new("workers")
+                .long("workers")
+                .value_name("N")
+                .value_parser(value_parser!(u16).range(1..=256))
+                .default_value("1")
+                .help("Threads, each with a queue of every port"),
+        )
+        .arg(Arg::new("hold").long("hold").action(ArgAction::SetTrue).help("Keep what arrives until a migration commits"))
+        .arg(
+            Arg::new("arena-fd")
+                .long("arena-fd")
+                .value_name("N")
+                .value_parser(value_parser!(u32))
+                .help("Go on with the state behind this file descriptor, whose owner is no more"),
+        );
+    let list = Command::new("list")
+        .about("Print the kinds of network functions")
+        .arg(
+            Arg::new("format")
+                .long("format")
+                .value_parser(["text", "json"])
+                .default_value("text"),
+        );
+    let replay = Command::new("replay")
+        .about("Send a capture file through a network function; a summary is printed as JSON")
+        .arg(kind())
+        .arg(
+            path("input")
+                .value_name("IN.pcap")
+                .required(true)
+                .help("Packets that come in by the first port"),
+        )
+        .arg(
+            path("output")
+                .value_name("OUT.pcap")
+                .required(true)
+                .help("What leaves, by any port"),
+        )
+        .arg(config());
+    Command::new("nf")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Runs network functions")
+        .subcommand_required(true)
+        .subcommands([run, list, replay])
+}
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    let done = match matches.subcommand() {
+        Some(("run", arguments)) => run_kind(arguments),
+        Some(("replay", arguments)) => replay_kind(arguments),
+        Some((_, arguments)) => {
+            list(arguments);
+            Ok(())
+        }
+        None => Ok(()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("nf: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn text<'a>(arguments: &'a ArgMatches, name: &str) -> &'a str {
+    arguments.get_one::<String>(name).map_or("", String::as_str)
+}
+
+fn file<'a>(arguments: &'a ArgMatches, name: &str) -> Option<&'a std::path::Path> {
+    arguments.get_one::<PathBuf>(name).map(PathBuf::as_path)
+}
+
+fn required<'a>(arguments: &'a ArgMatches, name: &str) -> &'a std::path::Path {
+    file(arguments, name).unwrap_or(std::path::Path::new(""))
+}
+
+fn run_kind(arguments: &ArgMatches) -> Result<(), Failure> {
+    let kind = find(text(arguments, "kind"))?;
+    let ports = arguments.get_many::<String>("port").unwrap_or_default();
+    (kind.run)(&Running {
+        config: required(arguments, "config"),
+        ports: ports.map(String::as_str).collect(),
+        backend: match text(arguments, "backend") {
+            "xdp" => Choice::Xdp,
+            "packet" => Choice::Packet,
+            _ => Choice::Auto,
+        },
+        workers: arguments
+            .get_one::<u16>("workers")
+            .copied()
+            .map_or(1, usize::from),
+        control: file(arguments, "control"),
+        hold: arguments.get_flag("hold"),
+        arena: arguments.get_one::<u32>("arena-fd").copied(),
+    })
+}
+
+fn replay_kind(arguments: &ArgMatches) -> Result<(), Failure> {
+    let kind = find(text(arguments, "kind"))?;
+    (kind.replay)(&Files {
+        config: required(arguments, "config"),
+        input: required(arguments, "input"),
+        output: required(arguments, "output"),
+    })
+}
+
+fn list(arguments: &ArgMatches) {
+    if text(arguments, "format") == "json" {
+        let each = |kind: &kinds::Kind| json!({ "kind": kind.name, "summary": kind.summary, "schema": kind.schema });
+        println!("{}", json!(KINDS.iter().map(each).collect::<Vec<_>>()));
+        return;
+    }
+    for kind in KINDS {
+        println!("{:10} {}", kind.name, kind.summary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::command().debug_assert();
+    }
+}

@@ -1,8 +1,20 @@
 //! Ports of network functions: AF_XDP, AF_PACKET, pcap files, memory. See `nfs/README.md`.
+//!
+//! `unsafe` is in the files that call the kernel with pointers: `system`, `interface`, `packet_socket`, and `xdp`.
 
+mod checksum;
+mod error;
+mod interface;
 pub mod memory;
+mod open;
 mod packet;
+mod packet_socket;
+pub mod pcap;
 mod queue;
+mod system;
+mod xdp;
 
+pub use error::PortError;
+pub use open::{open, Choice};
 pub use packet::{Mac, Packet, Verdict, HEADROOM, MAX_FRAME};
 pub use queue::{Backend, Event, Events, Port, Queue};

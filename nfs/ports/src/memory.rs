@@ -77,6 +77,7 @@ pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire
         how: "in this process".into(),
         notes: Vec::new(),
         mac,
+        state: Box::new(|| "up"),
         queues: opened,
         events: all_events,
         overruns: Box::new(move || {

@@ -106,6 +106,8 @@ pub struct Port {
     /// What whoever runs it should know: settings of the interface that cost packets.
     pub notes: Vec<String>,
     pub mac: Mac,
+    /// What the interface is now: `up`, `down`, or `gone`; then an instance has to be started anew when there is one of the name again.
+    pub state: Box<dyn Fn() -> &'static str + Send + Sync>,
     /// One for each worker.
     pub queues: Vec<Box<dyn Queue>>,
     /// One for each queue.

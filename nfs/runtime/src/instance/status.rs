@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nf_ports::{Backend, Events, Mac, Port, Queue};
+use nf_ports::{Backend, Event, Events, Mac, Port, Queue};
 use serde_json::{json, Map, Value};
 
 use super::Instance;
@@ -15,6 +15,7 @@ pub(super) struct PortStatus {
     how: String,
     notes: Vec<String>,
     mac: Mac,
+    state: Box<dyn Fn() -> &'static str + Send + Sync>,
     events: Vec<Arc<Events>>,
     overruns: Box<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -34,6 +35,7 @@ pub(super) fn split(
             how: port.how,
             notes: port.notes,
             mac: port.mac,
+            state: port.state,
             events: port.events,
             overruns: port.overruns,
         }
@@ -47,8 +49,21 @@ impl PortStatus {
         let mut port = Map::new();
         port.insert("name".into(), json!(self.name));
         port.insert("backend".into(), json!(self.backend.to_string()));
+        port.insert("state".into(), json!((self.state)()));
         port.insert("how".into(), json!(self.how));
-        port.insert("notes".into(), json!(self.notes));
+        let unsegmented: u64 = self
+            .events
+            .iter()
+            .map(|events| events.get(Event::Unsegmented))
+            .sum();
+        let hint = (unsegmented > 0).then(|| {
+            format!(
+                "{}: {unsegmented} frames of several segments were dropped: have the other end send segments, ethtool -K INTERFACE tso off gso off",
+                self.name
+            )
+        });
+        let notes: Vec<&String> = self.notes.iter().chain(&hint).collect();
+        port.insert("notes".into(), json!(notes));
         port.insert("mac".into(), json!(mac_text(&self.mac)));
         for (name, count) in self.counts() {
             port.insert(name.into(), json!(count));

@@ -1,0 +1,61 @@
+//! Configuration files: TOML, or JSON where the name says so.
+
+use std::{fs, path::Path};
+
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+
+/// # Errors
+/// The file cannot be read, or does not hold such a configuration; says where.
+pub(crate) fn load<C: DeserializeOwned>(path: &Path) -> Result<C, Failure> {
+    let fail = |reason: String| Failure::new(format!("{}: {reason}", path.display()));
+    let text =
+        fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    match extension {
+        Some("json") => serde_json::from_str(&text).map_err(|error| fail(error.to_string())),
+        // The message ends with a line break after the line in question.
+        Some("toml") => {
+            toml::from_str(&text).map_err(|error| fail(error.to_string().trim_end().to_owned()))
+        }
+        _ => Err(fail("expected a name that ends in .toml or .json".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        number: u8,
+    }
+
+    #[test]
+    fn both_forms_are_read_and_errors_say_where() {
+        let directory = tempfile::tempdir().unwrap();
+        let load = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            load::<Sample>(&path)
+        };
+        assert_eq!(load("a.toml", "number = 1\n").unwrap().number, 1);
+        assert_eq!(load("a.json", "{\"number\": 2}").unwrap().number, 2);
+        for (name, text, expected) in [
+            ("b.toml", "numbers = 1\n", "unknown field `numbers`"),
+            ("b.toml", "\nnumber = 300\n", "line 2"),
+            ("b.json", "{\"number\": \"x\"}", "line 1 column"),
+            ("b.yaml", "number: 1", ".toml or .json"),
+        ] {
+            let failure = load(name, text).unwrap_err().to_string();
+            assert!(
+                failure.contains(name) && failure.contains(expected),
+                "{failure}"
+            );
+        }
+        let missing = super::load::<Sample>(&directory.path().join("none.toml"));
+        assert!(missing.unwrap_err().to_string().contains("cannot be read"));
+    }
+}

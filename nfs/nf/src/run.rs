@@ -1,0 +1,89 @@
+//! `nf run`: an instance on network interfaces, until it is told to stop.
+
+use std::{path::Path, sync::Arc, thread};
+
+use nf_ports::{open, Choice, Port};
+use nf_runtime::{
+    control::{serve, Verbs},
+    inherited_arena, Instance, NetworkFunction, Options,
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{config, failure::Failure};
+
+/// What the command line said.
+pub(crate) struct Running<'a> {
+    pub(crate) config: &'a Path,
+    pub(crate) ports: Vec<&'a str>,
+    pub(crate) backend: Choice,
+    pub(crate) workers: usize,
+    pub(crate) control: Option<&'a Path>,
+    pub(crate) hold: bool,
+    pub(crate) arena: Option<u32>,
+}
+
+pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failure> {
+    let config: N::Config = config::load(running.config)?;
+    let arena = running.arena.map(inherited_arena).transpose()?;
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
+    let ports = open_ports(running)?;
+    let names = running.ports.join(", ");
+    let instance = Instance::<N>::start(
+        Options {
+            ports,
+            hold: running.hold,
+            arena,
+        },
+        config,
+    )?;
+    let stopped = Arc::clone(&instance);
+    thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            stop(&stopped);
+        }
+        // A second signal: at once.
+        signals.forever().next();
+        std::process::exit(1);
+    });
+    let server = match running.control {
+        Some(path) => Some(serve(path, Verbs::of(&instance)).inspect_err(|_| stop(&instance))?),
+        None => None,
+    };
+    let holding = if running.hold {
+        ", holding what arrives"
+    } else {
+        ""
+    };
+    eprintln!(
+        "nf: {} runs on {names}, {} worker(s){holding}",
+        N::KIND,
+        running.workers
+    );
+    let ended = instance.wait();
+    drop(server);
+    ended.map_err(Failure::from)
+}
+
+fn open_ports(running: &Running<'_>) -> Result<Vec<Port>, Failure> {
+    let each = running.ports.iter().enumerate();
+    each.map(|(index, name)| {
+        let port = open(name, index, running.workers, running.backend)?;
+        eprintln!("nf: {name}: {}, {}", port.backend, port.how);
+        port.notes
+            .iter()
+            .for_each(|note| eprintln!("nf: note: {note}"));
+        Ok(port)
+    })
+    .collect()
+}
+
+fn stop<N: NetworkFunction>(instance: &Arc<Instance<N>>) {
+    if let Err(refusal) = instance.stop_workers() {
+        eprintln!("nf: while stopping: {refusal}");
+    }
+    instance.finish();
+}

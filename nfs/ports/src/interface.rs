@@ -1,0 +1,220 @@
+//! What the kernel says of a network interface. No sysfs: that shows the network namespace in which it was mounted, not ours.
+
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use crate::{
+    error::{system, PortError},
+    packet::Mac,
+    system::{bind, ioctl, set_option, socket, zeroed, Plain},
+};
+
+const NAME_BYTES: usize = 16;
+
+// linux/ethtool.h
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_FLAG_LRO: u32 = 1 << 15;
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// `struct ifreq` with 24 bytes of its union.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Request {
+    name: [u8; NAME_BYTES],
+    data: [u64; 3],
+}
+// SAFETY: integers only.
+unsafe impl Plain for Request {}
+
+/// `struct ethtool_channels`, `ethtool_value` and `ethtool_drvinfo` all begin with the command and fit.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Ethtool {
+    command: u32,
+    words: [u32; 63],
+}
+
+/// An interface as it was when it was looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) mac: Mac,
+    pub(crate) mtu: u32,
+    pub(crate) is_up: bool,
+    pub(crate) driver: String,
+    /// Receive queues in use.
+    pub(crate) queues: u32,
+    /// Does it join frames to longer ones?
+    pub(crate) merges: bool,
+}
+
+impl Interface {
+    pub(crate) fn look(name: &str) -> Result<Self, PortError> {
+        if name.is_empty() || name.len() >= NAME_BYTES || name.contains(['\0', '/']) {
+            let reason = format!(
+                "not a name of an interface: expected 1 to {} bytes",
+                NAME_BYTES - 1
+            );
+            return Err(PortError::Unfit {
+                interface: name.to_owned(),
+                reason,
+            });
+        }
+        let asker = Asker::new(name).map_err(system(name, "cannot make a socket"))?;
+        let ask = |request, what| asker.ask(request).map_err(system(name, what));
+        let index = ask(libc::SIOCGIFINDEX, "cannot find it")?[0] as u32;
+        let mtu = ask(libc::SIOCGIFMTU, "cannot read its MTU")?[0] as u32;
+        let flags = ask(libc::SIOCGIFFLAGS, "cannot read its flags")?[0] as u16;
+        // struct sockaddr: the family, then the address.
+        let address = ask(libc::SIOCGIFHWADDR, "cannot read its address")?;
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&address[0].to_ne_bytes());
+        let mac = [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]];
+        // words: max_rx max_tx max_other max_combined rx tx other combined
+        let queues = asker
+            .ethtool(ETHTOOL_GCHANNELS)
+            .map_or(0, |words| words[4] + words[7]);
+        let merges = [(ETHTOOL_GGRO, 1), (ETHTOOL_GFLAGS, ETH_FLAG_LRO)]
+            .into_iter()
+            .any(|(command, bit)| {
+                asker
+                    .ethtool(command)
+                    .is_some_and(|words| words[0] & bit != 0)
+            });
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            mac,
+            mtu,
+            is_up: i32::from(flags) & libc::IFF_UP != 0,
+            driver: asker.driver(),
+            // Drivers that know no channels have one queue.
+            queues: queues.max(1),
+            merges,
+        })
+    }
+}
+
+impl Interface {
+    /// Tells later what has become of it: see `Port::state`.
+    pub(crate) fn watch(&self) -> Box<dyn Fn() -> &'static str + Send + Sync> {
+        let (name, index) = (self.name.clone(), self.index);
+        Box::new(move || match Self::look(&name) {
+            Ok(now) if now.index != index => "gone",
+            Ok(now) if now.is_up => "up",
+            Ok(_) => "down",
+            Err(_) => "gone",
+        })
+    }
+}
+
+struct Asker {
+    socket: OwnedFd,
+    name: [u8; NAME_BYTES],
+}
+
+impl Asker {
+    fn new(name: &str) -> io::Result<Self> {
+        let mut padded = [0; NAME_BYTES];
+        padded[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(Self {
+            socket: socket(libc::AF_INET, libc::SOCK_DGRAM)?,
+            name: padded,
+        })
+    }
+
+    fn ask(&self, request: libc::c_ulong) -> io::Result<[u64; 3]> {
+        let mut argument = Request {
+            name: self.name,
+            data: [0; 3],
+        };
+        ioctl(self.socket.as_fd(), request, &mut argument)?;
+        Ok(argument.data)
+    }
+
+    /// The words after the command; None where the driver does not know it.
+    fn ethtool(&self, command: u32) -> Option<[u32; 63]> {
+        let mut ethtool = Ethtool {
+            command,
+            words: [0; 63],
+        };
+        let mut argument = Request {
+            name: self.name,
+            data: [
+                std::ptr::from_mut(&mut ethtool).expose_provenance() as u64,
+                0,
+                0,
+            ],
+        };
+        // The kernel writes what the command says, at most the 196 bytes of `ethtool_drvinfo`: less than `ethtool` has.
+        ioctl(self.socket.as_fd(), SIOCETHTOOL, &mut argument).ok()?;
+        // SAFETY: `ethtool` is alive and initialised; a volatile read, since the kernel wrote it through an address that the compiler does not follow.
+        Some(unsafe { std::ptr::read_volatile(&raw const ethtool.words) })
+    }
+
+    /// Empty where it is not known.
+    fn driver(&self) -> String {
+        let words = self.ethtool(ETHTOOL_GDRVINFO).unwrap_or([0; 63]);
+        let bytes: Vec<u8> = words[..8]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        CStr::from_bytes_until_nul(&bytes)
+            .map_or(String::new(), |text| text.to_string_lossy().into_owned())
+    }
+}
+
+// SAFETY: integers only.
+unsafe impl Plain for libc::packet_mreq {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::sockaddr_ll {}
+
+/// Has the interface take frames for all addresses, while `socket`, of family AF_PACKET, is open.
+pub(crate) fn take_all_addresses(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    let mut membership: libc::packet_mreq = zeroed();
+    membership.mr_ifindex = index as i32;
+    membership.mr_type = libc::PACKET_MR_PROMISC as u16;
+    set_option(
+        socket.as_fd(),
+        libc::SOL_PACKET,
+        libc::PACKET_ADD_MEMBERSHIP,
+        &membership,
+    )
+}
+
+/// Binds a socket of family AF_PACKET to all frames of an interface.
+pub(crate) fn bind_to(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    let mut address: libc::sockaddr_ll = zeroed();
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    bind(socket.as_fd(), &address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_known_and_others_are_named() {
+        let lo = Interface::look("lo").unwrap();
+        assert_eq!(lo.watch()(), if lo.is_up { "up" } else { "down" });
+        assert_eq!((lo.mac, lo.queues), ([0; 6], 1));
+        let error = Interface::look("nosuch0").unwrap_err().to_string();
+        assert!(error.contains("port nosuch0: cannot find it"), "{error}");
+        assert!(
+            error.contains("no such interface in this network namespace"),
+            "{error}"
+        );
+        assert!(Interface::look("a-name-that-is-too-long").is_err());
+        let other = Interface { index: 9999, ..lo };
+        assert_eq!(other.watch()(), "gone");
+    }
+}

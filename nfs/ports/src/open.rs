@@ -1,0 +1,41 @@
+//! Which back end a port gets.
+
+use crate::{error::PortError, interface::Interface, packet_socket, queue::Port, xdp};
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// AF_XDP where it works, else AF_PACKET.
+    #[default]
+    Auto,
+    Xdp,
+    Packet,
+}
+
+/// Opens the interface of this name with so many queues, each for one worker. `index` is what its packets say they came in by.
+///
+/// # Errors
+/// There is no such interface, or it cannot be used so; says what to do.
+pub fn open(name: &str, index: usize, queues: usize, choice: Choice) -> Result<Port, PortError> {
+    let interface = Interface::look(name)?;
+    let queues = queues.max(1);
+    if !interface.is_up {
+        return Err(PortError::Unfit {
+            interface: name.to_owned(),
+            reason: format!("it is down: ip link set {name} up"),
+        });
+    }
+    match choice {
+        Choice::Packet => packet_socket::open(&interface, index, queues),
+        Choice::Xdp => xdp::open(&interface, index, queues),
+        Choice::Auto => match xdp::open(&interface, index, queues) {
+            Ok(port) => Ok(port),
+            Err(refused) => {
+                let mut port = packet_socket::open(&interface, index, queues)?;
+                port.how
+                    .push_str(&format!("; AF_XDP was not possible: {refused}"));
+                Ok(port)
+            }
+        },
+    }
+}

@@ -1,0 +1,488 @@
+//! AF_PACKET: works on every interface, and sees what the kernel's own stack sees, too.
+//!
+//! Plain sockets, many frames per call. With several workers each has a socket of one fanout group, which the kernel fills by the hash of the flow.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        Arc,
+    },
+};
+
+use libc::{c_int, iovec, mmsghdr, sock_filter, sock_fprog};
+
+use crate::{
+    checksum,
+    error::{system, PortError},
+    interface::{bind_to, take_all_addresses, Interface},
+    packet::{Packet, MAX_FRAME},
+    queue::{Backend, Event, Events, Port, Queue},
+    system::{check, get_option, set_option, socket, zeroed, Plain},
+};
+
+/// Frames of one call.
+const BURST: usize = 64;
+/// The first call for a few: most of the time there are not more, and each one asked for costs.
+const FIRST_BURST: usize = 4;
+/// Bytes that the kernel keeps for a socket in each direction. The default, 208 KiB, is full after 90 short frames.
+const BUFFER: c_int = 8 << 20;
+
+/// `struct virtio_net_hdr`, native byte order: what a network card would have to do for a frame.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Offload {
+    flags: u8,
+    segmentation: u8,
+    header_length: u16,
+    segment_size: u16,
+    checksum_start: u16,
+    checksum_offset: u16,
+}
+const NEEDS_CHECKSUM: u8 = 1;
+const NO_OFFLOAD: Offload = Offload {
+    flags: 0,
+    segmentation: 0,
+    header_length: 0,
+    segment_size: 0,
+    checksum_start: 0,
+    checksum_offset: 0,
+};
+
+/// Room for one `tpacket_auxdata` beside a frame.
+const CONTROL: usize = 64;
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL]);
+
+/// `struct tpacket_auxdata`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Auxiliary {
+    status: u32,
+    length: u32,
+    captured: u32,
+    mac: u16,
+    net: u16,
+    vlan_tci: u16,
+    vlan_tpid: u16,
+}
+const STATUS_VLAN_VALID: u32 = 1 << 4;
+const STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
+
+// SAFETY: integers only.
+unsafe impl Plain for Auxiliary {}
+// SAFETY: integers only.
+unsafe impl Plain for libc::tpacket_stats {}
+// SAFETY: integers and pointers; null pointers are valid values of those.
+unsafe impl Plain for mmsghdr {}
+// SAFETY: an integer and a pointer, which may be null.
+unsafe impl Plain for sock_fprog {}
+// SAFETY: as above.
+unsafe impl Plain for iovec {}
+
+/// What a call reads and writes, kept because setting it up costs.
+struct Buffers {
+    offloads: [Offload; BURST],
+    controls: [Control; BURST],
+    vectors: [[iovec; 2]; BURST],
+    messages: [mmsghdr; BURST],
+}
+
+// SAFETY: the pointers in it are written anew in each call that uses them, and mean nothing in between.
+unsafe impl Send for Buffers {}
+
+struct PacketQueue {
+    socket: Arc<OwnedFd>,
+    port: usize,
+    burst: usize,
+    buffers: Box<Buffers>,
+    events: Arc<Events>,
+}
+
+/// Opens an interface with so many queues.
+pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
+    let name = &interface.name;
+    let sockets = (0..queues)
+        .map(|_| new_socket(interface).map(Arc::new))
+        .collect::<Result<Vec<_>, _>>()?;
+    for socket in &sockets {
+        bind_to(socket, interface.index)
+            .map_err(system(name, "cannot bind an AF_PACKET socket"))?;
+    }
+    if queues > 1 {
+        join(&sockets).map_err(system(
+            name,
+            "cannot share it between workers (PACKET_FANOUT)",
+        ))?;
+    }
+    for socket in &sockets {
+        open_filter(socket).map_err(system(name, "cannot open the filter"))?;
+    }
+    let mut notes = Vec::new();
+    if interface.merges {
+        notes.push(format!(
+            "{name} joins frames to longer ones, of which those above {MAX_FRAME} bytes are dropped: ethtool -K {name} gro off lro off"
+        ));
+    }
+    if receive_buffer(&sockets[0]) < BUFFER {
+        notes.push(format!(
+            "{name}: a receive buffer of {} bytes, {BUFFER} are wanted: run it as root, or raise net.core.rmem_max",
+            receive_buffer(&sockets[0])
+        ));
+    }
+    let events: Vec<Arc<Events>> = sockets.iter().map(|_| Arc::default()).collect();
+    let queues = sockets.iter().zip(&events).map(|(socket, events)| {
+        let queue = PacketQueue {
+            socket: Arc::clone(socket),
+            port,
+            burst: FIRST_BURST,
+            buffers: Box::new(Buffers {
+                offloads: [NO_OFFLOAD; BURST],
+                controls: [Control([0; CONTROL]); BURST],
+                vectors: [[zeroed(); 2]; BURST],
+                messages: [zeroed(); BURST],
+            }),
+            events: Arc::clone(events),
+        };
+        Box::new(queue) as Box<dyn Queue>
+    });
+    Ok(Port {
+        name: name.clone(),
+        backend: Backend::Packet,
+        how: format!("{} socket(s)", sockets.len()),
+        notes,
+        mac: interface.mac,
+        state: interface.watch(),
+        queues: queues.collect(),
+        events,
+        overruns: overruns(sockets),
+    })
+}
+
+/// A socket that receives nothing yet.
+fn new_socket(interface: &Interface) -> Result<OwnedFd, PortError> {
+    let name = &interface.name;
+    // Protocol 0: nothing comes in before it is bound.
+    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK)
+        .map_err(system(name, "cannot make an AF_PACKET socket"))?;
+    let set = |level, option, value: c_int, what| {
+        set_option(socket.as_fd(), level, option, &value).map_err(system(name, what))
+    };
+    set(
+        libc::SOL_PACKET,
+        libc::PACKET_IGNORE_OUTGOING,
+        1,
+        "cannot leave out what is sent (Linux 4.20 or newer can)",
+    )?;
+    set(
+        libc::SOL_PACKET,
+        libc::PACKET_AUXDATA,
+        1,
+        "cannot ask for VLAN tags",
+    )?;
+    set(
+        libc::SOL_PACKET,
+        libc::PACKET_VNET_HDR,
+        1,
+        "cannot ask for offloads",
+    )?;
+    for (forced, plain) in [
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    ] {
+        // The kernel doubles what it is asked for.
+        if set_option(socket.as_fd(), libc::SOL_SOCKET, forced, &(BUFFER / 2)).is_err() {
+            // As much as there is; `open` tells if it is too little.
+            let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, plain, &(BUFFER / 2));
+        }
+    }
+    take_all_addresses(&socket, interface.index)
+        .map_err(system(name, "cannot take frames for all addresses"))?;
+    close_filter(&socket).map_err(system(name, "cannot set a filter"))?;
+    Ok(socket)
+}
+
+fn receive_buffer(socket: &OwnedFd) -> c_int {
+    get_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0)
+}
+
+/// Lets nothing through: until all sockets are one group, each would get every frame.
+fn close_filter(socket: &OwnedFd) -> io::Result<()> {
+    let mut nothing = sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let program = sock_fprog {
+        len: 1,
+        filter: &raw mut nothing,
+    };
+    // The kernel copies the program while `nothing` lives.
+    set_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_FILTER,
+        &program,
+    )
+}
+
+fn open_filter(socket: &OwnedFd) -> io::Result<()> {
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+}
+
+/// Makes the sockets one group; the hash of a frame's flow says which of them gets it.
+fn join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
+    let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    let first = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
+    let fanout = |socket: &OwnedFd, value: u32| {
+        set_option(
+            socket.as_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT,
+            &(value as c_int),
+        )
+    };
+    fanout(&sockets[0], first)?;
+    let group: c_int = get_option(sockets[0].as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+    let value = kind << 16 | group as u32 & 0xffff;
+    sockets[1..]
+        .iter()
+        .try_for_each(|socket| fanout(socket, value))
+}
+
+fn overruns(sockets: Vec<Arc<OwnedFd>>) -> Box<dyn Fn() -> u64 + Send + Sync> {
+    let total = AtomicU64::new(0);
+    Box::new(move || {
+        for socket in &sockets {
+            // Reading sets the kernel's count back to zero.
+            let new = get_option::<libc::tpacket_stats>(
+                socket.as_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+            );
+            total.fetch_add(
+                new.map_or(0, |new| u64::from(new.tp_drops)),
+                Ordering::Relaxed,
+            );
+        }
+        total.load(Ordering::Relaxed)
+    })
+}
+
+impl PacketQueue {
+    /// One call for at most `BURST` frames; how many messages came.
+    fn receive_messages(&mut self, into: &mut [Packet]) -> io::Result<usize> {
+        let buffers = &mut *self.buffers;
+        for (index, packet) in into.iter_mut().enumerate() {
+            let space = packet.space();
+            buffers.vectors[index] = [
+                vector(
+                    std::ptr::from_mut(&mut buffers.offloads[index]).cast(),
+                    size_of::<Offload>(),
+                ),
+                vector(space.as_mut_ptr().cast(), space.len()),
+            ];
+            let header = &mut buffers.messages[index].msg_hdr;
+            header.msg_iov = buffers.vectors[index].as_mut_ptr();
+            header.msg_iovlen = 2;
+            header.msg_control = buffers.controls[index].0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL as _;
+        }
+        // SAFETY: the first `into.len()` messages, at most BURST, point to buffers of the lengths that they say: those of `buffers` and the space of
+        // the packets in `into`, all of which outlive the call and are borrowed exclusively.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                buffers.messages.as_mut_ptr(),
+                into.len() as u32,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        match check(count) {
+            Ok(count) => Ok(count as usize),
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    || error.kind() == io::ErrorKind::Interrupted =>
+            {
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a packet of what came as the message of this index. False: it is none that can go on.
+    fn accept(&self, index: usize, packet: &mut Packet) -> bool {
+        let message = &self.buffers.messages[index];
+        let offload = self.buffers.offloads[index];
+        let Some(length) = (message.msg_len as usize).checked_sub(size_of::<Offload>()) else {
+            return false;
+        };
+        if offload.segmentation != 0 {
+            self.events.add(Event::Unsegmented, 1);
+            return false;
+        }
+        if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            self.events.add(Event::TooLong, 1);
+            return false;
+        }
+        packet.received(self.port, length);
+        if offload.flags & NEEDS_CHECKSUM != 0 {
+            let (start, offset) = (
+                usize::from(offload.checksum_start),
+                usize::from(offload.checksum_offset),
+            );
+            if checksum::complete(packet.bytes_mut(), start, offset) {
+                self.events.add(Event::ChecksumCompleted, 1);
+            }
+        }
+        if let Some(tag) = self.tag(index) {
+            insert_tag(packet, tag);
+        }
+        true
+    }
+
+    /// The VLAN tag that the kernel took out of a frame: EtherType and content.
+    fn tag(&self, index: usize) -> Option<[u8; 4]> {
+        let control = &self.buffers.controls[index];
+        #[allow(clippy::unnecessary_cast)] // With musl it is an u32.
+        let used = (self.buffers.messages[index].msg_hdr.msg_controllen as usize).min(CONTROL);
+        let data = used.checked_sub(size_of::<libc::cmsghdr>())?;
+        if data < size_of::<Auxiliary>() {
+            return None;
+        }
+        // SAFETY: `control` is 64 bytes, aligned to 8: room for a `cmsghdr` at its start, and behind it, which is where CMSG_DATA points on 64-bit Linux, for an `Auxiliary`.
+        // Both are plain integers, for which any bytes are valid.
+        let (header, auxiliary) = unsafe {
+            let header = control.0.as_ptr().cast::<libc::cmsghdr>();
+            (header.read(), header.add(1).cast::<Auxiliary>().read())
+        };
+        let is_auxiliary =
+            header.cmsg_level == libc::SOL_PACKET && header.cmsg_type == libc::PACKET_AUXDATA;
+        if !is_auxiliary || auxiliary.status & STATUS_VLAN_VALID == 0 {
+            return None;
+        }
+        let ethertype = if auxiliary.status & STATUS_VLAN_TPID_VALID == 0 {
+            0x8100
+        } else {
+            auxiliary.vlan_tpid
+        };
+        let ([a, b], [c, d]) = (ethertype.to_be_bytes(), auxiliary.vlan_tci.to_be_bytes());
+        Some([a, b, c, d])
+    }
+}
+
+fn vector(base: *mut libc::c_void, length: usize) -> iovec {
+    iovec {
+        iov_base: base,
+        iov_len: length,
+    }
+}
+
+fn insert_tag(packet: &mut Packet, tag: [u8; 4]) {
+    const ADDRESSES: usize = 12;
+    if packet.len() < ADDRESSES {
+        return;
+    }
+    // There is headroom for it beyond what is promised.
+    if let Some(bytes) = packet.push_front(tag.len()) {
+        bytes.copy_within(tag.len()..tag.len() + ADDRESSES, 0);
+        bytes[ADDRESSES..ADDRESSES + tag.len()].copy_from_slice(&tag);
+    }
+}
+
+impl Queue for PacketQueue {
+    fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize> {
+        let mut kept = 0;
+        loop {
+            let asked = self.burst.min(into.len() - kept);
+            if asked == 0 {
+                return Ok(kept);
+            }
+            let count = match self.receive_messages(&mut into[kept..kept + asked]) {
+                Ok(count) => count,
+                // The next call tells it again, if it lasts.
+                Err(_) if kept > 0 => return Ok(kept),
+                Err(error) => return Err(error),
+            };
+            let first = kept;
+            for index in 0..count {
+                if self.accept(index, &mut into[first + index]) {
+                    // Those that cannot go on leave gaps.
+                    into.swap(kept, first + index);
+                    kept += 1;
+                }
+            }
+            if count < asked {
+                self.burst = FIRST_BURST;
+                return Ok(kept);
+            }
+            self.burst = BURST;
+        }
+    }
+
+    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+        let mut taken = 0;
+        for chunk in frames.chunks(BURST) {
+            taken += self.transmit_chunk(chunk);
+        }
+        self.events
+            .add(Event::NotSent, (frames.len() - taken) as u64);
+        taken
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+}
+
+impl PacketQueue {
+    /// A frame that is refused (longer than the MTU, say) is left out; where nothing goes any more, so are the others.
+    fn transmit_chunk(&mut self, frames: &[&[u8]]) -> usize {
+        let buffers = &mut *self.buffers;
+        let mut none = NO_OFFLOAD;
+        for (index, frame) in frames.iter().enumerate() {
+            buffers.vectors[index] = [
+                vector(std::ptr::from_mut(&mut none).cast(), size_of::<Offload>()),
+                vector(frame.as_ptr().cast_mut().cast(), frame.len()),
+            ];
+            let header = &mut buffers.messages[index].msg_hdr;
+            header.msg_iov = buffers.vectors[index].as_mut_ptr();
+            header.msg_iovlen = 2;
+            header.msg_control = std::ptr::null_mut();
+            header.msg_controllen = 0;
+        }
+        let (mut next, mut taken) = (0, 0);
+        while next < frames.len() {
+            let rest = &mut buffers.messages[next..frames.len()];
+            // SAFETY: the messages point to `none` and the frames, which outlive the call and which the kernel only reads.
+            let count = unsafe {
+                libc::sendmmsg(
+                    self.socket.as_raw_fd(),
+                    rest.as_mut_ptr(),
+                    rest.len() as u32,
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            match check(count) {
+                Ok(count) => {
+                    next += count as usize;
+                    taken += count as usize;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // This frame cannot go; others may.
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::EINVAL)) =>
+                {
+                    next += 1
+                }
+                // The queue is full, or the interface down.
+                Err(_) => break,
+            }
+        }
+        taken
+    }
+}

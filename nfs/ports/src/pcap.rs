@@ -1,0 +1,139 @@
+//! Capture files: classic pcap, Ethernet.
+
+use std::{
+    fs::File,
+    io::{BufReader, BufWriter},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use pcap_file::{
+    pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter},
+    DataLink, TsResolution,
+};
+
+use crate::{error::PortError, packet::Packet};
+
+/// Reads the packets of a file.
+pub struct Reader {
+    path: PathBuf,
+    reader: PcapReader<BufReader<File>>,
+    /// Packets so far.
+    count: u64,
+}
+
+/// Writes packets to a file, with times in nanoseconds.
+pub struct Writer {
+    path: PathBuf,
+    writer: PcapWriter<BufWriter<File>>,
+}
+
+fn error(path: &Path, reason: impl std::fmt::Display) -> PortError {
+    PortError::File {
+        path: path.display().to_string(),
+        reason: reason.to_string(),
+    }
+}
+
+impl Reader {
+    /// # Errors
+    /// There is no such file, it is no classic pcap file, or its frames are not Ethernet's.
+    pub fn open(path: &Path) -> Result<Self, PortError> {
+        let file = File::open(path).map_err(|cause| error(path, cause))?;
+        let reader = PcapReader::new(BufReader::new(file))
+            .map_err(|cause| error(path, format!("not a classic pcap file: {cause}")))?;
+        let link = reader.header().datalink;
+        if link != DataLink::ETHERNET {
+            let reason = format!("its frames are of link type {link:?}, expected ETHERNET");
+            return Err(error(path, reason));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            reader,
+            count: 0,
+        })
+    }
+
+    /// The next packet, as if it had come in by port 0, and its time since 1970; None at the end.
+    ///
+    /// # Errors
+    /// The file is damaged, or the frame longer than a packet can be; the next call goes on behind that.
+    pub fn next_packet(&mut self, packet: &mut Packet) -> Result<Option<Duration>, PortError> {
+        let Some(next) = self.reader.next_packet() else {
+            return Ok(None);
+        };
+        self.count += 1;
+        let number = self.count;
+        let next = next.map_err(|cause| error(&self.path, format!("packet {number}: {cause}")))?;
+        if !packet.fill(0, &next.data) {
+            let reason = format!("packet {number}: {} bytes, too long", next.data.len());
+            return Err(error(&self.path, reason));
+        }
+        Ok(Some(next.timestamp))
+    }
+}
+
+impl Writer {
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(path: &Path) -> Result<Self, PortError> {
+        let file = File::create(path).map_err(|cause| error(path, cause))?;
+        let header = PcapHeader {
+            ts_resolution: TsResolution::NanoSecond,
+            datalink: DataLink::ETHERNET,
+            ..PcapHeader::default()
+        };
+        let writer = PcapWriter::with_header(BufWriter::new(file), header)
+            .map_err(|cause| error(path, cause))?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer,
+        })
+    }
+
+    /// # Errors
+    /// The disk is full.
+    pub fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), PortError> {
+        let packet = PcapPacket::new(time, frame.len() as u32, frame);
+        let written = self.writer.write_packet(&packet);
+        written.map(drop).map_err(|cause| error(&self.path, cause))
+    }
+
+    /// Writes what is still in memory.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn finish(self) -> Result<(), PortError> {
+        let mut file = self.writer.into_writer();
+        std::io::Write::flush(&mut file).map_err(|cause| error(&self.path, cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let path = std::env::temp_dir().join(format!("nf-pcap-{}", std::process::id()));
+        let time = Duration::new(1_700_000_000, 123_456_789);
+        let mut writer = Writer::create(&path).unwrap();
+        writer.write(time, &[7; 60]).unwrap();
+        writer.write(time, &[8; 9000]).unwrap();
+        writer.write(time, &[9; 60_000]).unwrap();
+        writer.finish().unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        let mut packet = Packet::new();
+        assert_eq!(reader.next_packet(&mut packet).unwrap(), Some(time));
+        assert_eq!(packet.bytes(), [7; 60]);
+        assert_eq!(reader.next_packet(&mut packet).unwrap(), Some(time));
+        assert_eq!(packet.len(), 9000);
+        let long = reader.next_packet(&mut packet).unwrap_err().to_string();
+        assert!(long.ends_with("packet 3: 60000 bytes, too long"), "{long}");
+        assert!(reader.next_packet(&mut packet).unwrap().is_none());
+        std::fs::write(&path, b"not a capture file, but long enough for a header").unwrap();
+        let refused = Reader::open(&path).err().unwrap().to_string();
+        assert!(refused.contains("not a classic pcap file"), "{refused}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

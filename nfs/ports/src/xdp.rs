@@ -1,0 +1,384 @@
+//! AF_XDP: frames come past the kernel's own stack, and leave past its queueing disciplines.
+//!
+//! A program on the interface sends every frame of a receive queue to the socket of that queue. The kernel copies frames into and out of memory that it
+//! shares with us (without copies where the driver can). When the process ends, however it ends, the program is gone.
+
+mod memory;
+mod program;
+mod ring;
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use libc::{c_int, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics, xdp_umem_reg};
+
+use crate::{
+    checksum,
+    error::{system, PortError},
+    interface::{take_all_addresses, Interface},
+    packet::{Packet, MAX_FRAME},
+    queue::{Backend, Event, Events, Port, Queue},
+    system::{bind, check, get_option, set_option, socket, zeroed, Plain},
+};
+use memory::Memory;
+use program::{attach, Attached};
+use ring::{Consumer, Place, Producer};
+
+/// Frames that wait to be received, at most: some milliseconds of a busy port. A power of two.
+const RECEIVE: u32 = 4096;
+/// Frames on their way out, at most. A power of two.
+const TRANSMIT: u32 = 1024;
+/// What the kernel keeps free in front of a received frame (XDP_PACKET_HEADROOM).
+const KERNEL_HEADROOM: u32 = 256;
+/// Ethernet header and two VLAN tags.
+const LINK_HEADER: u32 = 22;
+/// Attempts to have the kernel send before frames are given up; each sends 32.
+const KICKS: usize = 256;
+/// Drivers of interfaces whose other end may leave checksums to a network card that is not there, and AF_XDP does not tell.
+const VIRTUAL: [&str; 3] = ["veth", "tun", "virtio_net"];
+
+// SAFETY: integers only.
+unsafe impl Plain for sockaddr_xdp {}
+// SAFETY: integers only.
+unsafe impl Plain for xdp_mmap_offsets {}
+// SAFETY: integers only.
+unsafe impl Plain for xdp_statistics {}
+// SAFETY: integers only.
+unsafe impl Plain for xdp_umem_reg {}
+// SAFETY: an integer.
+unsafe impl Plain for u32 {}
+
+/// One socket with its rings and its memory: chunks 0..RECEIVE are for what comes in, the others for what goes out.
+struct XdpQueue {
+    socket: Arc<OwnedFd>,
+    /// Kept for as long as a queue is there.
+    _attached: Arc<OnInterface>,
+    memory: Memory,
+    chunk: u32,
+    fill: Producer,
+    received: Consumer,
+    transmit: Producer,
+    completed: Consumer,
+    /// Chunks for sending that are neither in the ring nor under way.
+    free: Vec<u64>,
+    port: usize,
+    completes_checksums: bool,
+    events: Arc<Events>,
+}
+
+/// The program, and the socket that has the interface take frames for all addresses.
+struct OnInterface {
+    _program: Attached,
+    _all_addresses: OwnedFd,
+}
+
+/// Opens an interface with so many queues.
+pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
+    let name = &interface.name;
+    let chunk = chunk_size(interface)?;
+    if interface.queues as usize != queues {
+        let reason = format!(
+            "it has {} receive queue(s) and the workers are {queues}, but AF_XDP needs one for each: ethtool -L {name} combined {queues} \
+             (veth: rx {queues} tx {queues}), or --workers {}",
+            interface.queues, interface.queues
+        );
+        return Err(PortError::Unfit {
+            interface: name.clone(),
+            reason,
+        });
+    }
+    let opened = (0..queues as u32)
+        .map(|queue| Opened::new(interface, queue, chunk))
+        .collect::<Result<Vec<_>, _>>()?;
+    let sockets: Vec<Arc<OwnedFd>> = opened.iter().map(|each| Arc::clone(&each.socket)).collect();
+    let program = attach(interface, &sockets)?;
+    let copies = opened.iter().any(|each| !each.without_copies);
+    let how = format!(
+        "{}, {}, {queues} queue(s)",
+        program.mode,
+        if copies { "copy mode" } else { "zero copy" }
+    );
+    let completes_checksums = !program.is_native || VIRTUAL.contains(&interface.driver.as_str());
+    let all_addresses =
+        socket(libc::AF_PACKET, libc::SOCK_RAW).map_err(system(name, "cannot make a socket"))?;
+    take_all_addresses(&all_addresses, interface.index)
+        .map_err(system(name, "cannot take frames for all addresses"))?;
+    let attached = Arc::new(OnInterface {
+        _program: program,
+        _all_addresses: all_addresses,
+    });
+    let events: Vec<Arc<Events>> = opened.iter().map(|_| Arc::default()).collect();
+    let queues = opened.into_iter().zip(&events).map(|(each, events)| {
+        let queue = XdpQueue {
+            socket: each.socket,
+            _attached: Arc::clone(&attached),
+            memory: each.memory,
+            chunk,
+            fill: each.fill,
+            received: each.received,
+            transmit: each.transmit,
+            completed: each.completed,
+            free: (RECEIVE..RECEIVE + TRANSMIT)
+                .map(|index| u64::from(index) * u64::from(chunk))
+                .collect(),
+            port,
+            completes_checksums,
+            events: Arc::clone(events),
+        };
+        Box::new(queue) as Box<dyn Queue>
+    });
+    Ok(Port {
+        name: name.clone(),
+        backend: Backend::Xdp,
+        how,
+        notes: vec![format!(
+            "{name}: what is sent by AF_XDP goes past queueing disciplines (tc)"
+        )],
+        mac: interface.mac,
+        state: interface.watch(),
+        queues: queues.collect(),
+        events,
+        overruns: Box::new(move || sockets.iter().map(|socket| lost(socket.as_fd())).sum()),
+    })
+}
+
+/// Bytes of a chunk, into which the longest frame of the interface has to fit.
+fn chunk_size(interface: &Interface) -> Result<u32, PortError> {
+    let longest = interface.mtu + LINK_HEADER + KERNEL_HEADROOM;
+    [2048, 4096]
+        .into_iter()
+        .find(|size| *size >= longest)
+        .ok_or_else(|| PortError::Unfit {
+            interface: interface.name.clone(),
+            reason: format!(
+                "its MTU is {}, but AF_XDP takes at most {} here: ip link set {} mtu {0}",
+                interface.mtu,
+                4096 - LINK_HEADER - KERNEL_HEADROOM,
+                interface.name,
+            ),
+        })
+}
+
+fn lost(socket: BorrowedFd<'_>) -> u64 {
+    let statistics = get_option::<xdp_statistics>(socket, libc::SOL_XDP, libc::XDP_STATISTICS);
+    statistics.map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
+}
+
+/// A socket that is bound to a receive queue, before any frame comes.
+struct Opened {
+    socket: Arc<OwnedFd>,
+    memory: Memory,
+    fill: Producer,
+    received: Consumer,
+    transmit: Producer,
+    completed: Consumer,
+    without_copies: bool,
+}
+
+impl Opened {
+    fn new(interface: &Interface, queue: u32, chunk: u32) -> Result<Self, PortError> {
+        let fail = |what| system(&interface.name, what);
+        let socket =
+            socket(libc::AF_XDP, libc::SOCK_RAW).map_err(fail("cannot make an AF_XDP socket"))?;
+        let bytes = (RECEIVE + TRANSMIT) as usize * chunk as usize;
+        let memory = Memory::anonymous(bytes).map_err(fail("cannot map memory for frames"))?;
+        let mut registration: xdp_umem_reg = zeroed();
+        registration.addr = memory.address();
+        registration.len = bytes as u64;
+        registration.chunk_size = chunk;
+        set_option(
+            socket.as_fd(),
+            libc::SOL_XDP,
+            libc::XDP_UMEM_REG,
+            &registration,
+        )
+        .map_err(fail(
+            "cannot register memory for frames (ulimit -l, without CAP_IPC_LOCK)",
+        ))?;
+        for (ring, size) in [
+            (libc::XDP_UMEM_FILL_RING, RECEIVE),
+            (libc::XDP_UMEM_COMPLETION_RING, TRANSMIT),
+            (libc::XDP_RX_RING, RECEIVE),
+            (libc::XDP_TX_RING, TRANSMIT),
+        ] {
+            set_option(socket.as_fd(), libc::SOL_XDP, ring, &size)
+                .map_err(fail("cannot make a ring"))?;
+        }
+        let offsets: xdp_mmap_offsets =
+            get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
+                .map_err(fail("cannot find the rings"))?;
+        let map = |place: Place| place.map(socket.as_fd()).map_err(fail("cannot map a ring"));
+        let address = Place::Address;
+        let mut fill = Producer::new(map(address(
+            libc::XDP_UMEM_PGOFF_FILL_RING,
+            offsets.fr,
+            RECEIVE,
+        ))?);
+        let completed = Consumer::new(map(address(
+            libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+            offsets.cr,
+            TRANSMIT,
+        ))?);
+        let received = Consumer::new(map(Place::Descriptor(
+            libc::XDP_PGOFF_RX_RING as u64,
+            offsets.rx,
+            RECEIVE,
+        ))?);
+        let transmit = Producer::new(map(Place::Descriptor(
+            libc::XDP_PGOFF_TX_RING as u64,
+            offsets.tx,
+            TRANSMIT,
+        ))?);
+        for index in 0..RECEIVE {
+            fill.push(u64::from(index) * u64::from(chunk), 0);
+        }
+        fill.submit();
+        let mut target: sockaddr_xdp = zeroed();
+        target.sxdp_family = libc::AF_XDP as u16;
+        target.sxdp_flags = libc::XDP_USE_NEED_WAKEUP;
+        target.sxdp_ifindex = interface.index;
+        target.sxdp_queue_id = queue;
+        bind(socket.as_fd(), &target).map_err(fail("cannot bind an AF_XDP socket"))?;
+        let options: u32 =
+            get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_OPTIONS).unwrap_or(0);
+        // Frames under way count against it; the default is full after 200.
+        let _ = set_option(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUFFORCE,
+            &((4 << 20) as c_int),
+        );
+        Ok(Self {
+            socket: Arc::new(socket),
+            memory,
+            fill,
+            received,
+            transmit,
+            completed,
+            without_copies: options & libc::XDP_OPTIONS_ZEROCOPY != 0,
+        })
+    }
+}
+
+impl XdpQueue {
+    /// Chunks that have been sent can be used again.
+    fn reclaim(&mut self) {
+        while let Some((address, _)) = self.completed.pop() {
+            self.free.push(address);
+        }
+        self.completed.release();
+    }
+
+    /// Has the kernel send what is in the ring; an error that lasts, if there is one.
+    fn kick(&mut self) -> io::Result<()> {
+        for _ in 0..KICKS {
+            if self.transmit.is_empty() {
+                return Ok(());
+            }
+            // SAFETY: no memory is passed.
+            let sent = unsafe {
+                libc::sendto(
+                    self.socket.as_raw_fd(),
+                    std::ptr::null(),
+                    0,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null(),
+                    0,
+                )
+            };
+            match check(sent as c_int) {
+                // One call sends a part only.
+                Ok(_) => {}
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {
+                        self.reclaim()
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Queue for XdpQueue {
+    fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize> {
+        let mut kept = 0;
+        while kept < into.len() {
+            let Some((address, length)) = self.received.pop() else {
+                break;
+            };
+            let length = length as usize;
+            let packet = &mut into[kept];
+            if length <= MAX_FRAME {
+                self.memory.read(address, &mut packet.space()[..length]);
+                packet.received(self.port, length);
+                if self.completes_checksums && checksum::complete_if_partial(packet.bytes_mut()) {
+                    self.events.add(Event::ChecksumCompleted, 1);
+                }
+                kept += 1;
+            } else {
+                self.events.add(Event::TooLong, 1);
+            }
+            // The kernel gives the place of the frame; the chunk begins before it.
+            self.fill.push(address - address % u64::from(self.chunk), 0);
+        }
+        self.received.release();
+        self.fill.submit();
+        if self.fill.needs_wakeup() {
+            // SAFETY: no memory is passed.
+            unsafe {
+                libc::recvfrom(
+                    self.socket.as_raw_fd(),
+                    std::ptr::null_mut(),
+                    0,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                )
+            };
+        }
+        Ok(kept)
+    }
+
+    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+        let mut taken = 0;
+        for frame in frames {
+            if self.free.is_empty() {
+                self.transmit.submit();
+                // What cannot leave now is counted below, as what found no chunk.
+                let _ = self.kick();
+                self.reclaim();
+            }
+            if frame.len() > self.chunk as usize || frame.is_empty() {
+                continue;
+            }
+            let Some(address) = self.free.pop() else {
+                break;
+            };
+            self.memory.write(address, frame);
+            self.transmit.push(address, frame.len() as u32);
+            taken += 1;
+        }
+        self.transmit.submit();
+        // An interface that is down keeps what is in the ring until it is up.
+        let _ = self.kick();
+        self.reclaim();
+        self.events
+            .add(Event::NotSent, (frames.len() - taken) as u64);
+        taken
+    }
+
+    fn flush(&mut self) -> bool {
+        let _ = self.kick();
+        self.reclaim();
+        self.free.len() == TRANSMIT as usize
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+}
