@@ -7,7 +7,7 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `truth`, `tables`, `rule`, `facts` | the virtual tables, groups and meters |
+//! | `truth`, `tables`, `rule_set`, `rule`, `facts` | the virtual tables, groups and meters |
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `merge`, `merge_flows`, `controller` | what controllers say and get |
@@ -40,6 +40,7 @@ mod reads;
 mod removed;
 mod restore;
 mod rule;
+mod rule_set;
 mod session;
 mod settings;
 mod southbound;

@@ -2,9 +2,6 @@
 
 use crate::facts::Facts;
 use openflow13::{CanonicalMatch, FlowMod, Instructions, Match};
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Flags that a rule has and statistics show (Open vSwitch, OFPUTIL_FF_STATE).
@@ -102,29 +99,5 @@ impl Rule {
         u64::from(self.hard_timeout)
             .saturating_sub(gone)
             .clamp(1, u64::from(u16::MAX)) as u16
-    }
-}
-
-/// A rule in a set keyed by [`RuleKey`], which it carries itself.
-#[derive(Clone, Debug)]
-pub struct ByKey(pub Arc<Rule>);
-
-impl Borrow<RuleKey> for ByKey {
-    fn borrow(&self) -> &RuleKey {
-        &self.0.key
-    }
-}
-
-impl PartialEq for ByKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key == other.0.key
-    }
-}
-
-impl Eq for ByKey {}
-
-impl Hash for ByKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.key.hash(state);
     }
 }

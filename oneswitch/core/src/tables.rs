@@ -6,8 +6,9 @@
 use crate::facts::{self, Facts};
 use crate::journal::size_of_rule;
 use crate::mutants::{mutant, Fault};
-use crate::rule::{ByKey, Counters, Rule, RuleKey};
-use foldhash::{HashMap, HashMapExt, HashSet};
+use crate::rule::{Counters, Rule, RuleKey};
+use crate::rule_set::RuleSet;
+use foldhash::{HashMap, HashMapExt};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl Filter {
 
 #[derive(Debug, Default)]
 pub struct FlowTables {
-    tables: BTreeMap<u8, HashSet<ByKey>>,
+    tables: BTreeMap<u8, RuleSet>,
     len: usize,
     in_port_movers: usize,
     past: Past,
@@ -196,11 +197,11 @@ impl FlowTables {
     }
 
     pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
-        self.tables.get(&key.table)?.get(key).map(|r| &r.0)
+        self.tables.get(&key.table)?.get(key)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
-        self.tables.values().flatten().map(|r| &r.0)
+        self.tables.values().flat_map(RuleSet::iter)
     }
 
     pub fn count_by_table(&self) -> impl Iterator<Item = (u8, usize)> + '_ {
@@ -223,17 +224,11 @@ impl FlowTables {
                         priority,
                         matching: filter.matching.clone(),
                     };
-                    found.extend(
-                        rules
-                            .get(&key)
-                            .filter(|r| filter.admits(&r.0))
-                            .map(|r| Arc::clone(&r.0)),
-                    );
+                    found.extend(rules.get(&key).filter(|r| filter.admits(r)).cloned());
                 }
                 None => found.extend(
                     rules
                         .iter()
-                        .map(|r| &r.0)
                         .filter(|r| filter.matching.covers(&r.key.matching) && filter.admits(r))
                         .cloned(),
                 ),
@@ -244,11 +239,10 @@ impl FlowTables {
 
     /// Rules that CHECK_OVERLAP would refuse `key` for; replacing an identical one is no overlap (Open vSwitch, add_flow_start()).
     pub fn overlapping<'a>(&'a self, key: &'a RuleKey) -> impl Iterator<Item = &'a Arc<Rule>> {
-        let rules = self.tables.get(&key.table).filter(|r| !r.contains(key));
+        let rules = self.tables.get(&key.table).filter(|r| r.get(key).is_none());
         rules
             .into_iter()
-            .flatten()
-            .map(|r| &r.0)
+            .flat_map(RuleSet::iter)
             .filter(|r| r.key.priority == key.priority && r.key.matching.overlaps(&key.matching))
     }
 
@@ -342,8 +336,7 @@ impl FlowTables {
             .tables
             .entry(rule.key.table)
             .or_default()
-            .replace(ByKey(Arc::clone(&rule)))
-            .map(|r| r.0);
+            .replace(Arc::clone(&rule));
         match &before {
             Some(old) => {
                 self.in_port_movers -= usize::from(old.facts.moves_in_port);
@@ -359,7 +352,7 @@ impl FlowTables {
 
     pub fn remove(&mut self, key: &RuleKey) -> Option<Change> {
         let table = self.tables.get_mut(&key.table)?;
-        let rule = table.take(key)?.0;
+        let rule = table.remove(key)?;
         if table.is_empty() {
             self.tables.remove(&key.table);
         }
