@@ -10,10 +10,10 @@
     |   +-- PinError             pins that contradict each other, or an NF that may run nowhere
     |   +-- SchemaError          a JSON document that is not a problem
     +-- InfeasibleError          no placement satisfies all limits; carries the report and its certificate
-    +-- DeadlineError            no placement was found in time (one that is found but unproven is returned, and
-    says so) +-- BackendError             a solver is missing, failed, or contradicts another one
+    +-- DeadlineError            no placement was found in time (an unproven one is returned, and says so)
+    +-- BackendError             a solver is missing, failed, or contradicts another one
     +-- CertificateError         a certificate does not prove what it claims
-    +-- MoveOrderError           no order of the moves keeps every step feasible
+    +-- MoveOrderError           no order of the moves keeps every step feasible; carries the plan all the same
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from placement.infeasible import Infeasibility
+    from placement.solve import Plan
 
 
 class PlacementError(Exception):
@@ -77,4 +78,12 @@ class CertificateError(PlacementError):
 
 
 class MoveOrderError(PlacementError):
-    """No order of the moves keeps every step feasible."""
+    """No order of the moves keeps every step feasible.
+
+    Attributes:
+        plan: what was to be reached, with its proofs, and without moves; None where only an order was asked for.
+    """
+
+    def __init__(self, message: str, plan: Plan | None = None) -> None:
+        super().__init__(message)
+        self.plan = plan

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 
 from placement.backends import Answer, Status, backend
 from placement.backends.base import Backend
-from placement.backends.cpsat import installed
+from placement.backends.cpsat import Process, installed
 from placement.backends.lagcut import Lagcut
 from placement.formulate import Program
 
 AUTO = "auto"
 KERNEL_SHARE = 0.6
-"""Part of the time that the kernel gets with one sNIC; with several its bound is weaker."""
-KERNEL_SHARE_SEVERAL = 0.2
+"""Part of the time that the kernel gets with one sNIC."""
+KERNEL_SECONDS_SEVERAL = 0.1
+KERNEL_SECONDS_PER_PAIR = 0.00002
+"""What it gets with several, and per pair of NFs: its bound is weaker there; if at all, it proves the optimum soon."""
+READY_NFS = 40
+"""NFs from which on CP-SAT's process starts beside the kernel with several sNICs: that takes a while."""
 GENERAL_MOST = 20_000
 """NFs beyond which a general solver is only asked for any placement: it would overrun every deadline."""
 
@@ -42,20 +47,29 @@ def minimise(
     if name != AUTO:
         return backend(name).minimise(program, goal, seconds, start, gap)
     until = time.monotonic() + seconds
-    several = any(site > 1 for sites in program.sites for site in sites)
-    share = KERNEL_SHARE_SEVERAL if several else KERNEL_SHARE
-    kernel = Lagcut().minimise(program, goal, seconds * share, start, gap)
-    if kernel.status in (Status.OPTIMAL, Status.INFEASIBLE) or _close(program, goal, kernel, gap):
-        return kernel
-    if kernel.modes is not None and len(program.names) > GENERAL_MOST:
-        return kernel
-    left = until - time.monotonic()
-    general = _general(several).minimise(program, goal, max(left, 0.01), kernel.modes, gap)
-    return _merge(program, goal, kernel, general)
+    with contextlib.ExitStack() as stack:
+        first, ready = seconds * KERNEL_SHARE, None
+        if _several(program):
+            first = min(first, KERNEL_SECONDS_SEVERAL + KERNEL_SECONDS_PER_PAIR * len(program.names) ** 2)
+            if installed() and READY_NFS < len(program.names) <= GENERAL_MOST:
+                ready = stack.enter_context(Process())
+        kernel = Lagcut().minimise(program, goal, first, start, gap)
+        if kernel.status in (Status.OPTIMAL, Status.INFEASIBLE) or _close(program, goal, kernel, gap):
+            return kernel
+        if kernel.modes is not None and len(program.names) > GENERAL_MOST:
+            return kernel
+        general = ready or _general(program)
+        left = max(until - time.monotonic(), 0.01)
+        told = general.minimise(program, goal, left, kernel.modes, gap)
+    return _merge(program, goal, kernel, told)
 
 
-def _general(several: bool) -> Backend:
-    return backend("cpsat" if several and installed() else "highs")
+def _several(program: Program) -> bool:
+    return any(site > 1 for sites in program.sites for site in sites)
+
+
+def _general(program: Program) -> Backend:
+    return backend("cpsat" if _several(program) and installed() else "highs")
 
 
 def _close(program: Program, goal: str, answer: Answer, gap: float) -> bool:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placement import evaluate
 from placement.backends import Answer, Status
 from placement.certify import Certificate, held
-from placement.errors import BackendError, CertificateError, DeadlineError, InfeasibleError, PlacementError
+from placement.errors import (
+    BackendError,
+    CertificateError,
+    DeadlineError,
+    InfeasibleError,
+    MoveOrderError,
+    PlacementError,
+)
 from placement.explain import Why, explain
 from placement.formulate import Program, formulate
 from placement.infeasible import diagnose
@@ -147,7 +154,7 @@ def solve(
         InfeasibleError: no placement satisfies all limits; its ``report`` says what would.
         DeadlineError: no placement was found in time.
         BackendError: a solver is missing or failed.
-        MoveOrderError: the plan cannot be reached from ``current`` by feasible steps.
+        MoveOrderError: the plan cannot be reached from ``current`` by feasible steps; the error carries the plan.
 
     Notes:
         UNO 3.2.1 (Algorithm 1) and 3.2.2, with the corrections listed in docs/placement.md.
@@ -217,15 +224,20 @@ class _Solver:
         if self.problem.chains:
             modes = self._stage("latency", modes)
         names = self.program.names
-        return Plan(
+        plan = Plan(
             self.problem,
             self.current,
             {name: self.program.sites[i][modes[i]] for i, name in enumerate(names)},
             {name: modes[i] for i, name in enumerate(names)},
             tuple(self.stages),
-            self._moves(modes),
+            (),
             time.monotonic() - self.started,
         )
+        try:
+            moves = self._moves(modes)
+        except MoveOrderError as error:
+            raise MoveOrderError(str(error), plan) from error
+        return replace(plan, moves=moves, seconds=time.monotonic() - self.started)
 
     def _stage(self, goal: str, start: tuple[int, ...] | None) -> tuple[int, ...]:
         program = held(self.program, tuple(self.within))

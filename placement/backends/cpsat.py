@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from placement.backends.base import Answer, Status, accept
 from placement.backends.highs import trivial
@@ -34,13 +33,53 @@ class CpSat:
         """See ``Backend.minimise``."""
         if not program.names:
             return trivial(program, goal, self.name)
+        with Process() as process:
+            return process.minimise(program, goal, seconds, start, gap)
+
+
+class Process:
+    """A process for one question; it starts at once, so that it is ready when the question is. Leaving ends it."""
+
+    def __init__(self) -> None:
+        # By its path: importing this package would load highspy. Isolated: or its directory would be searched.
+        command = [sys.executable, "-I", str(Path(__file__).with_name("cpsat_worker.py"))]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def minimise(
+        self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None, gap: float
+    ) -> Answer:
+        """See ``Backend.minimise``.
+
+        Raises:
+            BackendError: the process failed, or gave no answer in time.
+        """
         form = Form() if goal == "feasible" else program.goal(goal)
-        told = _ask(json.dumps(_document(program, form, seconds, start, gap)), seconds)
-        status = Status(told["status"])
+        document = json.dumps(_document(program, form, seconds, start, gap))
+        try:
+            out, errors = self.process.communicate(document, timeout=seconds + START_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise BackendError(
+                f"CP-SAT's process gave no answer {START_SECONDS:g} s after its {seconds:g} s"
+            ) from error
+        if self.process.returncode != 0:
+            last = (errors.strip().splitlines() or ["no message"])[-1]
+            raise BackendError(f"CP-SAT's process ended with status {self.process.returncode}: {last}")
+        told = json.loads(out)
         modes = tuple(told["modes"]) if told["modes"] is not None else None
         if modes is not None:
-            accept(program, modes, self.name)
-        return Answer(status, self.name, modes, told["bound"])
+            accept(program, modes, CpSat.name)
+        return Answer(Status(told["status"]), CpSat.name, modes, told["bound"])
 
 
 def _document(
@@ -59,18 +98,3 @@ def _document(
 
 def _form(form: Form) -> list[object]:
     return [sorted(form.choice.items()), sorted(form.cross.items())]
-
-
-def _ask(document: str, seconds: float) -> dict[str, Any]:
-    # By its path: importing this package would load highspy. Isolated: or its directory would be searched for modules.
-    command = [sys.executable, "-I", str(Path(__file__).with_name("cpsat_worker.py"))]
-    try:
-        done = subprocess.run(
-            command, input=document, capture_output=True, text=True, timeout=seconds + START_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BackendError(f"CP-SAT's process gave no answer {START_SECONDS:g} s after its {seconds:g} s") from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise BackendError(f"CP-SAT's process ended with status {done.returncode}: {last}")
-    return json.loads(done.stdout)

@@ -4,8 +4,10 @@ use crate::program::{Form, Losses, Program};
 
 /// Changes that a repair may make.
 const REPAIRS: usize = 200;
-/// NFs of which pairs change together.
-const PAIRED: usize = 40;
+/// Pairs that may change together, one pair after the other.
+const EXCHANGES: usize = 60;
+/// Changes of which pairs are looked at: those that lower the goal, and those that make room.
+const PAIRED: usize = 700;
 
 /// A program with what each NF and arc takes of each row at hand; the goal is the last row.
 pub struct Workshop<'a> {
@@ -24,6 +26,14 @@ struct Ledger<'a> {
     shop: &'a Workshop<'a>,
     modes: Vec<u8>,
     used: Vec<i64>,
+}
+
+/// What the change of one mode adds to the goal and to each row.
+struct Change {
+    nf: usize,
+    mode: u8,
+    goal: i64,
+    rows: Vec<i64>,
 }
 
 impl<'a> Workshop<'a> {
@@ -77,10 +87,9 @@ impl<'a> Workshop<'a> {
         for &(i, mode) in &self.doubtful {
             ledger.attempt(&[(i, mode)]);
         }
-        let near = &self.doubtful[..self.doubtful.len().min(PAIRED)];
-        for (n, first) in near.iter().enumerate() {
-            for second in near[..n].iter().filter(|second| second.0 != first.0) {
-                ledger.attempt(&[*first, *second]);
+        for _ in 0..EXCHANGES {
+            if !ledger.exchange() {
+                break;
             }
         }
         Some(ledger.modes)
@@ -172,18 +181,82 @@ impl Ledger<'_> {
         self.feasible()
     }
 
-    /// Change modes; undo it unless that keeps every row and lowers the goal.
-    fn attempt(&mut self, changes: &[(usize, u8)]) {
+    /// Change the two modes that lower the goal most together; whether there are any.
+    fn exchange(&mut self) -> bool {
+        let shop = self.shop;
+        let (mut gains, mut gives) = (Vec::new(), Vec::new());
+        for &(i, mode) in &shop.doubtful {
+            if self.modes[i] == mode {
+                continue;
+            }
+            let change = self.change(i, mode);
+            let side = match change.goal < 0 {
+                true => &mut gains,
+                false => &mut gives,
+            };
+            if side.len() < PAIRED {
+                side.push(change);
+            }
+        }
+        gives.sort_by_key(|change| change.goal);
+        let limits = shop.program.rows.iter().map(|row| row.limit);
+        let room: Vec<i64> = limits
+            .zip(&self.used)
+            .map(|(limit, used)| limit - used)
+            .collect();
+        let mut best: Option<(i64, usize, usize)> = None;
+        for (g, gain) in gains.iter().enumerate() {
+            for (h, give) in gives.iter().enumerate() {
+                let goal = gain.goal + give.goal;
+                if goal >= best.map_or(0, |(least, ..)| least) {
+                    break;
+                }
+                let mut rows = gain.rows.iter().zip(&give.rows).zip(&room);
+                if gain.nf != give.nf && rows.all(|((a, b), room)| a + b <= *room) {
+                    best = Some((goal, g, h));
+                    break;
+                }
+            }
+        }
+        let Some((_, g, h)) = best else { return false };
+        let pair = [&gives[h], &gains[g]].map(|change| (change.nf, change.mode));
+        self.attempt(&pair)
+    }
+
+    /// What one change would do.
+    fn change(&mut self, nf: usize, mode: u8) -> Change {
+        let (now, before) = (self.modes[nf], self.used.clone());
+        self.apply(nf, mode);
+        let moved = self
+            .used
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after - before);
+        let mut rows: Vec<i64> = moved.collect();
+        self.apply(nf, now);
+        let goal = rows.pop().unwrap_or(0);
+        Change {
+            nf,
+            mode,
+            goal,
+            rows,
+        }
+    }
+
+    /// Change modes; undo it unless that keeps every row and lowers the goal, and say which.
+    fn attempt(&mut self, changes: &[(usize, u8)]) -> bool {
         let goal = self.goal();
         let mut before = [0; 2];
         for (slot, &(i, mode)) in before.iter_mut().zip(changes) {
             *slot = self.modes[i];
             self.apply(i, mode);
         }
-        if self.goal() >= goal || !self.feasible() {
+        let better = self.goal() < goal && self.feasible();
+        if !better {
             for (&(i, _), mode) in changes.iter().zip(before).rev() {
                 self.apply(i, mode);
             }
         }
+        better
     }
 }

@@ -193,6 +193,12 @@ pub fn weighted(program: &Program, weights: &[i64], goal: i64) -> (Lists<i64>, V
 }
 
 impl Losses {
+    /// Each NF's cheapest mode.
+    pub fn cheapest(&self) -> Vec<u8> {
+        let first = |modes: &[i64]| modes.iter().position(|loss| *loss == 0).unwrap_or(0) as u8;
+        self.mode.iter().map(first).collect()
+    }
+
     /// Losses under multipliers.
     pub fn new(program: &Program, dual: &Dual) -> Result<Self, Malformed> {
         if dual.weights.len() != program.rows.len()

@@ -53,6 +53,8 @@ const PART_LABELS: usize = 300;
 const WIDE: usize = 128;
 /// More of all that, after an attempt that settled nothing.
 const MORE: usize = 6;
+/// Targets this close to the bound are not tried closer.
+const CLOSE: i64 = 3;
 /// Placements to start from, and how many of them are polished.
 const POOL: usize = 12;
 const POLISHED: usize = 4;
@@ -77,20 +79,21 @@ pub fn minimise(
         None => return Err(Malformed::Dual),
     };
     let losses = Losses::new(program, &root.dual)?;
+    let shop = Workshop::new(program, &losses);
     let mut seen = root.seen;
     seen.extend(start);
-    if let Some(pool) = &root.pool {
-        let shop = Workshop::new(program, &losses);
-        seen.extend(
-            pool.iter()
-                .take(POLISHED)
-                .filter_map(|modes| shop.polish(modes)),
-        );
-    }
+    let cheapest = [losses.cheapest()];
+    let near = root.pool.as_deref().unwrap_or(&cheapest);
+    seen.extend(
+        near.iter()
+            .take(POLISHED)
+            .filter_map(|modes| shop.polish(modes)),
+    );
     let feasible = seen.into_iter().filter(|modes| program.feasible(modes));
     Ok(Search {
         program,
-        losses,
+        shop: &shop,
+        base: losses.base,
         best: feasible.min_by_key(|modes| program.goal_value(modes)),
         labels: match root.pool {
             Some(_) => FIRST_LABELS,
@@ -141,7 +144,9 @@ impl Root {
 struct Search<'a> {
     program: &'a Program,
     dual: Dual,
-    losses: Losses,
+    shop: &'a Workshop<'a>,
+    /// The best bound's base value.
+    base: i64,
     effort: Effort,
     best: Option<Vec<u8>>,
     pool: Option<Vec<Vec<u8>>>,
@@ -170,6 +175,7 @@ impl Search<'_> {
         let most = self.program.goal.most();
         let mut lower = self.first_bound(most);
         let mut step = 1 + (lower / 4000).max((self.effort.gap * lower.max(0) as f64) as i64);
+        let mut widen = 2;
         loop {
             let upper = self.value().map_or(most, |value| value - 1);
             if lower > upper {
@@ -187,7 +193,10 @@ impl Search<'_> {
                 return self.stopped(lower);
             };
             let improved = attempt.found.is_some();
-            self.best = attempt.found.or(self.best.take());
+            let found = attempt
+                .found
+                .map(|modes| self.shop.polish(&modes).unwrap_or(modes));
+            self.best = found.or(self.best.take());
             if attempt.complete {
                 self.proof = attempt.proof;
             }
@@ -195,7 +204,7 @@ impl Search<'_> {
                 (true, true) => lower = self.value().unwrap_or(lower),
                 (true, false) => {
                     lower = target + 1;
-                    step = step.saturating_mul(2).max(1);
+                    step = step.saturating_mul(widen).max(1);
                 }
                 (false, true) => {}
                 (false, false) if self.pool.is_none() && self.labels >= self.effort.max_labels => {
@@ -208,7 +217,10 @@ impl Search<'_> {
                     };
                     self.labels = (self.labels * MORE).min(most);
                     self.nodes = self.nodes.saturating_mul(MORE);
-                    step = (target - lower) / 2;
+                    if target - lower > CLOSE {
+                        step = (target - lower) / 2;
+                    }
+                    widen = 1;
                 }
             }
             if attempt.late {
@@ -278,14 +290,11 @@ impl Search<'_> {
     /// The least goal that the multipliers alone do not rule out.
     fn first_bound(&self, most: i64) -> i64 {
         match self.dual.goal {
-            0 if self.losses.base > 0 => most + 1,
+            0 if self.base > 0 => most + 1,
             0 => 0,
             goal => {
                 // base - goal * target > 0 rules the target out.
-                let (quotient, rest) = (
-                    self.losses.base.div_euclid(goal),
-                    self.losses.base.rem_euclid(goal),
-                );
+                let (quotient, rest) = (self.base.div_euclid(goal), self.base.rem_euclid(goal));
                 quotient + i64::from(rest > 0)
             }
         }

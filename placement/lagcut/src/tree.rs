@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::dual::{Aim, Ascender, Ascent};
 use crate::labels::Plan;
 use crate::lists::Lists;
+use crate::primal::Workshop;
 use crate::program::{Dual, Losses, Malformed, Program};
 use crate::reduce::{pinned, project, Part};
 
@@ -46,10 +47,16 @@ pub struct Grown {
 const DEEPEST: usize = 400;
 /// Placements that a part starts its bound from.
 const POOL: usize = 12;
+/// Parts between two that are searched for placements, NFs that those have at least, and placements to start from.
+const POLISH_EVERY: usize = 16;
+const POLISH_NFS: usize = 40;
+const POLISHED: usize = 2;
 /// NFs that are walked rather than split.
 const WALK_NFS: usize = 14;
 /// NFs that are tried before a split.
 const CANDIDATES: usize = 6;
+/// NFs of a part in which none is tried: that takes too long there.
+const TRIED_NFS: usize = 200;
 /// Weights that are tried for each of their modes.
 const TRIALS: usize = 3;
 
@@ -65,6 +72,7 @@ pub fn grow(
         found: None,
         limits,
         nodes: 0,
+        polish_at: POLISH_EVERY,
         stopped: false,
         proof: Vec::new(),
     };
@@ -82,6 +90,8 @@ struct Tree {
     found: Option<Vec<u8>>,
     limits: Limits,
     nodes: usize,
+    /// The number of parts at which to look for placements again.
+    polish_at: usize,
     stopped: bool,
     proof: Vec<Step>,
 }
@@ -121,11 +131,15 @@ impl Tree {
                 ..Aim::BOUND
             };
             let ascent = self.ascend(&part, &mut ascender, aim)?;
+            pool = ascent.pool(POOL);
+            if part.nfs.len() > POLISH_NFS && self.nodes >= self.polish_at {
+                self.polish_at = self.nodes + POLISH_EVERY;
+                self.polish(&part, &ascent.dual, &pool)?;
+            }
             if ascent.refutes(self.target - part.goal) {
                 self.refute(ascent.dual, part.nfs);
                 return Ok(());
             }
-            pool = ascent.pool(POOL);
             let open = match self.close(&part, &ascent.dual)? {
                 Some(open) => open,
                 None if part.nfs.len() <= WALK_NFS && self.walk(&part, &ascent.dual)? => {
@@ -250,6 +264,18 @@ impl Tree {
         Ok(Some(left))
     }
 
+    /// Look for placements near those that the bound came from.
+    fn polish(&mut self, part: &Part, dual: &Dual, pool: &[Vec<u8>]) -> Result<(), Malformed> {
+        let losses = Losses::new(&part.program, dual)?;
+        let shop = Workshop::new(&part.program, &losses);
+        for modes in pool.iter().take(POLISHED) {
+            if let Some(better) = shop.polish(modes) {
+                self.offer(part, &better);
+            }
+        }
+        Ok(())
+    }
+
     /// Enumerate a small part; whether that settled it.
     fn walk(&mut self, part: &Part, dual: &Dual) -> Result<bool, Malformed> {
         let target = self.target - part.goal;
@@ -277,8 +303,13 @@ impl Tree {
         pool: &[Vec<u8>],
     ) -> Result<Split, Malformed> {
         let sites = &part.program.sites;
-        let mut best = (f64::NEG_INFINITY, 0);
-        for nf in divided(&part.program, ascent).into_iter().take(CANDIDATES) {
+        let ranked = divided(&part.program, ascent);
+        let mut best = (f64::NEG_INFINITY, ranked[0]);
+        let candidates = match part.nfs.len() > TRIED_NFS {
+            true => 0,
+            false => CANDIDATES,
+        };
+        for nf in ranked.into_iter().take(candidates) {
             let mut score = 1.0;
             for mode in 0..sites[nf].len() as u8 {
                 let aim = Aim {
