@@ -8,11 +8,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
+    sync::Arc,
     sync::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         RwLock,
     },
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -46,9 +46,18 @@ struct Rig {
 impl Rig {
     fn new(flows: usize, hold: bool) -> Self {
         let (port, mut wires) = memory::port(0, PORT_MAC, 1).unwrap();
-        let options = Options { ports: vec![port], hold, ..Options::default() };
-        let instance = Instance::start(options, serde_json::from_value(config(flows)).unwrap()).unwrap();
-        Self { migration: Migration::of(&instance), instance, wire: wires.remove(0) }
+        let options = Options {
+            ports: vec![port],
+            hold,
+            ..Options::default()
+        };
+        let instance =
+            Instance::start(options, serde_json::from_value(config(flows)).unwrap()).unwrap();
+        Self {
+            migration: Migration::of(&instance),
+            instance,
+            wire: wires.remove(0),
+        }
     }
 
     fn ask(&self, verb: &'static str, request: Value) -> Value {
@@ -57,8 +66,9 @@ impl Rig {
 }
 
 fn config(flows: usize) -> Value {
-    let backends: Vec<Value> =
-        (10..20).map(|number| json!({"name": format!("b{number}"), "address": format!("10.0.0.{number}")})).collect();
+    let backends: Vec<Value> = (10..20)
+        .map(|number| json!({"name": format!("b{number}"), "address": format!("10.0.0.{number}")}))
+        .collect();
     json!({
         "interfaces": [{"addresses": ["10.0.0.2/24"], "gateways": ["10.0.0.1"]}],
         "neighbours": (1..20).map(|n| json!({"address": format!("10.0.0.{n}"), "mac": "04:04:04:04:04:04"})).collect::<Vec<_>>(),
@@ -126,7 +136,13 @@ impl Tally {
             // The load balancer's own: who has which address.
             return;
         }
-        let word = |at: usize| u32::from_le_bytes(frame[PAYLOAD_OUT + at..PAYLOAD_OUT + at + 4].try_into().unwrap());
+        let word = |at: usize| {
+            u32::from_le_bytes(
+                frame[PAYLOAD_OUT + at..PAYLOAD_OUT + at + 4]
+                    .try_into()
+                    .unwrap(),
+            )
+        };
         let (flow, number) = (word(0) as usize, word(4));
         let sent = u64::from(word(8)) | u64::from(word(12)) << 32;
         self.received += 1;
@@ -142,7 +158,8 @@ impl Tally {
         self.strayed += usize::from(self.backend[flow] != [0; 4] && self.backend[flow] != backend);
         self.backend[flow] = backend;
         if timed {
-            self.latency_ns.push(now.saturating_sub(sent).min(u64::from(u32::MAX)) as u32);
+            self.latency_ns
+                .push(now.saturating_sub(sent).min(u64::from(u32::MAX)) as u32);
             if self.last != 0 {
                 self.longest_gap = self.longest_gap.max(now - self.last);
             }
@@ -176,12 +193,12 @@ impl World {
     fn traffic(&self, flows: usize, pps: u64) -> usize {
         let mut numbers = vec![0_u32; flows];
         let mut sent = 0;
-        for flow in 0..flows {
+        for (flow, number) in numbers.iter_mut().enumerate() {
             while sent > self.received.load(Ordering::Relaxed) + PREFILL_WINDOW {
                 thread::yield_now();
             }
             self.send(flow as u32, 0);
-            numbers[flow] = 1;
+            *number = 1;
             sent += 1;
         }
         while self.received.load(Ordering::Relaxed) < sent {
@@ -192,7 +209,9 @@ impl World {
         while !self.stop.load(Ordering::SeqCst) {
             let elapsed = begin.elapsed().as_nanos() as u64 * pps / 1_000_000_000;
             while due < elapsed {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let flow = (random >> 33) as usize % flows;
                 self.send(flow as u32, numbers[flow]);
                 numbers[flow] += 1;
@@ -210,18 +229,21 @@ impl World {
             let timed = self.timed.load(Ordering::Relaxed);
             let rigs = self.rigs.read().unwrap().clone();
             // The newest first, and then the older ones to their ends: what an older one sent before comes before it.
-            for (index, rig) in rigs.iter().enumerate().rev() {
+            for rig in rigs.iter().rev() {
                 let from = held.len();
                 held.extend(std::iter::from_fn(|| rig.wire.receive()));
-                let _ = (index, from);
                 held[from..].reverse();
             }
             let now = self.now();
             let count = held.len();
-            held.drain(..).rev().for_each(|frame| tally.see(&frame, now, timed));
+            held.drain(..)
+                .rev()
+                .for_each(|frame| tally.see(&frame, now, timed));
             self.received.store(tally.received, Ordering::Relaxed);
             if count == 0 {
-                if tally.received >= all.load(Ordering::SeqCst) || self.now() > LIMIT.as_nanos() as u64 {
+                if tally.received >= all.load(Ordering::SeqCst)
+                    || self.now() > LIMIT.as_nanos() as u64
+                {
                     return tally;
                 }
                 thread::sleep(Duration::from_micros(20));
@@ -240,7 +262,11 @@ struct Moves {
 
 /// One move after the other, each to a fresh instance.
 fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: u64) -> Moves {
-    let mut figures = Moves { freeze_us: Vec::new(), bytes: Vec::new(), frozen_bytes: Vec::new() };
+    let mut figures = Moves {
+        freeze_us: Vec::new(),
+        bytes: Vec::new(),
+        frozen_bytes: Vec::new(),
+    };
     let directory = tempfile::tempdir().unwrap();
     for epoch in 1..=moves as u64 {
         thread::sleep(PAUSE);
@@ -248,7 +274,10 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
         world.rigs.write().unwrap().push(Arc::clone(&new));
         let rigs = world.rigs.read().unwrap().clone();
         let old = &rigs[world.to.load(Ordering::SeqCst)];
-        let (prepared, descriptors) = old.migration.answer("prepare", &json!({"epoch": epoch}), vec![]).unwrap();
+        let (prepared, descriptors) = old
+            .migration
+            .answer("prepare", &json!({"epoch": epoch}), vec![])
+            .unwrap();
         let mut bytes = 0;
         if mode == "memfd" {
             let request = json!({"epoch": epoch, "mode": "memfd", "rings": prepared["rings"]});
@@ -272,7 +301,9 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
             bytes += left;
         }
         new.ask("commit", this.clone());
-        figures.freeze_us.push(begin.elapsed().as_nanos() as f64 / 1000.0);
+        figures
+            .freeze_us
+            .push(begin.elapsed().as_nanos() as f64 / 1000.0);
         old.ask("commit", this.clone());
         world.to.fetch_add(1, Ordering::SeqCst);
         // Until no sender can still be on its way to the old one.
@@ -335,9 +366,17 @@ fn main() {
     println!("{}", report(flows, mode, sent, tally, figures));
 }
 
-fn report(flows: usize, mode: &str, sent: usize, mut tally: Tally, figures: Option<Moves>) -> Value {
+fn report(
+    flows: usize,
+    mode: &str,
+    sent: usize,
+    mut tally: Tally,
+    figures: Option<Moves>,
+) -> Value {
     tally.latency_ns.sort_unstable();
-    let at = |share: f64| f64::from(tally.latency_ns[((tally.latency_ns.len() - 1) as f64 * share) as usize]) / 1e6;
+    let at = |share: f64| {
+        f64::from(tally.latency_ns[((tally.latency_ns.len() - 1) as f64 * share) as usize]) / 1e6
+    };
     let mut report = json!({
         "flows": flows, "mode": mode, "sent": sent,
         "lost": sent.saturating_sub(tally.received - tally.duplicated), "duplicated": tally.duplicated, "reordered": tally.reordered,
@@ -346,7 +385,10 @@ fn report(flows: usize, mode: &str, sent: usize, mut tally: Tally, figures: Opti
     });
     if let Some(mut figures) = figures {
         figures.freeze_us.sort_unstable_by(f64::total_cmp);
-        let freeze = |share: f64| figures.freeze_us[((figures.freeze_us.len() - 1) as f64 * share).round() as usize] / 1000.0;
+        let freeze = |share: f64| {
+            figures.freeze_us[((figures.freeze_us.len() - 1) as f64 * share).round() as usize]
+                / 1000.0
+        };
         let mean = |all: &[u64]| all.iter().sum::<u64>() / all.len().max(1) as u64;
         report["moves"] = json!(figures.freeze_us.len());
         report["freeze_p50_ms"] = json!(freeze(0.5));
