@@ -1,7 +1,8 @@
-"""A load balancer with 1,000, 100,000 and 1,000,000 flows that moves between two runtimes under 10,000 packets/s: what packets see.
+"""A load balancer that moves between two runtimes under 10,000 packets/s, with 1,000 to 1,000,000 flows: what packets see.
 
-Per size: the same traffic without moves (the peer), moves that hand the state's memory over, and moves that copy it over a link of 10 Gb/s ("copy").
-`freeze` is the time in which no instance processes packets; they wait in a ring. See nfs/l4lb/examples/migration.rs.
+Per size: the same traffic without moves (the peer), moves that hand the state's memory over, and moves that copy it over
+a link of 10 Gb/s ("copy"). `freeze` is the time in which no instance processes packets; they wait in a ring. See
+nfs/l4lb/examples/migration.rs.
 """
 
 import argparse
