@@ -1,7 +1,7 @@
-"""A load balancer that moves between two runtimes under 10,000 packets/s, with 1,000 to 1,000,000 flows: what packets see.
+"""A load balancer that moves between two runtimes under 10,000 packets/s, with up to 1,000,000 flows: what packets see.
 
-Per size: the same traffic without moves (the peer), moves that hand the state's memory over, and moves that copy it over
-a link of 10 Gb/s ("copy"). `freeze` is the time in which no instance processes packets; they wait in a ring. See
+Per size: the same traffic without moves (the peer), moves that hand the state's memory over, and moves that copy it
+over a link of 10 Gb/s ("copy"). `freeze` is the time in which no instance processes packets; they wait in a ring. See
 nfs/l4lb/examples/migration.rs.
 """
 
