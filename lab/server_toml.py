@@ -16,6 +16,7 @@ def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
     return ServerConfig(
         oneswitchd=OneswitchdConfig(
             datapath_id=_DATAPATH_ID,
+            executor=spec.executor,
             listen=[f"punix:{here}/oneswitchd.mgmt", *spec.listen],
             controllers=list(spec.controllers),
             api=f"unix:{here}/oneswitchd.sock",

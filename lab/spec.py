@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from lab.errors import SpecError
-from nfagent.plumbing.names import NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from nfagent.plumbing.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 
 Substrate = Literal["netns", "dummy"]
 
@@ -79,6 +79,7 @@ class LabSpec:
         static_arp: each host knows the others' MAC addresses from the start.
         controllers: OpenFlow controllers to write into server.toml.
         listen: where oneswitchd shall listen besides its unix socket, for server.toml.
+        executor: the switch that runs the ports' pipelines, for server.toml.
         plain: instead of virt and edge there is one bridge ``br0`` on the only switch; see `reference`.
 
     Example:
@@ -95,6 +96,7 @@ class LabSpec:
     controllers: tuple[str, ...] = ()
     listen: tuple[str, ...] = ()
     plain: bool = False
+    executor: str = HOME
 
     @classmethod
     def demo(cls, **options: Any) -> Self:

@@ -161,6 +161,9 @@ def port_add(
     switch: SwitchOption,
     interface: InterfaceOption,
     name: Annotated[str | None, typer.Option("--name", help="Name of the port; default: the interface's.")] = None,
+    executor: Annotated[
+        str | None, typer.Option("--executor", help="The switch that runs its rules, or home; default: server.toml's.")
+    ] = None,
     interface_type: TypeOption = "",
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
@@ -175,7 +178,7 @@ def port_add(
             OvsdbPlumber(server, interface_type) as plumber,
             output.progress("making a port") as progress,
         ):
-            return ports.add(server, client, plumber, wanted, name, switch, interface, progress)
+            return ports.add(server, client, plumber, wanted, name, switch, interface, executor, progress)
 
     run(ctx, chosen, pretty, work)
 
@@ -207,6 +210,27 @@ def port_move(
             return ports.move(
                 server, client, plumber, virtual_port, switch, interface, until, grace_ms, detach, progress
             )
+
+    run(ctx, chosen, pretty, work)
+
+
+@port_app.command("execute")
+def port_execute(
+    ctx: typer.Context,
+    virtual_port: VirtualPort,
+    executor: Annotated[str, typer.Argument(metavar="SWITCH|home", help="The switch that shall run its rules.")],
+    until: UntilOption = "done",
+    grace_ms: Annotated[
+        int | None, typer.Option("--grace-ms", min=0, help="How long the old way stays open, in ms.")
+    ] = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Run a virtual port's rules at another switch without losing a packet."""
+
+    def work(session: Session) -> View:
+        with session.client() as client, session.output.progress("moving rules") as progress:
+            return ports.execute(client, virtual_port, executor, until, grace_ms, progress)
 
     run(ctx, chosen, pretty, work)
 

@@ -97,13 +97,17 @@ class Client:
         known = ", ".join(f"{port.number} ({port.name})" for port in ports) or "none at all"
         raise UsageError(f"no virtual port is named '{virtual_port}'; there are: {known}")
 
-    def add_port(self, number: int | None, name: str | None, switch: str, interface: str) -> Port:
-        """Map a virtual port to an interface; ``number`` None: the lowest free."""
+    def add_port(
+        self, number: int | None, name: str | None, switch: str, interface: str, executor: str | None = None
+    ) -> Port:
+        """Map a virtual port to an interface; ``number`` None: the lowest free; ``executor`` None: the default."""
         body: dict[str, Any] = {"switch": switch, "interface": interface}
         if number is not None:
             body["number"] = number
         if name is not None:
             body["name"] = name
+        if executor is not None:
+            body["executor"] = executor
         return self._ask(Port, "POST", "/v1/ports", body)
 
     def delete_port(self, number: int) -> None:
@@ -117,6 +121,14 @@ class Client:
             body["grace_ms"] = grace_ms
         timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
         return self._ask(Port, "POST", f"/v1/ports/{number}/move", body, timeout_s)
+
+    def change_executor(self, number: int, executor: str, until: Stage, grace_ms: int | None) -> Port:
+        """Start to run a port's pipeline at another switch, or at ``home``; answers as `move_port` does."""
+        body: dict[str, Any] = {"executor": executor, "until": until}
+        if grace_ms is not None:
+            body["grace_ms"] = grace_ms
+        timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
+        return self._ask(Port, "POST", f"/v1/ports/{number}/executor", body, timeout_s)
 
     def continue_move(self, number: int, until: Stage) -> Port:
         """Let a stopped move go on to ``until``."""

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from nfagent.plumbing.names import HOME
+
 
 class Answer(BaseModel):
     """Base: immutable, and tolerant of members it does not know."""
@@ -88,21 +90,34 @@ class Move(Answer):
     switch: str
     interface: str
     stage: str
+    executor: str = HOME
 
 
 class Port(Answer):
-    """A virtual port: its number, its home and interface, and the flow-id DELIVER(V) that leads to it."""
+    """A virtual port: its number, its home and interface, its executor, and its flow-ids.
+
+    ``executor`` is what was chosen, ``home`` or a switch, and ``executes_at`` the switch that this is. ``flow_id``,
+    DELIVER(V), leads to it; ``ingress_id``, INGRESS(V), from it to its executor.
+    """
 
     number: int
     name: str
     switch: str
     interface: str
+    executor: str = HOME
+    executes_at: str | None = None
     flow_id: int | None = None
+    ingress_id: int | None = None
     state: str = "down"
     reason: str | None = None
     config: tuple[str, ...] = ()
     mac: str | None = None
     move: Move | None = None
+
+    @property
+    def executing(self) -> str:
+        """The switch that runs this port's pipeline."""
+        return self.executes_at or self.switch
 
 
 class Problem(Answer):

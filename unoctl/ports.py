@@ -68,6 +68,7 @@ def add(
     name: str | None,
     switch: str,
     interface: str,
+    executor: str | None,
     progress: Progress,
 ) -> View:
     """Make a virtual port.
@@ -80,6 +81,7 @@ def add(
         name: its name; None: the interface's.
         switch: its home.
         interface: what it is on the home's ``edge`` bridge.
+        executor: the switch that runs its pipeline, or ``home``; None: the server's default.
         progress: where to say what is being done.
 
     Raises:
@@ -92,7 +94,7 @@ def add(
     for attempt in range(tries):
         chosen = number if number is not None else _lowest_free(client)
         try:
-            return _port_view(_add_once(client, plumber, chosen, name, switch, interface, progress))
+            return _port_view(_add_once(client, plumber, chosen, name, switch, interface, executor, progress))
         except ApiRefusedError as error:
             # Somebody else may take the number between the question and the request.
             if error.code != "port-number-taken" or attempt == tries - 1:
@@ -101,7 +103,14 @@ def add(
 
 
 def _add_once(
-    client: Client, plumber: Plumber, number: int, name: str | None, switch: str, interface: str, progress: Progress
+    client: Client,
+    plumber: Plumber,
+    number: int,
+    name: str | None,
+    switch: str,
+    interface: str,
+    executor: str | None,
+    progress: Progress,
 ) -> Port:
     # Asked first, so that nothing is plumbed for a oneswitchd that is not there.
     _refuse_taken(client.ports(), number, switch, interface)
@@ -115,7 +124,7 @@ def _add_once(
         plumbed = undo.pop_all()
     progress.update(f"port {number}: waiting for oneswitchd")
     with _undone_if_refused(plumbed):
-        return _settled(lambda: client.add_port(number, name, switch, interface), lambda: client.port(number))
+        return _settled(lambda: client.add_port(number, name, switch, interface, executor), lambda: client.port(number))
 
 
 @contextmanager
@@ -201,6 +210,22 @@ def _request_move(
         return client.move_port(number, switch, interface, until, grace_ms)
 
     return lambda: _settled(request, lambda: client.port(number))
+
+
+def execute(
+    client: Client, virtual_port: str, executor: str, until: Stage, grace_ms: int | None, progress: Progress
+) -> View:
+    """Run a port's pipeline at another switch, or at ``home``, make-before-break.
+
+    Raises:
+        ApiRefusedError: oneswitchd refused.
+    """
+    number = client.find_port(virtual_port).number
+
+    def request() -> Port:
+        return client.change_executor(number, executor, until, grace_ms)
+
+    return _port_view(_watched(client, number, request, progress))
 
 
 def continue_move(

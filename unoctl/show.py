@@ -84,7 +84,11 @@ def _bridge_lines(name: str, bridge: BridgeState, counts: str) -> Iterator[Line]
 def _home_lines(port: Port) -> Iterator[Line]:
     flow_id = "none" if port.flow_id is None else str(port.flow_id)
     yield 2, Text.assemble(f"Port {port.number} ", (port.name, "bold"), f" on {port.interface}, flow-id {flow_id}")
-    if port.move:
+    if port.executing != port.switch:
+        yield 3, f"executed at {port.executing}, ingress flow-id {port.ingress_id}"
+    if port.move and (port.move.switch, port.move.interface) == (port.switch, port.interface):
+        yield 3, f"its executor changes to {port.move.executor}: {port.move.stage}"
+    elif port.move:
         yield 3, f"moving to {port.move.switch} {port.move.interface}: {port.move.stage}"
 
 

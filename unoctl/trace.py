@@ -211,9 +211,11 @@ class Tracer:
         if len(data) < 18 or int.from_bytes(data[12:14], "big") != TYPE_VLAN:
             return None
         vid = int.from_bytes(data[14:16], "big") & 0xFFF
-        names = [port.name for port in self._ports if port.flow_id == vid]
-        if names:
-            return FlowId(vid, f"DELIVER({names[0]})")
+        for port in self._ports:
+            if port.flow_id == vid:
+                return FlowId(vid, f"DELIVER({port.name})")
+            if port.ingress_id == vid:
+                return FlowId(vid, f"INGRESS({port.name})")
         return FlowId(vid, "MULTICAST" if vid >= FIRST_MULTICAST_VID else "unknown: no port has it")
 
     def _again(self, place: _Place, asked: _Asked, event: Recirculation) -> Outcome:

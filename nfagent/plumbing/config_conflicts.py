@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from nfagent.plumbing.names import EDGE, MULTICAST_PORT, VIRT
+from nfagent.plumbing.names import EDGE, HOME, MULTICAST_PORT, VIRT
 from nfagent.plumbing.toml_lines import Path as KeyPath
 
 if TYPE_CHECKING:
@@ -26,8 +26,13 @@ def conflicts(config: ServerConfig) -> Iterator[Conflict]:
     yield from _duplicates("port", "number", config.port, lambda port: port.number)
     yield from _duplicates("port", "name", config.port, lambda port: port.shown_name)
     yield from _duplicates("port", "interface", config.port, lambda port: f"{port.interface} on {port.switch}")
+    for index, switch in enumerate(config.switch):
+        if switch.name == HOME:
+            yield ("switch", index, "name"), f"{HOME!r} is what executor calls a port's own switch"
+    yield from _executor_conflicts(config, ("oneswitchd", "executor"), config.oneswitchd.executor)
     for index, port in enumerate(config.port):
         yield from _port_conflicts(config, index, port)
+        yield from _executor_conflicts(config, ("port", index, "executor"), port.executor)
 
 
 def _duplicates(table: str, key: str, items: Iterable[T], value: Callable[[T], object]) -> Iterator[Conflict]:
@@ -81,6 +86,12 @@ def _port_conflicts(config: ServerConfig, index: int, port: PortConfig) -> Itera
         yield ("port", index, "interface"), f"{port.interface!r} is the PCIe port of {port.switch!r}"
     elif _RESERVED.match(port.interface):
         yield ("port", index, "interface"), _reserved(port.interface)
+
+
+def _executor_conflicts(config: ServerConfig, key: KeyPath, executor: str | None) -> Iterator[Conflict]:
+    names = [switch.name for switch in config.switch]
+    if executor is not None and executor not in (HOME, *names):
+        yield key, f"there is no switch {executor!r}; there are {', '.join(names)}, and {HOME!r}"
 
 
 def _reserved(name: str) -> str:

@@ -3,6 +3,9 @@
 VIRT = "virt"
 EDGE = "edge"
 
+HOME = "home"
+"""The executor that is a port's own switch; no switch has this name."""
+
 PORT_MIN = 1
 PORT_MAX = 0xFDFF
 

@@ -15,7 +15,7 @@ from nfagent.plumbing.addresses import ApiAddress, Connect, Listen, Remote
 from nfagent.plumbing.config_conflicts import conflicts
 from nfagent.plumbing.config_faults import fault_at, first_fault, syntax_fault
 from nfagent.plumbing.errors import ConfigError
-from nfagent.plumbing.names import NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from nfagent.plumbing.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 from nfagent.plumbing.toml_dump import dump_document
 from nfagent.plumbing.toml_lines import key_lines
 
@@ -59,6 +59,7 @@ class OneswitchdConfig(_Section):
     """``[oneswitchd]``: the daemon's own addresses and files."""
 
     datapath_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
+    executor: SwitchName = HOME
     listen: list[Listen] = []
     controllers: list[Connect] = []
     api: ApiAddress = "unix:/run/oneswitch/oneswitchd.sock"
@@ -88,12 +89,16 @@ class SwitchConfig(_Section):
 
 
 class PortConfig(_Section):
-    """``[[port]]``: one virtual port and the interface that it stands for."""
+    """``[[port]]``: one virtual port and the interface that it stands for.
+
+    ``executor``: the switch that runs its pipeline, or `HOME`; None: the default of ``[oneswitchd]``.
+    """
 
     number: PortNumber
     switch: SwitchName
     interface: InterfaceName
     name: InterfaceName | None = None
+    executor: SwitchName | None = None
 
     @property
     def shown_name(self) -> str:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from lab.errors import LabError
+from nfagent.plumbing.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
@@ -32,19 +33,22 @@ class Comparison:
         binary: of oneswitchd; None finds the installed one.
         mutant: the fault that it shall have, if it can. Each run then has an oneswitchd of its own: what the one before
             left behind must not be taken for this one's.
+        executor: the server's default.
     """
 
-    def __init__(self, switches: int, binary: Path | None = None, mutant: str | None = None) -> None:
+    def __init__(
+        self, switches: int, binary: Path | None = None, mutant: str | None = None, executor: str = HOME
+    ) -> None:
         self._binary = binary
         self.mutant = mutant
-        self.script = Script(switches)
+        self.script = Script(switches, executor=executor)
         self._start()
         self.steps = 0
         self._deaf: set[int] = set()
         self._counters_differ = False
 
     def _start(self) -> None:
-        self.ours = OneSwitch(self.script.switches, self._binary)
+        self.ours = OneSwitch(self.script.switches, self._binary, self.script.executor)
         self.reference = OneBridge(server(self.script.switches).reference())
         self._broken = False
 
@@ -61,7 +65,7 @@ class Comparison:
 
     def reset(self) -> None:
         """Begin a new run."""
-        self.script = Script(self.script.switches)
+        self.script = Script(self.script.switches, executor=self.script.executor)
         if self._broken:
             self.close()
             self._start()

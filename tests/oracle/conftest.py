@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from nfagent.plumbing.names import HOME
 from tests.oracle.compare import Comparison
 
+# Switches, and the executor that is the server's default.
+_SERVERS = [(1, HOME), (2, HOME), (3, HOME), (2, "hypervisor"), (3, "snic0")]
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda switches: f"{switches}-switches")
+
+@pytest.fixture(scope="module", params=_SERVERS, ids=lambda server: f"{server[0]}-switches-{server[1]}")
 def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """Both worlds, with oneswitchd over one, two and three switches."""
-    with Comparison(request.param, _binary()) as comparison:
+    switches, executor = request.param
+    with Comparison(switches, _binary(), executor=executor) as comparison:
         yield comparison
 
 

@@ -14,6 +14,7 @@ from tests.oracle.openflow import FlowMod, Oxm
 from tests.oracle.steps import (
     Bulk,
     Check,
+    Execute,
     Inject,
     Interface,
     Move,
@@ -339,7 +340,8 @@ def step(draw: Draw, model: Model) -> Step:
         config, mask = draw(st.sampled_from(bits)), draw(st.sampled_from(bits))
         return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())
     if kind < 76:
-        return Move(draw(st.sampled_from(pools.PORTS)), draw(st.integers(0, 2)))
+        move = draw(st.sampled_from((Move, Move, Execute)))
+        return move(draw(st.sampled_from(pools.PORTS)), draw(st.integers(0, 2)))
     if kind < 80:
         return Send((change_treatment(draw, model).hex(),), "change_treatment", draw(st.sampled_from((0, 1, 1, 2))))
     if kind < 82:

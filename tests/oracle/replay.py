@@ -19,12 +19,15 @@ def main() -> int:
         "--shrink", action="store_true", help="leave out what the difference does not need; rewrites the file"
     )
     parser.add_argument("--switches", type=int, help="how many; default: as the script says")
+    parser.add_argument("--executor", help="the server's default: home, or a switch; default: as the script says")
     parser.add_argument("--binary", type=Path, help="of oneswitchd; default: the installed one")
     arguments = parser.parse_args()
     script = Script.read(arguments.file)
     if arguments.switches:
         script.switches = arguments.switches
-    with Comparison(script.switches, arguments.binary) as comparison:
+    if arguments.executor:
+        script.executor = arguments.executor
+    with Comparison(script.switches, arguments.binary, executor=script.executor) as comparison:
         difference = outcome(comparison, script)
         if difference is not None and arguments.shrink:
             script = shrunk(comparison, script)
@@ -49,7 +52,7 @@ def outcome(comparison: Comparison, script: Script) -> DifferenceError | None:
 
 def shrunk(comparison: Comparison, script: Script) -> Script:
     """The shortest script found by leaving out steps, messages and frames, that still makes a difference."""
-    fails = lambda steps: outcome(comparison, Script(script.switches, steps)) is not None  # noqa: E731
+    fails = lambda steps: outcome(comparison, dataclasses.replace(script, steps=steps)) is not None  # noqa: E731
     slow = (Timed, Bulk, RestartSwitch, RestartOneswitchd)
     quick: list[Step] = [step for step in script.steps if not isinstance(step, slow)]
     steps = _minimal(quick if fails(quick) else script.steps, fails)
@@ -64,7 +67,7 @@ def shrunk(comparison: Comparison, script: Script) -> Script:
                     break
             if changed:
                 break
-    return Script(script.switches, steps)
+    return dataclasses.replace(script, steps=steps, note="")
 
 
 def _minimal(steps: list[Step], fails: Callable[[list[Step]], bool]) -> list[Step]:

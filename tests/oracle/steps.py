@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from nfagent.plumbing.names import HOME
+
 
 @dataclass(frozen=True)
 class Send:
@@ -71,6 +73,14 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Execute:
+    """A port's pipeline moves to another switch (by index, modulo their number): on one bridge, nothing happens."""
+
+    port: int
+    switch: int
+
+
+@dataclass(frozen=True)
 class Reconnect:
     """The controller hangs up and calls again."""
 
@@ -92,11 +102,24 @@ class Check:
     """Everything that can be asked for is compared."""
 
 
-Step = Send | Bulk | Timed | PortMod | Inject | Move | Interface | Reconnect | RestartOneswitchd | RestartSwitch | Check
+Step = (
+    Send
+    | Bulk
+    | Timed
+    | PortMod
+    | Inject
+    | Move
+    | Execute
+    | Interface
+    | Reconnect
+    | RestartOneswitchd
+    | RestartSwitch
+    | Check
+)
 _KINDS: dict[str, Callable[..., Step]] = {
     each.__name__: each
     for each in (
-        *(Send, Bulk, Timed, PortMod, Inject, Move, Interface),
+        *(Send, Bulk, Timed, PortMod, Inject, Move, Execute, Interface),
         *(Reconnect, RestartOneswitchd, RestartSwitch, Check),
     )
 }
@@ -104,17 +127,18 @@ _KINDS: dict[str, Callable[..., Step]] = {
 
 @dataclass
 class Script:
-    """A run that can be repeated on ``switches`` switches."""
+    """A run that can be repeated on ``switches`` switches, with ``executor`` as the server's default."""
 
     switches: int
     steps: list[Step] = field(default_factory=list)
     note: str = ""
+    executor: str = HOME
 
     def write(self, path: Path) -> None:
         """Write the script as JSON, a step per line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({"step": type(step).__name__, **dataclasses.asdict(step)}) for step in self.steps]
-        head = json.dumps({"switches": self.switches, "note": self.note})
+        head = json.dumps({"switches": self.switches, "executor": self.executor, "note": self.note})
         path.write_text("\n".join([head, *lines]) + "\n")
 
     @classmethod
@@ -126,7 +150,8 @@ class Script:
             ValueError, KeyError, TypeError: it is no script.
         """
         head, *lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-        return cls(head["switches"], [_step(line) for line in lines], head.get("note", ""))
+        steps = [_step(line) for line in lines]
+        return cls(head["switches"], steps, head.get("note", ""), head.get("executor", HOME))
 
 
 def _step(data: dict[str, Any]) -> Step:

@@ -1,5 +1,6 @@
 """oneswitchd over several switches and one Open vSwitch bridge do the same; see docs/oracle.md."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -16,7 +17,7 @@ _FOUND = Path(os.environ.get("ORACLE_FOUND", "target/oracle-found"))
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_what_once_differed(comparison: Comparison, path: Path) -> None:
-    found = outcome(comparison, Script(comparison.script.switches, Script.read(path).steps))
+    found = outcome(comparison, dataclasses.replace(comparison.script, steps=Script.read(path).steps))
     assert found is None, f"{path.name}: {found}"
 
 
@@ -37,7 +38,8 @@ def _explore(comparison: Comparison, steps: int, start: int) -> None:
     difference = explore(comparison, steps, start)
     if difference is not None:
         pytest.fail(_report(comparison, difference), pytrace=False)
-    print(f"{comparison.steps} steps over {comparison.script.switches} switches without a difference")
+    where = f"{comparison.script.switches} switches, executed at {comparison.script.executor}"
+    print(f"{comparison.steps} steps over {where}, without a difference")
 
 
 def _report(comparison: Comparison, difference: DifferenceError) -> str:
@@ -49,6 +51,6 @@ def _report(comparison: Comparison, difference: DifferenceError) -> str:
         short, again = script, difference
         again.add_note("It did not happen again when the same steps were played once more.")
     short.note = str(again)
-    path = _FOUND / f"{script.switches}-switches-step-{steps}.json"
+    path = _FOUND / f"{script.switches}-switches-{script.executor}-step-{steps}.json"
     short.write(path)
     return f"{again}\nPlay it again: python -m tests.oracle.replay {path}"

@@ -1,5 +1,6 @@
 """The two worlds that are compared: one plain bridge, and oneswitchd over several switches. Labs without root."""
 
+import dataclasses
 import struct
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from lab.server import Lab
 from lab.spec import LabSpec
 from lab.unixctl import Unixctl
 from lab.wires import Place, Wires
+from nfagent.plumbing.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import Channel, ChannelError
@@ -20,6 +22,7 @@ from tests.oracle.pools import PORTS
 from tests.oracle.steps import (
     Bulk,
     Check,
+    Execute,
     Inject,
     Interface,
     Move,
@@ -111,6 +114,8 @@ class World:
                     self.wires.inject(self.places[step.port], bytes.fromhex(frame))
             case Move():
                 self.move(step.port, step.switch)
+            case Execute():
+                self.execute(step.port, step.switch)
             case Interface():
                 self._set_interface(step.port, up=step.up)
             case Reconnect():
@@ -148,6 +153,9 @@ class World:
 
     def move(self, port: int, switch: int) -> None:
         """Move a port; one bridge has nothing to do."""
+
+    def execute(self, port: int, switch: int) -> None:
+        """Move a port's pipeline; one bridge has nothing to do."""
 
     def reconnect(self) -> None:
         """Hang up and call again."""
@@ -347,13 +355,15 @@ class OneSwitch(World):
     Args:
         switches: how many; the hypervisor is one of them.
         binary: None finds the installed oneswitchd.
+        executor: the server's default; runs begin with it.
     """
 
-    def __init__(self, switches: int, binary: Path | None = None) -> None:
+    def __init__(self, switches: int, binary: Path | None = None, executor: str = HOME) -> None:
         self._binary = binary
         self._mutant = ""
         self._daemon: Oneswitchd | None = None
-        self.spec = server(switches)
+        self.spec = dataclasses.replace(server(switches), executor=executor)
+        self._executed: set[int] = set()
         super().__init__(self.spec)
 
     @property
@@ -412,7 +422,16 @@ class OneSwitch(World):
         self.daemon.client.move_port(port, goal, interface, "done", 0)
         self.places[port] = (goal, interface)
 
+    def execute(self, port: int, switch: int) -> None:
+        """Run a port's pipeline at the switch with this index (modulo their number)."""
+        goal = self.spec.switches[switch % len(self.spec.switches)].name
+        self.daemon.client.change_executor(port, goal, "done", 0)
+        self._executed.add(port)
+
     def home(self) -> None:
+        for port in self._executed:
+            self.daemon.client.change_executor(port, self.spec.executor, "done", 0)
+        self._executed.clear()
         names = [switch.name for switch in self.spec.switches]
         for port in self.spec.ports:
             self.move(port.number, names.index(port.switch))

@@ -78,6 +78,10 @@ class FakeOneswitchd:
         port = self.ports.get(int(rest[0]))
         if port is None:
             return problem(404, "port-unknown", f"there is no port {rest[0]}")
+        if rest[1:] == ["executor"]:
+            executes_at = port["switch"] if body["executor"] == "home" else body["executor"]
+            port.update(executor=body["executor"], executes_at=executes_at)
+            return 200, port
         if rest[1:]:
             return self._move(method, port, rest[2:] == ["continue"], body)
         if method == "DELETE":

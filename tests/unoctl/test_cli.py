@@ -84,6 +84,7 @@ COMMANDS = (
     "port add",
     "port continue",
     "port del",
+    "port execute",
     "port move",
     "show",
     "trace",

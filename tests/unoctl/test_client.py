@@ -38,7 +38,8 @@ def client(fake: FakeOneswitchd) -> Iterator[Client]:
 def test_requests_are_those_of_the_contract(fake: FakeOneswitchd, client: Client) -> None:
     client.status()
     client.add_port(None, None, "snic0", "pf0vf1")
-    client.add_port(9, "nf", "snic0", "pf0vf2")
+    client.add_port(9, "nf", "snic0", "pf0vf2", "hypervisor")
+    client.change_executor(1, "snic0", "done", 20)
     client.move_port(1, "snic0", "pf0vf3", "prepared", 20)
     client.continue_move(1, "done")
     client.abort_move(1)
@@ -47,7 +48,12 @@ def test_requests_are_those_of_the_contract(fake: FakeOneswitchd, client: Client
     assert fake.asked == [
         ("GET", "/v1/status", None),
         ("POST", "/v1/ports", {"switch": "snic0", "interface": "pf0vf1"}),
-        ("POST", "/v1/ports", {"switch": "snic0", "interface": "pf0vf2", "number": 9, "name": "nf"}),
+        (
+            "POST",
+            "/v1/ports",
+            {"switch": "snic0", "interface": "pf0vf2", "number": 9, "name": "nf", "executor": "hypervisor"},
+        ),
+        ("POST", "/v1/ports/1/executor", {"executor": "snic0", "until": "done", "grace_ms": 20}),
         (
             "POST",
             "/v1/ports/1/move",

@@ -71,7 +71,7 @@ class World:
         return Recorded()
 
     def add(self, number: int | None, switch: str, interface: str) -> None:
-        ports.add(self.server, self.client, self.plumber, number, None, switch, interface, self.progress)
+        ports.add(self.server, self.client, self.plumber, number, None, switch, interface, None, self.progress)
 
     def move(self, port: str, switch: str, interface: str, until: ports.Stage = "done", detach: bool = False) -> None:
         ports.move(self.server, self.client, self.plumber, port, switch, interface, until, None, detach, self.progress)

@@ -6,6 +6,7 @@ one bridge, where it leaves the server, and where ``unoctl trace`` says that it 
 the PCIe link has to be DELIVER of the remote port.
 """
 
+import dataclasses
 import json
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ from lab.errors import LabError
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Place
+from nfagent.plumbing.names import HOME
 from unoctl.cli import app
 from unoctl.packet_input import to_bytes
 
@@ -55,8 +57,10 @@ class Both:
                 lab.switch(switch.name).appctl("revalidator/purge")
 
 
-@pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
+@pytest.fixture(scope="module", params=[HOME, "snic0", "hypervisor"])
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+    """Every port executed at its home, or all at one switch."""
+    spec = dataclasses.replace(SPEC, executor=request.param)
     try:
         find_oneswitchd()
     except LabError as error:
@@ -65,7 +69,7 @@ def both() -> Iterator[Both]:
         patch.setenv(ENVIRONMENT, folder)
         with (
             Lab(REFERENCE).start() as reference,
-            Lab(SPEC).start() as server,
+            Lab(spec).start() as server,
             Oneswitchd(server.server_toml) as oneswitchd,
         ):
             oneswitchd.wait_up()
@@ -96,13 +100,21 @@ def traced_exits(record: dict[str, Any]) -> dict[int, list[bytes]]:
     return sent
 
 
+def crossings(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each crossing of the link, in its order."""
+    if record.get("type") == "pcie":
+        yield record
+    for inner in record.values():
+        for item in inner if isinstance(inner, list) else [inner]:
+            if isinstance(item, dict):
+                yield from crossings(item)
+
+
 def flow_ids(record: dict[str, Any]) -> list[tuple[str, int, str]]:
     """PCIe port, VLAN id and meaning of each crossing of the link."""
-    outcomes = record["stage"]["pass"]["outcomes"]
     return [
-        (outcome["interface"], outcome["flow_id"]["vid"], outcome["flow_id"]["meaning"])
-        for outcome in outcomes
-        if outcome["type"] == "pcie"
+        (crossing["interface"], crossing["flow_id"]["vid"], crossing["flow_id"]["meaning"])
+        for crossing in crossings(record["stage"])
     ]
 
 
@@ -126,16 +138,24 @@ def test_same_ports_and_same_bytes(
     assert left(both.server, SPEC, number, frame) == expected
     record = trace(both.server.server_toml, number, frame)
     assert traced_exits(record) == expected
-    remote = [port for port in both.oneswitchd.client.ports() if port.number in ports and port.switch == "snic0"]
-    assert flow_ids(record) == [("pcie-snic0", port.flow_id, f"DELIVER({port.name})") for port in remote]
+    mapped = both.oneswitchd.client.ports()
+    entered = mapped[number - 1]
+    wanted = []
+    if entered.executing == "snic0":
+        wanted.append(("pcie-snic0", entered.ingress_id, f"INGRESS({entered.name})"))
+    out = "pf0hpf" if entered.executing == "snic0" else "pcie-snic0"
+    remote = [port for port in mapped if port.number in ports and port.switch != entered.executing]
+    assert flow_ids(record) == wanted + [(out, port.flow_id, f"DELIVER({port.name})") for port in remote]
 
 
 def test_the_rewritten_source_is_on_the_link_already(both: Both) -> None:
-    """The pipeline runs once, at the hypervisor: what crosses is the finished packet, tagged."""
+    """The pipeline runs once: behind the hypervisor's what crosses is the finished packet, tagged."""
+    if both.oneswitchd.client.port(1).executing != "hypervisor":
+        pytest.skip("the pipeline runs at the sNIC")
     both.install(RULE_2)
     frame = to_bytes(FRAME.format(source="10.0.0.1"))
     record = trace(both.server.server_toml, 1, frame)
-    (crossing,) = (item for item in record["stage"]["pass"]["outcomes"] if item["type"] == "pcie")
+    (crossing,) = crossings(record["stage"])
     (remote,) = traced_exits(record)[4]
     tag = crossing["flow_id"]["vid"].to_bytes(2, "big")
     assert bytes.fromhex(crossing["hex"]) == remote[:12] + b"\x81\x00" + tag + remote[12:]

@@ -87,7 +87,8 @@ def edge_rules(server: Server, here: str, numbers: dict[str, int | None], ports:
         patch, interface = numbers.get(f"edge-{port.number}"), numbers.get(port.interface)
         subject = f"port {port.number} ({port.name})"
         if port.switch == here and patch is not None and interface is not None:
-            yield EdgeRule(_match(interface), (f"output:{patch}",), f"{subject} in")
+            if port.executing == here:
+                yield EdgeRule(_match(interface), (f"output:{patch}",), f"{subject} in")
             yield EdgeRule(_match(patch), (f"output:{interface}",), f"{subject} out")
             for link in server.pcie_ports(here):
                 if (number := numbers.get(link.interface)) is not None:
@@ -97,6 +98,32 @@ def edge_rules(server: Server, here: str, numbers: dict[str, int | None], ports:
                     )
         elif port.switch != here:
             yield from _remote_rules(server, here, numbers, port, patch)
+        if port.executing != port.switch:
+            yield from _execution_rules(server, here, numbers, port)
+
+
+def _execution_rules(server: Server, here: str, numbers: dict[str, int | None], port: Port) -> Iterator[EdgeRule]:
+    """The way of a port's packets to the switch that executes them, and into its ``virt``."""
+    subject = f"port {port.number} ({port.name})"
+    goal, home = port.executing, port.switch
+    if port.ingress_id is None:
+        return
+    if here == home:
+        source, out = numbers.get(port.interface), numbers.get(server.toward(here, goal).interface)
+        actions = ("push_vlan:0x8100", f"set_field:{port.ingress_id + 0x1000}->vlan_vid", f"output:{out}")
+        match = None if source is None else _match(source)
+    elif here == goal:
+        source, out = numbers.get(server.toward(here, home).interface), numbers.get(f"edge-{port.number}")
+        actions = ("pop_vlan", "encap(nsh)", "decap()", f"output:{out}")
+        match = None if source is None else _match(source, port.ingress_id)
+    elif here == server.hub.name:
+        source, out = numbers.get(server.toward(here, home).interface), numbers.get(server.toward(here, goal).interface)
+        actions = (f"output:{out}",)
+        match = None if source is None else _match(source, port.ingress_id)
+    else:
+        return
+    if match is not None and out is not None:
+        yield EdgeRule(match, actions, f"{subject} to be executed at {goal}")
 
 
 def _remote_rules(
@@ -145,14 +172,14 @@ def _virt(facts: Facts, ports: list[Port]) -> Iterator[Finding]:
     except UnoctlError as error:
         yield TOPIC.warn("virt", f"not compared: {error}", "see oneswitchd above")
         return
-    homes = {port.number: port.switch for port in ports}
+    at = {port.number: port.executing for port in ports}
     for switch in facts.switches:
         if switch.problem("virt_flows") is None:
-            yield compare_virt(switch.name, virtual, switch.virt_flows, homes, executors)
+            yield compare_virt(switch.name, virtual, switch.virt_flows, at, executors)
 
 
 def compare_virt(
-    name: str, virtual: list[Flow], physical: list[Flow], homes: dict[int, str], executors: set[str]
+    name: str, virtual: list[Flow], physical: list[Flow], at: dict[int, str], executors: set[str]
 ) -> Finding:
     """The virtual rules beside those of one switch's ``virt``.
 
@@ -160,12 +187,12 @@ def compare_virt(
         name: the switch.
         virtual: the controllers' rules.
         physical: the switch's.
-        homes: the switch that runs the pipeline of each virtual port.
+        at: the switch that runs the pipeline of each virtual port.
         executors: the switches that run any.
     """
     there = {flow.key: flow for flow in physical}
     known = {flow.key for flow in virtual}
-    wanted = [flow for flow in virtual if _belongs(flow, name, homes, executors)]
+    wanted = [flow for flow in virtual if _belongs(flow, name, at, executors)]
     wrong = [f"missing: {_shown(flow)}" for flow in wanted if flow.key not in there]
     wrong += [
         f"other actions: {_shown(flow)}"
@@ -178,12 +205,12 @@ def compare_virt(
     return TOPIC.ok(f"{name} virt", f"{len(physical)} rules, as the {len(virtual)} virtual ones want them")
 
 
-def _belongs(flow: Flow, name: str, homes: dict[int, str], executors: set[str]) -> bool:
+def _belongs(flow: Flow, name: str, at: dict[int, str], executors: set[str]) -> bool:
     """A rule that matches in_port goes where that port's pipeline runs, any other to every executor."""
     for term in flow.match:
         field, _, value = term.partition("=")
         if field == "in_port":
-            return value.isdecimal() and homes.get(int(value)) == name
+            return value.isdecimal() and at.get(int(value)) == name
     return name in executors
 
 

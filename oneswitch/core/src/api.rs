@@ -26,10 +26,15 @@ pub enum Destination {
     Switch(SwitchIndex, Bridge),
 }
 
+/// The executor that is a port's home; no switch has this name.
+pub const HOME: &str = "home";
+
 /// The server as configured; names are unique and validated by the configuration loader.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
     pub datapath_id: u64,
+    /// Of ports that have none of their own: [`HOME`] or the name of a switch.
+    pub executor: String,
     pub switches: Vec<SwitchConfig>,
     pub ports: Vec<PortConfig>,
 }
@@ -54,6 +59,8 @@ pub struct PortConfig {
     pub name: String,
     pub switch: String,
     pub interface: String,
+    /// [`HOME`] or the name of a switch; `None`: the server's default.
+    pub executor: Option<String>,
 }
 
 /// A request to map a port; `None` leaves the choice to the core.
@@ -63,6 +70,7 @@ pub struct PortRequest {
     pub name: Option<String>,
     pub switch: String,
     pub interface: String,
+    pub executor: Option<String>,
 }
 
 /// How far a move goes before it waits for `continue_move`.
@@ -89,6 +97,15 @@ pub struct MoveRequest {
     pub interface: String,
     pub until: MoveUntil,
     /// How long both paths stay after the flip.
+    pub grace: Duration,
+}
+
+/// A request to run a port's pipeline elsewhere, as [`MoveRequest`].
+#[derive(Clone, Debug)]
+pub struct ExecutorRequest {
+    /// [`HOME`] or the name of a switch.
+    pub executor: String,
+    pub until: MoveUntil,
     pub grace: Duration,
 }
 
@@ -187,7 +204,7 @@ impl fmt::Display for PortError {
             Self::NoMove(n) => write!(f, "virtual port {n} is not being moved"),
             Self::MovePastAbort(n) => write!(f, "the move of virtual port {n} has flipped; let it finish and move back"),
             Self::MoveFailed { number, reason } => write!(f, "the move of virtual port {number} failed and was undone: {reason}"),
-            Self::FlowIdsExhausted => write!(f, "all 4093 flow-ids are in use"),
+            Self::FlowIdsExhausted => write!(f, "all 4080 flow-ids are in use"),
         }
     }
 }
@@ -201,7 +218,12 @@ pub struct PortView {
     pub name: String,
     pub switch: String,
     pub interface: String,
+    /// [`HOME`] or the name of a switch, as it was chosen.
+    pub executor: String,
+    /// The switch that runs the pipeline.
+    pub executes_at: String,
     pub flow_id: u16,
+    pub ingress_id: Option<u16>,
     pub up: bool,
     /// Why it is down; `None` when it is up.
     pub reason: Option<String>,
@@ -215,6 +237,7 @@ pub struct PortView {
 pub struct MoveView {
     pub switch: String,
     pub interface: String,
+    pub executor: String,
     pub stage: MoveStage,
 }
 

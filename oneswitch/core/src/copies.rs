@@ -13,7 +13,7 @@ use std::time::Instant;
 impl Core {
     /// Takes the executors that follow from the port map; returns what they were and are.
     pub(crate) fn derive_executors(&mut self, everywhere: bool) -> (Executors, Executors) {
-        let new = Executors::derive(&self.ports, everywhere);
+        let new = Executors::derive(&self.ports, self.default_executor, everywhere);
         let old = std::mem::replace(&mut self.executors, new.clone());
         self.executors_epoch += u64::from(old != new);
         (old, new)

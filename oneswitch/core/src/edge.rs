@@ -52,6 +52,7 @@ impl EdgeInput<'_> {
             self.ingress(port, &mut rules);
             self.delivery(port, &mut rules);
             self.arrival(port, &mut rules);
+            self.execution(port, &mut rules);
         }
         for generation in self.flood.generations() {
             self.multicast_departure(generation, &mut rules);
@@ -60,18 +61,24 @@ impl EdgeInput<'_> {
         rules
     }
 
-    /// Interface to `virt`: both interfaces of a moving port work.
+    /// Interface to `virt`, here or tagged toward its executor: both interfaces of a moving port work.
     fn ingress(&self, port: &VirtualPort, rules: &mut EdgeRules) {
         let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
             return;
         };
         for location in port.locations().filter(|l| l.switch == self.switch) {
-            if let Some(interface) = (self.number_of)(&location.interface) {
-                put(
-                    rules,
-                    Match::any().with_in_port(interface),
-                    ActionList::default().output(patch, 0),
-                );
+            let Some(interface) = (self.number_of)(&location.interface) else {
+                continue;
+            };
+            let executor = port.executor_for(location);
+            let actions = if executor == self.switch {
+                Some(ActionList::default().output(patch, 0))
+            } else {
+                let id = port.ingress_id.zip(self.toward(executor));
+                id.map(|(id, link)| tagged(id).output(link, 0))
+            };
+            if let Some(actions) = actions {
+                put(rules, Match::any().with_in_port(interface), actions);
             }
         }
     }
@@ -134,6 +141,43 @@ impl EdgeInput<'_> {
         } else {
             locations.find(|l| l.switch == self.switch)
         }
+    }
+
+    /// Packets from the PCIe links that entered at `port` elsewhere: into `virt`, or passed on (the hypervisor only).
+    fn execution(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let patch = (self.number_of)(&patch_name(port.number));
+        let (Some(id), Some(patch)) = (port.ingress_id, patch) else {
+            return;
+        };
+        for (from, link) in self.pcie_ports() {
+            let Some(executor) = self.execution_goal(port, from) else {
+                continue;
+            };
+            let actions = if executor == self.switch {
+                Some(reparsed(ActionList::default().pop_vlan()).output(patch, 0))
+            } else {
+                let out = self.toward(executor);
+                out.map(|out| ActionList::default().output(out, 0))
+            };
+            if let Some(actions) = actions {
+                let matching = Match::any().with_in_port(link).with_vlan_vid(id);
+                put(rules, matching, actions);
+            }
+        }
+    }
+
+    /// Where a packet that entered at `port` and arrived from switch `from` is executed. Not there: while the executor changes, what a
+    /// switch still sends the old way is executed at the old one.
+    fn execution_goal(&self, port: &VirtualPort, from: SwitchIndex) -> Option<SwitchIndex> {
+        if self.switch != HUB {
+            let entered_elsewhere = port.locations().any(|l| l.switch != self.switch);
+            return (entered_elsewhere && port.executors().contains(self.switch))
+                .then_some(self.switch);
+        }
+        let location = port.locations().find(|l| l.switch == from)?;
+        let mut executors =
+            std::iter::once(port.executor_for(location)).chain(port.executors().iter());
+        executors.find(|executor| *executor != from)
     }
 
     fn multicast_departure(&self, generation: &Generation, rules: &mut EdgeRules) {
@@ -213,6 +257,23 @@ fn tagged(flow_id: u16) -> ActionList {
         .push_vlan(ETHERTYPE_VLAN)
         .set_vlan_vid(flow_id)
 }
+
+/// `actions`, and then parses the packet anew: with its default vlan-limit Open vSwitch knows nothing of what is behind the tag that they
+/// popped. It parses anew what comes out of an NSH header, so the packet gets one for a moment. (A select group would do, too, but leaves
+/// a hash that select groups in `virt` would then use in the place of their own.)
+fn reparsed(actions: ActionList) -> ActionList {
+    let bytes = [actions.as_bytes(), &ENCAP_NSH, &DECAP].concat();
+    ActionList::from_bytes(bytes).unwrap_or_default()
+}
+
+/// NXAST_ENCAP: packet type (1, 0x894f).
+const ENCAP_NSH: [u8; 16] = [
+    0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 46, 0, 0, 0, 1, 0x89, 0x4f,
+];
+/// NXAST_DECAP: to what the header says (packet type (0, 0xfffe)).
+const DECAP: [u8; 16] = [
+    0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 47, 0, 0, 0, 0, 0xff, 0xfe,
+];
 
 fn put(rules: &mut EdgeRules, matching: Match, actions: ActionList) {
     put_in_table(rules, 0, matching, actions);

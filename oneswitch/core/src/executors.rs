@@ -2,49 +2,55 @@
 
 use crate::api::SwitchIndex;
 use crate::mutants::{mutant, Fault};
-use crate::ports::PortMap;
+use crate::ports::{Executor, PortMap};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use openflow13::Match;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The hypervisor also runs what enters at no mapped port: packet-outs from the controller, unknown ports.
+/// The hypervisor: the hub of the star.
 pub const HUB: SwitchIndex = 0;
 
 /// A snapshot derived from the port map; comparing two of them tells what must be installed and removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executors {
     by_port: BTreeMap<u32, SwitchSet>,
+    /// Runs what enters at no mapped port: packet-outs from the controller, unknown ports.
+    unmapped: SwitchIndex,
     all: SwitchSet,
     /// Some rule changes in_port, so any rule can apply at any executor.
     everywhere: bool,
 }
 
 impl Executors {
-    pub fn derive(ports: &PortMap, everywhere: bool) -> Self {
-        let by_port: BTreeMap<u32, SwitchSet> = ports
-            .iter()
-            .map(|p| (p.number, p.locations().map(|l| l.switch).collect()))
-            .collect();
-        Self::of(by_port, everywhere)
+    /// `default`: the server's executor.
+    pub fn derive(ports: &PortMap, default: Executor, everywhere: bool) -> Self {
+        let by_port = ports.iter().map(|p| (p.number, p.executors())).collect();
+        Self::of(by_port, default, everywhere)
     }
 
-    fn of(by_port: BTreeMap<u32, SwitchSet>, everywhere: bool) -> Self {
-        let all = by_port
+    fn of(by_port: BTreeMap<u32, SwitchSet>, default: Executor, everywhere: bool) -> Self {
+        let of_ports = by_port
             .values()
-            .fold(SwitchSet::of(HUB), |all, s| all.union(*s));
+            .fold(SwitchSet::EMPTY, |all, s| all.union(*s));
+        // Where all ports have one executor, it is the one bridge that everything shares.
+        let unmapped = match (of_ports.only(), default) {
+            (Some(switch), _) | (None, Executor::At(switch)) => switch,
+            (None, Executor::Home) => HUB,
+        };
         Self {
             by_port,
-            all,
+            unmapped,
+            all: of_ports.union(SwitchSet::of(unmapped)),
             everywhere,
         }
     }
 
-    /// After `port` has moved to `switch`.
-    pub fn moved(&self, port: u32, switch: SwitchIndex) -> Self {
+    /// After `port` is executed at `switch` only.
+    pub fn moved(&self, port: u32, switch: SwitchIndex, default: Executor) -> Self {
         let mut by_port = self.by_port.clone();
         by_port.insert(port, SwitchSet::of(switch));
-        Self::of(by_port, self.everywhere)
+        Self::of(by_port, default, self.everywhere)
     }
 
     /// Matches that cover the rules whose copies at `switch` are gone in `new`.
@@ -52,7 +58,8 @@ impl Executors {
         if !self.all.contains(switch) {
             return Vec::new();
         }
-        if !new.all.contains(switch) || self.everywhere && !new.everywhere {
+        let unmapped = self.unmapped == switch && new.unmapped != switch;
+        if !new.all.contains(switch) || self.everywhere && !new.everywhere || unmapped {
             return vec![Match::any()];
         }
         let ports: BTreeSet<u32> = self
@@ -87,7 +94,7 @@ impl Executors {
                 .by_port
                 .get(&port)
                 .copied()
-                .unwrap_or(SwitchSet::of(HUB)),
+                .unwrap_or(SwitchSet::of(self.unmapped)),
             _ => self.all,
         }
     }
@@ -101,11 +108,11 @@ impl Executors {
         (self.everywhere || rule.in_port().is_none()) && self.of_rule(rule).len() > 1
     }
 
-    /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old home.
+    /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old executor.
     pub fn of_packet_out(&self, ports: &PortMap, port: u32) -> SwitchIndex {
         if mutant(Fault::PacketOutAtHub) {
             return HUB;
         }
-        ports.get(port).map_or(HUB, |p| p.home.switch)
+        ports.get(port).map_or(self.unmapped, |p| p.executes_at())
     }
 }

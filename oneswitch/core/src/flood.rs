@@ -28,7 +28,8 @@ pub struct Member {
     pub port: u32,
     pub location: Location,
     /// Flooded to by its own patch port and DELIVER flow-id from everywhere. While it moves, so that it gets each packet once whichever way
-    /// it has flipped; and when its configuration, which is on the patch ports, forbids it.
+    /// it has flipped; when its configuration, which is on the patch ports, forbids it; and when its pipeline runs elsewhere: its own floods
+    /// come back to its home, where only its patch port knows that they are its own.
     pub unicast: bool,
 }
 
@@ -153,7 +154,7 @@ impl Flood {
             .map(|p| Member {
                 port: p.number,
                 location: p.home.clone(),
-                unicast: p.moving.is_some() || p.config & UNFLOODED != 0,
+                unicast: p.moving.is_some() || p.config & UNFLOODED != 0 || p.executes_away(),
             })
             .collect();
         if members == self.current().members {

@@ -10,7 +10,7 @@
 //! Numbers are big-endian, times nanoseconds since 1970. The complement of the length tells a record that was cut off, which is normal after a
 //! kill, from a length that was damaged.
 
-use crate::ports::VirtualPort;
+use crate::ports::{Executor, VirtualPort};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::tables::FlowTables;
 use crate::translate::removal_of;
@@ -23,7 +23,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The last byte is the format's version.
-pub const MAGIC: [u8; 8] = *b"1switch\x01";
+pub const MAGIC: [u8; 8] = *b"1switch\x02";
 /// Bytes of a record before its kind.
 pub const FRAMING: usize = 12;
 /// Kind and time.
@@ -274,6 +274,8 @@ pub struct PortSettings {
     pub number: u32,
     pub config: u32,
     pub flow_id: u16,
+    /// Zero in the file where there is none.
+    pub ingress_id: Option<u16>,
     pub hw_addr: Option<[u8; 6]>,
     /// In the order of `ofp_port_stats`.
     pub base: [u64; 12],
@@ -287,6 +289,8 @@ impl PortSettings {
             number: port.number,
             config: port.config,
             flow_id: port.flow_id,
+            // A change of the executor that is not done is lost, and its flow-id with it.
+            ingress_id: port.ingress_id.filter(|_| port.executor != Executor::Home),
             hw_addr: port.hw_addr,
             base: [
                 b.rx_packets,
@@ -306,7 +310,7 @@ impl PortSettings {
         }
     }
 
-    /// Makes a port what it was, but for its flow-id.
+    /// Makes a port what it was, but for its flow-ids.
     pub fn restore(&self, port: &mut VirtualPort) {
         port.config = self.config;
         port.hw_addr = self.hw_addr;
@@ -345,6 +349,7 @@ impl Settings {
             out.extend(port.number.to_be_bytes());
             out.extend(port.config.to_be_bytes());
             out.extend(port.flow_id.to_be_bytes());
+            out.extend(port.ingress_id.unwrap_or(0).to_be_bytes());
             out.push(port.hw_addr.is_some().into());
             out.extend(port.hw_addr.unwrap_or_default());
             port.base
@@ -367,6 +372,7 @@ impl Settings {
         while !input.is_empty() {
             let (number, config) = (array(input)?, array(input)?);
             let flow_id = u16::from_be_bytes(array(input)?);
+            let ingress_id = u16::from_be_bytes(array(input)?);
             let [has_address] = array(input)?;
             let address = array(input)?;
             let mut base = [0; 12];
@@ -380,6 +386,7 @@ impl Settings {
                 number: u32::from_be_bytes(number),
                 config: u32::from_be_bytes(config),
                 flow_id,
+                ingress_id: (ingress_id != 0).then_some(ingress_id),
                 hw_addr: (has_address != 0).then_some(address),
                 base,
                 name: std::str::from_utf8(name).ok()?.into(),

@@ -64,7 +64,7 @@ use foldhash::{HashMap, HashMapExt};
 use idle::IdleWatch;
 use journal::Journal;
 use outbox::Outbox;
-use ports::{Location, PortMap};
+use ports::{Executor, Location, PortMap};
 use reads::Read;
 use removed::Removals;
 use session::Switch;
@@ -82,6 +82,8 @@ pub struct Core {
     switches: Vec<Switch>,
     ports: PortMap,
     executors: Executors,
+    /// Of ports that have none of their own.
+    default_executor: Executor,
     /// Grows with every change of `executors`.
     executors_epoch: u64,
     truth: Truth,
@@ -118,21 +120,37 @@ impl Core {
             .into_iter()
             .map(|s| Switch::new(s.name, s.link))
             .collect();
+        let index = |name: &str| {
+            let found = switches.iter().position(|s| s.name == name);
+            found.ok_or_else(|| PortError::SwitchUnknown(name.into()))
+        };
+        let executor = |name: &str| match name {
+            HOME => Ok(Executor::Home),
+            switch => index(switch).map(Executor::At),
+        };
+        let default_executor = executor(&config.executor)?;
         let mut ports = PortMap::default();
         for port in config.ports {
-            let switch = switches
-                .iter()
-                .position(|s| s.name == port.switch)
-                .ok_or_else(|| PortError::SwitchUnknown(port.switch.clone()))?;
             let home = Location {
-                switch,
+                switch: index(&port.switch)?,
                 interface: port.interface,
             };
-            ports.insert(Some(port.number), port.name, home, &port.switch)?;
+            let chosen = port.executor.as_deref().map(executor).transpose()?;
+            ports.insert(
+                Some(port.number),
+                port.name,
+                home,
+                &port.switch,
+                chosen.unwrap_or(default_executor),
+            )?;
+            if let Some(inserted) = ports.get_mut(port.number) {
+                inserted.executor_chosen = chosen.is_some();
+            }
         }
         Ok(Self {
             datapath_id: config.datapath_id,
-            executors: Executors::derive(&ports, false),
+            executors: Executors::derive(&ports, default_executor, false),
+            default_executor,
             executors_epoch: 0,
             switches,
             flood: Flood::new(&ports),

@@ -2,10 +2,11 @@
 
 use crate::api::{
     Bridge, MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex,
-    SwitchView,
+    SwitchView, HOME,
 };
 use crate::edge::patch_name;
-use crate::ports::{config_names, Location, VirtualPort};
+use crate::ports::{config_names, Executor, Location, VirtualPort};
+use crate::switch_set::SwitchSet;
 use crate::Core;
 use openflow13::{config, state, Message, PortMod, PortStatus};
 use std::time::Instant;
@@ -19,10 +20,23 @@ impl Core {
     pub fn add_port(&mut self, request: PortRequest, now: Instant) -> Result<u32, PortError> {
         let home = self.locate(&request.switch, &request.interface)?;
         let name = request.name.unwrap_or_else(|| request.interface.clone());
-        let number = self
-            .ports
-            .insert(request.number, name, home.clone(), &request.switch)?;
-        if let Err(error) = self.check_present(&home, number) {
+        let chosen = request.executor.as_deref();
+        let chosen = chosen.map(|name| self.executor_named(name)).transpose()?;
+        let executor = chosen.unwrap_or(self.default_executor);
+        let number = self.ports.insert(
+            request.number,
+            name,
+            home.clone(),
+            &request.switch,
+            executor,
+        )?;
+        if let Some(port) = self.ports.get_mut(number) {
+            port.executor_chosen = chosen.is_some();
+        }
+        let ready = self
+            .check_present(&home, number)
+            .and_then(|()| self.check_up(executor.of(&home)));
+        if let Err(error) = ready {
             self.ports.remove(number);
             return Err(error);
         }
@@ -168,7 +182,10 @@ impl Core {
             name: port.name.clone(),
             switch: self.switches[location.switch].name.clone(),
             interface: location.interface.clone(),
+            executor: self.executor_name(port.executor),
+            executes_at: self.switches[port.executor_for(location)].name.clone(),
             flow_id: port.flow_id,
+            ingress_id: port.ingress_id,
             up: reason.is_none(),
             reason,
             config: config_names(port.config),
@@ -176,16 +193,32 @@ impl Core {
             moving: port.moving.as_ref().map(|m| MoveView {
                 switch: self.switches[m.to.switch].name.clone(),
                 interface: m.to.interface.clone(),
+                executor: self.executor_name(m.executor),
                 stage: m.stage,
             }),
         }
     }
 
+    fn executor_name(&self, executor: Executor) -> String {
+        match executor {
+            Executor::Home => HOME.into(),
+            Executor::At(switch) => self.switches[switch].name.clone(),
+        }
+    }
+
+    /// Switches that no packet reaches, or leaves: their PCIe link is dead, or nothing is known of them.
+    pub(crate) fn out_of_reach(&self) -> SwitchSet {
+        let lost = |s: &usize| self.link_dead(*s) || !self.switches[*s].edge.is_up();
+        (0..self.switches.len()).filter(lost).collect()
+    }
+
     fn down_reason(&self, port: &VirtualPort) -> Option<String> {
         let location = port.delivery();
         let switch = &self.switches[location.switch];
-        if !switch.edge.is_up() || !switch.virt.is_up() {
-            return Some(format!("switch {} is not connected", switch.name));
+        let needed = port.needs();
+        if let Some(away) = needed.iter().find(|s| self.check_up(*s).is_err()) {
+            let name = &self.switches[away].name;
+            return Some(format!("switch {name} is not connected"));
         }
         let Some(interface) = switch.edge.port_named(&location.interface) else {
             return Some(format!(
@@ -207,8 +240,9 @@ impl Core {
         if port.config & config::PORT_DOWN != 0 {
             return Some("a controller took it down (PORT_DOWN)".into());
         }
-        if self.link_dead(location.switch) {
-            return Some(format!("the PCIe link of {} is down", switch.name));
+        if let Some(cut_off) = needed.iter().find(|s| self.link_dead(*s)) {
+            let name = &self.switches[cut_off].name;
+            return Some(format!("the PCIe link of {name} is down"));
         }
         let dead = interface.state & state::LINK_DOWN != 0;
         dead.then(|| {

@@ -235,7 +235,7 @@ impl Core {
         merged.into_values().collect()
     }
 
-    /// As the hypervisor spells them, but for the flood group.
+    /// As an executor spells them, but for the flood group.
     fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
         let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
         for (_, part) in parts {
@@ -298,7 +298,7 @@ impl Core {
         merged.into_values().collect()
     }
 
-    /// As the hypervisor spells them: Open vSwitch fills in burst sizes.
+    /// As an executor spells them: Open vSwitch fills in burst sizes.
     fn meter_configs(&self, asked: u32, parts: Parts) -> Vec<MeterConfig> {
         let mut spelled: BTreeMap<u32, MeterConfig> = BTreeMap::new();
         for (_, part) in parts {
@@ -323,6 +323,7 @@ impl Core {
     }
 
     fn port_descriptions(&self) -> Vec<Port> {
+        let lost = self.out_of_reach();
         self.ports
             .iter()
             .map(|port| {
@@ -330,7 +331,7 @@ impl Core {
                 let physical = self.switches[location.switch]
                     .edge
                     .port_named(&location.interface);
-                port.view(physical, self.link_dead(location.switch))
+                port.view(physical, !port.needs().intersection(lost).is_empty())
             })
             .collect()
     }

@@ -1,11 +1,14 @@
-//! Moving a virtual port to another interface, make-before-break (UNO 3.3.2; docs/architecture.md, "A move").
+//! Moving a virtual port to another interface, or its pipeline to another switch, make-before-break (UNO 3.3.2; docs/architecture.md, "A
+//! move").
 //!
 //! Each stage sends its messages, notes the batch they are in, and is reached when that batch is settled and the flood generation that
 //! belongs to it is in force. While a port moves, both interfaces work in both directions.
 
-use crate::api::{Bridge, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex};
+use crate::api::{
+    Bridge, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex, HOME,
+};
 use crate::executors::HUB;
-use crate::ports::{Location, Move};
+use crate::ports::{Executor, Location, Move};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
@@ -32,6 +35,7 @@ impl Core {
         if port.moving.is_some() {
             return Err(PortError::MoveInProgress(number));
         }
+        let port_executor = port.executor;
         let to = self.locate(&request.switch, &request.interface)?;
         if let Some(taken) = self.ports.at(&to) {
             let taken = taken.number;
@@ -42,25 +46,13 @@ impl Core {
             });
         }
         self.check_present(&to, number)?;
-        self.move_outcomes.remove(&number);
         let interface = self.switches[to.switch].edge.number_of(&to.interface);
         let goal = to.clone();
-        if let Some(port) = self.ports.get_mut(number) {
-            port.moving = Some(Move {
-                to,
-                stage: MoveStage::Preparing,
-                until: request.until,
-                grace: request.grace,
-                deadline: None,
-                after_batch: u64::MAX,
-                flood: 0,
-                folding: 0,
-                counted_before: None,
-            });
-        }
-        self.ports.revision += 1;
-        let (old, new) = self.derive_executors(self.executors.is_everywhere());
-        self.install_copies(&old, &new, now);
+        self.start_move(
+            number,
+            Move::new(to, port_executor, request.until, request.grace),
+            now,
+        );
         if let Some(interface) = interface {
             let request = MultipartRequest::PortStats { port: interface };
             self.read(
@@ -70,11 +62,57 @@ impl Core {
                 request,
             );
         }
+        info!(target: "core", port = number, to = %request.switch, interface = %request.interface, "move: preparing");
+        Ok(())
+    }
+
+    /// Starts to run the port's pipeline elsewhere: a move whose interface stays. See [`Core::begin_move`].
+    ///
+    /// # Errors
+    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`, `FlowIdsExhausted`.
+    pub fn begin_executor_change(
+        &mut self,
+        number: u32,
+        request: &ExecutorRequest,
+        now: Instant,
+    ) -> Result<(), PortError> {
+        let port = self
+            .ports
+            .get(number)
+            .ok_or(PortError::PortUnknown(number))?;
+        if port.moving.is_some() {
+            return Err(PortError::MoveInProgress(number));
+        }
+        let home = port.home.clone();
+        let executor = self.executor_named(&request.executor)?;
+        self.check_present(&home, number)?;
+        self.check_up(executor.of(&home))?;
+        if let Executor::At(_) = executor {
+            self.ports.allocate_ingress(number)?;
+        }
+        self.start_move(
+            number,
+            Move::new(home, executor, request.until, request.grace),
+            now,
+        );
+        info!(target: "core", port = number, executor = %request.executor, "move of the executor: preparing");
+        Ok(())
+    }
+
+    /// Prepares the goal of a move: its rules, and the paths to them.
+    fn start_move(&mut self, number: u32, moving: Move, now: Instant) {
+        self.move_outcomes.remove(&number);
+        if let Some(port) = self.ports.get_mut(number) {
+            port.moving = Some(moving);
+        }
+        self.ports.revision += 1;
+        let (old, new) = self.derive_executors(self.executors.is_everywhere());
+        self.install_copies(&old, &new, now);
+        // Only what enters at no mapped port can have left its executor.
+        self.retire_copies(&old, &new, now);
         self.refresh_paths();
         self.apply_port_config(number);
         self.enter_stage(number, MoveStage::Preparing);
-        info!(target: "core", port = number, to = %request.switch, interface = %request.interface, "move: preparing");
-        Ok(())
     }
 
     /// Lets a move that waits go on.
@@ -137,8 +175,8 @@ impl Core {
         port.is_some_and(|p| {
             p.moving
                 .as_ref()
-                .is_some_and(|m| m.stage >= MoveStage::Flipping)
-                && p.home.switch == switch
+                .is_some_and(|m| m.stage >= MoveStage::Flipping && m.executor.of(&m.to) != switch)
+                && p.executes_at() == switch
         })
     }
 
@@ -210,8 +248,13 @@ impl Core {
     /// Points the paths toward the port to its new interface, one atomic bundle per switch. False if the move had to be undone.
     fn flip(&mut self, number: u32, now: Instant) -> bool {
         let port = self.ports.get(number);
-        let goal = port.and_then(|p| p.moving.as_ref()).map(|m| m.to.clone());
-        if let Some(Err(error)) = goal.map(|to| self.check_present(&to, number)) {
+        let goal = port.and_then(|p| p.moving.as_ref());
+        let goal = goal.map(|m| (m.to.clone(), m.executor.of(&m.to)));
+        let ready = goal.map(|(to, executor)| {
+            self.check_present(&to, number)?;
+            self.check_up(executor)
+        });
+        if let Some(Err(error)) = ready {
             self.fail_move(number, error.to_string(), now);
             return false;
         }
@@ -230,7 +273,7 @@ impl Core {
         self.move_outcomes.insert(number, outcome);
     }
 
-    /// A new home that does not take the copies of accepted rules cannot become the home.
+    /// A switch that does not take the copies of accepted rules cannot become the executor.
     pub(crate) fn fail_moves_to(&mut self, switches: SwitchSet, error: ErrorCode, now: Instant) {
         let failed: Vec<u32> = self
             .ports
@@ -238,7 +281,10 @@ impl Core {
             .filter(|p| {
                 let moving = p.moving.as_ref();
                 moving.is_some_and(|m| {
-                    m.stage <= MoveStage::Prepared && switches.contains(m.to.switch)
+                    let executor = m.executor.of(&m.to);
+                    m.stage <= MoveStage::Prepared
+                        && executor != p.executes_at()
+                        && switches.contains(executor)
                 })
             })
             .map(|p| p.number)
@@ -261,9 +307,9 @@ impl Core {
         let Some(moving) = port.moving.as_mut() else {
             return;
         };
-        let (old, to) = (port.home.clone(), moving.to.clone());
+        let (old, to, executor) = (port.home.clone(), moving.to.clone(), moving.executor);
         moving.folding = 1;
-        if self.switches[old.switch].edge.is_up() {
+        if old != to && self.switches[old.switch].edge.is_up() {
             if let Some(interface) = self.switches[old.switch].edge.number_of(&old.interface) {
                 self.expect_fold(number);
                 let request = MultipartRequest::PortStats { port: interface };
@@ -277,7 +323,8 @@ impl Core {
         }
         let (before, after) = (
             self.executors.clone(),
-            self.executors.moved(number, to.switch),
+            self.executors
+                .moved(number, executor.of(&to), self.default_executor),
         );
         let questions = self.read_lost_counters(&before, &after, Some(number));
         (0..questions).for_each(|_| self.expect_fold(number));
@@ -305,6 +352,8 @@ impl Core {
         if let Some(before) = &moving.counted_before {
             port.base = combine_ports(&port.base, before, minus);
         }
+        port.executor_chosen |= port.executor != moving.executor;
+        port.executor = moving.executor;
         port.home = moving.to.clone();
         port.moving = None;
         self.end_move(number, true, now);
@@ -314,7 +363,14 @@ impl Core {
 
     /// After `moving` was cleared: what only the other interface needed goes. `folded`: its counters are known.
     fn end_move(&mut self, number: u32, folded: bool, now: Instant) {
+        if let Some(port) = self.ports.get_mut(number) {
+            if port.executor == Executor::Home {
+                port.ingress_id = None;
+            }
+        }
         let (old, new) = self.derive_executors(self.executors.is_everywhere());
+        // What enters at no mapped port may have another executor by now.
+        self.install_copies(&old, &new, now);
         if folded {
             self.remove_copies(&old, &new, now);
         } else {
@@ -355,12 +411,32 @@ impl Core {
         })
     }
 
+    /// # Errors
+    /// `SwitchUnknown`.
+    pub(crate) fn executor_named(&self, name: &str) -> Result<Executor, PortError> {
+        if name == HOME {
+            return Ok(Executor::Home);
+        }
+        let index = self.switches.iter().position(|s| s.name == name);
+        index
+            .map(Executor::At)
+            .ok_or_else(|| PortError::SwitchUnknown(name.into()))
+    }
+
+    /// # Errors
+    /// `SwitchDown`.
+    pub(crate) fn check_up(&self, switch: SwitchIndex) -> Result<(), PortError> {
+        let switch = &self.switches[switch];
+        if !switch.edge.is_up() || !switch.virt.is_up() {
+            return Err(PortError::SwitchDown(switch.name.clone()));
+        }
+        Ok(())
+    }
+
     /// The interface and the patch ports of `number` must be there, as far as switches are connected.
     pub(crate) fn check_present(&self, location: &Location, number: u32) -> Result<(), PortError> {
         let home = &self.switches[location.switch];
-        if !home.edge.is_up() || !home.virt.is_up() {
-            return Err(PortError::SwitchDown(home.name.clone()));
-        }
+        self.check_up(location.switch)?;
         if home.edge.number_of(&location.interface).is_none() {
             return Err(PortError::InterfaceMissing {
                 switch: home.name.clone(),

@@ -1,6 +1,7 @@
 //! The port map: which interface of which switch each virtual port is, and how it looks to a controller.
 
-use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex};
+use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
+use crate::switch_set::SwitchSet;
 use openflow13::{config, state, Port, PortStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,8 +10,26 @@ use std::time::{Duration, Instant};
 pub const MAX_NUMBER: u32 = 0xfdff;
 /// OpenFlow port number of the multicast patch port in every `virt`.
 pub const MULTICAST_PORT: u32 = 0xfe00;
-/// Highest DELIVER flow-id; the ids above are the multicast ones (flood.rs).
+/// Highest DELIVER or INGRESS flow-id; the ids above are the multicast ones (flood.rs).
 pub const MAX_DELIVER: u16 = 4080;
+
+/// Which switch runs a port's pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// The one that the port's interface is on.
+    Home,
+    At(SwitchIndex),
+}
+
+impl Executor {
+    /// The switch that runs the pipeline for what enters at `location`.
+    pub fn of(self, location: &Location) -> SwitchIndex {
+        match self {
+            Self::Home => location.switch,
+            Self::At(switch) => switch,
+        }
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
@@ -18,10 +37,12 @@ pub struct Location {
     pub interface: String,
 }
 
-/// A move under way (UNO 3.3.2, make-before-break).
+/// A move under way (UNO 3.3.2, make-before-break): to another interface, or to another executor.
 #[derive(Clone, Debug)]
 pub struct Move {
+    /// The port's home where only the executor changes.
     pub to: Location,
+    pub executor: Executor,
     pub stage: MoveStage,
     pub until: MoveUntil,
     pub grace: Duration,
@@ -37,12 +58,35 @@ pub struct Move {
     pub counted_before: Option<PortStats>,
 }
 
+impl Move {
+    pub fn new(to: Location, executor: Executor, until: MoveUntil, grace: Duration) -> Self {
+        Self {
+            to,
+            executor,
+            stage: MoveStage::Preparing,
+            until,
+            grace,
+            deadline: None,
+            after_batch: u64::MAX,
+            flood: 0,
+            folding: 0,
+            counted_before: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct VirtualPort {
     pub number: u32,
     pub name: String,
+    /// DELIVER(V).
     pub flow_id: u16,
+    /// INGRESS(V), where the port's executor can be another switch than its home.
+    pub ingress_id: Option<u16>,
     pub home: Location,
+    pub executor: Executor,
+    /// Whether the executor was chosen for this port; otherwise it is the server's default.
+    pub executor_chosen: bool,
     pub moving: Option<Move>,
     /// OFPPC_* bits set by controllers.
     pub config: u32,
@@ -65,6 +109,43 @@ impl VirtualPort {
             Some(m) if m.stage >= MoveStage::Flipping => &m.to,
             _ => &self.home,
         }
+    }
+
+    /// The switch that runs the pipeline, before a move under way is done.
+    pub fn executes_at(&self) -> SwitchIndex {
+        self.executor.of(&self.home)
+    }
+
+    /// The switches that can be handed packets of this port: while it moves, the old one and the new one.
+    pub fn executors(&self) -> SwitchSet {
+        let goal = self.moving.as_ref().map(|m| m.executor.of(&m.to));
+        std::iter::once(self.executes_at()).chain(goal).collect()
+    }
+
+    /// The switch that runs the pipeline for what enters at `location`, one of [`Self::locations`].
+    pub fn executor_for(&self, location: &Location) -> SwitchIndex {
+        match &self.moving {
+            Some(m)
+                if m.to == *location && (m.to != self.home || m.stage >= MoveStage::Flipping) =>
+            {
+                m.executor.of(location)
+            }
+            _ => self.executor.of(location),
+        }
+    }
+
+    /// The switches that its packets need: the one that they enter at, and the one that executes them.
+    pub fn needs(&self) -> SwitchSet {
+        let location = self.delivery();
+        [location.switch, self.executor_for(location)]
+            .into_iter()
+            .collect()
+    }
+
+    /// Whether some packets of this port cross a PCIe link to be executed.
+    pub fn executes_away(&self) -> bool {
+        let mut locations = self.locations();
+        locations.any(|l| self.executors() != SwitchSet::of(l.switch))
     }
 
     /// The port as a controller sees it; `physical` is the interface that delivers, if it is there. `cut_off`: packets do not reach it.
@@ -155,6 +236,7 @@ impl PortMap {
         name: String,
         home: Location,
         switch_name: &str,
+        executor: Executor,
     ) -> Result<u32, PortError> {
         let number = match number {
             Some(n) if !(1..=MAX_NUMBER).contains(&n) => {
@@ -187,12 +269,20 @@ impl PortMap {
                 number: taken.number,
             });
         }
-        let flow_id = self.free_flow_id().ok_or(PortError::FlowIdsExhausted)?;
+        let mut free = self.free_flow_ids().into_iter();
+        let flow_id = free.next().ok_or(PortError::FlowIdsExhausted)?;
+        let ingress_id = match executor {
+            Executor::Home => None,
+            Executor::At(_) => Some(free.next().ok_or(PortError::FlowIdsExhausted)?),
+        };
         let port = VirtualPort {
             number,
             name,
             flow_id,
+            ingress_id,
             home,
+            executor,
+            executor_chosen: false,
             moving: None,
             config: 0,
             hw_addr: None,
@@ -204,23 +294,45 @@ impl PortMap {
         Ok(number)
     }
 
-    fn free_flow_id(&self) -> Option<u16> {
-        let mut used = [false; MAX_DELIVER as usize + 1];
-        for port in self.ports.values() {
-            if let Some(slot) = used.get_mut(usize::from(port.flow_id)) {
-                *slot = true;
-            }
-        }
-        (1..=MAX_DELIVER).find(|id| !used.get(usize::from(*id)).is_some_and(|used| *used))
+    fn free_flow_ids(&self) -> Vec<u16> {
+        let ids = |p: &VirtualPort| [Some(p.flow_id), p.ingress_id];
+        let used: BTreeSet<u16> = self.ports.values().flat_map(ids).flatten().collect();
+        (1..=MAX_DELIVER)
+            .filter(|id| !used.contains(id))
+            .take(2)
+            .collect()
     }
 
-    /// After a restart: the ports have the flow-ids that packets under way and the switches know them by; the others get free ones.
-    pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, u16>) {
-        let used: BTreeSet<u16> = saved.values().copied().collect();
+    /// Gives the port an INGRESS flow-id if it has none.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `FlowIdsExhausted`.
+    pub fn allocate_ingress(&mut self, number: u32) -> Result<(), PortError> {
+        let free = self.free_flow_ids().first().copied();
+        let port = self
+            .ports
+            .get_mut(&number)
+            .ok_or(PortError::PortUnknown(number))?;
+        if port.ingress_id.is_none() {
+            port.ingress_id = Some(free.ok_or(PortError::FlowIdsExhausted)?);
+        }
+        Ok(())
+    }
+
+    /// After a restart: the ports have the flow-ids that packets under way and the switches know them by (DELIVER, INGRESS); the others get
+    /// free ones.
+    pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, (u16, Option<u16>)>) {
+        let kept = |(deliver, ingress): &(u16, Option<u16>)| [Some(*deliver), *ingress];
+        let used: BTreeSet<u16> = saved.values().flat_map(kept).flatten().collect();
         let mut free = (1..=MAX_DELIVER).filter(|id| !used.contains(id));
         for port in self.ports.values_mut() {
-            let kept = saved.get(&port.number).copied();
-            port.flow_id = kept.or_else(|| free.next()).unwrap_or(port.flow_id);
+            let saved = saved.get(&port.number);
+            let deliver = saved.map(|(deliver, _)| *deliver);
+            port.flow_id = deliver.or_else(|| free.next()).unwrap_or(port.flow_id);
+            if port.ingress_id.is_some() {
+                let ingress = saved.and_then(|(_, ingress)| *ingress);
+                port.ingress_id = ingress.or_else(|| free.next());
+            }
         }
     }
 
@@ -231,12 +343,17 @@ impl PortMap {
     }
 
     pub fn configs(&self, switch_name: impl Fn(SwitchIndex) -> String) -> Vec<PortConfig> {
+        let executor = |p: &VirtualPort| match p.executor {
+            Executor::Home => HOME.into(),
+            Executor::At(switch) => switch_name(switch),
+        };
         self.iter()
             .map(|p| PortConfig {
                 number: p.number,
                 name: p.name.clone(),
                 switch: switch_name(p.home.switch),
                 interface: p.home.interface.clone(),
+                executor: p.executor_chosen.then(|| executor(p)),
             })
             .collect()
     }

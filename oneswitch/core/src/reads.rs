@@ -343,10 +343,12 @@ impl Core {
             }
             MultipartRequest::GroupFeatures
             | MultipartRequest::MeterFeatures
-            | MultipartRequest::TableFeatures(_)
-            | MultipartRequest::MeterConfig { .. }
-            | MultipartRequest::GroupDesc => {
+            | MultipartRequest::TableFeatures(_) => {
                 (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
+            }
+            // All executors spell them alike.
+            MultipartRequest::MeterConfig { .. } | MultipartRequest::GroupDesc => {
+                (Bridge::Virt, executors.iter().take(1).collect())
             }
             MultipartRequest::Desc
             | MultipartRequest::PortDesc

@@ -138,7 +138,7 @@ impl Core {
             let port = self.ports.get_mut(saved.number);
             if let Some(port) = port.filter(|port| port.name == saved.name) {
                 saved.restore(port);
-                flow_ids.insert(saved.number, saved.flow_id);
+                flow_ids.insert(saved.number, (saved.flow_id, saved.ingress_id));
             }
         }
         self.ports.set_flow_ids(&flow_ids);

@@ -249,6 +249,7 @@ impl Core {
             self.dead_links = dead;
             self.refresh_all_patch_config();
         }
+        let lost = self.out_of_reach();
         for port in self.ports.iter_mut() {
             let location = port.delivery();
             let physical = self.switches[location.switch]
@@ -259,7 +260,7 @@ impl Core {
                 port.hw_addr = physical.as_ref().map(|p| p.hw_addr);
                 self.journal.unsettled |= port.hw_addr.is_some();
             }
-            let cut_off = dead.contains(port.delivery().switch);
+            let cut_off = !port.needs().intersection(lost).is_empty();
             let view = port.view(physical.as_ref(), cut_off);
             if port.announced.as_ref() != Some(&view) {
                 let reason = if port.announced.is_some() {

@@ -36,6 +36,11 @@ impl SwitchSet {
         self.0.count_ones() as usize
     }
 
+    /// The one switch of a set of one.
+    pub fn only(self) -> Option<SwitchIndex> {
+        self.iter().next().filter(|_| self.len() == 1)
+    }
+
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -165,7 +165,9 @@ impl Truth {
                 false
             }
             // Looked at only for rules that are there (Open vSwitch, modify_flows_start_loose()).
-            ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER => {
+            ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER
+                if !names_no_meter(&message.instructions) =>
+            {
                 let filter = Filter::of_flow_mod(message, matching.clone());
                 modifies && self.tables.select(&filter).is_empty()
             }
@@ -365,6 +367,13 @@ impl Truth {
             .filter(|r| r.facts.has_meter && facts::uses_meter(&r.instructions, id))
             .count()
     }
+}
+
+/// Whether some instruction names a meter by a number that no meter has, which is refused whatever rules there are.
+fn names_no_meter(instructions: &Instructions) -> bool {
+    instructions
+        .iter()
+        .any(|i| matches!(i, Instruction::Meter(id) if !(1..=meter_no::MAX).contains(&id)))
 }
 
 /// Whether a flow-mod is refused where it overlaps.

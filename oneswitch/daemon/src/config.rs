@@ -10,11 +10,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oneswitch_core::{CoreConfig, LinkConfig, PortConfig, SwitchConfig};
+use oneswitch_core::{CoreConfig, LinkConfig, PortConfig, SwitchConfig, HOME};
 
 use crate::endpoint::{Active, ApiEndpoint, Passive};
 use crate::log::Level;
-use ports::read_ports;
+use ports::{check_executor, read_ports, EXECUTOR};
 pub use reader::Problem;
 use reader::{Document, Field, Section, Seen};
 use switches::read_switches;
@@ -30,6 +30,8 @@ pub struct Config {
     /// As the user named it; errors repeat it.
     pub file: String,
     pub datapath_id: u64,
+    /// Of ports that have none of their own: [`HOME`] or a switch's name.
+    pub executor: String,
     pub listen: Vec<Passive>,
     pub controllers: Vec<Active>,
     pub api: ApiEndpoint,
@@ -125,6 +127,7 @@ impl Config {
         let switches = self.switches.iter();
         CoreConfig {
             datapath_id: self.datapath_id,
+            executor: self.executor.clone(),
             switches: switches
                 .map(|switch| SwitchConfig {
                     name: switch.name.clone(),
@@ -157,6 +160,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     };
     own.only(&[
         "datapath_id",
+        "executor",
         "listen",
         "controllers",
         "api",
@@ -170,6 +174,10 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     let datapath_id = own
         .required_string("datapath_id", DATAPATH_ID)
         .and_then(|field| datapath_id(document, &field));
+    let executor = own.string("executor", EXECUTOR);
+    if let Some(field) = &executor {
+        check_executor(document, field, &names);
+    }
     let listen = own.strings("listen", "an array of strings");
     let listen = parse_all(document, listen, Passive::parse);
     let controllers = own.strings("controllers", "an array of strings");
@@ -203,6 +211,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     let config = Config {
         file: file.to_owned(),
         datapath_id: datapath_id?,
+        executor: executor.map_or(HOME.into(), |field| field.value),
         listen,
         controllers,
         api: api?,

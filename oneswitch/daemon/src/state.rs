@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use oneswitch_core::PortConfig;
+use oneswitch_core::{PortConfig, HOME};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
@@ -41,6 +41,9 @@ struct SavedPort {
     name: String,
     switch: String,
     interface: String,
+    /// `None`: the server's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    executor: Option<String>,
 }
 
 impl From<&PortConfig> for SavedPort {
@@ -50,12 +53,14 @@ impl From<&PortConfig> for SavedPort {
             name,
             switch,
             interface,
+            executor,
         } = port.clone();
         Self {
             number,
             name,
             switch,
             interface,
+            executor,
         }
     }
 }
@@ -67,12 +72,14 @@ impl From<SavedPort> for PortConfig {
             name,
             switch,
             interface,
+            executor,
         } = port;
         Self {
             number,
             name,
             switch,
             interface,
+            executor,
         }
     }
 }
@@ -97,15 +104,14 @@ pub fn ports(config: &Config) -> Result<Vec<PortConfig>, String> {
     let mut ports: Vec<PortConfig> = Vec::new();
     for port in saved.ports {
         let port = PortConfig::from(port);
-        if !config
-            .switches
-            .iter()
-            .any(|switch| switch.name == port.switch)
-        {
-            return Err(format!(
-                "{file}: port {}: there is no switch named \"{}\" in {}; correct either file, or delete {file}",
-                port.number, port.switch, config.file
-            ));
+        let executor = port.executor.as_ref().filter(|name| *name != HOME);
+        for name in [&port.switch].into_iter().chain(executor) {
+            if !config.switches.iter().any(|switch| switch.name == *name) {
+                return Err(format!(
+                    "{file}: port {}: there is no switch named \"{name}\" in {}; correct either file, or delete {file}",
+                    port.number, config.file
+                ));
+            }
         }
         if let Some(other) = conflict(&ports, &port) {
             return Err(format!(

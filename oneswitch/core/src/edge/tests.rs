@@ -1,5 +1,5 @@
 use super::*;
-use crate::ports::Move;
+use crate::ports::{Executor, Move};
 use crate::MoveStage;
 use openflow13::Action;
 use std::time::Duration;
@@ -31,24 +31,23 @@ fn map(homes: &[SwitchIndex]) -> PortMap {
     let mut map = PortMap::default();
     for (number, home) in (1..).zip(homes) {
         let name = format!("p{number}");
-        map.insert(Some(number), name, location(*home, number), "s")
-            .unwrap();
+        map.insert(
+            Some(number),
+            name,
+            location(*home, number),
+            "s",
+            Executor::Home,
+        )
+        .unwrap();
     }
     map
 }
 
 fn moving(map: &mut PortMap, number: u32, to: Location, stage: MoveStage) {
-    map.get_mut(number).unwrap().moving = Some(Move {
-        to,
-        stage,
-        until: crate::MoveUntil::Done,
-        grace: Duration::ZERO,
-        deadline: None,
-        after_batch: 0,
-        flood: 0,
-        folding: 0,
-        counted_before: None,
-    });
+    let port = map.get_mut(number).unwrap();
+    let (until, grace) = (crate::MoveUntil::Done, Duration::ZERO);
+    let goal = Move::new(to, port.executor, until, grace);
+    port.moving = Some(Move { stage, ..goal });
 }
 
 fn rules(switches: usize, switch: SwitchIndex, ports: &PortMap) -> EdgeRules {
@@ -170,5 +169,87 @@ fn a_port_that_moves_within_a_switch_is_delivered_to_where_it_is() {
         let snic = rules(2, 1, &ports);
         assert_eq!(departure(&snic, PATCH + 2), [(None, vec![interface])]);
         assert_eq!(arrival(&snic, PCIE, 2), Some((true, vec![interface])));
+    }
+}
+
+fn executed_at(map: &mut PortMap, number: u32, switch: SwitchIndex) {
+    map.allocate_ingress(number).unwrap();
+    map.get_mut(number).unwrap().executor = Executor::At(switch);
+}
+
+/// What happens to a packet with INGRESS flow-id `id` that arrives by a PCIe port: where it goes, and whether it is parsed anew before.
+fn execution(rules: &EdgeRules, pcie: u32, id: u16) -> Option<(bool, Vec<u32>)> {
+    let matching = Match::any().with_in_port(pcie).with_vlan_vid(id);
+    let rule = rules.get(&(0, matching.canonical().unwrap()))?;
+    let (mut kinds, mut outputs) = (Vec::new(), Vec::new());
+    for item in rule.actions.as_actions() {
+        match item.action {
+            Action::PopVlan => kinds.push(0),
+            Action::Nicira { subtype, .. } => kinds.push(subtype),
+            Action::Output { port, .. } => outputs.push(port),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(kinds.is_empty() || kinds == [0, 46, 47], "{kinds:?}");
+    Some((!kinds.is_empty(), outputs))
+}
+
+#[test]
+fn what_enters_at_a_port_goes_to_its_executor_and_is_parsed_anew_there() {
+    let mut ports = map(&[1, 0]);
+    executed_at(&mut ports, 1, 2);
+    let [hub, home, executor] = [0, 1, 2].map(|s| rules(3, s, &ports));
+    assert_eq!(departure(&home, 1), [(Some(3), vec![PCIE])]);
+    assert_eq!(execution(&hub, PCIE + 1, 3), Some((false, vec![PCIE + 2])));
+    assert_eq!(execution(&hub, PCIE + 2, 3), None);
+    assert_eq!(execution(&executor, PCIE, 3), Some((true, vec![PATCH + 1])));
+    assert_eq!(execution(&home, PCIE, 3), None);
+    // What its pipeline sends it comes back by the DELIVER flow-id.
+    assert_eq!(departure(&executor, PATCH + 1), [(Some(1), vec![PCIE])]);
+    assert_eq!(departure(&hub, 2), [(None, vec![PATCH + 2])]);
+}
+
+#[test]
+fn a_port_that_executes_at_home_by_choice_needs_no_tag() {
+    let mut ports = map(&[1, 0]);
+    executed_at(&mut ports, 1, 1);
+    let [hub, home] = [0, 1].map(|s| rules(2, s, &ports));
+    assert_eq!(departure(&home, 1), [(None, vec![PATCH + 1])]);
+    assert_eq!(execution(&hub, PCIE + 1, 3), None);
+    assert_eq!(execution(&home, PCIE, 3), None);
+}
+
+#[test]
+fn while_the_executor_changes_both_take_packets() {
+    // (home, old, new, the hypervisor's way for what comes from the home: before, after)
+    for (home, old, new, before, after) in [
+        (1, 1, 0, PATCH + 1, PATCH + 1),
+        (1, 0, 2, PATCH + 1, PCIE + 2),
+        (1, 2, 0, PCIE + 2, PATCH + 1),
+        (1, 1, 2, PCIE + 2, PCIE + 2),
+        (1, 2, 1, PCIE + 2, PCIE + 2),
+    ] {
+        for (stage, executor, way) in [
+            (MoveStage::Prepared, old, before),
+            (MoveStage::Flipping, new, after),
+        ] {
+            let mut ports = map(&[home]);
+            executed_at(&mut ports, 1, old);
+            moving(&mut ports, 1, location(home, 1), stage);
+            let moving = ports.get_mut(1).unwrap().moving.as_mut();
+            moving.unwrap().executor = Executor::At(new);
+            let ways = [0, 1, 2].map(|s| rules(3, s, &ports));
+            let here = match executor == home {
+                true => (None, vec![PATCH + 1]),
+                false => (Some(2), vec![PCIE]),
+            };
+            assert_eq!(departure(&ways[home], 1), [here]);
+            let passed = (way >= PATCH, vec![way]);
+            assert_eq!(execution(&ways[0], PCIE + 1, 2), Some(passed));
+            for snic in [old, new].into_iter().filter(|s| *s == 2) {
+                let taken = execution(&ways[snic], PCIE, 2);
+                assert_eq!(taken, Some((true, vec![PATCH + 1])));
+            }
+        }
     }
 }

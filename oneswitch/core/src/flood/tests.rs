@@ -1,4 +1,5 @@
 use super::*;
+use crate::ports::Executor;
 use crate::ports::PortMap;
 
 fn map(ports: &[(u32, SwitchIndex)]) -> PortMap {
@@ -8,8 +9,14 @@ fn map(ports: &[(u32, SwitchIndex)]) -> PortMap {
             switch: *switch,
             interface: format!("if{number}"),
         };
-        map.insert(Some(*number), format!("p{number}"), home, "s")
-            .unwrap();
+        map.insert(
+            Some(*number),
+            format!("p{number}"),
+            home,
+            "s",
+            Executor::Home,
+        )
+        .unwrap();
     }
     map
 }

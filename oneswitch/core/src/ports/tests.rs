@@ -10,7 +10,7 @@ fn insert(
         switch: 1,
         interface: interface.into(),
     };
-    map.insert(number, name.into(), home, "snic0")
+    map.insert(number, name.into(), home, "snic0", Executor::Home)
         .map_err(|e| e.code())
 }
 
@@ -53,20 +53,12 @@ fn what_contradicts_another_port_is_refused() {
 fn an_interface_that_a_port_moves_to_is_taken() {
     let mut map = PortMap::default();
     insert(&mut map, Some(1), "a", "i").unwrap();
-    map.get_mut(1).unwrap().moving = Some(Move {
-        to: Location {
-            switch: 1,
-            interface: "j".into(),
-        },
-        stage: MoveStage::Preparing,
-        until: MoveUntil::Done,
-        grace: Duration::ZERO,
-        deadline: None,
-        after_batch: 0,
-        flood: 0,
-        folding: 0,
-        counted_before: None,
-    });
+    let to = Location {
+        switch: 1,
+        interface: "j".into(),
+    };
+    let moving = Move::new(to, Executor::Home, MoveUntil::Done, Duration::ZERO);
+    map.get_mut(1).unwrap().moving = Some(moving);
     assert_eq!(insert(&mut map, None, "b", "j"), Err("interface-taken"));
 }
 

@@ -1,6 +1,5 @@
 //! What each fake switch must hold, derived naively from one bridge that got the same messages.
 
-use crate::build::output;
 use crate::fake::{FakeBridge, Flow};
 use crate::lab::{Lab, MULTICAST_PATCH, PATCH, PCIE};
 use oneswitch_core::Bridge;
@@ -11,19 +10,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub const FLOOD_GROUP: u32 = 0xffff_fe00;
 
-/// Where every virtual port executes: its home, and the goal of its move.
-pub type Homes = BTreeMap<u32, BTreeSet<usize>>;
+/// Where every virtual port executes: at one switch, while it moves at two.
+pub type Executors = BTreeMap<u32, BTreeSet<usize>>;
 
 impl Lab {
     /// Compares everything on the switches that are up with what `one` bridge holds, but for rules that a switch was told to refuse.
     pub fn check(
         &mut self,
         one: &FakeBridge,
-        homes: &Homes,
+        by_port: &Executors,
         may_differ: impl Fn(usize, &Flow) -> bool,
     ) {
-        let mut executors: BTreeSet<usize> = homes.values().flatten().copied().collect();
-        executors.insert(0);
+        let mut executors: BTreeSet<usize> = by_port.values().flatten().copied().collect();
+        // What enters at no port is executed where everything is, if there is one such switch.
+        let unmapped = if executors.len() == 1 {
+            *executors.first().unwrap()
+        } else {
+            0
+        };
+        executors.insert(unmapped);
         let everywhere = one.flows.iter().any(|f| writes_in_port(&f.instructions));
         for switch in 0..self.switches.len() {
             if !self.switches[switch].virt.connected {
@@ -31,10 +36,10 @@ impl Lab {
             }
             let here = |f: &Flow| {
                 let at = match f.matching.in_port() {
-                    Some(port) if !everywhere => homes.get(&port).cloned(),
+                    Some(port) if !everywhere => by_port.get(&port).cloned(),
                     _ => Some(executors.clone()),
                 };
-                at.unwrap_or(BTreeSet::from([0]))
+                at.unwrap_or(BTreeSet::from([unmapped]))
             };
             let mut wanted: Vec<Flow> = one
                 .flows
@@ -89,9 +94,20 @@ impl Lab {
         }
     }
 
-    /// Follows packets from every `virt` through the `edge` bridges: each port is reached once, by unicast and by flood, with the tenant's
-    /// tags as they were. `homes`: the switch and interface number of each virtual port.
+    /// As [`Self::check_executed_paths`], with every port executed at its home.
     pub fn check_paths(&self, homes: &BTreeMap<u32, (usize, u32)>) {
+        let executors = homes.iter().map(|(port, home)| (*port, home.0)).collect();
+        self.check_executed_paths(homes, &executors);
+    }
+
+    /// Follows packets from every `virt` through the `edge` bridges: each port is reached once, by unicast and by flood, with the tenant's
+    /// tags as they were; a flood does not come back to where it entered. And from every port to the `virt` that executes it.
+    /// `homes`: the switch and interface number of each virtual port.
+    pub fn check_executed_paths(
+        &self,
+        homes: &BTreeMap<u32, (usize, u32)>,
+        executors: &BTreeMap<u32, usize>,
+    ) {
         let mut everybody: Vec<_> = homes.values().copied().collect();
         everybody.sort_unstable();
         for (from, tags) in (0..self.switches.len()).flat_map(|s| [(s, &[][..]), (s, &[7, 8][..])])
@@ -107,33 +123,42 @@ impl Lab {
                 let got: Vec<_> = walk(PATCH + port, 0).collect();
                 assert_eq!(got, [*home], "from switch {from} to port {port}");
             }
-            let mut got = Vec::new();
-            let (_, buckets) = &self.switches[from].virt.groups[&FLOOD_GROUP];
-            for bucket in buckets.iter() {
-                let mut mark = 0;
-                for item in bucket.actions.iter() {
-                    match item.action {
-                        Action::SetField(field) => mark = number(field.value),
-                        Action::Output { port: 0xfe00, .. } => {
-                            got.extend(walk(MULTICAST_PATCH, mark));
+            let executed = executors.iter().filter(|(_, at)| **at == from);
+            let entered = executed.map(|(port, _)| *port).chain([0]);
+            for in_port in entered {
+                let mut got = Vec::new();
+                let (_, buckets) = &self.switches[from].virt.groups[&FLOOD_GROUP];
+                for bucket in buckets.iter() {
+                    let mut mark = 0;
+                    for item in bucket.actions.iter() {
+                        match item.action {
+                            Action::SetField(field) => mark = number(field.value),
+                            Action::Output { port: 0xfe00, .. } => {
+                                got.extend(walk(MULTICAST_PATCH, mark));
+                            }
+                            // Open vSwitch does not send a packet out of the port that it came in by.
+                            Action::Output { port, .. } if port == in_port => {}
+                            Action::Output { port, .. } => got.extend(walk(PATCH + port, mark)),
+                            other => panic!("{other:?}"),
                         }
-                        Action::Output { port, .. } => got.extend(walk(PATCH + port, mark)),
-                        other => panic!("{other:?}"),
                     }
                 }
+                got.sort_unstable();
+                let mut wanted = everybody.clone();
+                wanted.retain(|place| homes.get(&in_port) != Some(place));
+                assert_eq!(got, wanted, "a flood from switch {from}, port {in_port}");
             }
-            got.sort_unstable();
-            assert_eq!(got, everybody, "a flood from switch {from}");
         }
         for (port, (switch, interface)) in homes {
-            let rules = matching(&self.switches[*switch].edge, 0, *interface, &[], 0);
-            assert_eq!(rules.len(), 1, "ingress of port {port}");
-            let to_patch = Instructions::apply(&output(PATCH + port));
-            assert_eq!(rules[0].instructions, to_patch);
+            for tags in [vec![], vec![7, 8]] {
+                let got = self.walk(*switch, *interface, tags.clone(), 0, 0);
+                let entered = ((executors[port], PATCH + port), tags);
+                assert_eq!(got, [entered], "ingress of port {port}");
+            }
         }
     }
 
-    /// The interfaces, and the tags, that a packet leaves by which enters `edge` of `switch` at `in_port`.
+    /// The interfaces and the ways into `virt`, with the tags, that a packet leaves by which enters `edge` of `switch` at `in_port`.
     fn walk(
         &self,
         switch: usize,
@@ -143,6 +168,9 @@ impl Lab {
         table: u8,
     ) -> Departures {
         let mut left = Vec::new();
+        // Popping one tag shows nothing of what is behind it.
+        let mut parsed = true;
+        let mut inside = false;
         let rules = matching(&self.switches[switch].edge, table, in_port, &tags, mark);
         assert!(rules.len() <= 1, "{rules:?}");
         let instructions = rules.iter().flat_map(|f| f.instructions.iter());
@@ -153,7 +181,13 @@ impl Lab {
             for item in actions.iter() {
                 match item.action {
                     Action::PushVlan(_) => tags.push(0),
-                    Action::PopVlan => drop(tags.pop().expect("a tag to pop")),
+                    Action::PopVlan => {
+                        tags.pop().expect("a tag to pop");
+                        parsed = false;
+                    }
+                    // Into an NSH header, and out of it: parsed anew.
+                    Action::Nicira { subtype: 46, .. } => inside = true,
+                    Action::Nicira { subtype: 47, .. } => parsed |= std::mem::take(&mut inside),
                     // Table 1 knows from register 0 where the packet came from; the packet itself comes from no port.
                     Action::SetField(field) if (field.class, field.field) == (1, 0) => {
                         assert_eq!(number(field.value), in_port);
@@ -173,6 +207,10 @@ impl Lab {
                         left.extend(self.walk(switch, in_port, tags.clone(), mark, 1))
                     }
                     Action::Output { port, .. } if port < PCIE => {
+                        left.push(((switch, port), tags.clone()))
+                    }
+                    Action::Output { port, .. } if port > PATCH => {
+                        assert!(parsed && !inside, "enters virt unparsed");
                         left.push(((switch, port), tags.clone()))
                     }
                     Action::Output { port, .. } => {

@@ -2,8 +2,8 @@
 
 use crate::fake::FakeBridge;
 use oneswitch_core::{
-    Bridge, ControllerId, Core, CoreConfig, Destination, JournalError, LinkConfig, MoveRequest,
-    MoveUntil, PortConfig, Restored, SwitchConfig,
+    Bridge, ControllerId, Core, CoreConfig, Destination, ExecutorRequest, JournalError, LinkConfig,
+    MoveRequest, MoveUntil, PortConfig, Restored, SwitchConfig, HOME,
 };
 use openflow13::{decode, encode, Header, Message, Port};
 use std::collections::BTreeMap;
@@ -42,6 +42,11 @@ pub fn switch_name(index: usize) -> String {
         0 => "hypervisor".into(),
         n => format!("snic{}", n - 1),
     }
+}
+
+/// As requests name it; `None`: the home.
+pub fn executor_name(executor: Option<usize>) -> String {
+    executor.map_or(HOME.into(), switch_name)
 }
 
 pub fn port(number: u32, name: &str) -> Port {
@@ -84,6 +89,7 @@ fn config(switches: usize, ports: Vec<PortConfig>) -> CoreConfig {
     };
     CoreConfig {
         datapath_id: 0xa1,
+        executor: HOME.into(),
         switches: (0..switches).map(switch).collect(),
         ports,
     }
@@ -107,6 +113,7 @@ impl Lab {
             name: format!("p{number}"),
             switch: switch_name(*home),
             interface: format!("if{number}"),
+            executor: None,
         });
         let config = config(switches, ports.collect());
         let now = Instant::now();
@@ -314,6 +321,28 @@ impl Lab {
             grace: GRACE,
         };
         self.core.begin_move(number, request, self.now).unwrap();
+    }
+
+    pub fn begin_executor_change(
+        &mut self,
+        number: u32,
+        executor: Option<usize>,
+        until: MoveUntil,
+    ) {
+        let request = ExecutorRequest {
+            executor: executor_name(executor),
+            until,
+            grace: GRACE,
+        };
+        let begun = self.core.begin_executor_change(number, &request, self.now);
+        begun.unwrap();
+    }
+
+    /// A whole change of the executor (`None`: the home), with its end checked.
+    pub fn execute_at(&mut self, number: u32, executor: Option<usize>) {
+        self.begin_executor_change(number, executor, MoveUntil::Done);
+        self.wait(2 * GRACE);
+        assert_eq!(self.core.move_outcome(number), Some(Ok(())));
     }
 
     /// A whole move, with its end checked.

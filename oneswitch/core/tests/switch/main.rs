@@ -4,6 +4,7 @@
 mod answers;
 mod build;
 mod check;
+mod executors;
 mod fake;
 mod lab;
 mod moves;

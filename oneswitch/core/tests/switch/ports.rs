@@ -210,6 +210,7 @@ fn ports_are_added_and_removed_under_rules_that_name_them() {
         name: None,
         switch: "snic0".into(),
         interface: "if5".into(),
+        executor: None,
     };
     assert_eq!(lab.core.add_port(request.clone(), lab.now), Ok(5));
     lab.run();

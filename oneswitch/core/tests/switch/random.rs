@@ -1,17 +1,17 @@
 //! Any sequence of controllers' messages, moves, port changes and restarts ends in what one bridge would hold.
 
 use crate::build::{add, flow_stats, from, group, meter, output};
-use crate::check::{writes_in_port, Homes, FLOOD_GROUP};
+use crate::check::{writes_in_port, Executors, FLOOD_GROUP};
 use crate::fake::{FakeBridge, Flow};
-use crate::lab::{port, switch_name, Lab, GRACE};
+use crate::lab::{executor_name, port, switch_name, Lab, GRACE};
 use crate::steps::{steps, Step, PICKY, SWITCHES};
-use oneswitch_core::{MoveUntil, PortRequest};
+use oneswitch_core::{ExecutorRequest, MoveUntil, PortRequest};
 use openflow13::{
     decode, encode, meter_no, GroupModCommand, Message, MeterModCommand, MultipartReply,
     MultipartRequest,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The core under test, one bridge that gets the same messages, and what is expected of both.
 struct Twin {
@@ -20,6 +20,9 @@ struct Twin {
     /// The switch and interface of each port, and where it moves.
     homes: BTreeMap<u32, (usize, u32)>,
     goals: BTreeMap<u32, (usize, u32)>,
+    /// The executors that are not the home, and those that will be.
+    pins: BTreeMap<u32, usize>,
+    pin_goals: BTreeMap<u32, Option<usize>>,
     /// xid and expected answer (`None`: any) of what was sent.
     expected: Vec<(u32, Option<u8>)>,
     xid: u32,
@@ -38,6 +41,8 @@ impl Twin {
             one: FakeBridge::default(),
             homes: [(1, (0, 1)), (2, (1, 2)), (3, (2, 3)), (4, (1, 4))].into(),
             goals: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            pin_goals: BTreeMap::new(),
             expected: Vec::new(),
             xid: 1,
             exact: true,
@@ -105,23 +110,38 @@ impl Twin {
                     self.goals.insert(*number, (*switch, *interface));
                 }
             }
+            Step::Execute(number, executor) => {
+                let request = ExecutorRequest {
+                    executor: executor_name(*executor),
+                    until: MoveUntil::Prepared,
+                    grace: GRACE,
+                };
+                let begun = lab.core.begin_executor_change(*number, &request, lab.now);
+                if begun.is_ok() {
+                    self.goals.insert(*number, self.homes[number]);
+                    self.pin_goals.insert(*number, *executor);
+                }
+            }
             Step::Flip(n) => drop(lab.core.continue_move(*n, MoveUntil::Flipped, lab.now)),
             Step::Finish(n) => drop(lab.core.continue_move(*n, MoveUntil::Done, lab.now)),
             Step::Abort(n) => drop(lab.core.abort_move(*n, lab.now)),
-            Step::AddPort(number, switch, interface) => {
+            Step::AddPort(number, switch, interface, executor) => {
                 let request = PortRequest {
                     number: Some(*number),
                     name: Some(format!("p{number}")),
                     switch: switch_name(*switch),
                     interface: format!("if{interface}"),
+                    executor: executor.map(executor_name),
                 };
                 if lab.core.add_port(request, lab.now).is_ok() {
                     self.homes.insert(*number, (*switch, *interface));
+                    self.pins.extend(executor.flatten().map(|e| (*number, e)));
                 }
             }
             Step::RemovePort(n) => {
                 if lab.core.remove_port(*n, lab.now).is_ok() {
                     self.homes.remove(n);
+                    self.pins.remove(n);
                 }
             }
             Step::Disconnect(s) if lab.switches[*s].virt.connected => {
@@ -177,16 +197,26 @@ impl Twin {
                 let switch = (0..SWITCHES).find(|s| switch_name(*s) == view.switch);
                 let interface = view.interface[2..].parse().unwrap();
                 self.homes.insert(view.number, (switch.unwrap(), interface));
+                self.pin_goals.remove(&view.number);
+                let pin = (0..SWITCHES).find(|s| switch_name(*s) == view.executor);
+                self.pins.remove(&view.number);
+                self.pins.extend(pin.map(|pin| (view.number, pin)));
             }
         }
     }
 
-    fn executors(&self) -> Homes {
-        let mut homes = Homes::new();
-        for (number, place) in self.homes.iter().chain(&self.goals) {
-            homes.entry(*number).or_default().insert(place.0);
+    fn executors(&self) -> Executors {
+        let mut executors = Executors::new();
+        for (number, home) in &self.homes {
+            let pin = self.pins.get(number).copied();
+            let mut at = BTreeSet::from([pin.unwrap_or(home.0)]);
+            if let Some(goal) = self.goals.get(number) {
+                let pin = self.pin_goals.get(number).copied().unwrap_or(pin);
+                at.insert(pin.unwrap_or(goal.0));
+            }
+            executors.insert(*number, at);
         }
-        homes
+        executors
     }
 
     fn finish(mut self) {
@@ -223,7 +253,9 @@ impl Twin {
         self.lab.check(&one, &executors, |_, f| {
             picky.contains(&true) && f.cookie == PICKY
         });
-        self.lab.check_paths(&self.homes);
+        let only = |at: &BTreeSet<usize>| *at.first().unwrap();
+        let executors = executors.iter().map(|(n, at)| (*n, only(at))).collect();
+        self.lab.check_executed_paths(&self.homes, &executors);
         self.lab.check_rest();
     }
 

@@ -19,10 +19,12 @@ pub enum Step {
     Rest,
     Wait,
     Move(u32, usize, u32),
+    /// To another executor; `None`: the home.
+    Execute(u32, Option<usize>),
     Flip(u32),
     Finish(u32),
     Abort(u32),
-    AddPort(u32, usize, u32),
+    AddPort(u32, usize, u32, Option<Option<usize>>),
     RemovePort(u32),
     Disconnect(usize),
     Connect(usize),
@@ -175,7 +177,9 @@ pub fn steps() -> impl Strategy<Value = Step> {
         1 => (1..5u32).prop_map(Step::Flip),
         1 => (1..5u32).prop_map(Step::Finish),
         1 => (1..5u32).prop_map(Step::Abort),
-        1 => (1..5u32, 0..SWITCHES, 1..=PATCHES).prop_map(|(n, s, i)| Step::AddPort(n, s, i)),
+        1 => (1..5u32, 0..SWITCHES, 1..=PATCHES, proptest::option::of(executors()))
+            .prop_map(|(n, s, i, e)| Step::AddPort(n, s, i, e)),
+        2 => (1..5u32, executors()).prop_map(|(n, e)| Step::Execute(n, e)),
         1 => (1..5u32).prop_map(Step::RemovePort),
         1 => (0..SWITCHES).prop_map(Step::Disconnect),
         2 => (0..SWITCHES).prop_map(Step::Connect),
@@ -184,6 +188,10 @@ pub fn steps() -> impl Strategy<Value = Step> {
         1 => (0..SWITCHES).prop_map(Step::Tamper),
         1 => (0..SWITCHES).prop_map(Step::Picky),
     ]
+}
+
+fn executors() -> impl Strategy<Value = Option<usize>> {
+    proptest::option::of(0..SWITCHES)
 }
 
 fn any_bool() -> impl Strategy<Value = bool> {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use oneswitch_core::{MoveRequest, MoveStage, MoveUntil, PortError, PortRequest, PortView};
+use oneswitch_core::{
+    ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, PortRequest, PortView,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Problem;
@@ -19,7 +21,10 @@ pub struct Port<'a> {
     name: &'a str,
     switch: &'a str,
     interface: &'a str,
+    executor: &'a str,
+    executes_at: &'a str,
     flow_id: u16,
+    ingress_id: Option<u16>,
     state: &'static str,
     reason: Option<&'a str>,
     config: &'a [&'static str],
@@ -31,6 +36,7 @@ pub struct Port<'a> {
 struct Move<'a> {
     switch: &'a str,
     interface: &'a str,
+    executor: &'a str,
     stage: &'static str,
 }
 
@@ -41,7 +47,10 @@ impl<'a> From<&'a PortView> for Port<'a> {
             name: &view.name,
             switch: &view.switch,
             interface: &view.interface,
+            executor: &view.executor,
+            executes_at: &view.executes_at,
             flow_id: view.flow_id,
+            ingress_id: view.ingress_id,
             state: if view.up { "up" } else { "down" },
             reason: view.reason.as_deref(),
             config: &view.config,
@@ -51,6 +60,7 @@ impl<'a> From<&'a PortView> for Port<'a> {
             r#move: view.moving.as_ref().map(|moving| Move {
                 switch: &moving.switch,
                 interface: &moving.interface,
+                executor: &moving.executor,
                 stage: match moving.stage {
                     MoveStage::Preparing => "preparing",
                     MoveStage::Prepared => "prepared",
@@ -71,6 +81,7 @@ pub struct AddPort {
     name: Option<String>,
     switch: String,
     interface: String,
+    executor: Option<String>,
 }
 
 impl TryFrom<AddPort> for PortRequest {
@@ -82,6 +93,7 @@ impl TryFrom<AddPort> for PortRequest {
             name,
             switch,
             interface,
+            executor,
         } = body;
         let number = number.map(port_number).transpose()?;
         Ok(Self {
@@ -89,6 +101,7 @@ impl TryFrom<AddPort> for PortRequest {
             name,
             switch,
             interface,
+            executor,
         })
     }
 }
@@ -138,18 +151,47 @@ impl TryFrom<BeginMove> for MoveRequest {
     type Error = Problem;
 
     fn try_from(body: BeginMove) -> Result<Self, Problem> {
-        let grace = body.grace_ms.unwrap_or(GRACE_MS);
-        if grace > GRACE_MAX_MS {
-            return Err(Problem::malformed(format!(
-                "grace_ms is {grace}; at most {GRACE_MAX_MS} is possible"
-            )));
-        }
+        let grace = grace(body.grace_ms)?;
         let (switch, interface, until) = (body.switch, body.interface, body.until.into());
         Ok(Self {
             switch,
             interface,
             until,
-            grace: Duration::from_millis(grace),
+            grace,
+        })
+    }
+}
+
+fn grace(asked_ms: Option<u64>) -> Result<Duration, Problem> {
+    let grace = asked_ms.unwrap_or(GRACE_MS);
+    if grace > GRACE_MAX_MS {
+        return Err(Problem::malformed(format!(
+            "grace_ms is {grace}; at most {GRACE_MAX_MS} is possible"
+        )));
+    }
+    Ok(Duration::from_millis(grace))
+}
+
+/// Body of `POST /v1/ports/{n}/executor`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeExecutor {
+    executor: String,
+    #[serde(default)]
+    until: Until,
+    grace_ms: Option<u64>,
+}
+
+impl TryFrom<ChangeExecutor> for ExecutorRequest {
+    type Error = Problem;
+
+    fn try_from(body: ChangeExecutor) -> Result<Self, Problem> {
+        let grace = grace(body.grace_ms)?;
+        let (executor, until) = (body.executor, body.until.into());
+        Ok(Self {
+            executor,
+            until,
+            grace,
         })
     }
 }

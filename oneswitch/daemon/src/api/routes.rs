@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::Serialize;
 use tracing::{info, warn};
 
-use super::json::{AddPort, BeginMove, ContinueMove, Port};
+use super::json::{AddPort, BeginMove, ChangeExecutor, ContinueMove, Port};
 use super::wait::Wait;
 use super::{Answer, Problem, Shared};
 use crate::engine::Request;
@@ -73,6 +73,7 @@ enum Resource {
     Metrics,
     Ports,
     Port(u32),
+    Executor(u32),
     Move(u32),
     Continue(u32),
     Log,
@@ -93,6 +94,7 @@ impl Resource {
             ["log"] => Ok(Self::Log),
             ["ports"] => Ok(Self::Ports),
             ["ports", port] => number(port).map(Self::Port),
+            ["ports", port, "executor"] => number(port).map(Self::Executor),
             ["ports", port, "move"] => number(port).map(Self::Move),
             ["ports", port, "move", "continue"] => number(port).map(Self::Continue),
             _ => Err(Problem::new(
@@ -109,7 +111,7 @@ impl Resource {
             Self::Ports => "GET, POST",
             Self::Port(_) => "GET, DELETE",
             Self::Move(_) => "POST, DELETE",
-            Self::Continue(_) => "POST",
+            Self::Executor(_) | Self::Continue(_) => "POST",
             Self::Log => "GET, PUT",
         }
     }
@@ -150,6 +152,10 @@ async fn handle(
         (&Method::POST, Resource::Move(number)) => {
             let body: BeginMove = read_body(request).await?;
             Request::Move(number, body.try_into()?)
+        }
+        (&Method::POST, Resource::Executor(number)) => {
+            let body: ChangeExecutor = read_body(request).await?;
+            Request::Execute(number, body.try_into()?)
         }
         (&Method::POST, Resource::Continue(number)) => {
             let body: ContinueMove = read_body(request).await?;

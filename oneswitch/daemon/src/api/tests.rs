@@ -308,6 +308,14 @@ async fn ports_are_listed_and_found() {
         "{first}"
     );
     assert!(first["flow_id"].as_u64().unwrap() > 0);
+    assert_eq!(
+        (
+            &first["executor"],
+            &first["executes_at"],
+            &first["ingress_id"]
+        ),
+        (&json!("home"), &json!("hypervisor"), &Value::Null)
+    );
     assert_eq!(&fixture.get("/v1/ports/1").await.body, first);
     for unknown in ["7", "abc", "-1", "99999999999", ""] {
         let refused = fixture.get(&format!("/v1/ports/{unknown}")).await;
@@ -329,6 +337,43 @@ async fn a_deleted_port_is_gone_from_the_file_before_the_answer() {
         404,
         "port-unknown",
     );
+}
+
+#[tokio::test]
+async fn an_executor_that_cannot_be_is_refused_with_the_contracts_word() {
+    let fixture = Fixture::new().await;
+    for (path, body, status, code) in [
+        (
+            "/v1/ports/1/executor",
+            json!({"executor": "snic9"}),
+            404,
+            "switch-unknown",
+        ),
+        (
+            "/v1/ports/9/executor",
+            json!({"executor": "home"}),
+            404,
+            "port-unknown",
+        ),
+        (
+            "/v1/ports/1/executor",
+            json!({"executor": "home"}),
+            409,
+            "switch-down",
+        ),
+        ("/v1/ports/1/executor", json!({}), 400, "malformed"),
+        (
+            "/v1/ports/1/executor",
+            json!({"executor": "home", "grace_ms": 600_001}),
+            400,
+            "malformed",
+        ),
+    ] {
+        let refused = fixture.json("POST", path, body).await;
+        Fixture::refused(&refused, status, code);
+    }
+    let wrong = fixture.send("DELETE", "/v1/ports/1/executor", "", "").await;
+    Fixture::refused(&wrong, 405, "method-not-allowed");
 }
 
 #[tokio::test]

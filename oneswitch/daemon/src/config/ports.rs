@@ -1,6 +1,6 @@
 //! The tables `[[port]]`: virtual ports and the interfaces that carry them.
 
-use oneswitch_core::PortConfig;
+use oneswitch_core::{PortConfig, HOME};
 
 use super::reader::{Document, Field, Section, Seen};
 use super::switches::check_interface;
@@ -21,7 +21,7 @@ pub fn read_ports(
     }
     let mut ports = Vec::new();
     for section in root.sections("port", "tables [[port]]") {
-        section.only(&["number", "name", "switch", "interface"]);
+        section.only(&["number", "name", "switch", "interface", "executor"]);
         let number = read_number(document, &section, &mut numbers);
         let interface = section.required_string(
             "interface",
@@ -29,6 +29,10 @@ pub fn read_ports(
         );
         let name = section.string("name", "the port's name");
         let switch = section.required_string("switch", "the name of a [[switch]]");
+        let executor = section.string("executor", EXECUTOR);
+        if let Some(field) = &executor {
+            check_executor(document, field, known);
+        }
         for field in [&interface, &name].into_iter().flatten() {
             check_interface(document, field);
         }
@@ -59,6 +63,7 @@ pub fn read_ports(
             name: name.value,
             switch: switch.value,
             interface: interface.value,
+            executor: executor.map(|field| field.value),
         };
         ports.push(Port {
             config,
@@ -72,6 +77,15 @@ pub fn read_ports(
 fn is_plumbing(interface: &str) -> bool {
     let rest = interface.strip_prefix("edge-");
     interface == "edge" || rest.is_some_and(|rest| rest == "mc" || rest.parse::<u32>().is_ok())
+}
+
+pub const EXECUTOR: &str = "\"home\" or the name of a [[switch]]";
+
+/// As [`check_switch`], but for [`HOME`].
+pub fn check_executor(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
+    if field.value != HOME {
+        check_switch(document, field, known);
+    }
 }
 
 /// The switch must be there; nothing is said while the names of some are not known.

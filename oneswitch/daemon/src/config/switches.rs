@@ -1,6 +1,6 @@
 //! The tables `[[switch]]`: the hypervisor and the sNICs, and what joins them.
 
-use oneswitch_core::LinkConfig;
+use oneswitch_core::{LinkConfig, HOME};
 
 use super::reader::{Document, Field, Section, Seen};
 use super::{parse_one, Switch, NAME_MAX};
@@ -32,6 +32,10 @@ pub fn read_switches(
         if let Some(field) = &name {
             if field.value.is_empty() || field.value.contains(|c: char| c.is_control()) {
                 document.blame(field, format!("{:?} where a name is expected", field.value));
+            }
+            if field.value == HOME {
+                let text = format!("\"{HOME}\" is what executor calls a port's own switch; a switch cannot have that name");
+                document.blame(field, text);
             }
             names.first(document, field, &format!("the name \"{}\"", field.value));
         }

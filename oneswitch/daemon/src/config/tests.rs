@@ -114,7 +114,7 @@ fn every_complaint_names_file_line_and_key() {
         ("0000000000000001", "000000000000000g", "server.toml:2: oneswitchd.datapath_id: \"000000000000000g\" where"),
         ("\"0000000000000001\"", "1", "server.toml:2: oneswitchd.datapath_id: the number 1 where 16 hex digits, not all zero is expected"),
         ("datapath_id = \"0000000000000001\"\n", "", "server.toml:1: oneswitchd.datapath_id: missing; expected 16 hex digits"),
-        ("[[switch]]\n", "colour = 3\n[[switch]]\n", "server.toml:3: oneswitchd.colour: unknown key; known here: datapath_id, listen,"),
+        ("[[switch]]\n", "colour = 3\n[[switch]]\n", "server.toml:3: oneswitchd.colour: unknown key; known here: datapath_id, executor, listen,"),
         ("[[switch]]\n", "listen = \"ptcp:\"\n[[switch]]\n", "server.toml:3: oneswitchd.listen: the string \"ptcp:\" where an array of strings is expected"),
         ("[[switch]]\n", "listen = [\n\"ptcp:\",\n7]\n[[switch]]\n", "server.toml:5: oneswitchd.listen[1]: the number 7 where"),
         ("[[switch]]\n", "listen = [\"tcp:1.2.3.4\"]\n[[switch]]\n", "server.toml:3: oneswitchd.listen[0]: \"tcp:1.2.3.4\" connects to a peer"),
@@ -131,6 +131,8 @@ fn every_complaint_names_file_line_and_key() {
         ("unix:/v", "punix:/v", "server.toml:5: switch[0].virt: \"punix:/v\" waits for connections"),
         ("unix:/e", "unix:/v", "server.toml:6: switch[0].edge: \"unix:/v\" is used twice; first as switch[0].virt in line 5"),
         ("edge = \"unix:/e\"\n", "", "server.toml:3: switch[0].edge: missing; expected the OpenFlow endpoint"),
+        ("[[switch]]\n", "executor = \"snic9\"\n[[switch]]\n", "server.toml:3: oneswitchd.executor: there is no [[switch]] named \"snic9\"; there are: hypervisor"),
+        ("number = 1", "number = 1\nexecutor = \"snic9\"", "server.toml:9: port[0].executor: there is no [[switch]] named \"snic9\""),
         ("name = \"hypervisor\"", "name = 5", "server.toml:4: switch[0].name: the number 5 where"),
         ("[[port]]", "link = { hypervisor = \"a\", local = \"b\" }\n[[port]]", "server.toml:7: switch[0].link: the first switch is the hypervisor"),
         ("[[port]]", "speed = 1\n[[port]]", "server.toml:7: switch[0].speed: unknown key; known here: name, virt, edge, ovsdb, control, link"),
@@ -154,6 +156,22 @@ fn every_complaint_names_file_line_and_key() {
         // A missing table is reported beside the misspelt one.
         assert_eq!(found.len(), if new == "[oneswitch]" { 2 } else { 1 }, "{found:#?}");
     }
+}
+
+#[test]
+fn executors_are_the_home_unless_somebody_says_otherwise() {
+    let config = Config::parse("server.toml", SMALL).unwrap();
+    assert_eq!(
+        (&*config.executor, &config.ports[0].config.executor),
+        (HOME, &None)
+    );
+    let chosen = SMALL.replace("[[switch]]", "executor = \"hypervisor\"\n[[switch]]");
+    let config = Config::parse("server.toml", &format!("{chosen}executor = \"home\"\n")).unwrap();
+    assert_eq!(config.executor, "hypervisor");
+    assert_eq!(config.ports[0].config.executor.as_deref(), Some(HOME));
+    let home = SMALL.replace("\"hypervisor\"", "\"home\"");
+    assert!(problem(&home)
+        .starts_with("server.toml:4: switch[0].name: \"home\" is what executor calls"));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use oneswitch_core::{Core, MoveRequest, MoveUntil, PortError, PortRequest, PortView};
+use oneswitch_core::{
+    Core, ExecutorRequest, MoveRequest, MoveUntil, PortError, PortRequest, PortView,
+};
 use tokio::sync::oneshot;
 
 use super::{answer, Engine, Session};
@@ -24,6 +26,7 @@ pub enum Request {
     AddPort(PortRequest),
     RemovePort(u32),
     Move(u32, MoveRequest),
+    Execute(u32, ExecutorRequest),
     ContinueMove(u32, MoveUntil),
     AbortMove(u32),
 }
@@ -134,6 +137,12 @@ impl Engine {
                 Ok(()) => return self.await_move(number, reply),
                 Err(error) => Err(error.into()),
             },
+            Request::Execute(number, request) => {
+                match core.begin_executor_change(number, &request, now) {
+                    Ok(()) => return self.await_move(number, reply),
+                    Err(error) => Err(error.into()),
+                }
+            }
             Request::ContinueMove(number, until) => match core.continue_move(number, until, now) {
                 Ok(()) => return self.await_move(number, reply),
                 Err(error) => Err(error.into()),

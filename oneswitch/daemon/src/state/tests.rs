@@ -67,6 +67,7 @@ fn port(number: u32, name: &str, interface: &str) -> PortConfig {
         name: name.into(),
         switch: "hypervisor".into(),
         interface: interface.into(),
+        executor: None,
     }
 }
 
@@ -77,6 +78,25 @@ fn without_a_file_the_configuration_is_what_there_is() {
     assert_eq!(
         Fixture::new().ports("").unwrap(),
         ["1 vm1 vm1", "2 vm2 vm2"]
+    );
+}
+
+#[test]
+fn a_chosen_executor_is_kept_and_must_be_there() {
+    let fixture = Fixture::new();
+    let executed = |executor: &str| PortConfig {
+        executor: Some(executor.into()),
+        ..port(1, "vm1", "vm1")
+    };
+    fixture.save(&[executed(HOME), port(2, "vm2", "vm2")]);
+    let started = ports(&fixture.config("")).unwrap();
+    let executors: Vec<_> = started.into_iter().map(|port| port.executor).collect();
+    assert_eq!(executors, [Some(HOME.into()), None]);
+    fixture.save(&[executed("snic9")]);
+    let refused = fixture.ports("").unwrap_err();
+    assert!(
+        refused.contains("there is no switch named \"snic9\""),
+        "{refused}"
     );
 }
 

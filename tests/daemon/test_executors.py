@@ -1,0 +1,89 @@
+"""Ports whose pipeline runs at another switch than their home, as an operator configures, changes and sees it."""
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from lab import Lab, LabSpec
+from lab.control_plane import Oneswitchd
+from lab.directory import ENVIRONMENT
+from nfagent.plumbing.names import HOME
+from unoctl import topology
+from unoctl.doctor import drift
+from unoctl.doctor.facts import Facts
+from unoctl.doctor.findings import Level
+from unoctl.errors import ApiRefusedError
+
+RULES = ("in_port=1,actions=output:2,output:3", "in_port=3,actions=output:1", "priority=1,actions=FLOOD")
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A hypervisor and two sNICs with a port each, 1 to 3."""
+    with tempfile.TemporaryDirectory(prefix="od-", dir="/tmp") as path:
+        monkeypatch.setenv(ENVIRONMENT, path)
+        with Lab(LabSpec.star(2, 1, substrate="dummy")).start() as lab:
+            yield lab
+
+
+@pytest.fixture
+def daemon(lab: Lab) -> Iterator[Oneswitchd]:
+    """oneswitchd with every switch connected and some rules."""
+    with Oneswitchd(lab.server_toml) as daemon, daemon.client:
+        daemon.wait_up()
+        for rule in RULES:
+            subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", "add-flow", daemon.management, rule], check=True)
+        yield daemon
+
+
+def findings(lab: Lab) -> list[str]:
+    """What the doctor has against the rules on the switches."""
+    found = list(drift.drift(Facts(topology.load(lab.server_toml))))
+    assert len(found) == 6
+    return [f"{each.subject}: {each.message}" for each in found if each.level is not Level.OK]
+
+
+def test_an_executor_is_changed_and_stays_so_after_a_restart(lab: Lab, daemon: Oneswitchd) -> None:
+    client = daemon.client
+    assert {port.executor for port in client.ports()} == {HOME}
+    for number, executor in ((1, "snic1"), (2, HOME), (3, "snic0")):
+        port = client.change_executor(number, executor, "done", 0)
+        assert (port.executor, port.move) == (executor, None)
+        assert findings(lab) == []
+    # What enters at no port is the hypervisor's.
+    assert client.status().virtual.executors == ("hypervisor", "snic0", "snic1")
+    daemon.stop(signal.SIGKILL)
+    with Oneswitchd(lab.server_toml) as again, again.client:
+        again.wait_up()
+        ports = [(port.executor, port.executing, port.flow_id, port.ingress_id) for port in again.client.ports()]
+        assert ports == [("snic1", "snic1", 1, 4), (HOME, "snic0", 2, None), ("snic0", "snic0", 3, 5)]
+        assert findings(lab) == []
+
+
+def test_an_audit_finds_nothing_amiss(lab: Lab) -> None:
+    """The rules that parse a packet anew come back as they were written."""
+    config = lab.server_toml.read_text()
+    for key, old, new in (("executor", f'"{HOME}"', '"snic0"'), ("audit_s", "30", "1"), ("log", '"info"', '"debug"')):
+        assert f"{key} = {old}\n" in config
+        config = config.replace(f"{key} = {old}\n", f"{key} = {new}\n")
+    lab.server_toml.write_text(config)
+    with Oneswitchd(lab.server_toml) as daemon, daemon.client:
+        before = daemon.wait_up()
+        assert before.virtual.executors == ("snic0",)
+        daemon.wait_for_line("(?s)(is as it should be.*){6}")
+        assert "repaired" not in daemon.log.read_text()
+        after = daemon.client.status()
+        assert [switch.repairs for switch in after.switches] == [switch.repairs for switch in before.switches]
+
+
+def test_what_cannot_execute_is_refused(lab: Lab, daemon: Oneswitchd) -> None:
+    with pytest.raises(ApiRefusedError) as refused:
+        daemon.client.change_executor(1, "snic9", "done", 0)
+    assert refused.value.code == "switch-unknown"
+    lab.switch("snic0").kill("ovs-vswitchd")
+    with pytest.raises(ApiRefusedError) as refused:
+        daemon.client.change_executor(1, "snic0", "done", 0)
+    assert refused.value.code == "switch-down"
