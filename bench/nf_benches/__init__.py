@@ -1,0 +1,1 @@
+"""Benchmarks of the network functions; each prints one JSON object as its last line."""

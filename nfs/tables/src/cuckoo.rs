@@ -32,6 +32,11 @@ mod recover;
 mod slots;
 mod words;
 
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod model;
+
 pub use header::TableError;
 
 use place::{Secrets, Shape};

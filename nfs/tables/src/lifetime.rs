@@ -122,7 +122,13 @@ impl Now {
     /// Ticks left from which on a record of this class need not be renewed.
     #[inline]
     pub(crate) fn enough(&self, class: Class) -> u64 {
-        u64::from(self.lifetimes.enough[class as usize])
+        self.enough_of(class as u64)
+    }
+
+    /// The same for the class of the two lowest bits.
+    #[inline]
+    pub(crate) fn enough_of(&self, class: u64) -> u64 {
+        u64::from(self.lifetimes.enough[(class & 3) as usize])
     }
 }
 

@@ -1,5 +1,6 @@
 //! The cuckoo table beside the plain one: the same calls, the same answers.
 
+#![allow(clippy::unwrap_used)]
 use std::{collections::HashMap, time::Duration};
 
 use nf_arena::Heap;

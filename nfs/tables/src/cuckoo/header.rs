@@ -16,7 +16,7 @@ const SECRETS: usize = 2;
 /// The bucket that aging looks at next, modulo their number.
 pub(super) const HAND: usize = LINE_WORDS;
 /// The first of the counts, each in a line of its own.
-const COUNTS: usize = 2 * LINE_WORDS;
+pub(super) const COUNTS: usize = 2 * LINE_WORDS;
 const COUNT_LINES: usize = (WORDS - COUNTS) / LINE_WORDS;
 
 /// "nftable1" and the name of the keys.

@@ -19,7 +19,7 @@ impl<K: Key, W: Words> Core<K, W> {
             if let Some(insertion) = self.try_insert(&place, content, now, &mut change) {
                 return Ok(insertion);
             }
-            self.make_room([place.first, self.other(&place.lanes, place.first)])?;
+            self.make_room([place.first::<K>(), self.shape.second::<K>(&place)])?;
         }
     }
 
@@ -32,15 +32,19 @@ impl<K: Key, W: Words> Core<K, W> {
         now: &Now,
         change: &mut Change<W>,
     ) -> Option<Insertion> {
-        let _lock = self.lock(place.first);
+        let _lock = self.lock(place.first::<K>());
         if let Some(found) = self.find(place) {
             return Some(self.insert_again(found, content, now));
         }
-        let second = self.other(&place.lanes, place.first);
-        let (bucket, pattern, slot) = if let Some(slot) = self.claim(place.first) {
-            (place.first, place.pattern, slot)
+        let second = self.shape.second::<K>(place);
+        let (bucket, pattern, slot) = if let Some(slot) = self.claim(place.first::<K>()) {
+            (place.first::<K>(), self.shape.pattern::<K>(place), slot)
         } else {
-            (second, place.pattern | record::SECOND, self.claim(second)?)
+            (
+                second,
+                self.shape.pattern::<K>(place) | record::SECOND,
+                self.claim(second)?,
+            )
         };
         self.fill(bucket, slot, &place.lanes, pattern, content);
         change.count_insertion();
@@ -67,7 +71,7 @@ impl<K: Key, W: Words> Core<K, W> {
     pub(super) fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
         let place = self.place(key);
         let _change = Change::begin(self.words);
-        let _lock = self.lock(place.first);
+        let _lock = self.lock(place.first::<K>());
         let found = self.find(&place)?;
         let content = record::content(entry, now);
         let (old, replaced) = self.change(self.base(found.bucket) + found.slot, |data| {
@@ -79,7 +83,7 @@ impl<K: Key, W: Words> Core<K, W> {
     pub(super) fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
         let place = self.place(key);
         let mut change = Change::begin(self.words);
-        let _lock = self.lock(place.first);
+        let _lock = self.lock(place.first::<K>());
         let found = self.find(&place)?;
         let index = self.base(found.bucket) + found.slot;
         let (old, _) = self.change(index, |data| Some(record::emptied(data)));

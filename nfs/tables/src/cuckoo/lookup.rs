@@ -5,13 +5,15 @@ use crate::{Entry, Key, Now};
 use super::{
     place::Place,
     record::{self, Renewal},
-    slots::{Core, Found, Look},
+    slots::{Core, Found},
     words::Words,
 };
 
 /// Keys whose memory is asked for before the first of them is looked at: enough to hide what memory takes to answer, few enough for
 /// the requests that a core can have open, and to be in the first cache still.
 const BULK: usize = 32;
+/// The same, for what is left of a larger number.
+const SMALL_BULK: usize = 4;
 
 impl<K: Key, W: Words> Core<K, W> {
     #[inline]
@@ -30,49 +32,66 @@ impl<K: Key, W: Words> Core<K, W> {
 
     pub(super) fn prefetch(&self, key: &K) {
         let place = self.place(key);
-        self.prefetch_bucket(place.first);
-        self.prefetch_bucket(self.other(&place.lanes, place.first));
+        self.prefetch_bucket(place.first::<K>());
+        self.prefetch_bucket(self.shape.second::<K>(&place));
     }
 
     pub(super) fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
-        for (keys, found) in keys.chunks(BULK).zip(found.chunks_mut(BULK)) {
-            self.lookup_chunk(&keys[..keys.len().min(found.len())], now, found);
+        let count = keys.len().min(found.len());
+        let (keys, found) = (&keys[..count], &mut found[..count]);
+        let mut bulks = keys.chunks_exact(BULK);
+        let mut found_bulks = found.chunks_exact_mut(BULK);
+        for (keys, found) in bulks.by_ref().zip(found_bulks.by_ref()) {
+            if let (Ok(keys), Ok(found)) = (keys.try_into(), found.try_into()) {
+                self.lookup_chunk::<BULK>(keys, now, found);
+            }
+        }
+        let mut bulks = bulks.remainder().chunks_exact(SMALL_BULK);
+        let mut found_bulks = found_bulks.into_remainder().chunks_exact_mut(SMALL_BULK);
+        for (keys, found) in bulks.by_ref().zip(found_bulks.by_ref()) {
+            if let (Ok(keys), Ok(found)) = (keys.try_into(), found.try_into()) {
+                self.lookup_chunk::<SMALL_BULK>(keys, now, found);
+            }
+        }
+        for (key, found) in bulks.remainder().iter().zip(found_bulks.into_remainder()) {
+            *found = self.lookup(key, now);
         }
     }
 
-    /// Between one and [`BULK`] keys: first buckets, then the second ones of those that are not there.
-    fn lookup_chunk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
-        let Some(last) = keys.len().checked_sub(1) else {
-            return;
-        };
-        // The last key again and again where there are fewer: that is the same cache line.
-        let places: [Place<K::Lanes>; BULK] = std::array::from_fn(|index| {
-            let place = self.place(&keys[index.min(last)]);
-            self.prefetch_bucket(place.first);
+    /// What is certain at a first glance is done without a branch that depends on what is in the table, for none of
+    /// those could be predicted: first all first buckets, then the second ones of the rest, then, with all care, what is left.
+    #[inline(always)]
+    fn lookup_chunk<const N: usize>(
+        &self,
+        keys: &[K; N],
+        now: &Now,
+        found: &mut [Option<Entry>; N],
+    ) {
+        let places: [Place<K::Lanes>; N] = std::array::from_fn(|index| {
+            let place = self.place(&keys[index]);
+            self.prefetch_bucket(place.first::<K>());
             place
         });
-        let mut rest = [0_u8; BULK];
-        let mut rest_count = 0;
-        for (index, place) in places.iter().enumerate().take(keys.len()) {
-            let look = self.look(
-                place.first,
-                self.data(place.first),
-                place.pattern,
-                &place.lanes,
-            );
-            if let Look::Found(record) = look {
-                found[index] = match self.renew(record, now) {
-                    Ok(entry) => entry,
-                    Err(Gone) => self.lookup_placed(place, now),
-                };
-            } else {
-                self.prefetch_bucket(self.other(&place.lanes, place.first));
-                rest[rest_count & (BULK - 1)] = index as u8;
-                rest_count += 1;
-            }
+        let mut rest = Later::<N>::new();
+        for (index, place) in places.iter().enumerate() {
+            let pattern = self.shape.pattern::<K>(place);
+            let (data, doubt) = self.glance(place.first::<K>(), pattern, &place.lanes);
+            found[index] = Some(record::entry(data));
+            rest.note(index, self.shape.second::<K>(place));
+            rest.keep_if(doubt | record::staleness(data, now));
+            // Of the last one kept, whichever that is.
+            self.prefetch_bucket(rest.last_bucket());
         }
-        for index in &rest[..rest_count] {
-            let index = usize::from(*index) & (BULK - 1);
+        let mut hard = Later::<N>::new();
+        for (index, second) in rest.iter() {
+            let place = &places[index];
+            let pattern = self.shape.pattern::<K>(place) | record::SECOND;
+            let (data, doubt) = self.glance(second, pattern, &place.lanes);
+            found[index] = Some(record::entry(data));
+            hard.note(index, second);
+            hard.keep_if(doubt | record::staleness(data, now));
+        }
+        for (index, _) in hard.iter() {
             found[index] = self.lookup_placed(&places[index], now);
         }
     }
@@ -108,6 +127,48 @@ impl<K: Key, W: Words> Core<K, W> {
             };
         }
         Ok(Some(record::entry(data)))
+    }
+}
+
+/// Keys of a bulk that need another look, and where. What is kept is decided without a branch: each is noted, and what is not kept is overwritten.
+struct Later<const N: usize> {
+    indices: [u8; N],
+    buckets: [u32; N],
+    kept: usize,
+}
+
+impl<const N: usize> Later<N> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            indices: [0; N],
+            buckets: [0; N],
+            kept: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn note(&mut self, index: usize, bucket: u64) {
+        self.indices[self.kept % N] = index as u8;
+        self.buckets[self.kept % N] = bucket as u32;
+    }
+
+    /// Keeps what was noted last, unless this is zero.
+    #[inline(always)]
+    fn keep_if(&mut self, doubt: u64) {
+        self.kept += usize::from(doubt != 0);
+    }
+
+    #[inline(always)]
+    fn last_bucket(&self) -> u64 {
+        u64::from(self.buckets[self.kept.wrapping_sub(1) % N])
+    }
+
+    #[inline(always)]
+    fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let kept = self.kept.min(N);
+        let pairs = self.indices[..kept].iter().zip(&self.buckets[..kept]);
+        pairs.map(|(index, bucket)| (usize::from(*index) % N, u64::from(*bucket)))
     }
 }
 

@@ -13,7 +13,7 @@ use super::record::Fields;
 pub(super) struct Secrets(pub(super) [u64; Secrets::COUNT]);
 
 impl Secrets {
-    pub(super) const COUNT: usize = 4;
+    pub(super) const COUNT: usize = 3;
 }
 
 /// Multiplies to 128 bits and adds the halves without carry: each bit of the result depends on all of the factors.
@@ -27,30 +27,35 @@ fn fold(left: u64, right: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) buckets: u64,
-    tail_bits: u32,
-    /// Bits of the tail that the bucket's number says: the logarithm of `buckets`, rounded down.
-    said: u32,
     pub(super) fields: Fields,
 }
 
 /// A key as it is written, and where.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place<L> {
     pub(super) lanes: L,
+    /// The mixed tail, a number below 2^[`Key::TAIL_BITS`], times the number of buckets: the first bucket's number, then the rest, that is the tag
+    /// and bits that only repeat it.
+    product: u64,
+    /// The lanes mixed: leading bits went into the tail, trailing ones say the second bucket.
+    mixed: u64,
+}
+
+impl<L> Place<L> {
     /// Number of the first bucket.
-    pub(super) first: u64,
-    /// Of the data word in the first bucket.
-    pub(super) pattern: u64,
+    #[inline(always)]
+    pub(super) fn first<K: Key>(&self) -> u64 {
+        self.product >> K::TAIL_BITS
+    }
 }
 
 impl Shape {
+    /// `buckets` * 2^`tail_bits` fits 64 bits.
     pub(super) fn new(buckets: u64, tail_bits: u32) -> Self {
-        let said = buckets.ilog2();
         Self {
             buckets,
-            tail_bits,
-            said,
-            fields: Fields::new(tail_bits - said),
+            // The bits that the bucket's number says need no place in the tag: the logarithm, rounded down.
+            fields: Fields::new(tail_bits - buckets.ilog2()),
         }
     }
 
@@ -59,24 +64,39 @@ impl Shape {
         let tail = key.tail();
         let mut lanes = key.lanes();
         lanes.as_mut()[0] ^= round_of_tail(secrets, tail);
-        let mixed = tail ^ round_of_lanes(secrets, lanes.as_ref()) >> (64 - self.tail_bits);
-        let product = mixed * self.buckets;
-        let rest = product & ((1 << self.tail_bits) - 1);
+        let mixed = round_of_lanes(secrets, lanes.as_ref());
         Place {
             lanes,
-            first: product >> self.tail_bits,
-            pattern: self.fields.pattern(rest >> self.said),
+            product: (tail ^ mixed >> (64 - K::TAIL_BITS)) * self.buckets,
+            mixed,
         }
+    }
+
+    /// The data word that a key's record has in its first bucket, as far as the key says it.
+    #[inline(always)]
+    pub(super) fn pattern<K: Key>(&self, place: &Place<K::Lanes>) -> u64 {
+        self.fields.pattern(place.product << (64 - K::TAIL_BITS))
+    }
+
+    /// Number of the second bucket.
+    #[inline(always)]
+    pub(super) fn second<K: Key>(&self, place: &Place<K::Lanes>) -> u64 {
+        self.opposite(place.mixed, place.first::<K>())
     }
 
     /// The other bucket that a record with these lanes may be in.
     #[inline(always)]
     pub(super) fn other<L: AsRef<[u64]>>(&self, secrets: &Secrets, lanes: &L, bucket: u64) -> u64 {
-        let mixed = fold(round_of_lanes(secrets, lanes.as_ref()), secrets.0[3]);
-        let sum = ((mixed >> 32) * self.buckets) >> 32;
-        // Modulo the number of buckets; both are below it.
-        sum.wrapping_sub(bucket)
-            .wrapping_add(if sum < bucket { self.buckets } else { 0 })
+        self.opposite(round_of_lanes(secrets, lanes.as_ref()), bucket)
+    }
+
+    #[inline(always)]
+    fn opposite(&self, mixed: u64, bucket: u64) -> u64 {
+        let sum = (u64::from(mixed as u32) * self.buckets) >> 32;
+        // Modulo the number of buckets; both are below it. As a comparison this would become a branch, which goes wrong every other time.
+        let difference = sum.wrapping_sub(bucket);
+        let is_negative = (difference as i64 >> 63) as u64;
+        difference.wrapping_add(is_negative & self.buckets)
     }
 
     /// The key of a record whose first bucket is known.
@@ -88,10 +108,9 @@ impl Shape {
         data: u64,
     ) -> K {
         // The products that fall into this bucket with this tag differ by `buckets` or more, and the tag says them to within less.
-        let least =
-            u128::from(first) << self.tail_bits | u128::from(self.fields.tag(data)) << self.said;
-        let mixed = least.div_ceil(u128::from(self.buckets)) as u64;
-        let tail = mixed ^ round_of_lanes(secrets, lanes.as_ref()) >> (64 - self.tail_bits);
+        let least = first << K::TAIL_BITS | self.fields.tag(data) >> (64 - K::TAIL_BITS);
+        let mixed = least.div_ceil(self.buckets);
+        let tail = mixed ^ round_of_lanes(secrets, lanes.as_ref()) >> (64 - K::TAIL_BITS);
         let mut plain = *lanes;
         plain.as_mut()[0] ^= round_of_tail(secrets, tail);
         K::from_words(&plain, tail)
@@ -134,12 +153,20 @@ mod tests {
     fn round_trip<K: Key>(secrets: &Secrets, buckets: u64, key: &K) -> Result<(), TestCaseError> {
         let shape = Shape::new(buckets, K::TAIL_BITS);
         let place = shape.place(secrets, key);
-        prop_assert!(place.first < buckets);
-        let read: K = shape.key(secrets, &place.lanes, place.first, place.pattern);
+        prop_assert!(place.first::<K>() < buckets);
+        let read: K = shape.key(
+            secrets,
+            &place.lanes,
+            place.first::<K>(),
+            shape.pattern::<K>(&place),
+        );
         prop_assert_eq!(read, *key);
-        let other = shape.other(secrets, &place.lanes, place.first);
+        let other = shape.second::<K>(&place);
         prop_assert!(other < buckets);
-        prop_assert_eq!(shape.other(secrets, &place.lanes, other), place.first);
+        prop_assert_eq!(
+            shape.other(secrets, &place.lanes, other),
+            place.first::<K>()
+        );
         Ok(())
     }
 }

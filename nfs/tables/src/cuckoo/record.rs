@@ -24,15 +24,13 @@ const ENTRY: u64 = ((1 << VERSION_SHIFT) - (1 << VALUE_SHIFT)) | (3 << CLASS_SHI
 /// Where tag and version meet: that depends on the table's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
-    tag_shift: u32,
+    tag: u64,
 }
 
 impl Fields {
-    /// # Panics
-    /// Never: sizes that leave no room are refused before.
     pub(super) fn new(tag_bits: u32) -> Self {
         Self {
-            tag_shift: 64 - tag_bits,
+            tag: u64::MAX << (64 - tag_bits),
         }
     }
 
@@ -45,24 +43,24 @@ impl Fields {
     /// Bits by which a record is found.
     #[inline]
     pub(super) fn sought(self) -> u64 {
-        u64::MAX << self.tag_shift | PRESENT | SECOND
+        self.tag | PRESENT | SECOND
     }
 
-    /// What a record of this tag has there, in its first bucket.
+    /// What a record has there in its first bucket, of whose tag these are the leading bits.
     #[inline]
-    pub(super) fn pattern(self, tag: u64) -> u64 {
-        tag << self.tag_shift | PRESENT
+    pub(super) fn pattern(self, bits: u64) -> u64 {
+        bits & self.tag | PRESENT
     }
 
     #[inline]
     pub(super) fn tag(self, data: u64) -> u64 {
-        data >> self.tag_shift
+        data & self.tag
     }
 
     /// The word of a record that takes the place of `before`: tag and place from `pattern`, the next version, the rest from `record`. Unlocked.
     #[inline]
     pub(super) fn successor(self, before: u64, pattern: u64, record: u64) -> u64 {
-        let version = (1 << self.tag_shift) - (1 << VERSION_SHIFT);
+        let version = !self.tag & u64::MAX << VERSION_SHIFT;
         let next = (before & version).wrapping_add(1 << VERSION_SHIFT) & version;
         pattern & self.sought() | next | record & (ENTRY | EXPIRY)
     }
@@ -130,6 +128,15 @@ fn left(data: u64, now: &Now) -> u64 {
 #[inline]
 pub(super) fn has_expired(data: u64, now: &Now) -> bool {
     left(data, now) >= lifetime::LIVING_TICKS
+}
+
+/// Zero if a record needs no renewal: it has not expired, and enough is left. Without branches.
+#[inline(always)]
+pub(super) fn staleness(data: u64, now: &Now) -> u64 {
+    let left = left(data, now);
+    let enough = now.enough_of(data >> CLASS_SHIFT);
+    // One of the differences is negative where it does.
+    (left.wrapping_sub(enough) | (lifetime::LIVING_TICKS - 1).wrapping_sub(left)) >> 63
 }
 
 /// Does `data` live longer than `other`?

@@ -17,7 +17,7 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    fn recover(&self) {
+    pub(super) fn recover(&self) {
         let mut records = 0;
         for bucket in 0..self.shape.buckets {
             for (slot, data) in self.data(bucket).into_iter().enumerate() {

@@ -99,8 +99,8 @@ impl<K: Key, W: Words> Core<K, W> {
     /// The data words of a bucket. What they say was written before them can be read after.
     #[inline(always)]
     pub(super) fn data(&self, bucket: u64) -> [u64; SLOTS] {
-        let base = self.base(bucket);
-        std::array::from_fn(|slot| self.words.load(base + slot, Ordering::Acquire))
+        let words = self.words.window(self.base(bucket), SLOTS);
+        std::array::from_fn(|slot| words.load(slot, Ordering::Acquire))
     }
 
     #[inline(always)]
@@ -113,10 +113,39 @@ impl<K: Key, W: Words> Core<K, W> {
         lanes
     }
 
+    /// The data word of the slot that may hold a record of this pattern and these lanes, and a number that is zero if it does for certain. Without branches.
+    #[inline(always)]
+    pub(super) fn glance(&self, bucket: u64, pattern: u64, lanes: &K::Lanes) -> (u64, u64) {
+        let words = self.words.window(self.base(bucket), bucket_words::<K>());
+        let data = std::array::from_fn(|slot| words.load(slot, Ordering::Acquire));
+        let slot = self.candidates(data, pattern).trailing_zeros() as usize % SLOTS;
+        let before = words.load(slot, Ordering::Acquire);
+        let mut doubt = (before ^ pattern) & self.shape.fields.sought();
+        let base = lanes_offset::<K>() + slot * size_of::<K::Lanes>() / 8;
+        for (index, lane) in lanes.as_ref().iter().enumerate() {
+            doubt |= words.load(base + index, Ordering::Acquire) ^ lane;
+        }
+        let after = words.load(slot, Ordering::Relaxed);
+        (
+            after,
+            doubt | (before ^ after) & self.shape.fields.identity(),
+        )
+    }
+
     /// Did a record come to or go from a slot between these two states of it?
     #[inline(always)]
     pub(super) fn differs(&self, before: u64, after: u64) -> bool {
         (before ^ after) & self.shape.fields.identity() != 0
+    }
+
+    /// Which slots may hold a record of this pattern, as bits.
+    #[inline(always)]
+    pub(super) fn candidates(&self, data: [u64; SLOTS], pattern: u64) -> u32 {
+        let sought = self.shape.fields.sought();
+        // Without a branch for each slot: which of them it is cannot be predicted.
+        (0..SLOTS).fold(0, |candidates, slot| {
+            candidates | u32::from((data[slot] ^ pattern) & sought == 0) << slot
+        })
     }
 
     /// Looks for a record with this pattern and these lanes in a bucket. `data`: its data words, just read.
@@ -128,11 +157,7 @@ impl<K: Key, W: Words> Core<K, W> {
         pattern: u64,
         lanes: &K::Lanes,
     ) -> Look {
-        let sought = self.shape.fields.sought();
-        // Without a branch for each slot: which of them it is cannot be predicted.
-        let mut candidates = (0..SLOTS).fold(0, |candidates, slot| {
-            candidates | u32::from((data[slot] ^ pattern) & sought == 0) << slot
-        });
+        let mut candidates = self.candidates(data, pattern);
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
             let same = self.lanes(bucket, slot) == *lanes;
@@ -156,25 +181,25 @@ impl<K: Key, W: Words> Core<K, W> {
     /// Where a key's record is. Exact for who holds its lock; for others it was there, or nowhere, at some moment of the call.
     #[inline]
     pub(super) fn find(&self, place: &Place<K::Lanes>) -> Option<Found> {
-        let second = self.other(&place.lanes, place.first);
+        let second = self.shape.second::<K>(place);
         loop {
             let before = match self.look(
-                place.first,
-                self.data(place.first),
-                place.pattern,
+                place.first::<K>(),
+                self.data(place.first::<K>()),
+                self.shape.pattern::<K>(place),
                 &place.lanes,
             ) {
                 Look::Found(found) => return Some(found),
                 Look::Changed => continue,
                 Look::Missing(data) => data,
             };
-            let pattern = place.pattern | record::SECOND;
+            let pattern = self.shape.pattern::<K>(place) | record::SECOND;
             match self.look(second, self.data(second), pattern, &place.lanes) {
                 Look::Found(found) => return Some(found),
                 Look::Changed => continue,
                 Look::Missing(_) => {}
             }
-            if !self.has_changed(place.first, &before) {
+            if !self.has_changed(place.first::<K>(), &before) {
                 return None;
             }
         }

@@ -7,6 +7,8 @@ use nf_arena::Memory;
 /// Shared words. Production has [`View`]; models have words whose every interleaving is tried.
 pub(crate) trait Words: Copy {
     fn load(self, index: usize, order: Ordering) -> u64;
+    /// `count` words from `index` on, to be read.
+    fn window(self, index: usize, count: usize) -> Self;
     /// A release store.
     fn store(self, index: usize, value: u64);
     /// Acquires and releases; the error is what was there instead.
@@ -46,6 +48,15 @@ impl<M: Memory> Words for View<'_, M> {
     #[inline(always)]
     fn load(self, index: usize, order: Ordering) -> u64 {
         self.words[index].load(order)
+    }
+
+    #[inline(always)]
+    fn window(self, index: usize, count: usize) -> Self {
+        // One check of bounds, and the compiler knows the length.
+        Self {
+            words: &self.words[index..index + count],
+            memory: self.memory,
+        }
     }
 
     #[inline]
