@@ -1,20 +1,55 @@
-"""Turn what tomllib and pydantic say about a file into a `ConfigError` with file, line and key."""
+"""TOML read into pydantic models; what tomllib and pydantic find wrong becomes a `ConfigError` with file, line, key."""
 
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nfagent.plumbing.errors import ConfigError
 from nfagent.plumbing.toml_lines import Path as KeyPath
+from nfagent.plumbing.toml_lines import key_lines
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
 _KEY_ON_LINE = re.compile(r"""\s*\[*\s*([A-Za-z0-9_."'-]+)\s*[=\]]""")
 
 
-def syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise ConfigError(path, None, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, None, "", f"is not UTF-8 text: {error.reason}") from error
+
+
+def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[KeyPath, int]]:
+    """What a TOML text says, and the line of each of its keys for `fault_at`.
+
+    Raises:
+        ConfigError: it is not TOML, or breaks the model's contract.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_fault(path, text, error) from error
+    lines = key_lines(text)
+    try:
+        return model.model_validate(document), lines
+    except ValidationError as error:
+        raise _first_fault(path, lines, error) from error
+
+
+def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
     """The fault for a text that is not TOML; a key given twice is one."""
     problem = str(error)
     place = _AT_LINE.search(problem)
@@ -34,7 +69,7 @@ def syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Confi
     return ConfigError(path, line, key[1] if key else "", problem)
 
 
-def first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigError:
+def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigError:
     """The fault nearest to the top of the file; a key that is missing may only be misspelt, so it comes last."""
     faults = [
         (item["type"] == "missing", fault_at(path, lines, item["loc"], _problem(dict(item)))) for item in error.errors()

@@ -5,19 +5,16 @@ wrong type or given twice raises `ConfigError`, which names file, line and key.
 """
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from nfagent.plumbing.addresses import ApiAddress, Connect, Listen, Remote
 from nfagent.plumbing.config_conflicts import conflicts
-from nfagent.plumbing.config_faults import fault_at, first_fault, syntax_fault
-from nfagent.plumbing.errors import ConfigError
+from nfagent.plumbing.config_faults import fault_at, parse_model, read_text
 from nfagent.plumbing.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 from nfagent.plumbing.toml_dump import dump_document
-from nfagent.plumbing.toml_lines import key_lines
 
 DEFAULT_PATH = Path("/etc/oneswitch/server.toml")
 ENVIRONMENT = "ONESWITCH_CONFIG"
@@ -130,26 +127,12 @@ class ServerConfig(_Section):
             ConfigError: the file cannot be read, is not TOML, or breaks the contract.
         """
         path = default_path() if path is None else Path(path)
-        try:
-            text = path.read_bytes().decode()
-        except OSError as error:
-            raise ConfigError(path, None, "", f"cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(path, None, "", f"is not UTF-8 text: {error.reason}") from error
-        return cls.parse(text, path)
+        return cls.parse(read_text(path), path)
 
     @classmethod
     def parse(cls, text: str, path: Path = Path("server.toml")) -> Self:
         """Check ``text`` as `load` does; ``path`` is only named in errors."""
-        try:
-            document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise syntax_fault(path, text, error) from error
-        lines = key_lines(text)
-        try:
-            config = cls.model_validate(document)
-        except ValidationError as error:
-            raise first_fault(path, lines, error) from error
+        config, lines = parse_model(cls, text, path)
         for where, problem in conflicts(config):
             raise fault_at(path, lines, where, problem)
         return config

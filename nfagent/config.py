@@ -1,0 +1,287 @@
+"""agent.toml: what an agent deploys, where, and who may ask for it. docs/nfagent.md is the contract.
+
+Anything unknown, of the wrong type or given twice raises `ConfigError`, which names file, line and key.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from nfagent import model
+from nfagent.plumbing.config_faults import fault_at, parse_model, read_text
+from nfagent.plumbing.errors import ConfigError
+from nfagent.plumbing.names import PORT_MAX, PORT_MIN
+from nfagent.plumbing.server_config import InterfaceName, ServerConfig, SwitchName
+
+DEFAULT_PATH = Path("/etc/nfagent/agent.toml")
+ENVIRONMENT = "NFAGENT_CONFIG"
+
+Where = tuple[str | int, ...]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+Words = Annotated[list[str], Field(min_length=1)]
+Anonymous = Literal["nobody", "tenant", "admin"]
+
+
+def default_path() -> Path:
+    """The file to read when none is named: ``$NFAGENT_CONFIG``, else /etc/nfagent/agent.toml."""
+    return Path(os.environ.get(ENVIRONMENT) or DEFAULT_PATH)
+
+
+def _listen(value: str) -> str:
+    kind, _, rest = value.partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind == "unix" and rest.startswith("/"):
+        return value
+    if kind == "tcp" and host and port.isdecimal() and int(port) < 65536:
+        return value
+    raise ValueError(f"{value!r} is not an address; expected unix:/PATH or tcp:HOST:PORT (port 0: any that is free)")
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"{value!r} is not an absolute path")
+    return value
+
+
+Listen = Annotated[str, AfterValidator(_listen)]
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ApiConfig(_Section):
+    """``[api]``.
+
+    Attributes:
+        listen: addresses. Who can open a unix socket (its mode is 0600) is an administrator; over TCP, tokens say.
+        tokens: file of tokens; see `nfagent.api.access`.
+        anonymous: what somebody without a token may do over TCP.
+        streams: how many may follow events at the same time; each takes a thread.
+    """
+
+    listen: Annotated[list[Listen], Field(min_length=1)] = ["unix:/run/nfagent/nfagent.sock"]
+    tokens: AbsolutePath | None = None
+    anonymous: Anonymous = "nobody"
+    streams: Annotated[int, Field(ge=1, le=1000)] = 16
+
+
+class QuotaConfig(_Section):
+    """``[quota]``: what each project may have."""
+
+    instances: Annotated[int, Field(ge=0)] = 200
+    ports: Annotated[int, Field(ge=0)] = 400
+    workers: Annotated[int, Field(ge=0)] = 400
+
+
+class PortNumbers(_Section):
+    """``[port_numbers]``: those that the agent gives to instances; what server.toml maps among them is left out."""
+
+    first: Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)] = 1000
+    last: Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)] = 1999
+
+
+class KindConfig(_Section):
+    """``[[kind]]``: a command that is deployed as it is, beside the kinds of the program ``nf``."""
+
+    name: Name
+    summary: str = ""
+    command: Words
+    movable: bool = False
+    ports: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(min_length=2, max_length=2)] = [0, 0]
+
+    def kind(self) -> model.Kind:
+        """The noun."""
+        return model.Kind(self.name, self.summary, self.movable, (self.ports[0], self.ports[1]), tuple(self.command))
+
+
+class FlavorConfig(_Section):
+    """``[[flavor]]``: a size."""
+
+    name: Name
+    workers: Annotated[int, Field(ge=1, le=256)]
+    memory_mb: Annotated[int, Field(ge=1)]
+
+
+class WireConfig(_Section):
+    """An interface of a slot: its two ends."""
+
+    edge: InterfaceName
+    inside: InterfaceName
+
+
+class SlotConfig(_Section):
+    """``[[location.slot]]``: a place for one process with ports.
+
+    Attributes:
+        netns: path of its network namespace on the location's machine; None: the machine's own.
+        enter: words to put before a command instead, where more than a network namespace is to be entered.
+    """
+
+    name: Name
+    wires: Annotated[list[WireConfig], Field(min_length=1, max_length=2)]
+    netns: AbsolutePath | None = None
+    enter: Words | None = None
+
+    def slot(self) -> model.Slot:
+        """The noun."""
+        wires = tuple(model.Wire(wire.edge, wire.inside) for wire in self.wires)
+        enter = ["nsenter", f"--net={self.netns}", "--"] if self.netns else self.enter or []
+        return model.Slot(self.name, wires, tuple(enter))
+
+
+class SshConfig(_Section):
+    """``[location.ssh]``: a machine that is reached by ``ssh``.
+
+    Attributes:
+        host: as ``ssh`` takes it.
+        options: for ``ssh``, as ``-p 2222``.
+        directory: there, for locks, configurations and logs; made if it is missing.
+    """
+
+    host: str
+    options: list[str] = []
+    directory: AbsolutePath = "/run/nfagent"
+
+
+class LocationConfig(_Section):
+    """``[[location]]``: how processes run beside a switch; ``ssh`` names another machine, else it is this one."""
+
+    switch: SwitchName
+    ssh: SshConfig | None = None
+    slot: list[SlotConfig] = []
+
+    def find_slot(self, name: str) -> model.Slot | None:
+        """By name."""
+        return next((slot.slot() for slot in self.slot if slot.name == name), None)
+
+
+_FLAVORS = [
+    FlavorConfig(name="small", workers=1, memory_mb=256),
+    FlavorConfig(name="medium", workers=2, memory_mb=1024),
+    FlavorConfig(name="large", workers=4, memory_mb=4096),
+]
+
+
+class AgentConfig(_Section):
+    """A whole agent.toml.
+
+    Attributes:
+        server: path of server.toml.
+        state: directory of the store and of the instances' logs.
+        runtime: directory of locks, sockets and configurations of what runs; best on a tmpfs.
+        nf: the program ``nf``; "" where there is none.
+        location: where instances may run. Those of switches that are not named here have no slots.
+    """
+
+    server: AbsolutePath = "/etc/oneswitch/server.toml"
+    state: AbsolutePath = "/var/lib/nfagent"
+    runtime: AbsolutePath = "/run/nfagent"
+    nf: str = "nf"
+    api: ApiConfig = ApiConfig()
+    quota: QuotaConfig = QuotaConfig()
+    port_numbers: PortNumbers = PortNumbers()
+    kind: list[KindConfig] = []
+    flavor: Annotated[list[FlavorConfig], Field(min_length=1)] = _FLAVORS
+    location: list[LocationConfig] = []
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Self:
+        """Read and check a file; None means `default_path`.
+
+        Raises:
+            ConfigError: the file cannot be read, is not TOML, or breaks the contract.
+        """
+        path = default_path() if path is None else Path(path)
+        return cls.parse(read_text(path), path)
+
+    @classmethod
+    def parse(cls, text: str, path: Path = Path("agent.toml")) -> Self:
+        """Check ``text`` as `load` does; ``path`` is only named in errors."""
+        config, lines = parse_model(cls, text, path)
+        for where, problem in _conflicts(config):
+            raise fault_at(path, lines, where, problem)
+        return config
+
+    def load_server(self, path: Path) -> ServerConfig:
+        """The server.toml that is named here.
+
+        Args:
+            path: of agent.toml, to be named in errors.
+
+        Raises:
+            ConfigError: of either file.
+        """
+        server = ServerConfig.load(Path(self.server))
+        known = [switch.name for switch in server.switch]
+        for index, location in enumerate(self.location):
+            if location.switch not in known:
+                problem = f"{self.server} has no switch {location.switch!r}; it has {', '.join(known)}"
+                raise ConfigError(path, None, f"location[{index}].switch", problem)
+        return server
+
+    def flavors(self) -> dict[str, model.Flavor]:
+        """The sizes, by name."""
+        return {each.name: model.Flavor(each.name, each.workers, each.memory_mb) for each in self.flavor}
+
+    def find_location(self, switch: str) -> LocationConfig:
+        """How processes run beside a switch."""
+        return next((each for each in self.location if each.switch == switch), LocationConfig(switch=switch))
+
+
+def _conflicts(config: AgentConfig) -> Iterator[tuple[Where, str]]:
+    """What each key alone does not show: where, and what is wrong."""
+    yield from _given_twice("kind", [each.name for each in config.kind])
+    yield from _given_twice("flavor", [each.name for each in config.flavor])
+    yield from _given_twice("location", [each.switch for each in config.location])
+    for index, kind in enumerate(config.kind):
+        if kind.ports[0] > kind.ports[1]:
+            yield ("kind", index, "ports"), f"{kind.ports}: the least comes first, then the most"
+    for index, location in enumerate(config.location):
+        yield from _slot_conflicts(("location", index, "slot"), location)
+    yield from _open_doors(config.api)
+    numbers = config.port_numbers
+    if numbers.first > numbers.last:
+        yield ("port_numbers", "first"), f"{numbers.first} is above last ({numbers.last})"
+
+
+def _open_doors(api: ApiConfig) -> Iterator[tuple[Where, str]]:
+    for index, listen in enumerate(api.listen):
+        if not listen.startswith("tcp:"):
+            continue
+        host = listen.removeprefix("tcp:").rpartition(":")[0]
+        if api.tokens is None and api.anonymous == "nobody":
+            problem = f"nobody could use {listen}: name a file of tokens, or say what the anonymous may do"
+            yield ("api", "listen", index), problem
+        if api.anonymous != "nobody" and host not in ("localhost", "[::1]") and not host.startswith("127."):
+            problem = f"{listen} is not on the loopback interface, and there even the anonymous may be {api.anonymous}"
+            yield ("api", "listen", index), problem
+
+
+def _slot_conflicts(where: Where, location: LocationConfig) -> Iterator[tuple[Where, str]]:
+    wires = Counter(wire.edge for slot in location.slot for wire in slot.wires)
+    names = Counter(slot.name for slot in location.slot)
+    for index, slot in enumerate(location.slot):
+        here = (*where, index)
+        if names[slot.name] > 1:
+            yield (*here, "name"), f"{slot.name!r} is the name of another slot of {location.switch}"
+        if slot.netns and slot.enter:
+            yield (*here, "enter"), "goes without netns: it says how to enter a namespace itself"
+        for wire in slot.wires:
+            if wires[wire.edge] > 1:
+                yield (
+                    (*here, "wires"),
+                    f"interface {wire.edge!r} is in another slot of {location.switch}, or twice here",
+                )
+
+
+def _given_twice(table: str, names: list[str]) -> Iterator[tuple[Where, str]]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            key = "switch" if table == "location" else "name"
+            yield (table, index, key), f"{name!r} is given twice"

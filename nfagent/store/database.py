@@ -1,0 +1,180 @@
+"""The database under the store: opened by one agent, upgraded, written in transactions that append events."""
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nfagent.errors import StoreError
+
+_BUSY_MS = 10_000
+_KEPT_EVENTS = 100_000
+_PRUNE_EVERY = 1_000
+
+
+class Change:
+    """A transaction under way; made by `Store.change`.
+
+    Attributes:
+        db: for the modules beside this one.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self.last_event = 0
+
+    def event(self, kind: str, subject: str, project: str | None, payload: dict[str, Any]) -> None:
+        """Append an event; see `nfagent.model.Event`."""
+        row = (time.time(), kind, subject, project, json.dumps(payload))
+        cursor = self.db.execute(
+            "INSERT INTO event (time, type, subject, project, payload) VALUES (?, ?, ?, ?, ?)", row
+        )
+        self.last_event = cursor.lastrowid or 0
+
+
+class Store:
+    """The state of an agent on disk.
+
+    What a transaction has changed is on the disk when `change` has been left, also after a power cut
+    (``synchronous=FULL``): only then may a client be told that it was accepted.
+
+    Thread safety: any thread may call anything. Writers take turns; readers see the last whole transaction.
+
+    Args:
+        directory: made if it is missing. One agent at a time.
+
+    Raises:
+        StoreError: another agent uses it, a newer version has written it, or it cannot be opened.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "nfagent.db"
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._connecting = threading.Lock()
+        self._writing = threading.Lock()
+        self._changed = threading.Condition()
+        self._closed = False
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(directory / "nfagent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreError(f"the store {directory} cannot be made: {error.strerror}") from error
+        try:
+            self._take(directory)
+            _upgrade(self.read, self._path)
+            self._last_event = _last_event(self.read)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take(self, directory: Path) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"the store {directory} is in use by another nfagent; stop that one first") from None
+
+    def close(self) -> None:
+        """Let another agent use it. No other method may follow."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        with self._connecting:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+        os.close(self._lock)
+
+    @property
+    def read(self) -> sqlite3.Connection:
+        """This thread's connection, for reading."""
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = _connect(self._path)
+            self._local.connection = connection
+            with self._connecting:
+                self._connections.append(connection)
+        return connection
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[Change]:
+        """A transaction: all of it, on disk, or, where the block raises, nothing.
+
+        Raises:
+            StoreError: it changed something and appended no event.
+        """
+        db = self.read
+        with self._writing:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                before = db.total_changes
+                change = Change(db)
+                yield change
+                if db.total_changes != before and not change.last_event:
+                    raise StoreError("a change of the store without an event")
+                if change.last_event // _PRUNE_EVERY > self._last_event // _PRUNE_EVERY:
+                    db.execute("DELETE FROM event WHERE id <= ?", (change.last_event - _KEPT_EVENTS,))
+                db.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+        if change.last_event:
+            with self._changed:
+                self._last_event = max(self._last_event, change.last_event)
+                self._changed.notify_all()
+
+    @property
+    def last_event(self) -> int:
+        """Id of the newest event; 0 if there was none yet."""
+        return self._last_event
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until there is an event newer than ``after``, the time is over or the store is closed."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._last_event > after or self._closed, timeout_s)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        # Closed by whichever thread closes the store, hence no check; in use it stays with its thread.
+        connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+    return connection
+
+
+def _upgrade(db: sqlite3.Connection, path: Path) -> None:
+    """Run what of ``upgrades/NNNN_*.sql`` this database has not seen, each in a transaction of its own."""
+    found = resources.files("nfagent.store").joinpath("upgrades").iterdir()
+    scripts = sorted((each for each in found if each.name.endswith(".sql")), key=lambda each: each.name)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    newest = int(scripts[-1].name[:4])
+    if version > newest:
+        raise StoreError(f"{path} is of version {version}; this nfagent knows up to {newest}: use a newer nfagent")
+    for script in scripts:
+        number = int(script.name[:4])
+        if number > version:
+            db.executescript(f"BEGIN IMMEDIATE;\n{script.read_text()}\nPRAGMA user_version = {number};\nCOMMIT;")
+
+
+def _last_event(db: sqlite3.Connection) -> int:
+    # Not MAX(id): the newest may have been pruned away, and ids are never used again.
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
+    return row[0] if row else 0

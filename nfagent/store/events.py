@@ -1,0 +1,31 @@
+"""Events, read: they are written by `nfagent.store.database.Change.event`."""
+
+import json
+import sqlite3
+
+from nfagent.model import Event
+
+
+def after(
+    db: sqlite3.Connection, last: int, limit: int, project: str | None, subject: str | None = None
+) -> list[Event]:
+    """Events with an id above ``last``, oldest first.
+
+    Args:
+        db: where to read.
+        last: an id.
+        limit: at most so many.
+        project: whose; None: all, the administrators' too.
+        subject: only those about it.
+    """
+    rows = db.execute(
+        "SELECT * FROM event WHERE id > ?1 AND (?2 IS NULL OR project = ?2) AND (?3 IS NULL OR subject = ?3)"
+        " ORDER BY id LIMIT ?4",
+        (last, project, subject, limit),
+    )
+    return [Event(**(dict(row) | {"payload": json.loads(row["payload"])})) for row in rows]
+
+
+def oldest(db: sqlite3.Connection) -> int:
+    """Id of the oldest event that is kept; 0: there is none."""
+    return db.execute("SELECT IFNULL(MIN(id), 0) FROM event").fetchone()[0]

@@ -1,0 +1,101 @@
+"""The journal of migrations."""
+
+import json
+import sqlite3
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+from nfagent.model import Instance, Migration, Mode, Outcome
+from nfagent.store.database import Change
+
+
+def request(change: Change, instance: Instance, source: str, target: str, mode: Mode) -> Migration:
+    """Write that a migration is wanted; nothing of it has been done.
+
+    Raises:
+        sqlite3.IntegrityError: the instance has one that has not ended.
+    """
+    requested = time.time()
+    cursor = change.db.execute(
+        "INSERT INTO migration (instance, project, source, target, mode, step, requested)"
+        " VALUES (?, ?, ?, ?, ?, 'requested', ?)",
+        (instance.id, instance.project, source, target, mode, requested),
+    )
+    epoch = cursor.lastrowid or 0
+    migration = Migration(epoch, instance.id, instance.project, source, target, mode, "requested", requested)
+    _tell(change, "migration.requested", migration)
+    return migration
+
+
+def step(change: Change, migration: Migration, name: str) -> Migration:
+    """Write that a step is about to be begun."""
+    started = migration.started or time.time()
+    change.db.execute("UPDATE migration SET step = ?, started = ? WHERE epoch = ?", (name, started, migration.epoch))
+    changed = replace(migration, step=name, started=started)
+    _tell(change, "migration.step", changed)
+    return changed
+
+
+def end(
+    change: Change, migration: Migration, outcome: Outcome, reason: str | None, report: dict[str, Any]
+) -> Migration:
+    """Write how it ended."""
+    ended = time.time()
+    change.db.execute(
+        "UPDATE migration SET ended = ?, outcome = ?, reason = ?, report = ? WHERE epoch = ?",
+        (ended, outcome, reason, json.dumps(report), migration.epoch),
+    )
+    changed = replace(migration, ended=ended, outcome=outcome, reason=reason, report=report)
+    _tell(change, "migration.ended", changed)
+    return changed
+
+
+def find(db: sqlite3.Connection, epoch: int) -> Migration | None:
+    """By epoch."""
+    return by_epoch(db, [epoch]).get(epoch)
+
+
+def open_of(db: sqlite3.Connection, instance: str) -> Migration | None:
+    """The one of an instance that has not ended."""
+    row = db.execute("SELECT * FROM migration WHERE instance = ? AND ended IS NULL", (instance,)).fetchone()
+    return None if row is None else _migration(row)
+
+
+def page(
+    db: sqlite3.Connection,
+    instance: str | None,
+    outcome: str | None,
+    limit: int,
+    before: int | None,
+) -> list[Migration]:
+    """The newest first.
+
+    Args:
+        db: where to read.
+        instance: only its; None: all.
+        outcome: only such; ``none``: those that go on; None: all.
+        limit: at most so many.
+        before: only those of a lower epoch.
+    """
+    rows = db.execute(
+        "SELECT * FROM migration WHERE (?1 IS NULL OR instance = ?1) AND (?2 IS NULL OR IFNULL(outcome, 'none') = ?2)"
+        " AND (?3 IS NULL OR epoch < ?3) ORDER BY epoch DESC LIMIT ?4",
+        (instance, outcome, before, limit),
+    )
+    return [_migration(row) for row in rows]
+
+
+def by_epoch(db: sqlite3.Connection, wanted: list[int]) -> dict[int, Migration]:
+    """Those of these epochs."""
+    rows = db.execute("SELECT * FROM migration WHERE epoch IN (SELECT value FROM json_each(?))", (json.dumps(wanted),))
+    return {row["epoch"]: _migration(row) for row in rows}
+
+
+def _migration(row: sqlite3.Row) -> Migration:
+    return Migration(**(dict(row) | {"report": json.loads(row["report"])}))
+
+
+def _tell(change: Change, kind: str, migration: Migration) -> None:
+    # Where things run is not a client's business: administrators' only.
+    change.event(kind, str(migration.epoch), None, asdict(migration))

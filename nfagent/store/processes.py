@@ -1,0 +1,81 @@
+"""Actual state: the instances' processes."""
+
+import json
+import sqlite3
+from dataclasses import asdict, replace
+from typing import Any
+
+from nfagent.model import Running
+from nfagent.store.database import Change
+
+
+def add(change: Change, running: Running) -> None:
+    """Note a process that is about to be started.
+
+    Raises:
+        sqlite3.IntegrityError: its slot is taken, or the instance has one in this role or at this location already.
+    """
+    columns = asdict(running)
+    change.db.execute(
+        f"INSERT INTO running ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", tuple(columns.values())
+    )
+    _tell(change, running)
+
+
+def update(change: Change, running: Running, **columns: Any) -> Running:
+    """Note what has become of a process; returns it as it is now."""
+    assignments = ", ".join(f"{column} = ?" for column in columns)
+    change.db.execute(
+        f"UPDATE running SET {assignments} WHERE incarnation = ?", (*columns.values(), running.incarnation)
+    )
+    changed = replace(running, **columns)
+    _tell(change, changed)
+    return changed
+
+
+def remove(change: Change, running: Running) -> None:
+    """Forget a process that has ended."""
+    change.db.execute("DELETE FROM running WHERE incarnation = ?", (running.incarnation,))
+    _tell(change, running, gone=True)
+
+
+def of(db: sqlite3.Connection, instance: str) -> list[Running]:
+    """The processes of an instance, the serving one first."""
+    rows = db.execute("SELECT * FROM running WHERE instance = ? ORDER BY role DESC", (instance,))
+    return [_running(row) for row in rows]
+
+
+def everything(db: sqlite3.Connection) -> list[Running]:
+    """All processes."""
+    return [_running(row) for row in db.execute("SELECT * FROM running")]
+
+
+def by_incarnation(db: sqlite3.Connection, wanted: list[str]) -> dict[str, Running]:
+    """Those of these incarnations."""
+    rows = db.execute(
+        "SELECT * FROM running WHERE incarnation IN (SELECT value FROM json_each(?))", (json.dumps(wanted),)
+    )
+    return {row["incarnation"]: _running(row) for row in rows}
+
+
+def taken_slots(db: sqlite3.Connection, location: str) -> set[str]:
+    """Names of the slots that are in use."""
+    rows = db.execute("SELECT slot FROM running WHERE location = ? AND slot IS NOT NULL", (location,))
+    return {row["slot"] for row in rows}
+
+
+def _running(row: sqlite3.Row) -> Running:
+    return Running(**dict(row))
+
+
+def _tell(change: Change, running: Running, *, gone: bool = False) -> None:
+    """Two events: what the client may know, and where it runs, which is not a client's business."""
+    owner = change.db.execute("SELECT project FROM instance WHERE id = ?", (running.instance,)).fetchone()
+    phase = "gone" if gone else running.phase
+    payload: dict[str, Any] = {"id": running.instance, "phase": phase, "reason": running.reason}
+    payload["generation"] = running.generation
+    if running.role == "serving":
+        change.event(f"process.{phase}", running.instance, owner["project"], payload)
+    where = {"incarnation": running.incarnation, "role": running.role, "location": running.location}
+    where |= {"slot": running.slot, "pid": running.pid}
+    change.event("placement.process", running.instance, None, payload | where)

@@ -1,0 +1,51 @@
+"""Nouns for tests."""
+
+import time
+import uuid
+from typing import Any
+
+from nfagent.model import Chain, Instance, Port, Running
+
+
+def instance(name: str = "lb1", **fields: Any) -> Instance:
+    """An instance as a client would have made it."""
+    values: dict[str, Any] = {
+        "id": str(uuid.uuid4()),
+        "name": name,
+        "project": "acme",
+        "kind": "l4lb",
+        "flavor": "small",
+        "config": {"vip": "10.0.0.1"},
+        "labels": {},
+        "pin": None,
+        "target": None,
+        "present": True,
+        "generation": 1,
+        "created": time.time(),
+    }
+    return Instance(**(values | fields))
+
+
+def port(number: int) -> Port:
+    """A virtual port."""
+    return Port(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
+
+
+def running(of: Instance, location: str = "hypervisor", **fields: Any) -> Running:
+    """A process that is about to be started."""
+    values: dict[str, Any] = {
+        "incarnation": str(uuid.uuid4()),
+        "instance": of.id,
+        "role": "serving",
+        "location": location,
+        "slot": None,
+        "phase": "starting",
+        "generation": 1,
+        "since": time.time(),
+    }
+    return Running(**(values | fields))
+
+
+def chain(name: str, hops: tuple[str, ...]) -> Chain:
+    """A chain without a bound."""
+    return Chain(str(uuid.uuid4()), name, "acme", hops, None, time.time())

@@ -1,0 +1,236 @@
+"""The store: what it promises its writers and readers, and that it keeps it when it is killed."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nfagent.errors import StoreError
+from nfagent.store import Store, chains, events, instances, migrations, processes
+from nfagent.store.instances import Filter
+from tests.nfagent import samples
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "store")
+    yield opened
+    if not opened.is_closed:
+        opened.close()
+
+
+def test_an_instance_comes_back_as_it_was_written(store: Store, tmp_path: Path) -> None:
+    wanted = samples.instance(ports=(samples.port(1000), samples.port(1001)), labels={"a": "b"}, pin="snic0")
+    with store.change() as change:
+        instances.add(change, wanted)
+    assert instances.find(store.read, wanted.id) == wanted
+    assert instances.find_named(store.read, "acme", "lb1") == wanted
+    assert instances.port_owners(store.read) == {1000: wanted.id, 1001: wanted.id}
+    store.close()
+    again = Store(tmp_path / "store")
+    assert instances.find(again.read, wanted.id) == wanted
+    again.close()
+
+
+def test_a_change_that_raises_is_no_change(store: Store) -> None:
+    before = store.last_event
+
+    def fail() -> None:
+        with store.change() as change:
+            instances.add(change, samples.instance())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert instances.ids(store.read) == []
+    assert store.last_event == before
+    assert events.after(store.read, 0, 10, None) == []
+
+
+def test_a_change_without_an_event_is_refused(store: Store) -> None:
+    with store.change() as change:
+        instances.add(change, samples.instance())
+    with pytest.raises(StoreError, match="without an event"), store.change() as change:
+        change.db.execute("UPDATE instance SET name = 'other'")
+    assert [view.instance.name for view in instances.views(store.read, Filter())] == ["lb1"]
+
+
+def test_names_slots_and_ports_are_given_once(store: Store) -> None:
+    first, second = samples.instance("a", ports=(samples.port(1000),)), samples.instance("b")
+    with store.change() as change:
+        instances.add(change, first)
+        instances.add(change, second)
+        processes.add(change, samples.running(first, slot="s1"))
+    for wrong in (samples.instance("a"), samples.instance("c", ports=(samples.port(1000),))):
+        with pytest.raises(sqlite3.IntegrityError), store.change() as change:
+            instances.add(change, wrong)
+    for process in (samples.running(second, slot="s1"), samples.running(first, role="incoming", slot="s2")):
+        with pytest.raises(sqlite3.IntegrityError), store.change() as change:
+            processes.add(change, process)
+    with store.change() as change:
+        instances.add(change, samples.instance("a", project="other"))
+
+
+def test_the_status_follows_from_desired_actual_and_migrations(store: Store) -> None:
+    wanted = samples.instance()
+    process = samples.running(wanted)
+
+    def status() -> str:
+        view = instances.view(store.read, wanted.id)
+        assert view is not None
+        return view.status
+
+    with store.change() as change:
+        instances.add(change, wanted)
+    assert status() == "building"
+    with store.change() as change:
+        processes.add(change, process)
+    assert status() == "building"
+    with store.change() as change:
+        process = processes.update(change, process, phase="active", pid=1)
+    assert status() == "active"
+    with store.change() as change:
+        migration = migrations.request(change, wanted, "hypervisor", "snic0", "state")
+    assert status() == "migrating"
+    with store.change() as change:
+        instances.give_up(change, wanted.id)
+    assert status() == "deleting"
+    with store.change() as change:
+        migrations.end(change, migration, "done", None, {"lost": 0})
+        process = processes.update(change, process, phase="error", reason="it ended")
+    assert status() == "deleting"
+    with store.change() as change:
+        processes.remove(change, process)
+        instances.remove(change, wanted)
+    assert instances.view(store.read, wanted.id) is None
+    found = migrations.find(store.read, migration.epoch)
+    assert found is not None
+    assert (found.outcome, found.report) == ("done", {"lost": 0})
+
+
+def test_pages_are_complete_and_in_order(store: Store) -> None:
+    made = [samples.instance(f"nf{number}", kind="l4lb" if number % 2 else "probe") for number in range(7)]
+    with store.change() as change:
+        for each in made:
+            instances.add(change, each)
+    for newest_first in (False, True):
+        got: list[str] = []
+        while page := instances.views(store.read, Filter(), 3, got[-1] if got else None, newest_first=newest_first):
+            got += [view.instance.id for view in page]
+        expected = [each.id for each in made]
+        assert got == (expected[::-1] if newest_first else expected)
+    odd = instances.views(store.read, Filter(kind="l4lb", project="acme", status="building"))
+    assert [view.instance.name for view in odd] == ["nf1", "nf3", "nf5"]
+    assert instances.views(store.read, Filter(location="snic0")) == []
+    with pytest.raises(KeyError):
+        instances.views(store.read, Filter(), 3, "no-such-id")
+
+
+def test_chains_are_kept(store: Store) -> None:
+    wanted = [samples.chain(f"c{number}", ("a", str(number))) for number in range(3)]
+    with store.change() as change:
+        for each in wanted:
+            chains.add(change, each)
+    assert chains.page(store.read, "acme", 2, None) == wanted[:2]
+    assert chains.page(store.read, None, 2, wanted[1].id) == wanted[2:]
+    assert chains.through(store.read, "2") == wanted[2:]
+    with store.change() as change:
+        chains.remove(change, wanted[0])
+    assert chains.find(store.read, wanted[0].id) is None
+
+
+def test_where_things_run_is_told_to_administrators_only(store: Store) -> None:
+    wanted = samples.instance(pin="snic0")
+    with store.change() as change:
+        instances.add(change, wanted)
+        processes.add(change, samples.running(wanted))
+        migrations.request(change, wanted, "hypervisor", "snic0", "state")
+        instances.aim(change, wanted.id, "snic0")
+    seen = events.after(store.read, 0, 100, "acme")
+    assert [event.type for event in seen] == ["instance.created", "process.starting"]
+    assert not any(word in str(event.payload) for event in seen for word in ("snic0", "hypervisor", "pid"))
+    assert len(events.after(store.read, 0, 100, None)) == 5
+    assert events.after(store.read, 0, 100, "other") == []
+
+
+def test_waiting_for_events_ends_with_the_event_or_the_store(store: Store) -> None:
+    assert not store.wait(store.last_event, 0)
+    done: list[bool] = []
+    waiter = threading.Thread(target=lambda: done.append(store.wait(0, 30)))
+    waiter.start()
+    with store.change() as change:
+        instances.add(change, samples.instance())
+    waiter.join()
+    waiter = threading.Thread(target=lambda: done.append(store.wait(10**9, 30)))
+    waiter.start()
+    store.close()
+    waiter.join()
+    assert done == [True, True]
+
+
+def test_a_store_is_for_one_agent(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="in use by another nfagent"):
+        Store(tmp_path / "store")
+
+
+def test_a_store_of_a_newer_version_is_refused(store: Store, tmp_path: Path) -> None:
+    store.read.execute("PRAGMA user_version = 9999")
+    store.close()
+    with pytest.raises(StoreError, match="version 9999"):
+        Store(tmp_path / "store")
+
+
+def test_ids_of_events_are_never_used_again(store: Store, tmp_path: Path) -> None:
+    with store.change() as change:
+        instances.add(change, samples.instance())
+    last = store.last_event
+    store.read.execute("DELETE FROM event")
+    store.close()
+    again = Store(tmp_path / "store")
+    assert again.last_event == last
+    with again.change() as change:
+        instances.add(change, samples.instance("b"))
+    assert again.last_event == last + 1
+    again.close()
+
+
+def test_nothing_that_was_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    chance = random.Random(7)
+    acknowledged: set[int] = set()
+    following = 0
+    for _ in range(8):
+        command = [sys.executable, "-m", "tests.nfagent.crash_writer", str(directory), str(following)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for _ in range(chance.randrange(1, 40)):
+                acknowledged.add(int(writer.stdout.readline()))
+            threading.Event().wait(chance.random() * 0.01)  # somewhere within the next change
+            writer.send_signal(signal.SIGKILL)
+            acknowledged.update(int(line) for line in writer.stdout)
+        following = _check_after_crash(directory, acknowledged)
+
+
+def _check_after_crash(directory: Path, acknowledged: set[int]) -> int:
+    """All that was acknowledged is there, whole, and at most one more from each writer. Returns the next number."""
+    store = Store(directory)
+    found = {view.instance.config["n"]: view.instance for view in instances.views(store.read, Filter())}
+    assert list(found) == list(range(len(found)))
+    assert len(found) - 1 <= max(acknowledged) + 1
+    for number, instance in found.items():
+        migration = migrations.open_of(store.read, instance.id)
+        assert migration is not None, number  # it was added in the same transaction
+        assert migration.step == "COMMIT" or number not in acknowledged
+    told = {event.subject for event in events.after(store.read, 0, 10**6, None) if event.type == "instance.created"}
+    assert told == {instance.id for instance in found.values()}
+    assert store.read.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    store.close()
+    return len(found)
