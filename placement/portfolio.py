@@ -17,9 +17,9 @@ KERNEL_SHARE = 0.6
 """Part of the time that the kernel gets with one sNIC."""
 KERNEL_SECONDS_SEVERAL = 0.1
 KERNEL_SECONDS_PER_PAIR = 0.00002
-"""What it gets with several, and per pair of NFs: its bound is weaker there; if at all, it proves the optimum soon."""
+"""What it gets with several and many NFs, and per pair: its bound is weaker; if at all, it proves the optimum soon."""
 READY_NFS = 40
-"""NFs from which on CP-SAT's process starts beside the kernel with several sNICs: that takes a while."""
+"""Many NFs with several sNICs: CP-SAT's process then starts beside the kernel, because that takes a while."""
 GENERAL_MOST = 20_000
 """NFs beyond which a general solver is only asked for any placement: it would overrun every deadline."""
 
@@ -49,9 +49,9 @@ def minimise(
     until = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         first, ready = seconds * KERNEL_SHARE, None
-        if _several(program):
+        if _several(program) and len(program.names) > READY_NFS:
             first = min(first, KERNEL_SECONDS_SEVERAL + KERNEL_SECONDS_PER_PAIR * len(program.names) ** 2)
-            if installed() and READY_NFS < len(program.names) <= GENERAL_MOST:
+            if installed() and len(program.names) <= GENERAL_MOST:
                 ready = stack.enter_context(Process())
         kernel = Lagcut().minimise(program, goal, first, start, gap)
         if kernel.status in (Status.OPTIMAL, Status.INFEASIBLE) or _close(program, goal, kernel, gap):

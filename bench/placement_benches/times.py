@@ -2,12 +2,15 @@
 
 Times are wall seconds of one whole ``solve`` (validation, equations, search, certificate data); Algorithm 1's are of
 building and solving its model. An instance that a backend does not prove in time counts with the time it took.
-Last line: JSON. ``backends``: per backend and n median_s, worst_s, proven, of; ``peer`` the same for Algorithm 1;
-n27 ... n2000 for the default choice; ``targets``: each as met or not; ``wrong``: answers that differ from each other.
+Last line: JSON. ``backends``: per backend and n median_s, worst_s (also of CPU), proven, certified, of; ``peer``: the
+same for Algorithm 1; n27 ... n2000 for the default choice; ``targets``: each as met or not; ``wrong``: answers that
+differ from each other; ``load`` of the machine.
 """
 
 import argparse
 import json
+import os
+import resource
 import statistics
 import time
 from collections import defaultdict
@@ -30,31 +33,43 @@ class Times:
     """One backend's times at one n."""
 
     seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     proven: int = 0
+    certified: int = 0
 
     def row(self) -> dict[str, float | int]:
         return {
             "median_s": round(statistics.median(self.seconds), 5),
             "worst_s": round(max(self.seconds), 5),
+            "median_cpu_s": round(statistics.median(self.cpu), 5),
+            "worst_cpu_s": round(max(self.cpu), 5),
             "proven": self.proven,
+            "certified": self.certified,
             "of": len(self.seconds),
         }
 
 
-Run = Callable[[Problem, float], tuple[int | None, bool]]
+Run = Callable[[Problem, float], tuple[int | None, bool, bool]]
+"""Host cost, whether it is proven, and whether a certificate proves it."""
 
 
 def _ours(backend: str) -> Run:
-    def run(problem: Problem, seconds: float) -> tuple[int | None, bool]:
+    def run(problem: Problem, seconds: float) -> tuple[int | None, bool, bool]:
         plan = solve(problem, deadline=seconds, backend=backend)
-        return plan.host_cost, plan.proven
+        return plan.host_cost, plan.proven, plan.certified
 
     return run
 
 
-def _peer(problem: Problem, seconds: float) -> tuple[int | None, bool]:
+def _peer(problem: Problem, seconds: float) -> tuple[int | None, bool, bool]:
     answer = algorithm1(problem, seconds)
-    return answer.host, answer.proven
+    return answer.host, answer.proven, False
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of those it waited for: on a busy machine wall time says little."""
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + others.ru_utime + others.ru_stime
 
 
 def main() -> None:
@@ -92,15 +107,17 @@ def _instance(
     line = []
     for backend in backends:
         run = _peer if backend == "algorithm1" else _ours(backend)
-        started = time.perf_counter()
+        spent, started = _cpu(), time.perf_counter()
         try:
-            value, proven = run(problem, limit)
+            value, proven, certified = run(problem, limit)
         except (BackendError, DeadlineError):
-            value, proven = None, False
+            value, proven, certified = None, False, False
         seconds = time.perf_counter() - started
         times = found[backend][n]
         times.seconds.append(seconds)
+        times.cpu.append(_cpu() - spent)
         times.proven += proven
+        times.certified += certified
         if proven:
             optima.add(value)
         line.append(f"{backend} {seconds * 1000:8.1f} ms{' ' if proven else '?'}")
@@ -118,7 +135,7 @@ def _report(found: dict[str, dict[int, Times]], wrong: int, quick: bool) -> None
             met = row["median_s"] <= median and row["worst_s"] <= worst and row["proven"] == row["of"]
             targets[f"n{n}"] = {"median_s": median, "worst_s": worst, "met": met}
     result: dict[str, object] = {"backends": {b: r for b, r in rows.items() if b != "algorithm1"}}
-    result |= {"peer": rows["algorithm1"], **default, "wrong": wrong}
+    result |= {"peer": rows["algorithm1"], **default, "wrong": wrong, "load": [round(x, 1) for x in os.getloadavg()]}
     targets["gap_0.1%_n500"] = _gap()
     result["moves"] = _moves(6 if quick else 100)
     if not quick:
@@ -129,15 +146,18 @@ def _report(found: dict[str, dict[int, Times]], wrong: int, quick: bool) -> None
 
 def _gap() -> dict[str, object]:
     """Time to 0.1 % at n = 500."""
-    seconds = []
+    seconds, cpu = [], []
     for family in FAMILIES:
         problem = limited(FAMILIES[family](500, 0), "hard", 0)
-        started = time.perf_counter()
+        spent, started = time.process_time(), time.perf_counter()
         solve(problem, gap=0.001)
         seconds.append(time.perf_counter() - started)
+        cpu.append(time.process_time() - spent)
     return {
         "median_s": round(statistics.median(seconds), 5),
         "worst_s": round(max(seconds), 5),
+        "median_cpu_s": round(statistics.median(cpu), 5),
+        "worst_cpu_s": round(max(cpu), 5),
         "met": max(seconds) <= 0.01,
     }
 

@@ -161,6 +161,8 @@ struct Attempt {
     found: Option<Vec<u8>>,
     complete: bool,
     late: bool,
+    /// What is ruled out, if it is complete.
+    target: i64,
     proof: Vec<Step>,
 }
 
@@ -174,7 +176,7 @@ impl Search<'_> {
     fn run(mut self) -> Found {
         let most = self.program.goal.most();
         let mut lower = self.first_bound(most);
-        let mut step = 1 + (lower / 4000).max((self.effort.gap * lower.max(0) as f64) as i64);
+        let mut step = 1 + (lower / 4000).max((4.0 * self.effort.gap * lower.max(0) as f64) as i64);
         let mut widen = 2;
         loop {
             let upper = self.value().map_or(most, |value| value - 1);
@@ -188,7 +190,8 @@ impl Search<'_> {
             if self.close(lower) {
                 return self.stopped(lower);
             }
-            let target = upper.min(lower.saturating_add(step));
+            let enough = self.good_enough(upper).max(lower);
+            let target = enough.min(lower.saturating_add(step));
             let Ok(attempt) = self.attempt(target) else {
                 return self.stopped(lower);
             };
@@ -201,9 +204,9 @@ impl Search<'_> {
                 self.proof = attempt.proof;
             }
             match (attempt.complete, improved) {
-                (true, true) => lower = self.value().unwrap_or(lower),
+                (true, true) => lower = attempt.target + 1,
                 (true, false) => {
-                    lower = target + 1;
+                    lower = attempt.target + 1;
                     step = step.saturating_mul(widen).max(1);
                 }
                 (false, true) => {}
@@ -250,10 +253,13 @@ impl Search<'_> {
 
     fn walk(&self, core: &Core, target: i64) -> Attempt {
         let walk = Plan::new(self.program, core, target).walk(self.labels, self.effort.deadline);
+        let goal = |modes: &Vec<u8>| self.program.goal_value(modes) - 1;
+        let target = walk.found.as_ref().map_or(target, goal);
         Attempt {
             found: walk.found,
             complete: walk.complete,
             late: walk.late,
+            target,
             proof: vec![Step::Walk {
                 order: core.full_order(),
                 dual: core.bound.dual.clone(),
@@ -266,12 +272,14 @@ impl Search<'_> {
             deadline: self.effort.deadline,
             nodes: self.nodes,
             labels: PART_LABELS,
+            gap: self.effort.gap,
         };
         let grown = grow(self.program, target, pool, limits)?;
         Ok(Attempt {
             late: !grown.complete && Instant::now() > self.effort.deadline,
             found: grown.found,
             complete: grown.complete,
+            target: grown.target,
             proof: grown.proof,
         })
     }
@@ -280,6 +288,14 @@ impl Search<'_> {
         self.best
             .as_ref()
             .map(|modes| self.program.goal_value(modes))
+    }
+
+    /// With this ruled out, what is below `upper` does not matter any more.
+    fn good_enough(&self, upper: i64) -> i64 {
+        match self.best {
+            Some(_) => upper - (self.effort.gap * (upper + 1) as f64) as i64,
+            None => upper,
+        }
     }
 
     fn close(&self, lower: i64) -> bool {
@@ -438,6 +454,7 @@ mod tests {
             deadline: Instant::now() + Duration::from_secs(60),
             nodes: usize::MAX,
             labels: 1,
+            gap: 0.0,
         }
     }
 }

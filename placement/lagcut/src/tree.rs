@@ -31,14 +31,18 @@ pub struct Limits {
     pub nodes: usize,
     /// Labels to keep in a walk.
     pub labels: usize,
+    /// A placement within this fraction of the bound is good enough.
+    pub gap: f64,
 }
 
 /// What came of it.
 pub struct Grown {
     /// A placement at or below the target.
     pub found: Option<Vec<u8>>,
-    /// Nothing was left out: `found` is optimal among all at or below the target.
+    /// Nothing was left out.
     pub complete: bool,
+    /// What is then ruled out: `found` aside, no placement has this goal or less.
+    pub target: i64,
     pub proof: Vec<Step>,
     pub nodes: usize,
 }
@@ -80,6 +84,7 @@ pub fn grow(
     Ok(Grown {
         found: tree.found,
         complete: !tree.stopped,
+        target: tree.target,
         proof: tree.proof,
         nodes: tree.nodes,
     })
@@ -203,7 +208,7 @@ impl Tree {
         let value = part.program.goal_value(modes) + part.goal;
         if value <= self.target && part.program.feasible(modes) {
             self.found = Some(part.lift(modes));
-            self.target = value - 1;
+            self.target = value - 1 - (self.limits.gap * value as f64) as i64;
         }
     }
 
