@@ -58,9 +58,11 @@ def test_backends_come_and_drain_under_load_without_a_failed_request(tmp_path) -
 
 @pytest.mark.lab
 def test_a_backend_that_dies_takes_only_its_own_requests_with_it(tmp_path) -> None:
-    connections = 16
+    connections = 24
     with web_service(tmp_path, vip={"health": FAST_CHECKS, "when_down": "move"}) as service:
         service.configure(backends=[backend(name) for name in WEBS])
+        for name in WEBS:
+            wait_until_up(service, name)
         load = service.wrk(6, connections)
         found = wait_for(service, lambda found: all(found[name] > 0 for name in WEBS))
         service.kill_web("web2")

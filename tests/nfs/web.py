@@ -100,7 +100,7 @@ class WebService:
         """Open connections per backend, as the load balancer counts them."""
         with self.control() as control:
             backends = control.ask("l4lb.backends", vip="web")["backends"]
-        return {each["name"]: each["connections"] for each in backends}
+        return {each["name"]: each["active"] for each in backends}
 
     # ---- clients
 
