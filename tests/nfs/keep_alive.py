@@ -1,4 +1,7 @@
-"""Run inside a host: HTTP connections that are kept and used in turn until the input ends. Prints per connection who answered, and failures."""
+"""Run inside a host: HTTP connections that are kept, and used in turn until the input ends.
+
+Prints who answered each connection, and failures.
+"""
 
 import http.client
 import json

@@ -114,7 +114,19 @@ class WebService:
         """Load in the background; `wrk_report` waits for its end."""
         header = ["-H", "Connection: close"] if close else []
         script = str(_HERE / "wrk_report.lua")
-        argv = [find("wrk"), "-t", "1", "-c", str(connections), "-d", f"{seconds}s", "-s", script, *header, f"http://{VIP}/"]
+        argv = [
+            find("wrk"),
+            "-t",
+            "1",
+            "-c",
+            str(connections),
+            "-d",
+            f"{seconds}s",
+            "-s",
+            script,
+            *header,
+            f"http://{VIP}/",
+        ]
         return self.lab.popen("client", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
     def keep_alive(self, connections: int) -> HostProcess:
@@ -157,14 +169,26 @@ def web_service(directory: Path, *, snat: bool = True, vip: dict[str, Any] | Non
         subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", "add-flow", bridge, "actions=NORMAL"], check=True)
         for host in ("client", "lb", *WEBS):
             # Without an offload a frame carries the checksum that it was given, and no more than 1,500 bytes.
-            lab.exec(host, ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off", "gro", "off"], check=False)
+            lab.exec(
+                host, ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off", "gro", "off"], check=False
+            )
             if not snat and host in WEBS:
                 lab.exec(host, ["ip", "route", "add", f"{CLIENT}/32", "via", LB])
                 lab.exec(host, ["sysctl", "-qw", "net.ipv4.conf.all.send_redirects=0"])
         service = WebService(lab, directory, config)
         path = directory / "l4lb.json"
         path.write_text(json.dumps(config))
-        argv = [find("nf"), "run", "l4lb", "--config", str(path), "--port", "eth0", "--control", str(service.control_path)]
+        argv = [
+            find("nf"),
+            "run",
+            "l4lb",
+            "--config",
+            str(path),
+            "--port",
+            "eth0",
+            "--control",
+            str(service.control_path),
+        ]
         nf = lab.popen("lb", argv, stdin=subprocess.DEVNULL)
         stack.callback(_end, nf)
         for name in WEBS:
