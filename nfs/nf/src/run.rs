@@ -5,7 +5,9 @@ use std::{path::Path, sync::Arc, thread};
 use nf_ports::{open, Choice, Port};
 use nf_runtime::{
     control::{serve, Verbs},
-    inherited_arena, Instance, NetworkFunction, Options,
+    inherited_arena,
+    migration::Migration,
+    Instance, NetworkFunction, Options,
 };
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -50,7 +52,11 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
         std::process::exit(1);
     });
     let server = match running.control {
-        Some(path) => Some(serve(path, Verbs::of(&instance)).inspect_err(|_| stop(&instance))?),
+        Some(path) => {
+            let mut verbs = Verbs::of(&instance);
+            Migration::of(&instance).add_to(&mut verbs);
+            Some(serve(path, verbs).inspect_err(|_| stop(&instance))?)
+        }
         None => None,
     };
     let holding = if running.hold {
