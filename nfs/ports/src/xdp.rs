@@ -11,6 +11,8 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use libc::{c_int, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics, xdp_umem_reg};
@@ -37,6 +39,8 @@ const KERNEL_HEADROOM: u32 = 256;
 const LINK_HEADER: u32 = 22;
 /// Attempts to have the kernel send before frames are given up; each sends 32.
 const KICKS: usize = 256;
+/// How long a queue may still be taken by a process that is no more.
+const RELEASE: Duration = Duration::from_secs(2);
 /// Drivers of interfaces whose other end may leave checksums to a network card that is not there, and AF_XDP does not tell.
 const VIRTUAL: [&str; 3] = ["veth", "tun", "virtio_net"];
 
@@ -241,7 +245,9 @@ impl Opened {
         target.sxdp_flags = libc::XDP_USE_NEED_WAKEUP;
         target.sxdp_ifindex = interface.index;
         target.sxdp_queue_id = queue;
-        bind(socket.as_fd(), &target).map_err(fail("cannot bind an AF_XDP socket"))?;
+        bind_when_free(socket.as_fd(), &target).map_err(fail(
+            "cannot bind an AF_XDP socket (busy: another one has this queue)",
+        ))?;
         let options: u32 =
             get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_OPTIONS).unwrap_or(0);
         // Frames under way count against it; the default is full after 200.
@@ -260,6 +266,19 @@ impl Opened {
             completed,
             without_copies: options & libc::XDP_OPTIONS_ZEROCOPY != 0,
         })
+    }
+}
+
+/// The kernel frees a queue some time after the process is gone that had it.
+fn bind_when_free(socket: BorrowedFd<'_>, target: &sockaddr_xdp) -> io::Result<()> {
+    let end = Instant::now() + RELEASE;
+    loop {
+        match bind(socket, target) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
     }
 }
 

@@ -145,7 +145,15 @@ impl<N: NetworkFunction> Instance<N> {
         out.counter("bytes_in", &[], sums.received_bytes);
         out.counter("packets_out", &[], sums.sent);
         out.counter("bytes_out", &[], sums.sent_bytes);
-        out.counter("packets_processed", &[], sums.processed);
+        for (worker, totals) in self.totals.iter().enumerate() {
+            let mut sums = Sums::default();
+            totals.add_to(&mut sums);
+            out.counter(
+                "packets_processed",
+                &[("worker", &worker.to_string())],
+                sums.processed,
+            );
+        }
         out.counter("packets_kept_or_relayed", &[], sums.stored);
         out.counter("frames_not_emitted", &[], sums.not_emitted);
         for (reason, count) in &sums.dropped {

@@ -1,0 +1,128 @@
+"""Programs for the hosts on both sides of an `nf`: each prints ``ready``, and at its end one JSON value."""
+
+import hashlib
+import json
+import socket
+import struct
+import sys
+import time
+
+BLOCK = bytes(range(256)) * 256
+PORT = 7000
+
+
+def ready() -> None:
+    """Whoever started this may go on."""
+    print("ready", flush=True)
+
+
+def tcp_sink() -> None:
+    """Takes one connection to its end; length and digest of what came."""
+    with socket.create_server(("", PORT)) as server:
+        ready()
+        connection, _ = server.accept()
+        digest, length = hashlib.sha256(), 0
+        while piece := connection.recv(1 << 16):
+            digest.update(piece)
+            length += len(piece)
+        connection.close()
+    print(json.dumps([length, digest.hexdigest()]))
+
+
+def tcp_source(target: str, megabytes: str) -> None:
+    """Sends so much to a `tcp_sink`; length and digest."""
+    ready()
+    digest, length = hashlib.sha256(), 0
+    with socket.create_connection((target, PORT), timeout=30) as connection:
+        for _ in range(int(megabytes) * (1 << 20) // len(BLOCK)):
+            connection.sendall(BLOCK)
+            digest.update(BLOCK)
+            length += len(BLOCK)
+    print(json.dumps([length, digest.hexdigest()]))
+
+
+def udp_sink(flows: str, count: str) -> None:
+    """Per source port the numbers that came, in their order, until all are there or none comes any more."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        server.bind(("", PORT))
+        server.settimeout(3)
+        ready()
+        came: dict[int, list[int]] = {}
+        try:
+            for _ in range(int(flows) * int(count)):
+                data, (_, port) = server.recvfrom(2048)
+                came.setdefault(port, []).append(int(data))
+            server.settimeout(0.2)
+            while True:
+                data, (_, port) = server.recvfrom(2048)
+                came.setdefault(port, []).append(int(data))
+        except TimeoutError:
+            pass
+    print(json.dumps(list(came.values())))
+
+
+def udp_source(target: str, flows: str, count: str) -> None:
+    """Numbered datagrams, in turn from so many source ports, at some thousands a second."""
+    ready()
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(int(flows))]
+    for number in range(int(count)):
+        for each in sockets:
+            each.sendto(str(number).encode(), (target, PORT))
+        time.sleep(0.001)
+    print(json.dumps(len(sockets) * int(count)))
+
+
+def frames(interface: str, *sizes: str) -> None:
+    """Sends frames of those sizes, of an EtherType that nobody knows."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        raw.bind((interface, 0))
+        ready()
+        for size in sizes:
+            raw.send((b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x07" + b"\x88\xb6" + bytes(int(size)))[: int(size)])
+    print(json.dumps(len(sizes)))
+
+
+_ETH_P_ALL = 3
+_SOL_PACKET, _PACKET_AUXDATA = 263, 8
+_TAGS = ("81000005", "81006fff", "88a800078100c005")
+"""Tags in front of the EtherType: one, one with all priority bits, and one in another."""
+
+
+def _tagged(tag: str) -> bytes:
+    return b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x07" + bytes.fromhex(tag) + b"\x88\xb6" + tag.encode().ljust(80, b".")
+
+
+def tagged_source(interface: str) -> None:
+    """Sends a frame with each of those tags; the frames."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        raw.bind((interface, 0))
+        ready()
+        for tag in _TAGS:
+            raw.send(_tagged(tag))
+    print(json.dumps([_tagged(tag).hex() for tag in _TAGS]))
+
+
+def tagged_sink(interface: str) -> None:
+    """As many frames of that kind as came, with the tag that the kernel took out put in again."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as raw:
+        raw.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+        raw.bind((interface, _ETH_P_ALL))
+        raw.settimeout(5)
+        ready()
+        came: list[str] = []
+        while len(came) < len(_TAGS):
+            frame, extra, _, _ = raw.recvmsg(2048, 64)
+            if b"\x88\xb6" not in frame[12:24]:
+                continue
+            for level, kind, data in extra:
+                if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
+                    status, _, _, _, _, tci, tpid = struct.unpack("IIIHHHH", data)
+                    if status & 0x10:
+                        frame = frame[:12] + struct.pack(">HH", tpid, tci) + frame[12:]
+            came.append(frame.hex())
+    print(json.dumps(came))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

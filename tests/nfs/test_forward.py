@@ -1,0 +1,219 @@
+"""The smallest network function between two hosts, on each back end: what runtime and ports do for any."""
+
+import itertools
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.nfs.wire import Nf, Wire, nf_program
+
+pytestmark = pytest.mark.lab
+
+BACKENDS = {"xdp": "AF_XDP", "packet": "AF_PACKET"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> None:
+    with Wire(directory, queues=workers) as wire:
+        if backend == "packet":
+            wire.run("a", "ethtool", "-K", "a0", "tso", "off", "gso", "off")
+        with wire.nf(f"--backend={backend}", f"--workers={workers}") as nf:
+            wire.ping()
+            wire.ping(size=1472)
+            # Checksums are left to a network card that there is not: the hosts' offloads are on.
+            sink = wire.peer("b", "tcp_sink")
+            sent = wire.peer("a", "tcp_source", "10.9.0.2", "8").result()
+            assert sink.result() == sent
+            status = nf.ask("status")
+            assert [port["backend"] for port in status["ports"]] == [BACKENDS[backend]] * 2
+            assert [port["name"] for port in status["ports"]] == ["n0", "n1"]
+            assert status["ports"][0]["receive_checksums_completed"] > 0
+            assert status["packets_in"] == status["packets_out"]
+            assert status["packets_dropped"] == {}
+            assert nf.ask("counters")["flows"] >= 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, backend: str) -> None:
+    with Wire(directory, queues=2) as wire, wire.nf(f"--backend={backend}", "--workers=2") as nf:
+        wire.ping(count=1)
+        sink = wire.peer("b", "udp_sink", "8", "300")
+        wire.peer("a", "udp_source", "10.9.0.2", "8", "300").result()
+        came = sink.result()
+        counters = nf.ask("counters")
+        assert all(counters[f'packets_processed{{worker="{worker}"}}'] > 100 for worker in (0, 1)), counters
+        assert len(came) == 8
+        for numbers in came:
+            assert numbers == sorted(set(numbers)), "reordered or doubled"
+            assert len(numbers) == 300
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_vlan_tags_go_through(directory: Path, backend: str) -> None:
+    with Wire(directory) as wire, wire.nf(f"--backend={backend}"):
+        sink = wire.peer("b", "tagged_sink", "b0")
+        sent = wire.peer("a", "tagged_source", "a0").result()
+        assert sink.result() == sent
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_idle_it_sleeps(directory: Path, backend: str) -> None:
+    with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
+        wire.ping()
+        _settle(nf)
+        before = nf.cpu_ns()
+        time.sleep(2)
+        assert nf.cpu_ns() - before < 2e9 * 0.01
+
+
+def _settle(nf: Nf) -> None:
+    """Until the hosts have said all that hosts say at their start."""
+    for _ in range(50):
+        before = nf.ask("status")["packets_in"]
+        time.sleep(0.2)
+        if nf.ask("status")["packets_in"] == before:
+            return
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_stops_and_leaves_nothing(directory: Path, backend: str) -> None:
+    with Wire(directory) as wire:
+        with wire.nf(f"--backend={backend}") as nf:
+            assert ("xdp" in wire.run("nf", "ip", "link", "show", "n0")) == (backend == "xdp")
+            assert nf.terminate() == 0
+            assert not nf.socket.exists()
+        with wire.nf(f"--backend={backend}") as nf:
+            assert nf.ask("stop") == {}
+            assert nf.process.wait(timeout=30) == 0
+        assert "xdp" not in wire.run("nf", "ip", "link", "show", "n0")
+
+
+def test_a_killed_one_can_be_started_again_at_once(directory: Path) -> None:
+    with Wire(directory) as wire:
+        for _ in range(2):
+            with wire.nf("--backend=xdp") as nf:
+                wire.ping(count=1)
+                nf.kill()
+
+
+def test_odd_frames_are_counted_and_the_others_go_on(directory: Path) -> None:
+    with Wire(directory, mtu=9500) as wire, wire.nf() as nf:
+        status = nf.ask("status")
+        # AF_XDP takes no frames of that length: it says so.
+        assert status["ports"][0]["backend"] == "AF_PACKET"
+        assert "AF_XDP was not possible: port n0: its MTU is 9500" in status["ports"][0]["how"]
+        assert "AF_XDP was not possible" in nf.said()
+        wire.ping(count=1)
+        wire.ping(count=1, size=8972)
+        _settle(nf)
+        before = nf.ask("status")
+        wire.peer("a", "frames", "a0", "14", "15", "60", "1514", "9472", "9473", "9514").result()
+        wire.ping(count=1)
+        after = nf.ask("status")
+        assert after["ports"][0]["receive_too_long"] == 2
+        assert after["packets_in"] - before["packets_in"] >= 5
+
+
+def test_segments_in_one_frame_are_dropped_with_a_hint(directory: Path) -> None:
+    with Wire(directory) as wire, wire.nf("--backend=packet") as nf:
+        sink = wire.peer("b", "tcp_sink")
+        source = wire.peer("a", "tcp_source", "10.9.0.2", "1")
+        # Slow, but TCP gets it through in the end: it falls back to single segments.
+        _await(lambda: nf.ask("status")["ports"][0]["receive_unsegmented"] > 0)
+        notes = nf.ask("status")["ports"][0]["notes"]
+        assert any("ethtool -K INTERFACE tso off gso off" in note for note in notes)
+        wire.run("a", "ethtool", "-K", "a0", "tso", "off", "gso", "off")
+        assert source.result() == sink.result()
+
+
+def _await(condition) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_cannot_be_is_refused_with_what_to_do(directory: Path) -> None:
+    with Wire(directory) as wire:
+        config = directory / "empty.toml"
+        config.write_text("")
+
+        def refused(*options: str, config: Path = config) -> str:
+            command = [nf_program(), "run", "forward", f"--config={config}", *options]
+            return wire.run("nf", "sh", "-c", f"{' '.join(command)}; test $? = 1")
+
+        said = refused("--port=n0", "--backend=xdp", "--workers=2")
+        assert "port n0: it has 1 receive queue(s) and the workers are 2" in said
+        assert "ethtool -L n0" in said
+        assert "port nosuch: cannot find it" in refused("--port=nosuch")
+        wire.run("nf", "ip", "link", "set", "n1", "down")
+        assert "port n1: it is down: ip link set n1 up" in refused("--port=n0", "--port=n1")
+        wrong = directory / "wrong.toml"
+        wrong.write_text("flowz = 1\n")
+        assert "unknown field `flowz`" in refused("--port=n0", config=wrong)
+        assert "--arena-fd 77: cannot be opened" in refused("--port=n0", "--arena-fd=77")
+
+
+def test_more_workers_than_queues_is_possible_on_af_packet(directory: Path) -> None:
+    with Wire(directory) as wire, wire.nf("--workers=2") as nf:
+        how = nf.ask("status")["ports"][0]["how"]
+        assert "2 socket(s); AF_XDP was not possible" in how
+        wire.ping()
+
+
+def test_an_interface_that_goes_away_is_told(directory: Path) -> None:
+    for backend in BACKENDS:
+        with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
+            wire.ping(count=1)
+
+            def states(nf: Nf = nf) -> list[str]:
+                return [port["state"] for port in nf.ask("status")["ports"]]
+
+            wire.run("nf", "ip", "link", "set", "n1", "down")
+            assert states() == ["up", "down"]
+            wire.run("nf", "ip", "link", "set", "n1", "up")
+            wire.ping(count=1)
+            wire.run("nf", "ip", "link", "del", "n0")
+            assert states() == ["gone", "up"]
+            before = nf.cpu_ns()
+            time.sleep(0.5)
+            assert nf.cpu_ns() - before < 0.5e9 * 0.05
+
+
+def test_list_and_replay(directory: Path) -> None:
+    program = nf_program()
+    listed = subprocess.run([program, "list", "--format", "json"], capture_output=True, text=True, check=True)
+    kinds = {each["kind"]: each for each in json.loads(listed.stdout)}
+    assert {"forward", "l4lb"} <= set(kinds)
+    assert kinds["forward"]["schema"] == 1
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+    from scapy.utils import rdpcap, wrpcap
+
+    packets = [
+        Ether(src=f"02:00:00:00:00:{index % 3:02x}", dst="02:00:00:00:00:ff")
+        / IP(dst="10.0.0.1")
+        / UDP()
+        / bytes(index)
+        for index in range(50)
+    ]
+    for packet, seconds in zip(packets, itertools.count(1_700_000_000), strict=False):
+        packet.time = seconds
+    wrpcap(str(directory / "in.pcap"), packets)
+    (directory / "c.toml").write_text("idle_s = 2\n")
+    results = []
+    for name in ("one", "two"):
+        output = directory / f"{name}.pcap"
+        command = [program, "replay", "forward", directory / "in.pcap", output, f"--config={directory}/c.toml"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        results.append((done.stdout, output.read_bytes()))
+    assert results[0] == results[1]
+    summary = json.loads(results[0][0])
+    assert (summary["packets_in"], summary["packets_out"]) == (50, 50)
+    # With a packet a second and 2 s to live, two of the three pairs of addresses are known at the end.
+    assert summary["counters"]["flows"] == 2
+    assert [bytes(packet) for packet in rdpcap(str(directory / "one.pcap"))] == [bytes(packet) for packet in packets]

@@ -1,0 +1,217 @@
+"""Two hosts with an `nf` between them, each in a network namespace of its own. No root where user namespaces work."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from lab.namespaces import NETNS_DIRECTORY, enter_command, has_user_namespace, unshare_command
+from lab.programs import environment
+
+PROJECT = Path(__file__).resolve().parents[2]
+PEERS = Path(__file__).with_name("peers.py")
+
+_KEEPER = """
+import json, sys
+from lab import namespaces
+names, lines = json.loads(sys.argv[1])
+namespaces.private_run()
+namespaces.add(names)
+namespaces.ip_batch(lines)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def nf_program() -> str:
+    """The program that `make build` installed."""
+    beside = Path(sys.executable).with_name("nf")
+    found = str(beside) if beside.exists() else shutil.which("nf")
+    assert found is not None, "nf is not built: make build"
+    return found
+
+
+class Wire:
+    """Host ``a`` (10.9.0.1, port a0) and host ``b`` (10.9.0.2, port b0); their other ends, n0 and n1, are in ``nf``.
+
+    Args:
+        directory: for sockets and files.
+        queues: receive and transmit queues of all interfaces.
+        mtu: of all interfaces.
+    """
+
+    def __init__(self, directory: Path, *, queues: int = 1, mtu: int = 1500) -> None:
+        self.directory = directory
+        hosts = (("a", "n0", 1), ("b", "n1", 2))
+        links = [
+            f"link add {host}0 mtu {mtu} netns {host} numrxqueues {queues} numtxqueues {queues} type veth"
+            f" peer name {port} mtu {mtu} netns nf numrxqueues {queues} numtxqueues {queues}"
+            for host, port, _ in hosts
+        ]
+        command = unshare_command()
+        self._user_namespace = has_user_namespace(command)
+        self._keeper = subprocess.Popen(
+            [*command, sys.executable, "-c", _KEEPER, json.dumps([["a", "b", "nf"], links])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            cwd=PROJECT,
+        )
+        assert self._keeper.stdout is not None
+        assert self._keeper.stdout.readline() == "ready\n"
+        children = Path(f"/proc/{self._keeper.pid}/task/{self._keeper.pid}/children").read_text()
+        self._inside = int(children.split()[0])
+        for host, port, address in hosts:
+            if queues > 1:
+                for where, name in (("nf", port), (host, f"{host}0")):
+                    self.run(where, "ethtool", "-L", name, "rx", str(queues), "tx", str(queues))
+            self.run(host, "ip", "addr", "add", f"10.9.0.{address}/24", "dev", f"{host}0")
+            self.run(host, "ip", "link", "set", f"{host}0", "up")
+            self.run("nf", "ip", "link", "set", port, "up")
+
+    def close(self) -> None:
+        """Everything that was started in it ends."""
+        self._keeper.communicate("")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def enter(self, host: str) -> list[str]:
+        """The command, without what it is to run, into a host's namespaces."""
+        netns = f"/proc/{self._inside}/root{NETNS_DIRECTORY}/{host}"
+        return enter_command(self._inside, netns, user_namespace=self._user_namespace)
+
+    def run(self, host: str, *command: str, check: bool = True) -> str:
+        """Runs a command to its end; what it said."""
+        done = subprocess.run(
+            [*self.enter(host), *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            env=environment(),
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{command}: {done.stdout}"
+        return done.stdout
+
+    def peer(self, host: str, *arguments: str) -> "Peer":
+        """Starts one of the programs of peers.py and waits until it is ready."""
+        return Peer([*self.enter(host), sys.executable, str(PEERS), *arguments])
+
+    def ping(self, target: str = "10.9.0.2", *, count: int = 3, size: int = 56) -> None:
+        """From a; every echo has to come back."""
+        said = self.run("a", "ping", "-c", str(count), "-i", "0.02", "-w", "10", "-s", str(size), target)
+        assert f"{count} received, 0% packet loss" in said, said
+
+    def nf(self, *options: str, kind: str = "forward", config: str = "") -> "Nf":
+        """Starts an instance on n0 and n1 and waits until it answers."""
+        return Nf(self, kind, config, options)
+
+
+class Peer:
+    """A program of peers.py."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line == "ready\n", line
+
+    def result(self) -> Any:
+        """What it found out, when it has ended."""
+        said, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0, said
+        return json.loads(said)
+
+
+class Nf:
+    """A running instance; a context that ends with it."""
+
+    def __init__(self, wire: Wire, kind: str, config: str, options: Sequence[str]) -> None:
+        path = wire.directory / "nf.toml"
+        path.write_text(config)
+        self.socket = wire.directory / "nf.sock"
+        self.log = wire.directory / "nf.log"
+        command = [nf_program(), "run", kind, f"--config={path}", "--port=n0", "--port=n1", f"--control={self.socket}"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*wire.enter("nf"), *command, *options], stderr=log, stdout=log, env=environment()
+            )
+        self._client: socket.socket | None = None
+        self._await_up()
+
+    def _await_up(self) -> None:
+        end = time.monotonic() + 30
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self.said()
+            client = socket.socket(socket.AF_UNIX)
+            try:
+                client.connect(str(self.socket))
+            except (FileNotFoundError, ConnectionRefusedError):
+                client.close()
+                time.sleep(0.005)
+            else:
+                client.settimeout(30)
+                self._client = client
+                return
+        raise AssertionError(self.said())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._client is not None:
+            self._client.close()
+        self.kill()
+
+    def kill(self) -> None:
+        """At once, if it still runs."""
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(timeout=30)
+
+    def said(self) -> str:
+        """All that it printed."""
+        return self.log.read_text()
+
+    def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
+        """A request on the control socket."""
+        assert self._client is not None
+        self._client.sendall(json.dumps({"do": verb, **arguments}).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            piece = self._client.recv(1 << 16)
+            assert piece, self.said()
+            answer += piece
+        parsed = json.loads(answer)
+        assert "ok" in parsed, parsed
+        return parsed["ok"]
+
+    @property
+    def pid(self) -> int:
+        """Of the process itself: nsenter forks where it enters a PID namespace."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0]) if children else self.process.pid
+
+    def cpu_ns(self) -> int:
+        """What all threads have used of the processors."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+    def terminate(self) -> int:
+        """SIGTERM; its exit status."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.process.wait(timeout=30)
