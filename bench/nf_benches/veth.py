@@ -1,0 +1,228 @@
+"""The load balancer between two veth pairs, beside the kernel's own NAT (nft) in the same place: CPU time per packet, end to end.
+
+A sender in one network namespace, what is measured in the middle, a sink in a third. What sending and dropping cost
+without anything in the middle is the base; the rest is "above" it. CPU time is that of the sender (the kernel does much of
+its work in the sender's name), of the load balancer, and of the kernel's threads for packets (ksoftirqd). Rates depend on how two
+cores are shared, CPU time less so. Runs as any user where namespaces do; AF_XDP needs root.
+
+Needs `nft` (Debian: nftables) for the peer; without it the peer is null.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+VIP = "192.0.2.1"
+BACKEND = "10.2.0.10"
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+INSIDE = "NF_BENCH_VETH_INSIDE"
+NAMESPACE_OPTIONS = ["--net", "--mount"]
+USER_OPTIONS = ["--user", "--map-root-user"]
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer packets: done in 50 s")
+    parser.add_argument("--flows", type=int, default=1000, help="flows that the packets are of, at most 60,000")
+    arguments = parser.parse_args()
+    if INSIDE not in os.environ:
+        print("... building", file=sys.stderr)
+        build()
+        rootless = [] if os.geteuid() == 0 else USER_OPTIONS
+        os.environ[INSIDE] = "1"
+        os.execvp("unshare", ["unshare", *rootless, *NAMESPACE_OPTIONS, sys.executable, *sys.argv])
+    wire()
+    rounds, packets = (3, 200_000) if arguments.quick else (7, 1_000_000)
+    print(json.dumps(measure(rounds, packets, arguments.flows)))
+
+
+def build() -> None:
+    """Sender and load balancer."""
+    cargo = str(ROOT / ".venv/bin/cargo") if (ROOT / ".venv/bin/cargo").exists() else "cargo"
+    common = [cargo, "build", "--release", "--locked", "--quiet"]
+    subprocess.run([*common, "-p", "nf-ports", "--example", "flood"], cwd=ROOT, check=True)
+    if not (ROOT / ".venv/bin/nf").exists():
+        subprocess.run([*common, "-p", "nf"], cwd=ROOT, check=True)
+
+
+def built(name: str) -> str:
+    """Path of a program of ours."""
+    installed = ROOT / ".venv/bin" / name
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return str(installed if installed.exists() else target / "release" / name)
+
+
+def run(*argv: str, namespace: str | None = None) -> str:
+    """Run a program, in a namespace."""
+    enter = ["ip", "netns", "exec", namespace] if namespace else []
+    return subprocess.run([*enter, *argv], check=True, capture_output=True, text=True).stdout
+
+
+def wire() -> None:
+    """client --- middle --- sink, in namespaces that go with this process."""
+    run("mount", "-t", "tmpfs", "none", "/run")
+    for name in ("client", "middle", "sink"):
+        run("ip", "netns", "add", name)
+        run("ip", "link", "set", "lo", "up", namespace=name)
+    for end, middle, network in (("client", "m0", "10.1.0"), ("sink", "m1", "10.2.0")):
+        run("ip", "link", "add", "eth0", "netns", end, "type", "veth", "peer", "name", middle, "netns", "middle")
+        for namespace, interface in ((end, "eth0"), ("middle", middle)):
+            run("ip", "link", "set", interface, "up", namespace=namespace)
+            subprocess.run(
+                ["ip", "netns", "exec", namespace, "ethtool", "-K", interface, "tx", "off", "gro", "off"],
+                check=False,
+                capture_output=True,
+            )
+        run("ip", "address", "add", f"{network}.1/24", "dev", "eth0", namespace=end)
+        run("ip", "address", "add", f"{network}.254/24", "dev", middle, namespace="middle")
+    run("ip", "neigh", "add", BACKEND, "lladdr", mac("sink", "eth0"), "dev", "m1", namespace="middle")
+
+
+def mac(namespace: str, interface: str) -> str:
+    """An interface's MAC address."""
+    return json.loads(run("ip", "-j", "link", "show", interface, namespace=namespace))[0]["address"]
+
+
+def received() -> int:
+    """Packets that have come to the sink."""
+    link = json.loads(run("ip", "-j", "-s", "link", "show", "eth0", namespace="sink"))[0]
+    return link["stats64"]["rx"]["packets"]
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process's threads."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total
+
+
+def softirq_threads() -> list[int]:
+    """The kernel's threads that process packets; none of another user's namespace is told apart from ours."""
+    names = ((int(each.name), each / "comm") for each in Path("/proc").iterdir() if each.name.isdigit())
+    return [pid for pid, comm in names if comm.exists() and comm.read_text().startswith("ksoftirqd/")]
+
+
+@contextmanager
+def nothing() -> Iterator[int | None]:
+    """The base: what comes to the middle goes nowhere."""
+    rules = "table netdev t { chain c { type filter hook ingress device m0 priority 0; drop; }; }"
+    if shutil.which("nft"):
+        run("nft", rules, namespace="middle")
+        yield None
+        run("nft", "delete", "table", "netdev", "t", namespace="middle")
+    else:  # what is for another host is dropped soon, too
+        yield None
+
+
+@contextmanager
+def kernel_nat() -> Iterator[int | None]:
+    """nft DNAT, with connection tracking, and forwarding."""
+    run("sysctl", "-qw", "net.ipv4.ip_forward=1", namespace="middle")
+    rules = (
+        "table ip nat { chain p { type nat hook prerouting priority dstnat; "
+        f"ip daddr {VIP} udp dport 53 dnat to {BACKEND}; }}; }}"
+    )
+    run("nft", rules, namespace="middle")
+    yield None
+    run("nft", "delete", "table", "ip", "nat", namespace="middle")
+    run("sysctl", "-qw", "net.ipv4.ip_forward=0", namespace="middle")
+
+
+@contextmanager
+def load_balancer(backend: str) -> Iterator[int | None]:
+    """l4lb as a bump in the wire, mode nat."""
+    config = {
+        "interfaces": [{"addresses": ["10.1.0.2/24"]}, {"addresses": ["10.2.0.2/24"]}],
+        "neighbours": [{"address": BACKEND, "mac": mac("sink", "eth0"), "interface": 1}],
+        "vips": [
+            {
+                "name": "dns",
+                "address": VIP,
+                "port": 53,
+                "protocol": "udp",
+                "mode": "nat",
+                "backends": [{"name": "b", "address": BACKEND}],
+            }
+        ],
+    }
+    with tempfile.TemporaryDirectory(prefix="nf-veth-") as directory:
+        path, control = Path(directory) / "lb.json", Path(directory) / "nf.sock"
+        path.write_text(json.dumps(config))
+        options = [
+            "--config",
+            str(path),
+            "--control",
+            str(control),
+            "--port",
+            "m0",
+            "--port",
+            "m1",
+            "--backend",
+            backend,
+        ]
+        argv = ["ip", "netns", "exec", "middle", built("nf"), "run", "l4lb", *options]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            while not control.exists():
+                if process.poll() is not None:
+                    raise RuntimeError(process.stderr.read())
+                time.sleep(0.01)
+            yield process.pid
+            process.terminate()
+
+
+def flood(flows: int, packets: int, pid: int | None) -> tuple[float, float]:
+    """CPU ns per packet, and the share of the packets that came to the sink."""
+    threads = softirq_threads()
+    before = received(), sum(map(cpu_ns, threads)), cpu_ns(pid) if pid else 0
+    argv = [built("examples/flood"), "eth0", mac("middle", "m0"), VIP, str(flows), str(packets)]
+    told = json.loads(run(*argv, namespace="client"))
+    time.sleep(0.1)  # what is in queues; the figures do not depend on it
+    came = received() - before[0]
+    cpu = told["cpu_ns"] + sum(map(cpu_ns, threads)) - before[1] + (cpu_ns(pid) if pid else 0) - before[2]
+    return cpu / told["sent"], came / told["sent"]
+
+
+def measure(rounds: int, packets: int, flows: int) -> dict[str, object]:
+    """All in turns; the figures are medians."""
+    kinds = ["base", *(["nft"] if shutil.which("nft") else []), "packet", "xdp"]
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
+    problems: dict[str, str] = {}
+    for _ in range(rounds):
+        for name in kinds:
+            way = {"base": nothing, "nft": kernel_nat}.get(name)
+            try:
+                with way() if way else load_balancer(name) as pid:
+                    flood(flows, packets // 10, pid)
+                    figures[name].append(flood(flows, packets, pid))
+            except RuntimeError as error:
+                problems[name] = str(error).strip().splitlines()[-1]
+    base = statistics.median(cpu for cpu, _ in figures["base"])
+    report: dict[str, object] = {
+        "flows": flows,
+        "packets": packets,
+        "load_average": os.getloadavg()[0],
+        "base_ns": base,
+    }
+    for name, samples in figures.items():
+        if name != "base" and samples:
+            cpu = statistics.median(cpu for cpu, _ in samples)
+            report |= {f"{name}_ns": cpu, f"{name}_above_ns": cpu - base}
+            report[f"{name}_delivered"] = statistics.median(share for _, share in samples)
+        elif name != "base":
+            report |= {f"{name}_ns": None, f"{name}_problem": problems.get(name)}
+    if "nft" not in figures:
+        report["nft_ns"] = None
+    return report
