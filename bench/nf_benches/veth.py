@@ -1,9 +1,9 @@
-"""The load balancer between two veth pairs, beside the kernel's own NAT (nft) in the same place: CPU time per packet, end to end.
+"""The load balancer between two veth pairs, beside the kernel's own NAT (nft) in the same place: CPU time per packet.
 
 A sender in one network namespace, what is measured in the middle, a sink in a third. What sending and dropping cost
-without anything in the middle is the base; the rest is "above" it. CPU time is that of the sender (the kernel does much of
-its work in the sender's name), of the load balancer, and of the kernel's threads for packets (ksoftirqd). Rates depend on how two
-cores are shared, CPU time less so. Runs as any user where namespaces do; AF_XDP needs root.
+without anything in the middle is the base; the rest is "above" it. CPU time is that of the sender (the kernel does much
+of its work in the sender's name), of the load balancer, and of the kernel's threads for packets (ksoftirqd). Rates
+depend on how two cores are shared, CPU time less so. Runs as any user where namespaces do; AF_XDP needs root.
 
 Needs `nft` (Debian: nftables) for the peer; without it the peer is null.
 """
