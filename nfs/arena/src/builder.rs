@@ -145,6 +145,15 @@ impl ArenaBuilder {
         self.adopted.is_some()
     }
 
+    /// Names and words of the regions of the arena that is adopted; none of a new one.
+    #[must_use]
+    pub fn adopted_regions(&self) -> Vec<(String, usize)> {
+        let adopted = self.adopted.iter().flatten();
+        adopted
+            .map(|entry| (entry.name(), entry.words as usize))
+            .collect()
+    }
+
     /// A region of `words` words: zero in a new arena, with its content in an adopted one. `layout` says what the words mean, in
     /// a form that changes when they mean something else: `"cuckoo ipv4 v1"`.
     ///

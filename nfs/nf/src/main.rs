@@ -68,6 +68,14 @@ fn command() -> Command {
                 .value_name("N")
                 .value_parser(value_parser!(u32))
                 .help("Go on with the state behind this file descriptor, whose owner is no more"),
+        )
+        .arg(
+            Arg::new("rings-fd")
+                .long("rings-fd")
+                .value_name("N")
+                .value_parser(value_parser!(u32))
+                .requires("arena-fd")
+                .help("Process first what its owner left in the rings behind this file descriptor"),
         );
     let list = Command::new("list")
         .about("Print the kinds of network functions")
@@ -150,6 +158,7 @@ fn run_kind(arguments: &ArgMatches) -> Result<(), Failure> {
         control: file(arguments, "control"),
         hold: arguments.get_flag("hold"),
         arena: arguments.get_one::<u32>("arena-fd").copied(),
+        rings: arguments.get_one::<u32>("rings-fd").copied(),
     })
 }
 

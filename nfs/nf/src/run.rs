@@ -6,7 +6,7 @@ use nf_ports::{open, Choice, Port};
 use nf_runtime::{
     control::{serve, Verbs},
     inherited_arena,
-    migration::Migration,
+    migration::{orphans, Migration},
     Instance, NetworkFunction, Options,
 };
 use signal_hook::{
@@ -25,11 +25,16 @@ pub(crate) struct Running<'a> {
     pub(crate) control: Option<&'a Path>,
     pub(crate) hold: bool,
     pub(crate) arena: Option<u32>,
+    pub(crate) rings: Option<u32>,
 }
 
 pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failure> {
     let config: N::Config = config::load(running.config)?;
     let arena = running.arena.map(inherited_arena).transpose()?;
+    let backlog = match running.rings {
+        Some(number) => Some(orphans(inherited_arena(number)?)?),
+        None => None,
+    };
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
     let ports = open_ports(running)?;
@@ -39,6 +44,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
             ports,
             hold: running.hold,
             arena,
+            backlog,
         },
         config,
     )?;

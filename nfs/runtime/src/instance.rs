@@ -135,8 +135,12 @@ impl<N: NetworkFunction> Instance<N> {
             }
             instance.make_current(loaded);
         }
+        let mut backlog = options.backlog;
         for (index, queues) in queues.into_iter().enumerate() {
             let mut intake = Intake::new(queues);
+            if let Some(source) = backlog.take() {
+                intake.obey(Order::Inject(source));
+            }
             if options.hold {
                 intake.obey(Order::Hold(Box::new(MemoryStore::new(HOLD_BYTES))));
             }

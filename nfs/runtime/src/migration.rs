@@ -32,11 +32,12 @@ use nf_arena::{Arena, ArenaBuilder, Region};
 use serde_json::{json, Value};
 
 pub use relay::marker;
+use relay::RelaySource;
 pub use ring::{Record, Ring, RingFull};
 
 use crate::{
     control::{Reply, Verbs},
-    gate::Mode,
+    gate::{FrameSource, Mode},
     Instance, NetworkFunction, Refusal,
 };
 use source::Leaving;
@@ -317,20 +318,15 @@ fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena
     Ok((builder.finish()?, rings))
 }
 
-/// Sources for a worker that reads what the instance before left in its rings: that instance is dead.
+/// What an instance that is dead left in its rings, for the one that goes on with its state.
 ///
 /// # Errors
-/// The descriptor is not that of rings of this many queues and words.
-pub fn orphans(
-    rings_of: OwnedFd,
-    queues: usize,
-    words: usize,
-) -> Result<Box<dyn crate::gate::FrameSource>, Refusal> {
-    let (_, rings) = rings(ArenaBuilder::adopt(rings_of, RINGS, 1)?, queues, words)?;
+/// The descriptor is not that of rings.
+pub fn orphans(rings_of: OwnedFd) -> Result<Box<dyn FrameSource>, Refusal> {
+    let builder = ArenaBuilder::adopt(rings_of, RINGS, 1)?;
+    let regions = builder.adopted_regions();
+    let words = regions.first().map_or(0, |(_, words)| *words);
+    let (_, rings) = rings(builder, regions.len(), words)?;
     let dead = Arc::new(AtomicBool::new(true));
-    Ok(Box::new(relay::RelaySource::new(
-        rings,
-        dead,
-        Arc::default(),
-    )))
+    Ok(Box::new(RelaySource::new(rings, dead, Arc::default())))
 }

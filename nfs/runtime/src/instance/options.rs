@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use nf_ports::Port;
 
-use crate::Refusal;
+use crate::{gate::FrameSource, Refusal};
 
 /// Ports and state of an instance.
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub struct Options {
     pub hold: bool,
     /// The state of an instance that is no more.
     pub arena: Option<OwnedFd>,
+    /// What that instance had received and not processed: comes before all that the ports deliver.
+    pub backlog: Option<Box<dyn FrameSource>>,
 }
 
 impl Options {

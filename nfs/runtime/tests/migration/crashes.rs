@@ -10,10 +10,6 @@ use crate::world::{check_all, check_rest, collect, Driver, How, Rig, Traffic};
 
 const FLOWS: u16 = 20;
 
-fn size(value: &serde_json::Value) -> usize {
-    value.as_u64().unwrap() as usize
-}
-
 /// The new instance dies after each step before the commit: the old one goes on as if nothing had been.
 #[test]
 fn the_new_one_dies_before_the_commit() {
@@ -63,25 +59,11 @@ fn the_old_one_dies_before_the_commit() {
             thread::sleep(Duration::from_millis(20));
             old.instance.stop_workers().unwrap();
             let mut descriptors = driver.descriptors();
-            let rings = &driver.prepared["rings"];
-            let source = orphans(
-                descriptors.pop().unwrap(),
-                size(&rings["queues"]),
-                size(&rings["words"]),
-            )
-            .unwrap();
-            let rig = Rig::with(2, 200, true, descriptors.pop());
-            let mut source = Some(source);
-            let gate = rig.instance.gate();
-            gate.order(crate::world::SOON, |_| {
-                source
-                    .take()
-                    .map(nf_runtime::gate::Order::Inject)
-                    .into_iter()
-                    .chain([nf_runtime::gate::Order::Run])
-                    .collect()
-            })
-            .unwrap();
+            let backlog = orphans(descriptors.pop().unwrap()).unwrap();
+            let rig = Rig::with(2, 200, |options| {
+                options.arena = descriptors.pop();
+                options.backlog = Some(backlog);
+            });
             heir = Some(rig);
         });
         let heir = heir.unwrap();

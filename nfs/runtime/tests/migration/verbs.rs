@@ -52,7 +52,7 @@ fn state_that_does_not_fit_is_refused_by_name() {
         (How::Memfd, "region \"counts\""),
         (How::Copy, "another configuration or version"),
     ] {
-        let new = Rig::with(1, 5000, true, None);
+        let new = Rig::with(1, 5000, |options| options.hold = true);
         let epoch = if how == How::Memfd { 1 } else { 2 };
         let (prepared, descriptors) = old
             .ask_with("prepare", json!({"epoch": epoch}), vec![])

@@ -70,16 +70,16 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(workers: usize, hold: bool) -> Self {
-        Self::with(workers, 200, hold, None)
+        Self::with(workers, 200, |options| options.hold = hold)
     }
 
-    pub fn with(workers: usize, flows: usize, hold: bool, arena: Option<OwnedFd>) -> Self {
+    pub fn with(workers: usize, flows: usize, change: impl FnOnce(&mut Options)) -> Self {
         let (port, wires) = memory::port(0, [2; 6], workers).unwrap();
-        let options = Options {
+        let mut options = Options {
             ports: vec![port],
-            hold,
-            arena,
+            ..Options::default()
         };
+        change(&mut options);
         let instance = Instance::start(options, flows).unwrap();
         let migration = Migration::of(&instance);
         Self {
