@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -13,10 +14,14 @@ from tests.nfs.wire import Nf, Wire, nf_program
 pytestmark = pytest.mark.lab
 
 BACKENDS = {"xdp": "AF_XDP", "packet": "AF_PACKET"}
+"""By what the command line calls them."""
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="AF_XDP needs root: programs cannot be loaded in a user namespace")
+backends = pytest.mark.parametrize("backend", [pytest.param("xdp", marks=[pytest.mark.root, ROOT]), "packet"])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> None:
     with Wire(directory, queues=workers) as wire:
         if backend == "packet":
@@ -37,7 +42,7 @@ def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> N
             assert nf.ask("counters")["flows"] >= 2
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, backend: str) -> None:
     with Wire(directory, queues=2) as wire, wire.nf(f"--backend={backend}", "--workers=2") as nf:
         wire.ping(count=1)
@@ -52,7 +57,7 @@ def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, bac
             assert len(numbers) == 300
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_vlan_tags_go_through(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}"):
         sink = wire.peer("b", "tagged_sink", "b0")
@@ -60,7 +65,7 @@ def test_vlan_tags_go_through(directory: Path, backend: str) -> None:
         assert sink.result() == sent
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_idle_it_sleeps(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
         wire.ping()
@@ -79,7 +84,7 @@ def _settle(nf: Nf) -> None:
             return
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@backends
 def test_it_stops_and_leaves_nothing(directory: Path, backend: str) -> None:
     with Wire(directory) as wire:
         with wire.nf(f"--backend={backend}") as nf:
@@ -92,6 +97,8 @@ def test_it_stops_and_leaves_nothing(directory: Path, backend: str) -> None:
         assert "xdp" not in wire.run("nf", "ip", "link", "show", "n0")
 
 
+@pytest.mark.root
+@ROOT
 def test_a_killed_one_can_be_started_again_at_once(directory: Path) -> None:
     with Wire(directory) as wire:
         for _ in range(2):
@@ -165,23 +172,32 @@ def test_more_workers_than_queues_is_possible_on_af_packet(directory: Path) -> N
         wire.ping()
 
 
-def test_an_interface_that_goes_away_is_told(directory: Path) -> None:
-    for backend in BACKENDS:
-        with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
-            wire.ping(count=1)
+@backends
+def test_an_interface_that_goes_away_is_told(directory: Path, backend: str) -> None:
+    with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
 
-            def states(nf: Nf = nf) -> list[str]:
-                return [port["state"] for port in nf.ask("status")["ports"]]
+        def states() -> list[str]:
+            return [port["state"] for port in nf.ask("status")["ports"]]
 
-            wire.run("nf", "ip", "link", "set", "n1", "down")
-            assert states() == ["up", "down"]
-            wire.run("nf", "ip", "link", "set", "n1", "up")
-            wire.ping(count=1)
-            wire.run("nf", "ip", "link", "del", "n0")
-            assert states() == ["gone", "up"]
-            before = nf.cpu_ns()
-            time.sleep(0.5)
-            assert nf.cpu_ns() - before < 0.5e9 * 0.05
+        wire.ping(count=1)
+        wire.run("nf", "ip", "link", "set", "n1", "down")
+        assert states() == ["up", "down"]
+        wire.run("nf", "ip", "link", "set", "n1", "up")
+        wire.ping(count=1)
+        wire.run("nf", "ip", "link", "del", "n0")
+        assert states() == ["gone", "up"]
+        before = nf.cpu_ns()
+        time.sleep(0.5)
+        assert nf.cpu_ns() - before < 0.5e9 * 0.05
+
+
+def test_on_hold_it_keeps_what_arrives(directory: Path) -> None:
+    with Wire(directory) as wire, wire.nf("--hold") as nf:
+        assert nf.ask("status")["mode"] == "hold"
+        assert "0 received" in wire.run("a", "ping", "-c", "2", "-i", "0.1", "-w", "1", "10.9.0.2", check=False)
+        counters = nf.ask("counters")
+        assert counters["packets_kept_or_relayed"] > 0
+        assert counters["packets_out"] == 0
 
 
 def test_list_and_replay(directory: Path) -> None:
