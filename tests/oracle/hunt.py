@@ -42,6 +42,12 @@ def main() -> None:
             if found is None:
                 print(f"{name}: survived {comparison.steps} steps", flush=True)
                 continue
+            comparison.mutant = ""
+            real = outcome(comparison, found.script)
+            if real is not None:
+                print(f"{name}: not its fault: {real}", flush=True)
+                continue
+            comparison.mutant = name
             short = shrunk(comparison, found.script)
             again = [outcome(comparison, short) for _ in range(_TIMES)]
             sure = f"{sum(each is not None for each in again)} of {_TIMES} times"

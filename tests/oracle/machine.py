@@ -233,9 +233,9 @@ def change_switch(draw: Draw, model: Model) -> bytes:
     return of.set_config(model.next_xid(), draw(st.sampled_from((0, 0, 1, 2, 3))), draw(st.sampled_from((0xFFFF, 128))))
 
 
-def change_treatment(draw: Draw, model: Model) -> bytes:
-    """A role, or what the controller wants to be told."""
-    if draw(st.booleans()):
+def change_treatment(draw: Draw, model: Model, *, roles: bool) -> bytes:
+    """A role, or what the controller wants to be told. The first controller is never a slave."""
+    if roles and draw(st.booleans()):
         role = draw(
             st.sampled_from((of.ROLE_NO_CHANGE, of.ROLE_EQUAL, of.ROLE_MASTER, of.ROLE_SLAVE, of.ROLE_SLAVE, 4))
         )
@@ -326,7 +326,9 @@ def step(draw: Draw, model: Model) -> Step:
         if draw(st.integers(0, 3)) == 0:
             among = draw(st.sampled_from((of.BARRIER_REQUEST, of.BARRIER_REQUEST, of.GET_CONFIG_REQUEST, 99)))
             messages.insert(draw(st.integers(0, count)), of.message(among, model.next_xid()).hex())
-        return Send(tuple(messages), " ".join(maker.__name__ for maker in makers), _controller(draw))
+        # Of a slave on a management connection, as these are, Open vSwitch takes SET_CONFIG.
+        controller = 0 if change_switch in makers else _controller(draw)
+        return Send(tuple(messages), " ".join(maker.__name__ for maker in makers), controller)
     if kind < 60:
         data, port = draw(packet(model))
         return Inject(port, (data.hex(),) * draw(st.sampled_from((1, 1, 1, 2))))
@@ -341,9 +343,12 @@ def step(draw: Draw, model: Model) -> Step:
         return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())
     if kind < 76:
         move = draw(st.sampled_from((Move, Move, Execute)))
-        return move(draw(st.sampled_from(pools.PORTS)), draw(st.integers(0, 2)))
+        port = draw(st.sampled_from((0, *pools.PORTS) if move is Move else pools.PORTS))
+        return move(port, draw(st.integers(0, 2)))
     if kind < 80:
-        return Send((change_treatment(draw, model).hex(),), "change_treatment", draw(st.sampled_from((0, 1, 1, 2))))
+        controller = draw(st.sampled_from((0, 1, 1, 2)))
+        message = change_treatment(draw, model, roles=controller != 0)
+        return Send((message.hex(),), "change_treatment", controller)
     if kind < 82:
         return Interface(draw(st.sampled_from(pools.PORTS)), draw(st.booleans()))
     return draw(_rare(model)) if kind < 83 else Check()

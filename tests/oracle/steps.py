@@ -58,7 +58,7 @@ class Inject:
 
 @dataclass(frozen=True)
 class Move:
-    """A port moves to another switch (by index, modulo their number): on one bridge, nothing happens."""
+    """A port, or all (0), move to another switch (by index, modulo their number): on one bridge, nothing happens."""
 
     port: int
     switch: int

@@ -113,7 +113,8 @@ class World:
                 for frame in step.frames:
                     self.wires.inject(self.places[step.port], bytes.fromhex(frame))
             case Move():
-                self.move(step.port, step.switch)
+                for port in PORTS if step.port == 0 else (step.port,):
+                    self.move(port, step.switch)
             case Execute():
                 self.execute(step.port, step.switch)
             case Interface():
