@@ -20,6 +20,9 @@ const SEND_FLOW_REM: u16 = FlowMod::SEND_FLOW_REM;
 /// How long copies may take to report. One that was not there, or was removed by somebody else, never does.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// By how much a switch may count a rule older than we do: it counts in whole milliseconds.
+const ROUNDING: Duration = Duration::from_millis(10);
+
 /// A removed rule whose copies have not all reported.
 #[derive(Clone, Debug)]
 struct Pending {
@@ -208,7 +211,7 @@ impl Core {
             return;
         };
         let age = Duration::new(message.duration_sec.into(), message.duration_nsec);
-        if rule.age(now) < PATIENCE && age > rule.age(now) {
+        if rule.age(now) < PATIENCE && age > rule.age(now) + ROUNDING {
             // The controller has just written the rule anew; this is the end of the one before, which was older than that.
             let before = Pending {
                 waiting: SwitchSet::of(switch),

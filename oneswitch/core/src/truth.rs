@@ -157,13 +157,6 @@ impl Truth {
         );
         match error {
             ErrorCode::FLOW_MOD_FAILED_OVERLAP => !self.forbids_overlap(request),
-            // No meter can have this number, whatever there is (Open vSwitch, ofpacts_pull_openflow_instructions()).
-            ErrorCode::METER_MOD_FAILED_INVALID_METER
-                if facts::meters(&message.instructions)
-                    .any(|id| !(1..=meter_no::MAX).contains(&id)) =>
-            {
-                false
-            }
             // Looked at only for rules that are there (Open vSwitch, modify_flows_start_loose()).
             ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER
                 if !names_no_meter(&message.instructions) =>
@@ -371,9 +364,7 @@ impl Truth {
 
 /// Whether some instruction names a meter by a number that no meter has, which is refused whatever rules there are.
 fn names_no_meter(instructions: &Instructions) -> bool {
-    instructions
-        .iter()
-        .any(|i| matches!(i, Instruction::Meter(id) if !(1..=meter_no::MAX).contains(&id)))
+    facts::meters(instructions).any(|id| !(1..=meter_no::MAX).contains(&id))
 }
 
 /// Whether a flow-mod is refused where it overlaps.

@@ -343,3 +343,18 @@ fn what_was_reported_before_a_refusal_is_told_of_the_right_rule() {
         assert_eq!(lab.take(1), []);
     }
 }
+
+#[test]
+fn a_copy_whose_age_was_rounded_up_ends_its_rule() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &timed(1, from(1), 0, 1));
+    // The switch says one second.
+    lab.now += Duration::from_micros(999_500);
+    lab.virt(0).expire(1, FlowRemoved::HARD_TIMEOUT);
+    lab.run();
+    assert_eq!(
+        removed(&lab.take(1)),
+        [(1, FlowRemoved::HARD_TIMEOUT, 0, 0)]
+    );
+    assert_eq!(lab.core.status().flows, 0);
+}
