@@ -383,6 +383,7 @@ class OneSwitch(World):
         for file in (self.daemon.config.oneswitchd.state, self.daemon.config.oneswitchd.journal):
             Path(str(file)).unlink(missing_ok=True)
         self._daemon, self._mutant = None, name
+        self._executed.clear()
         self.places = {port.number: (port.switch, port.interface) for port in self.spec.ports}
         self.channel = self._connect()
         self._fresh = True
