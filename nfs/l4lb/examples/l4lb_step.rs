@@ -1,0 +1,349 @@
+//! CPU time of the load balancer's step, parse to rewrite, on packets in memory. Run by `bench/l4lb`; prints JSON.
+//!
+//! Each packet is copied from its template into the buffers of a batch, as a port would; the same loop without the step is the base, and what is reported is
+//! the difference. All features are on: VIPs of every mode, IPv6, health checks, counters; what is measured is IPIP with Maglev.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::hint::black_box;
+
+use nf_l4lb::L4lb;
+use nf_packet::{dissect, Ipv4, Outcome, Tcp};
+use nf_runtime::{testing::Harness, Batch, Context, NetworkFunction, Verdict};
+use nf_tables::{Class, ConnectionTable, Cuckoo, Entry, Ipv4Flow, Lifetimes};
+use rustix::time::{clock_gettime, ClockId};
+use serde_json::{json, Value};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
+const FRAME: usize = 60;
+const VIPS: u16 = 16;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// Nanoseconds that this thread has used.
+fn cpu() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn config(connections: usize, half_open: u32) -> Value {
+    let mut neighbours = vec![json!({"address": "10.0.0.1", "mac": "02:aa:00:00:00:01"})];
+    let backends: Vec<Value> = (0..32)
+        .map(|index| {
+            let address = format!("10.0.1.{index}");
+            neighbours
+                .push(json!({"address": address, "mac": format!("02:bb:00:00:00:{index:02x}")}));
+            json!({"name": format!("web{index}"), "address": address, "weight": 1 + index % 3})
+        })
+        .collect();
+    let mut vips: Vec<Value> = (0..VIPS)
+        .map(|index| {
+            json!({"name": format!("vip{index}"), "address": format!("192.0.2.{index}"), "port": 80, "protocol": "tcp",
+                "mode": "ipip", "half_open_limit": half_open, "health": {"kind": "tcp"}, "backends": backends})
+        })
+        .collect();
+    let few = &backends[..4];
+    vips.push(json!({"name": "nat", "address": "192.0.2.100", "port": 80, "protocol": "tcp", "mode": "nat", "backends": few}));
+    vips.push(json!({"name": "proxied", "address": "192.0.2.101", "port": 81, "protocol": "tcp", "mode": "nat", "snat": true, "proxy_protocol": true, "backends": few}));
+    vips.push(json!({"name": "gue", "address": "192.0.2.102", "port": 53, "protocol": "udp", "mode": "gue", "algorithm": "least-loaded", "backends": few}));
+    json!({
+        "interfaces": [{"addresses": ["10.0.0.2/16"], "gateways": ["10.0.0.1"]}],
+        "neighbours": neighbours,
+        "tables": {"connections_ipv4": connections, "connections_ipv6": 4096, "backends": 1024, "vips": 64},
+        "vips": vips,
+    })
+}
+
+fn start(connections: usize, half_open: u32) -> Harness<L4lb> {
+    let config = serde_json::from_value(config(connections, half_open)).unwrap();
+    Harness::new(config).unwrap().with_ports(1)
+}
+
+/// Frames of clients, one after the other.
+struct Frames(Vec<u8>);
+
+impl Frames {
+    fn new(flows: impl Iterator<Item = u32>, flags: u8) -> Self {
+        let mut bytes = Vec::new();
+        for flow in flows {
+            let mut frame = [0; FRAME];
+            frame[..6].copy_from_slice(&MAC);
+            frame[6..12].copy_from_slice(&[2, 0xaa, 0, 0, 0, 1]);
+            frame[12..14].copy_from_slice(&[8, 0]);
+            let client = 0x6440_0000 + (flow >> 4);
+            let vip = [192, 0, 2, (flow % u32::from(VIPS)) as u8];
+            Ipv4::write(&mut frame[14..], client.into(), vip.into(), 6, 20).unwrap();
+            let ports = (1024 + (flow & 0xf) as u16 * 997, 80);
+            Tcp::write(&mut frame[34..], ports, 1000, 0, flags, 64_000).unwrap();
+            bytes.extend_from_slice(&frame);
+        }
+        Self(bytes)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len() / FRAME
+    }
+
+    /// The frames from `at` on, in a circle, into a batch.
+    fn fill(&self, batch: &mut Batch, at: usize) {
+        batch.clear();
+        let mut at = at % self.len();
+        for _ in 0..Batch::MAX {
+            let start = at * FRAME;
+            batch.push(0, &self.0[start..start + FRAME]).unwrap();
+            at += 1;
+            if at == self.len() {
+                at = 0;
+            }
+        }
+    }
+}
+
+struct Meter<'a> {
+    function: &'a L4lb,
+    batch: Batch,
+    context: Context<'a>,
+}
+
+impl Meter<'_> {
+    /// CPU nanoseconds per packet of `step` on a batch, over `packets` packets from `at` on.
+    fn time(
+        &mut self,
+        frames: &Frames,
+        at: usize,
+        packets: usize,
+        step: impl Fn(&mut Self),
+    ) -> f64 {
+        let begun = cpu();
+        let mut done = 0;
+        while done < packets {
+            frames.fill(&mut self.batch, at + done);
+            step(self);
+            done += Batch::MAX;
+        }
+        (cpu() - begun) as f64 / done as f64
+    }
+
+    fn process(&mut self) {
+        self.function.process(&mut self.batch, &self.context);
+        black_box(&self.batch);
+    }
+
+    fn parse(&mut self) {
+        for packet in self.batch.packets() {
+            black_box(dissect(packet.bytes()).is_ok());
+        }
+    }
+
+    fn nothing(&mut self) {
+        black_box(&self.batch);
+    }
+
+    /// All of them must have gone somewhere.
+    fn assert_sent(&self) {
+        for packet in self.batch.packets() {
+            assert_eq!(packet.verdict(), Verdict::Send(0));
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// 0, 1, 2, ... below `count` in an order without neighbours.
+fn shuffled(count: u32) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for index in (1..order.len()).rev() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        order.swap(index, (random % (index as u64 + 1)) as usize);
+    }
+    order
+}
+
+fn established(flows: u32, rounds: usize, packets: usize) -> Value {
+    let mut lb = start((flows as usize).max(4096), u32::MAX);
+    lb.tick();
+    let order = shuffled(flows);
+    let syns = Frames::new(order.iter().copied(), SYN);
+    let frames = Frames::new(order.iter().copied(), ACK);
+    let macs = [MAC];
+    let mut meter = Meter {
+        function: lb.function(),
+        batch: Batch::new(),
+        context: Context::new(lb.now(), 0, 1, &macs),
+    };
+    // Records, and from the second packet on established.
+    for frames in [&syns, &frames] {
+        meter.time(frames, 0, frames.len(), Meter::process);
+        meter.assert_sent();
+    }
+    let table = lookup_table(flows, &order);
+    let lifetimes = Lifetimes::default();
+    let now = lifetimes.at(lb.now());
+    let lookup = |meter: &mut Meter<'_>| {
+        let mut found = [None; Batch::MAX];
+        let keys: Vec<Ipv4Flow> = meter
+            .batch
+            .packets()
+            .iter()
+            .map(|packet| key(packet.bytes()))
+            .collect();
+        table.lookup_bulk(&keys, &now, &mut found);
+        black_box(&found);
+    };
+    let keys_only = |meter: &mut Meter<'_>| {
+        let keys: Vec<Ipv4Flow> = meter
+            .batch
+            .packets()
+            .iter()
+            .map(|packet| key(packet.bytes()))
+            .collect();
+        black_box(&keys);
+    };
+    let mut samples: [Vec<f64>; 4] = Default::default();
+    for round in 0..rounds {
+        let at = round * packets;
+        let base = meter.time(&frames, at, packets, Meter::nothing);
+        let whole = meter.time(&frames, at, packets, Meter::process);
+        meter.assert_sent();
+        let parse = meter.time(&frames, at, packets, Meter::parse);
+        let looked =
+            meter.time(&frames, at, packets, lookup) - meter.time(&frames, at, packets, keys_only);
+        for (samples, value) in samples
+            .iter_mut()
+            .zip([base, whole - base, parse - base, looked])
+        {
+            samples.push(value);
+        }
+    }
+    let [base, step, parse, lookup] = samples.map(median);
+    json!({"flows": flows, "step_ns": round(step), "parse_ns": round(parse), "lookup_ns": round(lookup),
+        "rewrite_ns": round(step - parse - lookup), "copy_ns": round(base)})
+}
+
+fn key(frame: &[u8]) -> Ipv4Flow {
+    let Ok(Outcome::Ip(headers)) = dissect(frame) else {
+        unreachable!()
+    };
+    let ip = Ipv4::new_checked(&frame[14..]).unwrap();
+    Ipv4Flow {
+        source: ip.source(),
+        destination: ip.destination(),
+        source_port: headers.source_port,
+        destination_port: headers.destination_port,
+        protocol: 6,
+    }
+}
+
+/// A table by itself, with the same flows.
+fn lookup_table(flows: u32, order: &[u32]) -> Cuckoo<Ipv4Flow, nf_arena::Heap> {
+    let capacity = (flows as usize).max(4096);
+    let memory =
+        nf_arena::Heap::new(Cuckoo::<Ipv4Flow, nf_arena::Heap>::words(capacity).unwrap()).unwrap();
+    let table = Cuckoo::open(memory, capacity).unwrap();
+    let frames = Frames::new(order.iter().copied(), ACK);
+    let now = Lifetimes::default().at(1_000_000_000);
+    for frame in frames.0.chunks_exact(FRAME) {
+        let entry = Entry {
+            value: 7,
+            class: Class::Established,
+        };
+        table.insert(&key(frame), entry, &now).unwrap();
+    }
+    table
+}
+
+/// First packets of new connections, up to a million of them.
+fn first(flows: u32) -> f64 {
+    let lb = start(flows as usize, u32::MAX);
+    let frames = Frames::new(shuffled(flows).into_iter(), SYN);
+    let macs = [MAC];
+    let mut meter = Meter {
+        function: lb.function(),
+        batch: Batch::new(),
+        context: Context::new(lb.now(), 0, 1, &macs),
+    };
+    let whole = meter.time(&frames, 0, frames.len(), Meter::process);
+    meter.assert_sent();
+    whole - meter.time(&frames, 0, frames.len(), Meter::nothing)
+}
+
+/// SYNs of a flood beside `flows` connections, which must all keep their backends.
+fn flood(flows: u32, attackers: u32) -> f64 {
+    let lb = start((flows as usize) * 2, 1000);
+    let macs = [MAC];
+    let mut meter = Meter {
+        function: lb.function(),
+        batch: Batch::new(),
+        context: Context::new(lb.now(), 0, 1, &macs),
+    };
+    let own: Vec<u32> = (0..flows).collect();
+    let established = Frames::new(own.iter().copied(), ACK);
+    meter.time(&established, 0, established.len(), Meter::process);
+    let before = destinations(&mut meter, &established);
+    let spoofed = Frames::new(
+        shuffled(attackers).into_iter().map(|flow| flow + flows * 2),
+        SYN,
+    );
+    // The bound is reached.
+    meter.time(&spoofed, 0, 50_000, Meter::process);
+    let whole = meter.time(&spoofed, 50_000, attackers as usize, Meter::process);
+    meter.assert_sent();
+    let base = meter.time(&spoofed, 50_000, attackers as usize, Meter::nothing);
+    assert_eq!(
+        before,
+        destinations(&mut meter, &established),
+        "connections changed their backends"
+    );
+    whole - base
+}
+
+/// Last bytes of the tunnels' far ends.
+fn destinations(meter: &mut Meter<'_>, frames: &Frames) -> Vec<u8> {
+    let mut all = Vec::new();
+    for at in (0..frames.len()).step_by(Batch::MAX) {
+        frames.fill(&mut meter.batch, at);
+        meter.process();
+        all.extend(
+            meter
+                .batch
+                .packets()
+                .iter()
+                .map(|packet| packet.bytes()[33]),
+        );
+    }
+    all
+}
+
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+fn main() {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let (rounds, packets, most) = if quick {
+        (7, 1 << 19, 1_000_000)
+    } else {
+        (21, 1 << 20, 1_000_000)
+    };
+    let by_flows: Vec<Value> = [1, 1000, 100_000, most]
+        .into_iter()
+        .map(|flows| established(flows, rounds, packets))
+        .collect();
+    let repeated = |measure: &dyn Fn() -> f64| {
+        round(median(
+            (0..if quick { 3 } else { 7 }).map(|_| measure()).collect(),
+        ))
+    };
+    let first_ns = repeated(&|| first(most));
+    let flood_ns = repeated(&|| flood(100_000, 1_000_000));
+    println!(
+        "{}",
+        json!({"hot_ns": by_flows[1]["step_ns"], "m1_ns": by_flows[3]["step_ns"], "first_ns": first_ns, "flood_ns": flood_ns, "by_flows": by_flows})
+    );
+}
