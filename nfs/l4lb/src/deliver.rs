@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use nf_packet::{
-    decrement_ttl, ethertype, rewrite_address, Ethernet, Fragment, Headers, MacAddress, Side,
-    Version,
+    decrement_ttl, ethertype, rewrite_address, Fragment, Headers, MacAddress, Side, Version,
 };
 use nf_runtime::Packet;
 use nf_tables::Entry;
@@ -18,6 +17,8 @@ use crate::{
     state::traffic,
 };
 
+const ETHERNET: usize = 14;
+
 impl Pass<'_> {
     /// A client's packet to the backend that was chosen.
     #[inline]
@@ -28,10 +29,22 @@ impl Pass<'_> {
         flow: &F,
         number: u16,
     ) {
-        let snapshot = self.snapshot;
-        let Some(backend) = snapshot.backend_at(number) else {
+        let Some(backend) = self.snapshot.backend_at(number) else {
             return self.refuse(packet, None, Event::NoBackend);
         };
+        self.send_to(packet, headers, flow, number, backend);
+    }
+
+    #[inline]
+    pub(crate) fn send_to<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        number: u16,
+        backend: &Backend,
+    ) {
+        let snapshot = self.snapshot;
         let Some(mac) = backend.way.mac() else {
             return self.unresolved(packet, backend);
         };
@@ -69,8 +82,9 @@ impl Pass<'_> {
     #[inline]
     pub(crate) fn count_traffic(&self, number: u16, column: usize, bytes: u64) {
         let row = usize::from(number);
-        self.state.traffic.add(self.worker, row, column, 1);
-        self.state.traffic.add(self.worker, row, column + 1, bytes);
+        self.state
+            .traffic
+            .add_all(self.worker, row, column, [1, bytes]);
     }
 
     #[cold]
@@ -90,7 +104,7 @@ impl Pass<'_> {
     }
 
     /// Puts the backend's tunnel header in front of the IP packet. False: it did not fit, and was dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn encapsulate(
         &mut self,
         packet: &mut Packet,
@@ -114,8 +128,16 @@ impl Pass<'_> {
             self.refuse(packet, Some(backend.vip), Event::TooBig);
             return false;
         };
-        // The Ethernet header with its tags goes to the new front.
-        frame.copy_within(overhead..overhead + network, 0);
+        // The Ethernet header with its tags goes to the new front. Most have none: a copy of known length needs no call.
+        if network == ETHERNET {
+            let header: [u8; ETHERNET] = match frame[overhead..].first_chunk() {
+                Some(header) => *header,
+                None => return false,
+            };
+            frame[..ETHERNET].copy_from_slice(&header);
+        } else {
+            frame.copy_within(overhead..overhead + network, 0);
+        }
         if tunnel.version() != headers.version {
             let ethertype = match tunnel.version() {
                 Version::V4 => ethertype::IPV4,
@@ -222,9 +244,9 @@ impl Pass<'_> {
     #[inline]
     pub(crate) fn send(&self, packet: &mut Packet, interface: usize, to: MacAddress) {
         let from = self.mac(interface);
-        if let Ok(mut ethernet) = Ethernet::new_checked(packet.bytes_mut()) {
-            ethernet.set_destination(to);
-            ethernet.set_source(from);
+        if let Some(stations) = packet.bytes_mut().first_chunk_mut::<12>() {
+            stations[..6].copy_from_slice(&to.0);
+            stations[6..].copy_from_slice(&from.0);
         }
         packet.send(interface);
     }

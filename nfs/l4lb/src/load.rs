@@ -42,9 +42,8 @@ impl Load {
     /// A burst of packets took so many nanoseconds.
     #[inline]
     pub fn spent(&self, worker: Worker, nanos: u64, packets: usize) {
-        self.sums.add(worker, 0, BUSY, nanos);
-        self.sums.add(worker, 0, BURSTS, 1);
-        self.sums.add(worker, 0, PACKETS, packets as u64);
+        self.sums
+            .add_all(worker, 0, BUSY, [nanos, 1, packets as u64]);
     }
 
     /// Closes the window if it is time.

@@ -207,7 +207,7 @@ impl<'a> Pass<'a> {
                 return self.choose_again(packet, headers, flow, entry);
             }
         }
-        self.send_to_backend(packet, headers, flow, entry.value);
+        self.send_to(packet, headers, flow, entry.value, backend);
     }
 
     fn change_class<F: Flow>(&self, flow: &F, entry: Entry, class: Class, vip: usize) {
@@ -216,8 +216,8 @@ impl<'a> Pass<'a> {
         let row = self.snapshot.vips[vip].row;
         match (old.map(|old| old.class), class) {
             (Some(Class::Opening), Class::Opening) | (None, _) => {}
-            (Some(Class::Opening), _) => self.state.half_open.subtract(row, 1),
-            (Some(_), Class::Opening) => drop(self.state.half_open.add(row, 1)),
+            (Some(Class::Opening), _) => self.state.half_open.subtract(self.worker, row, 1),
+            (Some(_), Class::Opening) => drop(self.state.half_open.add(self.worker, row, 1)),
             _ => {}
         }
     }
@@ -364,7 +364,7 @@ impl<'a> Pass<'a> {
             Algorithm::Maglev => vip.maglev.choose(hash),
             Algorithm::RoundRobin => {
                 let length = vip.turns.len().max(1) as u64;
-                let turn = self.state.turns.add(vip.row, 1) % length;
+                let turn = self.state.turns.add(self.worker, vip.row, 1) % length;
                 vip.turns.get(turn as usize).copied()
             }
             Algorithm::LeastLoaded => {
@@ -389,9 +389,9 @@ impl<'a> Pass<'a> {
     }
 
     fn began(&self, vip: &Vip, number: u16, class: Class) {
-        self.state.active.add(number.into(), 1);
+        self.state.active.add(self.worker, number.into(), 1);
         if class == Class::Opening {
-            self.state.half_open.add(vip.row, 1);
+            self.state.half_open.add(self.worker, vip.row, 1);
         }
         self.state
             .traffic
@@ -400,10 +400,12 @@ impl<'a> Pass<'a> {
 
     /// A record is gone, or names another backend now.
     pub(crate) fn ended(&self, entry: Entry) {
-        self.state.active.subtract(entry.value.into(), 1);
+        self.state
+            .active
+            .subtract(self.worker, entry.value.into(), 1);
         if entry.class == Class::Opening {
             if let Some(row) = self.row_of(entry.value) {
-                self.state.half_open.subtract(row, 1);
+                self.state.half_open.subtract(self.worker, row, 1);
             }
         }
     }

@@ -34,6 +34,8 @@ pub struct Snapshot {
     services: HashMap<Service, u32, BuildHasherDefault<ServiceHasher>>,
     /// Backends of mode nat: whose answers have to be rewritten.
     endpoints: HashMap<Service, Vec<u16>, BuildHasherDefault<ServiceHasher>>,
+    /// A bit for each port that a backend of mode nat answers from: most packets come from others, and need no look at `endpoints`.
+    answering_ports: Box<[u64]>,
     addresses: HashMap<IpAddr, Owner>,
     /// The neighbours of the configuration.
     fixed: HashMap<IpAddr, MacAddress>,
@@ -81,17 +83,19 @@ impl Vip {
     }
 }
 
+/// What each packet needs comes first, so that it is in one or two cache lines.
+#[repr(C, align(64))]
 pub struct Backend {
-    pub name: String,
+    pub way: Way,
     /// Index in [`Snapshot::vips`].
     pub vip: usize,
-    pub address: IpAddr,
-    pub port: u16,
-    pub weight: u16,
+    pub tunnel: Option<Tunnel>,
     pub health: u8,
     pub drained: bool,
-    pub tunnel: Option<Tunnel>,
-    pub way: Way,
+    pub port: u16,
+    pub weight: u16,
+    pub address: IpAddr,
+    pub name: String,
 }
 
 impl Backend {
@@ -120,11 +124,12 @@ impl Interface {
 }
 
 /// The next station on the way to an address.
+#[repr(C)]
 pub struct Way {
-    pub next: IpAddr,
-    pub interface: usize,
     /// MAC address, and bit 48 where it is known.
     hop: AtomicU64,
+    pub interface: usize,
+    pub next: IpAddr,
 }
 
 const KNOWN: u64 = 1 << 48;
@@ -267,6 +272,7 @@ impl Snapshot {
             backends: (0..state.backends.len()).map(|_| None).collect(),
             services: HashMap::default(),
             endpoints: HashMap::default(),
+            answering_ports: vec![0; 1 << 10].into_boxed_slice(),
             addresses: HashMap::new(),
             fixed: config
                 .neighbours
@@ -305,6 +311,7 @@ impl Snapshot {
             if vip.mode == Mode::Nat {
                 let service = Service::new(backend.address, backend.port, protocol);
                 self.endpoints.entry(service).or_default().push(*number);
+                self.answering_ports[usize::from(backend.port >> 6)] |= 1 << (backend.port & 63);
                 self.addresses
                     .entry(backend.address)
                     .or_insert(Owner::Backend);
@@ -434,7 +441,7 @@ impl Snapshot {
     #[must_use]
     #[inline]
     pub fn endpoint(&self, address: IpAddr, port: u16, protocol: u8) -> Option<&[u16]> {
-        if self.endpoints.is_empty() {
+        if self.answering_ports[usize::from(port >> 6)] & 1 << (port & 63) == 0 {
             return None;
         }
         self.endpoints

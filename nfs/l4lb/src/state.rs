@@ -325,19 +325,30 @@ impl Gauges {
 
     /// The value before.
     #[inline]
-    pub fn add(&self, index: usize, value: u64) -> u64 {
-        let before = self.region.words()[index].fetch_add(value, Ordering::Relaxed);
+    pub fn add(&self, worker: Worker, index: usize, value: u64) -> u64 {
+        let word = &self.region.words()[index];
+        let before = if worker.only {
+            let before = word.load(Ordering::Relaxed);
+            word.store(before.wrapping_add(value), Ordering::Relaxed);
+            before
+        } else {
+            word.fetch_add(value, Ordering::Relaxed)
+        };
         self.region.touch(index);
         before
     }
 
     /// Not below zero: a count that was lost elsewhere must not become an enormous one.
     #[inline]
-    pub fn subtract(&self, index: usize, value: u64) {
-        let _ =
-            self.region.words()[index].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-                Some(old.saturating_sub(value))
-            });
+    pub fn subtract(&self, worker: Worker, index: usize, value: u64) {
+        let word = &self.region.words()[index];
+        if worker.only {
+            let before = word.load(Ordering::Relaxed);
+            word.store(before.saturating_sub(value), Ordering::Relaxed);
+        } else {
+            let less = |old: u64| Some(old.saturating_sub(value));
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
         self.region.touch(index);
     }
 }
@@ -345,8 +356,9 @@ impl Gauges {
 /// Counters, in one part for each worker, so that counting is a plain addition.
 pub struct Stripes {
     region: Region,
-    rows: usize,
     columns: usize,
+    /// Words of a part.
+    part: usize,
 }
 
 impl Stripes {
@@ -364,27 +376,41 @@ impl Stripes {
         let part = (rows * columns).next_multiple_of(8);
         Ok(Self {
             region: state.region(name, &layout, part * Self::PARTS)?,
-            rows,
             columns,
+            part,
         })
     }
 
+    #[inline]
     fn index(&self, part: usize, row: usize, column: usize) -> usize {
-        part * (self.rows * self.columns).next_multiple_of(8) + row * self.columns + column
+        part * self.part + row * self.columns + column
     }
 
     /// Adds in a worker's part.
     #[inline]
     pub fn add(&self, worker: Worker, row: usize, column: usize, value: u64) {
+        self.add_all(worker, row, column, [value]);
+    }
+
+    /// Adds to columns side by side, which must be of one block: eight columns a row are.
+    #[inline]
+    pub fn add_all<const N: usize>(
+        &self,
+        worker: Worker,
+        row: usize,
+        column: usize,
+        values: [u64; N],
+    ) {
         let index = self.index(worker.part, row, column);
-        let word = &self.region.words()[index];
-        if worker.alone {
-            word.store(
-                word.load(Ordering::Relaxed).wrapping_add(value),
-                Ordering::Relaxed,
-            );
-        } else {
-            word.fetch_add(value, Ordering::Relaxed);
+        for (word, value) in self.region.words()[index..index + N].iter().zip(values) {
+            if worker.alone {
+                word.store(
+                    word.load(Ordering::Relaxed).wrapping_add(value),
+                    Ordering::Relaxed,
+                );
+            } else {
+                word.fetch_add(value, Ordering::Relaxed);
+            }
         }
         self.region.touch(index);
     }
@@ -427,7 +453,10 @@ impl Stripes {
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
     part: usize,
+    /// Nobody else adds in this part.
     alone: bool,
+    /// There is no other worker at all.
+    only: bool,
 }
 
 impl Worker {
@@ -437,6 +466,7 @@ impl Worker {
         Self {
             part: context.worker() % Stripes::PARTS,
             alone: context.workers() <= Stripes::PARTS,
+            only: context.workers() == 1,
         }
     }
 }

@@ -100,7 +100,7 @@ impl Headers {
 ///
 /// # Errors
 /// What is wrong with an IP packet; [`Malformed::Truncated`] of a frame without a whole Ethernet header.
-#[inline]
+#[inline(always)]
 pub fn dissect(frame: &[u8]) -> Result<Outcome, Malformed> {
     let ethernet = Ethernet::new_checked(frame)?;
     let offset = ethernet.payload_offset();
@@ -187,7 +187,7 @@ pub fn dissect_quoted(quoted: &[u8]) -> Result<Headers, Malformed> {
     Ok(headers)
 }
 
-#[inline]
+#[inline(always)]
 fn ipv4(frame: &[u8], network: usize) -> Result<Headers, Malformed> {
     let packet = Ipv4::new_checked(&frame[network..])?;
     if !packet.checksum_holds() {

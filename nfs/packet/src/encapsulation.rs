@@ -18,11 +18,14 @@ pub enum TunnelKind {
 
 /// An outer header, made once and written before each packet.
 #[derive(Clone, Debug)]
+#[repr(C)] // what each packet needs comes first
 pub struct Tunnel {
-    source: IpAddr,
-    destination: IpAddr,
+    version: Version,
+    overhead: u8,
     kind: TunnelKind,
     template: [u8; 48],
+    source: IpAddr,
+    destination: IpAddr,
 }
 
 impl Tunnel {
@@ -34,24 +37,28 @@ impl Tunnel {
             TunnelKind::Ipip => protocol::IPV4,
             TunnelKind::Gue { .. } => protocol::UDP,
         };
-        let transport = match (source, destination) {
+        let (version, transport) = match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 Ipv4::write(&mut template[..], source, destination, inside, 0)?;
-                Ipv4::MIN_HEADER
+                (Version::V4, Ipv4::MIN_HEADER)
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 Ipv6::write(&mut template[..], source, destination, inside, 0)?;
-                Ipv6::HEADER
+                (Version::V6, Ipv6::HEADER)
             }
             _ => return Err(Malformed::Version),
         };
+        let mut overhead = transport;
         if let TunnelKind::Gue { port } = kind {
             Udp::write(&mut template[transport..], 0, port, 0)?;
+            overhead += Udp::HEADER;
         }
         Ok(Self {
             source,
             destination,
             kind,
+            version,
+            overhead: overhead as u8,
             template,
         })
     }
@@ -70,22 +77,14 @@ impl Tunnel {
     #[must_use]
     #[inline]
     pub fn overhead(&self) -> usize {
-        let ip = if self.source.is_ipv4() { 20 } else { 40 };
-        match self.kind {
-            TunnelKind::Ipip => ip,
-            TunnelKind::Gue { .. } => ip + Udp::HEADER,
-        }
+        usize::from(self.overhead)
     }
 
     /// Version of the outer packet.
     #[must_use]
     #[inline]
     pub fn version(&self) -> Version {
-        if self.source.is_ipv4() {
-            Version::V4
-        } else {
-            Version::V6
-        }
+        self.version
     }
 
     /// Fills the first [`overhead`](Self::overhead) bytes of `packet`; an IP packet of `inner`'s version follows them. The outer one may not be fragmented;
