@@ -115,8 +115,14 @@ impl Pass<'_> {
             probe.resend = now;
         }
         if now >= probe.deadline {
-            let segment = probe.reset();
-            self.send_segment(backend, health, probe.local_port, &segment);
+            // It may have the request or not, and takes a reset only at the very place that it expects next (RFC 5961, 3.2).
+            let name = &self.snapshot.vips[backend.vip].name;
+            let first = probe.sequence.wrapping_add(1);
+            let request = probe.request(health, name).payload.len() as u32;
+            for sequence in [first, first.wrapping_add(request)] {
+                let segment = probe.reset(sequence);
+                self.send_segment(backend, health, probe.local_port, &segment);
+            }
             return self.judge(health, record, false);
         }
         if now >= probe.resend {
@@ -242,7 +248,7 @@ impl Pass<'_> {
             }
             probe.expected = tcp.sequence().wrapping_add(1);
             match health.kind {
-                HealthKind::Tcp => probe.reset(),
+                HealthKind::Tcp => probe.reset(tcp.acknowledgement()),
                 HealthKind::Http => {
                     probe.phase = phase::REQUEST_SENT;
                     probe.request(health, &self.snapshot.vips[backend.vip].name)
@@ -254,7 +260,13 @@ impl Pass<'_> {
                 return;
             }
             probe.status = status(tcp.payload()).unwrap_or(0);
-            probe.reset()
+            probe.reset(tcp.acknowledgement())
+        } else if probe.phase == phase::SYN_SENT {
+            // An old connection that the backend still has: ended, and our SYN comes again (RFC 9293, 3.5.1).
+            let segment = probe.reset(tcp.acknowledgement());
+            probe.resend = 0;
+            let local_port = probe.local_port;
+            return self.send_segment(backend, health, local_port, &segment);
         } else {
             return;
         };
@@ -278,10 +290,10 @@ impl crate::state::Probe {
         }
     }
 
-    fn reset(&self) -> Segment {
-        // After the request, if one was sent, the backend expects what comes after it; a reset it would rather ignore is no harm.
+    /// At the place that the backend expects next.
+    fn reset(&self, sequence: u32) -> Segment {
         Segment {
-            sequence: self.sequence.wrapping_add(1),
+            sequence,
             acknowledgement: self.expected,
             flags: tcp_flags::RST | tcp_flags::ACK,
             payload: Vec::new(),

@@ -12,6 +12,7 @@ use crate::{
     events::Event,
     flow::{AnyFlow, Flow},
     frames::Frame,
+    sessions::FIRST_HEALTH_PORT,
     snapshot::{Owner, Snapshot, Vip, NONE},
     state::{traffic, State, Worker},
 };
@@ -109,6 +110,11 @@ impl<'a> Pass<'a> {
                 .endpoint(source, headers.source_port, headers.protocol)
             {
                 None => NONE,
+                // A health check's.
+                Some(_) if self.is_for_health(frame, &headers) => {
+                    self.not_ours(packet, &headers);
+                    continue;
+                }
                 Some(&[number]) if !self.is_translated(number) => number,
                 Some(numbers) => {
                     self.answer_of_many(packet, &headers, numbers);
@@ -135,6 +141,15 @@ impl<'a> Pass<'a> {
         }
         ipv4.decide(self, packets);
         ipv6.decide(self, packets);
+    }
+
+    fn is_for_health(&self, frame: &[u8], headers: &Headers) -> bool {
+        headers.destination_port >= FIRST_HEALTH_PORT
+            && headers.protocol == protocol::TCP
+            && matches!(
+                self.snapshot.owner(headers.destination(frame)),
+                Some(Owner::Own(_))
+            )
     }
 
     /// Does the backend's VIP change source addresses?

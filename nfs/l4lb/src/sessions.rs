@@ -386,9 +386,6 @@ impl Pass<'_> {
     fn answer_translated(&mut self, packet: &mut Packet, headers: &Headers, numbers: &[u16]) {
         let local = headers.destination(packet.bytes());
         let port = headers.destination_port;
-        if headers.protocol == protocol::TCP && port >= FIRST_HEALTH_PORT {
-            return self.not_ours(packet, headers);
-        }
         let Some((number, flow)) = self.session_at(local, port, headers.protocol, numbers) else {
             return self.refuse(packet, None, Event::NoSession);
         };

@@ -25,6 +25,8 @@ struct Lab2 {
     servers: Vec<(u8, Server)>,
     /// Requests that reached a server.
     requests: Vec<String>,
+    /// Connections that the servers have, and the sequence number that each expects next.
+    open: std::collections::HashMap<(u8, u16), u32>,
     /// Checks that were begun: (backend, local port).
     begun: Vec<(u8, u16)>,
 }
@@ -40,6 +42,7 @@ impl Lab2 {
             lb: lb(json!([web])),
             servers: vec![(11, Server::Answers("200")), (12, Server::Answers("200"))],
             requests: Vec::new(),
+            open: std::collections::HashMap::new(),
             begun: Vec::new(),
         }
     }
@@ -83,42 +86,59 @@ impl Lab2 {
                     from: mac_of(number),
                     ..Sent::client(0, 0)
                 };
-                let next = seen.sequence.wrapping_add(1);
-                let answer = match (seen.flags, server) {
-                    (SYN, _) => {
-                        self.begun.push((number, seen.source.1));
-                        match server {
-                            Server::Answers(_) => Sent {
-                                flags: SYN | ACK,
-                                ..answer
-                            }
-                            .numbers(777, next),
-                            Server::Refuses => Sent {
-                                flags: RST | ACK,
-                                ..answer
-                            }
-                            .numbers(0, next),
-                            Server::Silent => continue,
-                        }
-                    }
-                    (flags, Server::Answers(status))
-                        if flags & RST == 0 && !seen.payload.is_empty() =>
-                    {
-                        self.requests
-                            .push(String::from_utf8(seen.payload.clone()).unwrap());
-                        let text = format!("HTTP/1.1 {status} Whatever\r\n\r\n");
-                        Sent {
-                            flags: ACK,
-                            ..answer
-                        }
-                        .numbers(778, seen.sequence.wrapping_add(seen.payload.len() as u32))
-                        .payload(text.as_bytes())
-                    }
-                    _ => continue,
+                let Some((flags, numbers, payload)) = self.tcp(number, server, &seen) else {
+                    continue;
                 };
+                let answer = Sent { flags, ..answer }
+                    .numbers(numbers.0, numbers.1)
+                    .payload(&payload);
                 self.lb.process(0, &answer.frame());
             }
         }
+    }
+
+    /// What the server's TCP answers: flags, numbers, payload.
+    fn tcp(
+        &mut self,
+        number: u8,
+        server: Server,
+        seen: &Seen,
+    ) -> Option<(u8, (u32, u32), Vec<u8>)> {
+        let connection = (number, seen.source.1);
+        let next = seen.sequence.wrapping_add(1);
+        if seen.flags & RST != 0 {
+            // Only at the very place (RFC 5961): anything else leaves the connection there.
+            if self.open.get(&connection) == Some(&seen.sequence) {
+                self.open.remove(&connection);
+            }
+            return None;
+        }
+        if seen.flags == SYN {
+            self.begun.push(connection);
+            if let Some(expected) = self.open.get(&connection) {
+                return Some((ACK, (9999, *expected), Vec::new()));
+            }
+            return match server {
+                Server::Answers(_) => {
+                    self.open.insert(connection, next);
+                    Some((SYN | ACK, (777, next), Vec::new()))
+                }
+                Server::Refuses => Some((RST | ACK, (0, next), Vec::new())),
+                Server::Silent => None,
+            };
+        }
+        let Server::Answers(status) = server else {
+            return None;
+        };
+        if seen.payload.is_empty() {
+            return None;
+        }
+        self.requests
+            .push(String::from_utf8(seen.payload.clone()).unwrap());
+        let after = seen.sequence.wrapping_add(seen.payload.len() as u32);
+        self.open.insert(connection, after);
+        let text = format!("HTTP/1.1 {status} Whatever\r\n\r\n");
+        Some((ACK, (778, after), text.into_bytes()))
     }
 
     fn health(&self, number: u8) -> String {
@@ -142,6 +162,22 @@ fn http() -> Value {
 
 #[test]
 fn a_backend_gets_connections_before_its_first_check_and_after_it() {
+    // In mode nat the answer to a check comes from where the answers to clients come from.
+    for (mode, snat) in [("nat", false), ("nat", true), ("gue", false)] {
+        let mut lab = Lab2::new(http(), "keep");
+        let web = with(
+            with(vip(mode, &[11, 12]), "health", http()),
+            "snat",
+            json!(snat),
+        );
+        lab.lb = lb(json!([web]));
+        lab.run(1);
+        assert_eq!(
+            (lab.health(11), lab.health(12)),
+            ("up".into(), "up".into()),
+            "{mode} {snat}"
+        );
+    }
     let mut lab = Lab2::new(tcp(), "keep");
     assert_eq!(lab.health(11), "unknown");
     lab.lb.pass(&Sent::client(1, SYN));
@@ -238,6 +274,23 @@ fn checks_of_a_backend_that_is_silent_are_repeated_and_end() {
         .map(|each| each.1)
         .collect();
     assert_eq!(ports.len(), 2, "two in turns");
+}
+
+#[test]
+fn checks_leave_no_connections_behind() {
+    for health in [tcp(), http()] {
+        let mut lab = Lab2::new(health, "keep");
+        lab.run(6);
+        assert!(lab.open.is_empty(), "{:?}", lab.open);
+        assert_eq!(lab.health(11), "up");
+        // Even if the backend still has one from before: it is ended first.
+        for port in 61_000..61_100 {
+            lab.open.insert((11, port), 4_000_000);
+        }
+        lab.run(6);
+        assert_eq!(lab.health(11), "up");
+        assert_eq!(lab.open.len(), 98);
+    }
 }
 
 #[test]

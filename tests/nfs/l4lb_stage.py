@@ -1,0 +1,278 @@
+"""A client, a load balancer and two web servers on one bridge, each in a network namespace.
+
+Run by test_l4lb.py, inside namespaces of its own.
+Prints one JSON object: what the client saw. The servers answer with their name and the client's address as they see it.
+"""
+
+import contextlib
+import fcntl
+import http.client
+import http.server
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lab.namespaces import add, entered, ip_batch, private_run
+
+SERVERS = {"one": "10.0.0.11", "two": "10.0.0.12"}
+VIP = "10.1.0.200"
+SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    """Who answers, and to whom."""
+
+    name = ""
+    proxied = False
+    broken = False
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.client = self.client_address[0]
+        if self.proxied and self.rfile.peek(1)[:1] == b"\r":  # pyright: ignore[reportAttributeAccessIssue]
+            header = self.rfile.read(16)
+            body = self.rfile.read(int.from_bytes(header[14:16], "big"))
+            if header[:12] == SIGNATURE:
+                self.client = socket.inet_ntoa(body[:4])
+
+    def do_GET(self) -> None:
+        body = b"x" * 200_000 if self.path == "/large" else f"{self.name} {self.client}".encode()
+        self.send_response(503 if self.broken and self.path == "/healthy" else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        del format, args
+
+
+def network() -> None:
+    """Host `client` in 10.1.0.0/24, the servers in 10.0.0.0/24; the load balancer has no address in its kernel."""
+    add(["client", "balancer", *SERVERS])
+    lines = ["link add bridge type bridge", "link set bridge up"]
+    for index, name in enumerate(["client", "balancer", *SERVERS]):
+        lines += [
+            f"link add to-{name} type veth peer name eth0 address 02:00:00:00:01:0{index} netns {name}",
+            f"link set to-{name} master bridge up",
+        ]
+    ip_batch(lines)
+    with entered("balancer"):
+        Path("/proc/sys/net/ipv6/conf/eth0/disable_ipv6").write_text("1")
+        ip_batch(["link set eth0 up"])
+    with entered("client"):
+        ip_batch(
+            [
+                "link set lo up",
+                "addr add 10.1.0.100/24 dev eth0",
+                "link set eth0 up gso_max_segs 1",
+                "route add 10.0.0.0/24 via 10.1.0.2",
+            ]
+        )
+    for name, address in SERVERS.items():
+        with entered(name):
+            ip_batch(
+                [
+                    "link set lo up",
+                    f"addr add {address}/24 dev eth0",
+                    "link set eth0 up gso_max_segs 1",
+                    "route add 10.1.0.0/24 via 10.0.0.2",
+                ]
+            )
+
+
+def tunnels(mode: str) -> None:
+    """The servers have the VIP and take what comes for it out of tunnels; they answer straight to the client."""
+    for name in SERVERS:
+        with entered(name):
+            tunnel = open_tun()
+            ip_batch(["link set tun-in up", f"addr add {VIP}/32 dev lo", "route replace 10.1.0.0/24 dev eth0"])
+            settings = Path("/proc/sys/net/ipv4/conf")
+            for device in ("all", "tun-in"):
+                (settings / device / "rp_filter").write_text("0")
+            # Neither answers for the VIP nor tells of it when it asks for others.
+            (settings / "all/arp_ignore").write_text("1")
+            (settings / "all/arp_announce").write_text("2")
+            threading.Thread(target=decapsulate, args=(receiver(mode), tunnel, mode), daemon=True).start()
+    with entered("client"):
+        ip_batch(["route replace 10.0.0.0/24 dev eth0"])
+
+
+def open_tun() -> int:
+    """A device whose packets come from here. Not every kernel has devices for IPIP and GUE."""
+    tunnel = os.open("/dev/net/tun", os.O_RDWR)
+    set_interface, is_tun_without_header = 0x400454CA, 0x1001
+    fcntl.ioctl(tunnel, set_interface, struct.pack("16sH22x", b"tun-in", is_tun_without_header))
+    return tunnel
+
+
+def receiver(mode: str) -> socket.socket:
+    if mode == "ipip":
+        return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_IPIP)
+    receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiving.bind(("0.0.0.0", 6080))
+    return receiving
+
+
+def decapsulate(receiving: socket.socket, tunnel: int, mode: str) -> None:
+    """A raw socket gives the outer header as well."""
+    outer = 20 if mode == "ipip" else 0
+    while True:
+        os.write(tunnel, receiving.recv(65536)[outer:])
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Health checks end with a reset."""
+        del request, client_address
+
+
+def serve(name: str, address: str, proxied: bool) -> type[Answer]:
+    handler = type(f"Answer{name}", (Answer,), {"name": name, "proxied": proxied})
+    with entered(name):
+        server = Server(("0.0.0.0", 80), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return handler
+
+
+def configuration(mode: str) -> dict[str, Any]:
+    backends = [{"name": name, "address": address} for name, address in SERVERS.items()]
+    health = {"kind": "http", "path": "/healthy", "interval": "1s", "timeout": "1s", "rise": 1, "fall": 2}
+    vip = {
+        "name": "web",
+        "address": VIP,
+        "port": 80,
+        "protocol": "tcp",
+        "algorithm": "round-robin",
+        "backends": backends,
+    }
+    vip |= {
+        "mode": mode if mode in ("ipip", "gue") else "nat",
+        "snat": mode in ("snat", "proxy"),
+        "proxy_protocol": mode == "proxy",
+    }
+    return {"interfaces": [{"addresses": ["10.0.0.2/24", "10.1.0.2/24"]}], "vips": [{**vip, "health": health}]}
+
+
+class Control:
+    """The load balancer's control socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def ask(self, **request: object) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self._path))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = json.loads(connection.makefile().readline())
+        if "error" in answer:
+            raise AssertionError(answer["error"])
+        return answer["ok"]
+
+    def health(self) -> dict[str, str]:
+        return {each["name"]: each["health"] for each in self.ask(do="l4lb.backends")["backends"]}
+
+
+def await_that(what: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not come to pass")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def balancer(nf: str, folder: Path, mode: str) -> Iterator[Control]:
+    config, control = folder / "l4lb.json", folder / "control"
+    config.write_text(json.dumps(configuration(mode)))
+    command = [
+        nf,
+        "run",
+        "l4lb",
+        "--config",
+        str(config),
+        "--port",
+        "eth0",
+        "--control",
+        str(control),
+        "--backend",
+        "packet",
+    ]
+    with entered("balancer"):
+        process = subprocess.Popen(command)
+    try:
+        await_that(control.exists)
+        yield Control(control)
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@contextlib.contextmanager
+def told(control: Control) -> Iterator[None]:
+    """What the load balancer knows, where something goes wrong."""
+    try:
+        yield
+    except BaseException:
+        for verb in ("counters", "l4lb.backends", "status"):
+            print(json.dumps(control.ask(do=verb)), file=sys.stderr)
+        raise
+
+
+def get(path: str = "/") -> bytes:
+    """Over a new connection."""
+    with socket.create_connection((VIP, 80), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n".encode())
+        return connection.makefile("rb").read().partition(b"\r\n\r\n")[2]
+
+
+def ask_again(connection: http.client.HTTPConnection) -> str:
+    """Who answers on a connection that stays open."""
+    connection.request("GET", "/")
+    return connection.getresponse().read().decode().split()[0]
+
+
+def names(count: int) -> Counter[str]:
+    return Counter(get().decode().split()[0] for _ in range(count))
+
+
+def main() -> None:
+    nf, mode, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    private_run()
+    network()
+    if mode in ("ipip", "gue"):
+        tunnels(mode)
+    handlers = {name: serve(name, address, mode == "proxy") for name, address in SERVERS.items()}
+    with balancer(nf, folder, mode) as control, entered("client"), told(control):
+        await_that(lambda: set(control.health().values()) == {"up"})
+        result: dict[str, Any] = {"all": names(20), "seen_as": get().decode().split()[1], "large": len(get("/large"))}
+        with contextlib.closing(http.client.HTTPConnection(VIP, timeout=10)) as kept:
+            result["drained"] = owner = ask_again(kept)
+            control.ask(do="l4lb.drain", vip="web", backend=owner)
+            result["while_drained"] = names(10)
+            result["kept"] = ask_again(kept)
+        control.ask(do="l4lb.drain", vip="web", backend=owner, on=False)
+        handlers["one"].broken = True
+        await_that(lambda: control.health()["one"] == "down")
+        result["while_down"] = names(10)
+        handlers["one"].broken = False
+        await_that(lambda: control.health()["one"] == "up")
+        result["again"] = names(10)
+        result["full"] = control.ask(do="l4lb.full")["full"]
+        result["dropped"] = control.ask(do="status").get("dropped")
+    print(json.dumps(result))
+    sys.stdout.flush()
+    os._exit(0)  # the servers' threads have no end
+
+
+if __name__ == "__main__":
+    main()
