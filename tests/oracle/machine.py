@@ -63,6 +63,7 @@ class Model:
 
 
 Draw = st.DrawFn
+_NOBODY = 0x0200000000FE
 _POP_MPLS = b"\x00\x14\x00\x08"
 # With what rules push, still within the MTU: a dummy device that drops a frame drops the rest of its batch.
 _LONGEST = 1480
@@ -252,6 +253,10 @@ def timed(draw: Draw, model: Model) -> Step:
         first = first or FlowMod(fields=fields)
         model.fresh_priority += 1
         idle, hard = draw(st.sampled_from(((1, 0), (1, 0), (0, 2))))
+        if hard:
+            # No packet: how many are counted before it ends, nobody can say.
+            port = draw(st.sampled_from((None, *pools.PORTS)))
+            fields = (*((("in_port", port, None),) if port else ()), ("eth_src", _NOBODY, None))
         actions = of.output(draw(st.sampled_from((*pools.PORTS, of.CONTROLLER))))
         rule = FlowMod(
             *(of.ADD, 0, model.fresh_priority, fields, of.apply_actions(actions), number),
