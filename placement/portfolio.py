@@ -14,7 +14,11 @@ from placement.formulate import Program
 
 AUTO = "auto"
 KERNEL_SHARE = 0.6
-"""Part of the time that the kernel gets with one sNIC."""
+"""Part of the time that the kernel gets with one sNIC, at most."""
+KERNEL_SECONDS = 0.7
+KERNEL_LONG_SHARE = 0.1
+"""What the kernel seldom needs more of: a general solver that starts from its placement is then sooner done. Where
+there is much time, this part of it, because only the kernel leaves a certificate."""
 KERNEL_SECONDS_SEVERAL = 0.1
 KERNEL_SECONDS_PER_PAIR = 0.00002
 """What it gets with several and many NFs, and per pair: its bound is weaker; if at all, it proves the optimum soon."""
@@ -48,7 +52,7 @@ def minimise(
         return backend(name).minimise(program, goal, seconds, start, gap)
     until = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
-        first, ready = seconds * KERNEL_SHARE, None
+        first, ready = min(seconds * KERNEL_SHARE, max(KERNEL_SECONDS, seconds * KERNEL_LONG_SHARE)), None
         if _several(program) and len(program.names) > READY_NFS:
             first = min(first, KERNEL_SECONDS_SEVERAL + KERNEL_SECONDS_PER_PAIR * len(program.names) ** 2)
             if installed() and len(program.names) <= GENERAL_MOST:

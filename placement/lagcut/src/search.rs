@@ -48,7 +48,7 @@ const MOST_LABELS: usize = 20_000;
 /// Parts that the first tree looks at.
 const FIRST_NODES: usize = 400;
 /// Labels of walks below the root.
-const PART_LABELS: usize = 300;
+const PART_LABELS: usize = 1000;
 /// Open NFs beyond which a walk comes before branching: with many, nearly all targets can be reached, and a walk does it.
 const WIDE: usize = 128;
 /// More of all that, after an attempt that settled nothing.

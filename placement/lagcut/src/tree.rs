@@ -56,9 +56,12 @@ const POLISH_EVERY: usize = 16;
 const POLISH_NFS: usize = 40;
 const POLISHED: usize = 2;
 /// NFs that are walked rather than split.
-const WALK_NFS: usize = 14;
+const WALK_NFS: usize = 20;
 /// NFs that are tried before a split.
-const CANDIDATES: usize = 6;
+const CANDIDATES: usize = 12;
+/// In small parts a poor choice costs less.
+const FEW_CANDIDATES: usize = 6;
+const MANY_NFS: usize = 40;
 /// NFs of a part in which none is tried: that takes too long there.
 const TRIED_NFS: usize = 200;
 /// Weights that are tried for each of their modes.
@@ -310,9 +313,10 @@ impl Tree {
         let sites = &part.program.sites;
         let ranked = divided(&part.program, ascent);
         let mut best = (f64::NEG_INFINITY, ranked[0]);
-        let candidates = match part.nfs.len() > TRIED_NFS {
-            true => 0,
-            false => CANDIDATES,
+        let candidates = match part.nfs.len() {
+            small if small < MANY_NFS => FEW_CANDIDATES,
+            many if many <= TRIED_NFS => CANDIDATES,
+            _ => 0,
         };
         for nf in ranked.into_iter().take(candidates) {
             let mut score = 1.0;
