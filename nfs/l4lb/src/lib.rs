@@ -50,6 +50,8 @@ pub struct L4lb {
     /// Held by whoever makes the next snapshot.
     changing: Mutex<()>,
     checks: health::Checks,
+    /// See [`Pass::flooded`]. Looked at anew by every tick.
+    flooded: AtomicBool,
     /// The last time that a batch or a tick brought.
     now: AtomicU64,
     aged: AtomicU64,
@@ -149,6 +151,7 @@ impl NetworkFunction for L4lb {
             snapshot: RwLock::new(Arc::new(empty)),
             changing: Mutex::new(()),
             checks: health::Checks::default(),
+            flooded: AtomicBool::new(false),
             now: AtomicU64::new(0),
             aged: AtomicU64::new(0),
             refreshed: AtomicU64::new(0),
@@ -167,6 +170,7 @@ impl NetworkFunction for L4lb {
             snapshot: &snapshot,
             context,
             health: &self.checks,
+            flooded: &self.flooded,
             now: snapshot.lifetimes.at(context.now()),
             worker,
             out,
@@ -218,6 +222,7 @@ impl NetworkFunction for L4lb {
             snapshot: &snapshot,
             context,
             health: &self.checks,
+            flooded: &self.flooded,
             now: snapshot.lifetimes.at(context.now()),
             worker: Worker::of(context),
             out,
@@ -232,6 +237,11 @@ impl NetworkFunction for L4lb {
         }
         pass.check_health();
         self.age(&pass);
+        let is_flooded = |vip: &snapshot::Vip| {
+            vip.needs_no_records() && self.state.half_open.get(vip.row) >= vip.half_open_limit
+        };
+        self.flooded
+            .store(snapshot.vips.iter().any(is_flooded), Ordering::Relaxed);
         self.state.load.tick(context.now(), context.workers());
     }
 

@@ -1,6 +1,9 @@
 //! One batch: parse all, look all up at once, then decide each.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use nf_packet::{
     dissect, protocol, tcp_flags, Ethernet, Fragment, Headers, MacAddress, Outcome, Version,
@@ -26,6 +29,8 @@ pub struct Pass<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) context: &'a Context<'a>,
     pub(crate) health: &'a crate::health::Checks,
+    /// Some VIP that needs no records has reached its half-open limit.
+    pub(crate) flooded: &'a AtomicBool,
     pub(crate) now: Now,
     pub(crate) worker: Worker,
     pub(crate) out: &'a mut Emitted,
@@ -81,6 +86,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn run(&mut self, packets: &mut [Packet]) {
         let mut ipv4 = Group::<Ipv4Flow>::new();
         let mut ipv6 = Group::<Ipv6Flow>::new();
+        let flooded = self.flooded.load(Ordering::Relaxed);
         for (index, packet) in packets.iter_mut().enumerate() {
             let headers = match dissect(packet.bytes()) {
                 Ok(Outcome::Ip(headers)) => headers,
@@ -127,6 +133,12 @@ impl<'a> Pass<'a> {
                 headers,
             };
             if answer == NONE {
+                let may_pass_by =
+                    flooded && headers.protocol == protocol::TCP && is_opening(headers.tcp_flags);
+                if may_pass_by && self.pass_by(packet, &headers) {
+                    continue;
+                }
+                let frame = packet.bytes();
                 match headers.version {
                     Version::V4 => ipv4.push(Ipv4Flow::of(frame, &headers), lane),
                     Version::V6 => ipv6.push(Ipv6Flow::of(frame, &headers), lane),
@@ -141,6 +153,36 @@ impl<'a> Pass<'a> {
         }
         ipv4.decide(self, packets);
         ipv6.decide(self, packets);
+    }
+
+    /// A SYN in a flood, to a VIP whose records would say what its Maglev table says: it need not wait for the connection table. False: it must.
+    fn pass_by(&mut self, packet: &mut Packet, headers: &Headers) -> bool {
+        match headers.version {
+            Version::V4 => {
+                self.pass_flow_by(packet, headers, &Ipv4Flow::of(packet.bytes(), headers))
+            }
+            Version::V6 => {
+                self.pass_flow_by(packet, headers, &Ipv6Flow::of(packet.bytes(), headers))
+            }
+        }
+    }
+
+    fn pass_flow_by<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F) -> bool {
+        let snapshot = self.snapshot;
+        let (address, port) = flow.destination();
+        let Some(index) = snapshot.service(address, port, flow.protocol()) else {
+            return false;
+        };
+        let vip = &snapshot.vips[index];
+        if !vip.needs_no_records() || self.state.half_open.get(vip.row) < vip.half_open_limit {
+            return false;
+        }
+        let Some(number) = vip.maglev.choose(flow.flow_hash()) else {
+            return false;
+        };
+        self.count(Some(index), Event::Unrecorded);
+        self.send_to_backend(packet, headers, flow, number);
+        true
     }
 
     fn is_for_health(&self, frame: &[u8], headers: &Headers) -> bool {
@@ -266,6 +308,9 @@ impl<'a> Pass<'a> {
             return self.refuse(packet, Some(index), Event::NoBackend);
         };
         if flooded {
+            if vip.needs_no_records() {
+                self.flooded.store(true, Ordering::Relaxed);
+            }
             self.count(Some(index), Event::Unrecorded);
             return self.send_to_backend(packet, headers, flow, number);
         }

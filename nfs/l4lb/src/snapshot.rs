@@ -75,6 +75,13 @@ pub struct Vip {
 }
 
 impl Vip {
+    /// Is the choice of a backend the same with and without a record, while the backends stay the same?
+    #[must_use]
+    #[inline]
+    pub fn needs_no_records(&self) -> bool {
+        self.algorithm == Algorithm::Maglev && !self.has_sessions()
+    }
+
     /// Does a connection need more than its backend?
     #[must_use]
     #[inline]

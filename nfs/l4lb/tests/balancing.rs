@@ -248,8 +248,14 @@ fn a_port_that_is_used_again_is_a_new_connection() {
 
 #[test]
 fn a_flood_of_syns_leaves_established_connections_alone() {
+    for algorithm in ["round-robin", "maglev"] {
+        flood(algorithm);
+    }
+}
+
+fn flood(algorithm: &str) {
     let web = with(vip("ipip", &[11, 12, 13]), "half_open_limit", json!(50));
-    let mut lb = lb(json!([with(web, "algorithm", json!("round-robin"))]));
+    let mut lb = lb(json!([with(web, "algorithm", json!(algorithm))]));
     let owned: Vec<u8> = (1..=100)
         .map(|port| {
             let backend = lb.backend(&Sent::client(port, SYN));

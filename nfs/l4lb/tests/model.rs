@@ -130,6 +130,12 @@ proptest! {
                             prop_assert!(model.open().is_empty());
                             // It may go on if there was one; it is without one if its own is gone.
                             if let Some(backend) = must { prop_assert!(!model.present.contains(&backend) || flags == SYN); }
+                            // It renews the record all the same.
+                            if let Some(connection) = model.connections.get_mut(&client) {
+                                if model.now - connection.2 <= connection.1.lifetime().1 {
+                                    (connection.1, connection.2) = (Class::Perhaps, model.now);
+                                }
+                            }
                             continue;
                         }
                         Output::Sent(_, frame) => { let seen = read(&frame); let std::net::IpAddr::V4(to) = seen.outer.map_or(seen.destination.0, |(_, to)| to) else { panic!() }; to.octets()[3] }
