@@ -19,7 +19,7 @@ use crate::{
     interface::{bind_to, take_all_addresses, Interface},
     packet::{Packet, MAX_FRAME},
     queue::{Backend, Event, Events, Port, Queue},
-    system::{check, get_option, set_option, socket, zeroed, Plain},
+    system::{check, get_option, ioctl, set_option, socket, zeroed, Plain},
 };
 
 /// Frames of one call.
@@ -432,6 +432,13 @@ impl Queue for PacketQueue {
         self.events
             .add(Event::NotSent, (frames.len() - taken) as u64);
         taken
+    }
+
+    /// A queueing discipline may keep frames back; they count until the driver, or the other end of a veth, has them.
+    fn flush(&mut self) -> bool {
+        let mut under_way: c_int = 0;
+        // Where the kernel does not say, there is nothing to wait for.
+        ioctl(self.socket.as_fd(), libc::TIOCOUTQ, &mut under_way).is_err() || under_way == 0
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

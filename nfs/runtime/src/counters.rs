@@ -65,7 +65,7 @@ impl CounterSink {
         });
     }
 
-    /// `{"name{label=\"value\"}": number}`, in the order in which they were given.
+    /// `{"name{label=\"value\"}": number}`.
     #[must_use]
     pub fn json(&self) -> Value {
         let mut map = Map::new();

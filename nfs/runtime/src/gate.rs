@@ -1,7 +1,7 @@
 //! Which packets a worker may process, and the handshake by which that changes: what migration moves an instance with.
 //!
-//! Each worker is in a [`Mode`]. Whoever controls gives all workers [`Order`]s at once; each takes its own between two batches, after
-//! everything that it sent has left, and answers. When [`Gate::order`] returns, the orders are in force everywhere.
+//! Each worker is in a [`Mode`]. Whoever controls gives all workers [`Order`]s at once; each takes its own between two batches and answers;
+//! where it is to send no more, after everything that it sent has left. When [`Gate::order`] returns, the orders are in force everywhere.
 //!
 //! A worker's packets come, in this order, from the sources that were injected, from its store, and from its ports. It never takes one from
 //! further back while there is one, or may yet be one, further in front: so no packet overtakes another that came in by the same queue.
@@ -277,6 +277,12 @@ impl Gate {
 }
 
 impl Order {
+    /// Does the worker send nothing of its own from here on? Then what it sent has left when it answers: with queueing disciplines, and over another
+    /// path, what somebody else sends could overtake it.
+    pub(crate) fn ends_sending(&self) -> bool {
+        matches!(self, Self::Hold(_) | Self::Relay(_) | Self::Stop)
+    }
+
     fn mode(&self) -> Option<Mode> {
         match self {
             Self::Run => Some(Mode::Run),

@@ -59,7 +59,9 @@ impl<N: NetworkFunction> Worker<N> {
         loop {
             if self.gate.is_waiting(self.index) {
                 let (orders, number) = self.gate.take(self.index);
-                let problem = self.flush();
+                // What goes on sending need not wait for what it has sent.
+                let leaves = orders.iter().any(Order::ends_sending);
+                let problem = if leaves { self.flush() } else { None };
                 let stop = orders.iter().any(|order| matches!(order, Order::Stop));
                 let sweep = orders.iter().any(|order| matches!(order, Order::Sweep));
                 orders.into_iter().for_each(|order| self.intake.obey(order));

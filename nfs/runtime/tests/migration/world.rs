@@ -154,7 +154,8 @@ impl Traffic {
     /// Sends until it is stopped; how many packets of each flow were sent to each instance.
     pub fn run(&self, rigs: &[&Rig], pause: u32) -> u32 {
         let mut number = 0_u32;
-        while !self.stop.load(Ordering::SeqCst) {
+        // Once at least: on a busy machine it may be stopped before it began.
+        loop {
             for flow in 0..self.flows {
                 let rig = rigs[self.to.load(Ordering::SeqCst)];
                 let mut frame = [0; 60];
@@ -165,8 +166,10 @@ impl Traffic {
             number += 1;
             (0..pause).for_each(|_| std::hint::spin_loop());
             thread::yield_now();
+            if self.stop.load(Ordering::SeqCst) {
+                return number;
+            }
         }
-        number
     }
 }
 
