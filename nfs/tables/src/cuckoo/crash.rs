@@ -67,6 +67,10 @@ impl Words for Mortal<'_> {
 
     fn prefetch(self, _index: usize) {}
 
+    fn count_line(self) -> usize {
+        self.view.count_line()
+    }
+
     fn wait(self, _turn: u32) {}
 }
 
@@ -178,7 +182,7 @@ fn moves() {
         let core = table.core();
         let place = core.place(key);
         let is_full = |bucket| core.data(bucket).into_iter().all(record::is_record);
-        is_full(place.first::<Ipv4Flow>()) && is_full(table.shape.second::<Ipv4Flow>(&place))
+        is_full(place.first()) && is_full(place.second())
     });
     for _ in 0..4 {
         let key = displacing.next().unwrap();
@@ -196,7 +200,7 @@ fn a_copy_in_the_second_bucket_is_dropped() {
     let place = core.place(&key);
     table.insert(&key, entry(1), &now()).unwrap();
     let found: Found = core.find(&place).unwrap();
-    let second = table.shape.second::<Ipv4Flow>(&place);
+    let second = place.second();
     let slot = core.claim(second).unwrap();
     core.fill(
         second,

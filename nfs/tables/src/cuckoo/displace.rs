@@ -30,7 +30,8 @@ impl<K: Key, W: Words> Core<K, W> {
     /// The search found no way.
     #[cold]
     pub(super) fn make_room(&self, buckets: [u64; 2]) -> Result<(), Full> {
-        let mut steps = Vec::with_capacity(SEARCHED);
+        // Few searches go further; small blocks cost the allocator less.
+        let mut steps = Vec::with_capacity(40);
         for turn in 0..PLANS {
             steps.clear();
             let end = self.plan(buckets, &mut steps).ok_or(Full)?;

@@ -1,6 +1,6 @@
 //! The words before the buckets: what the table is, its secrets, and its counts.
 
-use std::{cell::Cell, sync::atomic::AtomicUsize, sync::atomic::Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Key;
 
@@ -16,8 +16,10 @@ const SECRETS: usize = 2;
 /// The bucket that aging looks at next, modulo their number.
 pub(super) const HAND: usize = LINE_WORDS;
 /// The first of the counts, each in a line of its own.
-pub(super) const COUNTS: usize = 2 * LINE_WORDS;
+const COUNTS: usize = 2 * LINE_WORDS;
 const COUNT_LINES: usize = (WORDS - COUNTS) / LINE_WORDS;
+/// The line of those that have none of their own.
+pub(super) const SHARED_LINE: usize = COUNT_LINES - 1;
 
 /// "nftable1" and the name of the keys.
 fn magic<K: Key>() -> u64 {
@@ -113,25 +115,25 @@ pub(super) fn secrets<W: Words>(words: W) -> Secrets {
     }))
 }
 
-/// Each count has its records above this, and changes under way below. A thread counts in a line of its own, mostly, and only the sum
+/// Each count has its records above this, and changes under way below. A thread counts in a line of its own, if it can, and only the sum
 /// means something: a record may come by one line and go by another.
 const RECORD: u64 = 1 << 16;
 
 /// A change to the table under way. One that stays open was cut off: see [`super::recover`].
 pub(super) struct Change<W: Words> {
     words: W,
-    count: usize,
+    line: usize,
     closing: u64,
 }
 
 impl<W: Words> Change<W> {
     #[inline]
     pub(super) fn begin(words: W) -> Self {
-        let count = COUNTS + count_of_thread() * LINE_WORDS;
-        words.add(count, 1);
+        let line = words.count_line();
+        add(words, line, 1);
         Self {
             words,
-            count,
+            line,
             closing: 1_u64.wrapping_neg(),
         }
     }
@@ -148,7 +150,19 @@ impl<W: Words> Change<W> {
 impl<W: Words> Drop for Change<W> {
     #[inline]
     fn drop(&mut self) {
-        self.words.add(self.count, self.closing);
+        add(self.words, self.line, self.closing);
+    }
+}
+
+#[inline]
+fn add<W: Words>(words: W, line: usize, value: u64) {
+    let index = COUNTS + line * LINE_WORDS;
+    if line == SHARED_LINE {
+        words.add(index, value);
+    } else {
+        // Nobody else writes it; an addition that others may interfere with would cost as much as an insert's other steps together.
+        let count = words.load(index, Ordering::Relaxed);
+        words.store(index, count.wrapping_add(value));
     }
 }
 
@@ -170,16 +184,37 @@ pub(super) fn set_count<W: Words>(words: W, records: usize) {
     words.store(COUNTS, records as u64 * RECORD);
 }
 
-#[inline]
-fn count_of_thread() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static LINE: Cell<usize> = const { Cell::new(usize::MAX) };
+/// Lines that threads of this process have for their own, as bits.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// The line that a thread counts in, while it lives: its own, or the one shared by those that came when all were taken.
+struct Line(usize);
+
+impl Line {
+    fn take() -> Self {
+        let free = |taken: u64| {
+            let line = taken.trailing_ones();
+            (line < SHARED_LINE as u32).then_some(taken | 1 << line)
+        };
+        // Acquire: who had the line before has written its last.
+        let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, free);
+        Self(taken.map_or(SHARED_LINE, |taken| taken.trailing_ones() as usize))
     }
-    LINE.with(|line| {
-        if line.get() == usize::MAX {
-            line.set(THREADS.fetch_add(1, Ordering::Relaxed) % COUNT_LINES);
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.0 != SHARED_LINE {
+            TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
         }
-        line.get()
-    })
+    }
+}
+
+#[inline]
+pub(super) fn line_of_thread() -> usize {
+    thread_local! {
+        static LINE: Line = Line::take();
+    }
+    // A thread that is ending may have none any more.
+    LINE.try_with(|line| line.0).unwrap_or(SHARED_LINE)
 }

@@ -19,7 +19,7 @@ impl<K: Key, W: Words> Core<K, W> {
             if let Some(insertion) = self.try_insert(&place, content, now, &mut change) {
                 return Ok(insertion);
             }
-            self.make_room([place.first::<K>(), self.shape.second::<K>(&place)])?;
+            self.make_room([place.first(), place.second()])?;
         }
     }
 
@@ -32,19 +32,15 @@ impl<K: Key, W: Words> Core<K, W> {
         now: &Now,
         change: &mut Change<W>,
     ) -> Option<Insertion> {
-        let _lock = self.lock(place.first::<K>());
+        let _lock = self.lock(place.first());
         if let Some(found) = self.find(place) {
             return Some(self.insert_again(found, content, now));
         }
-        let second = self.shape.second::<K>(place);
-        let (bucket, pattern, slot) = if let Some(slot) = self.claim(place.first::<K>()) {
-            (place.first::<K>(), self.shape.pattern::<K>(place), slot)
+        let second = place.second();
+        let (bucket, pattern, slot) = if let Some(slot) = self.claim(place.first()) {
+            (place.first(), place.pattern, slot)
         } else {
-            (
-                second,
-                self.shape.pattern::<K>(place) | record::SECOND,
-                self.claim(second)?,
-            )
+            (second, place.pattern | record::SECOND, self.claim(second)?)
         };
         self.fill(bucket, slot, &place.lanes, pattern, content);
         change.count_insertion();
@@ -71,7 +67,7 @@ impl<K: Key, W: Words> Core<K, W> {
     pub(super) fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
         let place = self.place(key);
         let _change = Change::begin(self.words);
-        let _lock = self.lock(place.first::<K>());
+        let _lock = self.lock(place.first());
         let found = self.find(&place)?;
         let content = record::content(entry, now);
         let (old, replaced) = self.change(self.base(found.bucket) + found.slot, |data| {
@@ -83,7 +79,7 @@ impl<K: Key, W: Words> Core<K, W> {
     pub(super) fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
         let place = self.place(key);
         let mut change = Change::begin(self.words);
-        let _lock = self.lock(place.first::<K>());
+        let _lock = self.lock(place.first());
         let found = self.find(&place)?;
         let index = self.base(found.bucket) + found.slot;
         let (old, _) = self.change(index, |data| Some(record::emptied(data)));

@@ -32,8 +32,8 @@ impl<K: Key, W: Words> Core<K, W> {
 
     pub(super) fn prefetch(&self, key: &K) {
         let place = self.place(key);
-        self.prefetch_bucket(place.first::<K>());
-        self.prefetch_bucket(self.shape.second::<K>(&place));
+        self.prefetch_bucket(place.first());
+        self.prefetch_bucket(place.second());
     }
 
     pub(super) fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
@@ -67,31 +67,34 @@ impl<K: Key, W: Words> Core<K, W> {
         now: &Now,
         found: &mut [Option<Entry>; N],
     ) {
-        let places: [Place<K::Lanes>; N] = std::array::from_fn(|index| {
-            let place = self.place(&keys[index]);
-            self.prefetch_bucket(place.first::<K>());
-            place
-        });
-        let mut rest = Later::<N>::new();
+        let mut places = [Place::<K::Lanes>::default(); N];
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = self.place(key);
+            let (first, second) = (place.first(), place.second());
+            self.prefetch_bucket(first);
+            self.prefetch_bucket(second);
+        }
+        // Kept apart from its array, a count stays in a register.
+        let (mut rest, mut rest_count) = ([0_u8; N], 0);
         for (index, place) in places.iter().enumerate() {
-            let pattern = self.shape.pattern::<K>(place);
-            let (data, doubt) = self.glance(place.first::<K>(), pattern, &place.lanes);
+            let (data, doubt) = self.glance(place.first(), place.pattern, &place.lanes);
             found[index] = Some(record::entry(data));
-            rest.note(index, self.shape.second::<K>(place));
-            rest.keep_if(doubt | record::staleness(data, now));
-            // Of the last one kept, whichever that is.
-            self.prefetch_bucket(rest.last_bucket());
+            // Always written, and overwritten by the next one if it does not count.
+            rest[rest_count % N] = index as u8;
+            rest_count += usize::from(doubt | record::staleness(data, now) != 0);
         }
-        let mut hard = Later::<N>::new();
-        for (index, second) in rest.iter() {
+        let (mut hard, mut hard_count) = ([0_u8; N], 0);
+        for index in &rest[..rest_count.min(N)] {
+            let index = usize::from(*index) % N;
             let place = &places[index];
-            let pattern = self.shape.pattern::<K>(place) | record::SECOND;
-            let (data, doubt) = self.glance(second, pattern, &place.lanes);
+            let pattern = place.pattern | record::SECOND;
+            let (data, doubt) = self.glance(place.second(), pattern, &place.lanes);
             found[index] = Some(record::entry(data));
-            hard.note(index, second);
-            hard.keep_if(doubt | record::staleness(data, now));
+            hard[hard_count % N] = index as u8;
+            hard_count += usize::from(doubt | record::staleness(data, now) != 0);
         }
-        for (index, _) in hard.iter() {
+        for index in &hard[..hard_count.min(N)] {
+            let index = usize::from(*index) % N;
             found[index] = self.lookup_placed(&places[index], now);
         }
     }
@@ -127,48 +130,6 @@ impl<K: Key, W: Words> Core<K, W> {
             };
         }
         Ok(Some(record::entry(data)))
-    }
-}
-
-/// Keys of a bulk that need another look, and where. What is kept is decided without a branch: each is noted, and what is not kept is overwritten.
-struct Later<const N: usize> {
-    indices: [u8; N],
-    buckets: [u32; N],
-    kept: usize,
-}
-
-impl<const N: usize> Later<N> {
-    #[inline(always)]
-    fn new() -> Self {
-        Self {
-            indices: [0; N],
-            buckets: [0; N],
-            kept: 0,
-        }
-    }
-
-    #[inline(always)]
-    fn note(&mut self, index: usize, bucket: u64) {
-        self.indices[self.kept % N] = index as u8;
-        self.buckets[self.kept % N] = bucket as u32;
-    }
-
-    /// Keeps what was noted last, unless this is zero.
-    #[inline(always)]
-    fn keep_if(&mut self, doubt: u64) {
-        self.kept += usize::from(doubt != 0);
-    }
-
-    #[inline(always)]
-    fn last_bucket(&self) -> u64 {
-        u64::from(self.buckets[self.kept.wrapping_sub(1) % N])
-    }
-
-    #[inline(always)]
-    fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let kept = self.kept.min(N);
-        let pairs = self.indices[..kept].iter().zip(&self.buckets[..kept]);
-        pairs.map(|(index, bucket)| (usize::from(*index) % N, u64::from(*bucket)))
     }
 }
 

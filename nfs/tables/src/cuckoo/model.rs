@@ -75,7 +75,8 @@ impl Words for Modelled<'_> {
     fn load(self, index: usize, order: Ordering) -> u64 {
         match index + self.start {
             index @ 2..=4 => SECRETS[index - 2],
-            index if index > header::COUNTS && index < header::WORDS => 0,
+            // Counts that no thread of a model has.
+            index if (header::HAND + 1..header::WORDS - 8).contains(&index) => 0,
             _ => self.word(index).load(order),
         }
     }
@@ -102,6 +103,11 @@ impl Words for Modelled<'_> {
     }
 
     fn prefetch(self, _index: usize) {}
+
+    /// All of loom's threads are one thread to the system.
+    fn count_line(self) -> usize {
+        header::SHARED_LINE
+    }
 
     fn wait(self, _turn: u32) {
         thread::yield_now();
@@ -194,9 +200,9 @@ fn keys(first: u64) -> impl Iterator<Item = Small> {
                 .map(move |tail| Small { tail, ..key })
                 .filter(move |key| {
                     let place = place(key);
-                    place.first::<Small>() == first
-                        && shape().second::<Small>(&place) != first
-                        && shape().fields.tag(shape().pattern::<Small>(&place)) == 0
+                    place.first() == first
+                        && place.second() != first
+                        && shape().fields.leading_bits(place.pattern) == 0
                 })
         })
 }
@@ -247,7 +253,7 @@ fn fails(scenario: impl Fn() + Sync + Send + 'static) -> bool {
 fn put(core: &Core<Small, Modelled<'_>>, key: &Small, bucket: u64, value: u16, now: &Now) -> Found {
     let place = core.place(key);
     let slot = core.claim(bucket).unwrap();
-    let pattern = shape().pattern::<Small>(&place) | (bucket * record::SECOND);
+    let pattern = place.pattern | (bucket * record::SECOND);
     let content = record::content(entry(value), now);
     core.fill(bucket, slot, &place.lanes, pattern, content)
 }
@@ -255,10 +261,10 @@ fn put(core: &Core<Small, Modelled<'_>>, key: &Small, bucket: u64, value: u16, n
 /// LB-NIC's lookup: no second look at the first bucket.
 fn find_as_in_the_paper(core: &Core<Small, Modelled<'_>>, key: &Small) -> Option<Found> {
     let place = core.place(key);
-    let pattern = shape().pattern::<Small>(&place);
+    let pattern = place.pattern;
     let buckets = [
-        (place.first::<Small>(), pattern),
-        (shape().second::<Small>(&place), pattern | record::SECOND),
+        (place.first(), pattern),
+        (place.second(), pattern | record::SECOND),
     ];
     loop {
         let mut changed = false;

@@ -34,18 +34,23 @@ pub(super) struct Shape {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place<L> {
     pub(super) lanes: L,
-    /// The mixed tail, a number below 2^[`Key::TAIL_BITS`], times the number of buckets: the first bucket's number, then the rest, that is the tag
-    /// and bits that only repeat it.
-    product: u64,
-    /// The lanes mixed: leading bits went into the tail, trailing ones say the second bucket.
-    mixed: u64,
+    /// The data word that the key's record has in its first bucket, as far as the key says it.
+    pub(super) pattern: u64,
+    first: u32,
+    second: u32,
 }
 
 impl<L> Place<L> {
     /// Number of the first bucket.
     #[inline(always)]
-    pub(super) fn first<K: Key>(&self) -> u64 {
-        self.product >> K::TAIL_BITS
+    pub(super) fn first(&self) -> u64 {
+        self.first.into()
+    }
+
+    /// Number of the second bucket.
+    #[inline(always)]
+    pub(super) fn second(&self) -> u64 {
+        self.second.into()
     }
 }
 
@@ -65,23 +70,16 @@ impl Shape {
         let mut lanes = key.lanes();
         lanes.as_mut()[0] ^= round_of_tail(secrets, tail);
         let mixed = round_of_lanes(secrets, lanes.as_ref());
+        // The mixed tail, a number below 2^TAIL_BITS, times the number of buckets: a bucket's number, then the rest, which is the tag and bits
+        // that only repeat it.
+        let product = (tail ^ mixed >> (64 - K::TAIL_BITS)) * self.buckets;
+        let first = product >> K::TAIL_BITS;
         Place {
             lanes,
-            product: (tail ^ mixed >> (64 - K::TAIL_BITS)) * self.buckets,
-            mixed,
+            pattern: self.fields.pattern(product << (64 - K::TAIL_BITS)),
+            first: first as u32,
+            second: self.opposite(mixed, first) as u32,
         }
-    }
-
-    /// The data word that a key's record has in its first bucket, as far as the key says it.
-    #[inline(always)]
-    pub(super) fn pattern<K: Key>(&self, place: &Place<K::Lanes>) -> u64 {
-        self.fields.pattern(place.product << (64 - K::TAIL_BITS))
-    }
-
-    /// Number of the second bucket.
-    #[inline(always)]
-    pub(super) fn second<K: Key>(&self, place: &Place<K::Lanes>) -> u64 {
-        self.opposite(place.mixed, place.first::<K>())
     }
 
     /// The other bucket that a record with these lanes may be in.
@@ -108,7 +106,7 @@ impl Shape {
         data: u64,
     ) -> K {
         // The products that fall into this bucket with this tag differ by `buckets` or more, and the tag says them to within less.
-        let least = first << K::TAIL_BITS | self.fields.tag(data) >> (64 - K::TAIL_BITS);
+        let least = first << K::TAIL_BITS | self.fields.leading_bits(data) >> (64 - K::TAIL_BITS);
         let mixed = least.div_ceil(self.buckets);
         let tail = mixed ^ round_of_lanes(secrets, lanes.as_ref()) >> (64 - K::TAIL_BITS);
         let mut plain = *lanes;
@@ -153,20 +151,12 @@ mod tests {
     fn round_trip<K: Key>(secrets: &Secrets, buckets: u64, key: &K) -> Result<(), TestCaseError> {
         let shape = Shape::new(buckets, K::TAIL_BITS);
         let place = shape.place(secrets, key);
-        prop_assert!(place.first::<K>() < buckets);
-        let read: K = shape.key(
-            secrets,
-            &place.lanes,
-            place.first::<K>(),
-            shape.pattern::<K>(&place),
-        );
+        prop_assert!(place.first() < buckets);
+        let read: K = shape.key(secrets, &place.lanes, place.first(), place.pattern);
         prop_assert_eq!(read, *key);
-        let other = shape.second::<K>(&place);
+        let other = place.second();
         prop_assert!(other < buckets);
-        prop_assert_eq!(
-            shape.other(secrets, &place.lanes, other),
-            place.first::<K>()
-        );
+        prop_assert_eq!(shape.other(secrets, &place.lanes, other), place.first());
         Ok(())
     }
 }

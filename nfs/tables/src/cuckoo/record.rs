@@ -1,69 +1,82 @@
 //! A slot's data word: everything about a record but its lanes.
 //!
 //! ```text
-//! | tag | version | value 16 | expiry 9 | class 2 | lock | second | present |
+//! | present | second | tag | version | value 16 | expiry 9 | class 2 | lock |
 //! ```
 //!
 //! *present, second*: 00 empty, 01 (second) claimed by a thread that fills it, 1x a record, in its first or its second bucket.
-//! *lock*: of the bucket, in the word of its first slot: who holds it may insert, change, move or remove the records whose first bucket it is.
 //! *tag*: what the number of the first bucket does not say of the key's tail. *version*: goes up with each record that the slot gets; it has the
 //! bits that the tag leaves, 4 in the smallest table, 12 in one of a million slots. An empty slot keeps tag and version, so that it differs from what it was.
+//! *lock*: of the bucket, in the word of its first slot: who holds it may insert, change, move or remove the records whose first bucket it is.
 
 use crate::{lifetime, Class, Entry, Now};
 
-pub(super) const PRESENT: u64 = 1;
-pub(super) const SECOND: u64 = 1 << 1;
-pub(super) const LOCK: u64 = 1 << 2;
-const CLASS_SHIFT: u32 = 3;
-const EXPIRY_SHIFT: u32 = 5;
+pub(super) const PRESENT: u64 = 1 << 63;
+pub(super) const SECOND: u64 = 1 << 62;
+pub(super) const LOCK: u64 = 1;
+const CLASS_SHIFT: u32 = 1;
+const EXPIRY_SHIFT: u32 = 3;
 const EXPIRY: u64 = (lifetime::EXPIRY_SPAN - 1) << EXPIRY_SHIFT;
-const VALUE_SHIFT: u32 = 14;
-const VERSION_SHIFT: u32 = 30;
+const VALUE_SHIFT: u32 = 12;
+const VERSION_SHIFT: u32 = 28;
 const ENTRY: u64 = ((1 << VERSION_SHIFT) - (1 << VALUE_SHIFT)) | (3 << CLASS_SHIFT);
 
 /// Where tag and version meet: that depends on the table's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
-    tag: u64,
+    /// The lowest bit of the tag.
+    tag_unit: u64,
 }
 
 impl Fields {
     pub(super) fn new(tag_bits: u32) -> Self {
         Self {
-            tag: u64::MAX << (64 - tag_bits),
+            tag_unit: SECOND >> tag_bits,
         }
     }
 
-    /// Bits that two states of a slot have in common exactly when no record came or went between them.
     #[inline]
-    pub(super) fn identity(self) -> u64 {
-        u64::MAX << VERSION_SHIFT | PRESENT | SECOND
-    }
-
-    /// Bits by which a record is found.
-    #[inline]
-    pub(super) fn sought(self) -> u64 {
-        self.tag | PRESENT | SECOND
+    fn tag_mask(self) -> u64 {
+        SECOND - self.tag_unit
     }
 
     /// What a record has there in its first bucket, of whose tag these are the leading bits.
     #[inline]
     pub(super) fn pattern(self, bits: u64) -> u64 {
-        bits & self.tag | PRESENT
+        bits >> 2 & self.tag_mask() | PRESENT
     }
 
+    /// The reverse.
     #[inline]
-    pub(super) fn tag(self, data: u64) -> u64 {
-        data & self.tag
+    pub(super) fn leading_bits(self, data: u64) -> u64 {
+        (data & self.tag_mask()) << 2
+    }
+
+    /// Is this a record with this pattern?
+    #[inline]
+    pub(super) fn matches(self, data: u64, pattern: u64) -> bool {
+        data ^ pattern < self.tag_unit
+    }
+
+    /// Zero if it is one.
+    #[inline]
+    pub(super) fn mismatch(self, data: u64, pattern: u64) -> u64 {
+        (data ^ pattern) & self.tag_unit.wrapping_neg()
     }
 
     /// The word of a record that takes the place of `before`: tag and place from `pattern`, the next version, the rest from `record`. Unlocked.
     #[inline]
     pub(super) fn successor(self, before: u64, pattern: u64, record: u64) -> u64 {
-        let version = !self.tag & u64::MAX << VERSION_SHIFT;
+        let version = self.tag_unit - (1 << VERSION_SHIFT);
         let next = (before & version).wrapping_add(1 << VERSION_SHIFT) & version;
-        pattern & self.sought() | next | record & (ENTRY | EXPIRY)
+        pattern & self.tag_unit.wrapping_neg() | next | record & (ENTRY | EXPIRY)
     }
+}
+
+/// Zero if no record came to or went from a slot between these two states of it.
+#[inline]
+pub(super) fn difference(before: u64, after: u64) -> u64 {
+    (before ^ after) >> VERSION_SHIFT
 }
 
 #[inline]

@@ -43,10 +43,9 @@ impl<K: Key, W: Words> Core<K, W> {
         }
         let lanes = self.lanes(bucket, slot);
         let first = self.other(&lanes, bucket);
-        let sought = self.shape.fields.sought();
         let wanted = data ^ record::SECOND;
         let twin = |slot: usize, other: u64| {
-            (other ^ wanted) & sought == 0 && self.lanes(first, slot) == lanes
+            self.shape.fields.matches(other, wanted) && self.lanes(first, slot) == lanes
         };
         let others: [u64; SLOTS] = self.data(first);
         (0..SLOTS).any(|slot| twin(slot, others[slot]))

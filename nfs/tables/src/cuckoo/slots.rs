@@ -120,31 +120,27 @@ impl<K: Key, W: Words> Core<K, W> {
         let data = std::array::from_fn(|slot| words.load(slot, Ordering::Acquire));
         let slot = self.candidates(data, pattern).trailing_zeros() as usize % SLOTS;
         let before = words.load(slot, Ordering::Acquire);
-        let mut doubt = (before ^ pattern) & self.shape.fields.sought();
+        let mut doubt = self.shape.fields.mismatch(before, pattern);
         let base = lanes_offset::<K>() + slot * size_of::<K::Lanes>() / 8;
         for (index, lane) in lanes.as_ref().iter().enumerate() {
             doubt |= words.load(base + index, Ordering::Acquire) ^ lane;
         }
         let after = words.load(slot, Ordering::Relaxed);
-        (
-            after,
-            doubt | (before ^ after) & self.shape.fields.identity(),
-        )
+        (after, doubt | record::difference(before, after))
     }
 
     /// Did a record come to or go from a slot between these two states of it?
     #[inline(always)]
     pub(super) fn differs(&self, before: u64, after: u64) -> bool {
-        (before ^ after) & self.shape.fields.identity() != 0
+        record::difference(before, after) != 0
     }
 
     /// Which slots may hold a record of this pattern, as bits.
     #[inline(always)]
     pub(super) fn candidates(&self, data: [u64; SLOTS], pattern: u64) -> u32 {
-        let sought = self.shape.fields.sought();
         // Without a branch for each slot: which of them it is cannot be predicted.
         (0..SLOTS).fold(0, |candidates, slot| {
-            candidates | u32::from((data[slot] ^ pattern) & sought == 0) << slot
+            candidates | u32::from(self.shape.fields.matches(data[slot], pattern)) << slot
         })
     }
 
@@ -181,25 +177,25 @@ impl<K: Key, W: Words> Core<K, W> {
     /// Where a key's record is. Exact for who holds its lock; for others it was there, or nowhere, at some moment of the call.
     #[inline]
     pub(super) fn find(&self, place: &Place<K::Lanes>) -> Option<Found> {
-        let second = self.shape.second::<K>(place);
+        let second = place.second();
         loop {
             let before = match self.look(
-                place.first::<K>(),
-                self.data(place.first::<K>()),
-                self.shape.pattern::<K>(place),
+                place.first(),
+                self.data(place.first()),
+                place.pattern,
                 &place.lanes,
             ) {
                 Look::Found(found) => return Some(found),
                 Look::Changed => continue,
                 Look::Missing(data) => data,
             };
-            let pattern = self.shape.pattern::<K>(place) | record::SECOND;
+            let pattern = place.pattern | record::SECOND;
             match self.look(second, self.data(second), pattern, &place.lanes) {
                 Look::Found(found) => return Some(found),
                 Look::Changed => continue,
                 Look::Missing(_) => {}
             }
-            if !self.has_changed(place.first::<K>(), &before) {
+            if !self.has_changed(place.first(), &before) {
                 return None;
             }
         }
@@ -235,19 +231,25 @@ impl<K: Key, W: Words> Core<K, W> {
     #[inline]
     pub(super) fn claim(&self, bucket: u64) -> Option<(usize, u64)> {
         let base = self.base(bucket);
-        for slot in 0..SLOTS {
-            let mut data = self.words.load(base + slot, Ordering::Relaxed);
-            while record::is_empty(data) {
-                match self
-                    .words
-                    .exchange(base + slot, data, record::claimed(data))
-                {
-                    Ok(()) => return Some((slot, data)),
-                    Err(now) => data = now,
-                }
+        loop {
+            let data = self.data(bucket);
+            // As in `candidates`: which slot is empty cannot be predicted.
+            let empty = (0..SLOTS).fold(0, |empty, slot| {
+                empty | u32::from(record::is_empty(data[slot])) << slot
+            });
+            if empty == 0 {
+                return None;
+            }
+            let slot = empty.trailing_zeros() as usize % SLOTS;
+            let claimed = record::claimed(data[slot]);
+            if self
+                .words
+                .exchange(base + slot, data[slot], claimed)
+                .is_ok()
+            {
+                return Some((slot, data[slot]));
             }
         }
-        None
     }
 
     /// Makes a claimed slot hold a record. `pattern`: tag and place; `content`: the rest.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nf_arena::Memory;
 
+use super::header;
+
 /// Shared words. Production has [`View`]; models have words whose every interleaving is tried.
 pub(crate) trait Words: Copy {
     fn load(self, index: usize, order: Ordering) -> u64;
@@ -16,6 +18,8 @@ pub(crate) trait Words: Copy {
     /// Adds with wrap-around, in no order with other words; answers what was there.
     fn add(self, index: usize, value: u64) -> u64;
     fn prefetch(self, index: usize);
+    /// Which of the counts in the header this thread adds to.
+    fn count_line(self) -> usize;
     /// Somebody else has to go on first, the `turn`th time.
     fn wait(self, turn: u32);
 }
@@ -82,6 +86,11 @@ impl<M: Memory> Words for View<'_, M> {
     #[inline(always)]
     fn prefetch(self, index: usize) {
         self.memory.prefetch(index);
+    }
+
+    #[inline]
+    fn count_line(self) -> usize {
+        header::line_of_thread()
     }
 
     fn wait(self, turn: u32) {
