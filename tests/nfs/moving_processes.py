@@ -1,0 +1,332 @@
+"""Instances of the load balancer as processes, one of which is killed in the middle of a move.
+
+Runs inside namespaces of its own.
+
+Usage: moving_processes.py DIRECTORY NF COUNT SEED; prints a JSON object per move.
+
+There is no switch: a sender gives its packets to the interface of the one or the other instance. Backends are chosen in
+turn, so a flow whose state was lost most likely gets another one.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MAC = bytes.fromhex("020202020202")
+GATEWAY = bytes.fromhex("040404040404")
+FLOWS = 50
+ETH_P_ALL = 3
+PACKET_OUTGOING = 4
+HEADERS = 14 + 20 + 8
+STEPS = ("prepare", "hold", "freeze", "delta", "commit new", "commit old", "flip", "drain", "handover")
+COMMITTED = STEPS.index("commit new")
+
+
+def config() -> dict[str, Any]:
+    """A VIP with ten backends behind tunnels."""
+    backends = [{"name": f"b{number}", "address": f"10.0.0.{number}"} for number in range(10, 20)]
+    vip = {"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip"}
+    return {
+        "interfaces": [{"addresses": ["10.0.0.2/24"], "gateways": ["10.0.0.1"]}],
+        "neighbours": [{"address": f"10.0.0.{number}", "mac": GATEWAY.hex(":")} for number in (1, *range(10, 20))],
+        "tables": {"connections_ipv4": 4096, "connections_ipv6": 64, "sessions": 64},
+        "vips": [vip | {"algorithm": "round-robin", "backends": backends}],
+    }
+
+
+def packet(flow: int, number: int) -> bytes:
+    """A UDP packet to the VIP that says which one it is."""
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 64, 17, 0, bytes([100, 64, 0, 1]), bytes([192, 0, 2, 1]))
+    total = sum(struct.unpack("!10H", ip))
+    total = (total & 0xFFFF) + (total >> 16)
+    ip = ip[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + ip[12:]
+    udp = struct.pack("!HHHH", 1024 + flow, 53, 16, 0)
+    return MAC + GATEWAY + b"\x08\x00" + ip + udp + struct.pack("!II", flow, number) + bytes(10)
+
+
+def marker(epoch: int) -> bytes:
+    """As nf_runtime::migration::marker, of path 0."""
+    return (MAC + GATEWAY + b"\x88\xb5nfmg" + struct.pack("!QI", epoch, 0)).ljust(60, b"\0")
+
+
+class Cable:
+    """A veth pair: an instance's interface, and the end that the sender and the observer use."""
+
+    def __init__(self, index: int) -> None:
+        self.port = f"n{index}"
+        wire = f"w{index}"
+        for command in (
+            f"link add {wire} type veth peer name {self.port} address {MAC.hex(':')}",
+            f"link set {wire} up",
+            f"link set {self.port} up",
+        ):
+            subprocess.run(["ip", *command.split()], check=True)
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        self._socket.bind((wire, 0))
+        self._socket.settimeout(0.05)
+        self.seen: list[tuple[int, int, bytes]] = []
+        self._stop = False
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def send(self, frame: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full queue, as with any network card
+            self._socket.send(frame)
+
+    def _read(self) -> None:
+        while not self._stop:
+            try:
+                frame, address = self._socket.recvfrom(2048)
+            except TimeoutError:
+                continue
+            inner = frame[14 + 20 :]
+            if address[2] != PACKET_OUTGOING and len(frame) >= HEADERS + 28 and inner[9] == 17:
+                flow, number = struct.unpack("!II", inner[28:36])
+                self.seen.append((flow, number, frame[30:34]))
+
+    def close(self) -> None:
+        self._stop = True
+        self._reader.join()
+        self._socket.close()
+        subprocess.run(["ip", "link", "del", self.port], check=True)
+
+
+class Instance:
+    """A process `nf run l4lb` on a cable."""
+
+    def __init__(
+        self, nf: str, directory: Path, name: str, cable: Cable, *options: str, fds: tuple[int, ...] = ()
+    ) -> None:
+        self.cable = cable
+        path, control = directory / "config.json", directory / f"{name}.sock"
+        path.write_text(json.dumps(config()))
+        control.unlink(missing_ok=True)
+        command = [nf, "run", "l4lb", "--config", str(path), "--port", cable.port, "--control", str(control)]
+        log = (directory / f"{name}.log").open("wb")
+        self.process = subprocess.Popen([*command, *options], pass_fds=fds, stderr=log)
+        log.close()
+        end = time.monotonic() + 30
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX)
+            try:
+                self._socket.connect(str(control))
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                self._socket.close()
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError((directory / f"{name}.log").read_text()) from None
+                time.sleep(0.002)
+        self._socket.settimeout(30)
+
+    def ask(self, verb: str, *, send: list[int] | None = None, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
+        line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
+        socket.send_fds(self._socket, [line], send or [])
+        answer, fds = b"", []
+        while not answer.endswith(b"\n"):
+            piece, received, _, _ = socket.recv_fds(self._socket, 1 << 16, 8)
+            if not piece:
+                raise ConnectionError(f"{verb}: the instance is gone")
+            answer, fds = answer + piece, fds + list(received)
+        parsed = json.loads(answer)
+        if "ok" not in parsed:
+            raise RuntimeError(f"{verb}: {parsed}")
+        return parsed["ok"], fds
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        self._socket.close()
+        if self.process.poll() is None:
+            self.kill()
+
+
+@dataclass
+class Traffic:
+    """Numbered packets of all flows in turn, to the cable that is active."""
+
+    active: Cable
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    sent: int = 0
+    stop: bool = False
+
+    def run(self) -> None:
+        while not self.stop:
+            with self.lock:
+                for flow in range(FLOWS):
+                    self.active.send(packet(flow, self.sent))
+                self.sent += 1
+            time.sleep(0.002)
+
+    def flip(self, cable: Cable) -> None:
+        """When it returns, nothing is on its way to the cable that was active."""
+        with self.lock:
+            self.active = cable
+
+
+class Move:
+    """A move from one instance to another, of which one is killed while a step is done."""
+
+    def __init__(self, nf: str, directory: Path, chance: random.Random, victim: str, step: int, how: str) -> None:
+        self.nf, self.directory, self.chance = nf, directory, chance
+        self.victim, self.step, self.how = victim, step, how
+        self.cables = [Cable(index) for index in range(3)]
+        self.old = Instance(nf, directory, "old", self.cables[0])
+        self.new = Instance(nf, directory, "new", self.cables[1], "--hold")
+        self.third: Instance | None = None
+        self.traffic = Traffic(self.cables[0])
+        self.prepared: dict[str, Any] = {}
+        self.fds: list[int] = []
+
+    def run(self) -> dict[str, Any]:
+        sender = threading.Thread(target=self.traffic.run)
+        sender.start()
+        try:
+            time.sleep(0.03)
+            self._steps()
+            time.sleep(0.03)
+        finally:
+            self.traffic.stop = True
+            sender.join()
+        return self._verdict()
+
+    def _steps(self) -> None:
+        for index, step in enumerate(STEPS):
+            if index != self.step or self.victim == "none":
+                self._do(step)
+                continue
+            killer = threading.Timer(self.chance.random() * 0.003, getattr(self, self.victim).kill)
+            killer.start()
+            with contextlib.suppress(OSError, RuntimeError):
+                self._do(step)
+            killer.join()
+            return self._recover()
+        return None
+
+    def _do(self, step: str) -> None:
+        epoch = {"epoch": 1}
+        match step:
+            case "prepare":
+                self.prepared, self.fds = self.old.ask("prepare", **epoch)
+            case "hold":
+                self._hold(self.new)
+            case "freeze":
+                self.old.ask("freeze", **epoch)
+            case "delta" if self.how == "copy":
+                self.old.ask("delta", **epoch)
+            case "commit new":
+                self.new.ask("commit", **epoch)
+            case "commit old":
+                self.old.ask("commit", **epoch)
+            case "flip":
+                self.traffic.flip(self.cables[1])
+            case "drain":
+                self.old.cable.send(marker(1))
+                self.old.ask("drain", paths=1, **epoch)
+            case "handover":
+                self.new.ask("handover", **epoch)
+
+    def _hold(self, target: Instance) -> None:
+        rings = self.prepared["rings"]
+        if self.how == "memfd":
+            target.ask("hold", epoch=1, mode="memfd", rings=rings, send=self.fds)
+            return
+        listen = f"unix:{self.directory}/state.sock"
+        Path(listen.removeprefix("unix:")).unlink(missing_ok=True)
+        held, _ = target.ask("hold", epoch=1, mode="copy", listen=listen, rings=rings)
+        self.old.ask("precopy", epoch=1, to=held["address"], fit_bytes=4096)
+
+    def _recover(self) -> None:
+        committed = self.step >= COMMITTED
+        if self.victim == "new" and not committed:
+            self.old.ask("thaw", epoch=1)
+        elif self.victim == "old" and not committed:
+            self.new.kill()
+            state, rings = self.fds
+            options = ("--arena-fd", str(state), "--rings-fd", str(rings))
+            self.third = Instance(self.nf, self.directory, "third", self.cables[2], *options, fds=(state, rings))
+            self.traffic.flip(self.cables[2])
+        elif self.victim == "old":
+            self.new.ask("commit", epoch=1)
+            self.traffic.flip(self.cables[1])
+            self.new.ask("orphaned", epoch=1)
+            self.new.ask("handover", epoch=1)
+        else:
+            self.third = Instance(self.nf, self.directory, "third", self.cables[2], "--hold")
+            self._hold(self.third)
+            self.third.ask("commit", epoch=1, repair=True)
+            if self.step <= STEPS.index("drain"):
+                self.old.ask("commit", epoch=1)
+                self.traffic.flip(self.cables[2])
+                self.old.cable.send(marker(1))
+                self.old.ask("drain", epoch=1, paths=1)
+            else:
+                self.traffic.flip(self.cables[2])
+            # The one that died may have read the ends of the rings; after `drain` nothing is written into them.
+            self.third.ask("orphaned", epoch=1)
+            self.third.ask("handover", epoch=1)
+
+    def _verdict(self) -> dict[str, Any]:
+        """What the packets saw, instance after instance."""
+        expected, end = self.traffic.sent * FLOWS, time.monotonic() + (2 if self._may_lose() else 20)
+        while sum(len(cable.seen) for cable in self.cables) < expected and time.monotonic() < end:
+            time.sleep(0.01)
+        for instance in (self.old, self.new, self.third):
+            if instance is not None:
+                instance.close()
+        for cable in self.cables:
+            cable.close()
+        for fd in self.fds:
+            os.close(fd)
+        last: dict[int, int] = {}
+        backends: dict[int, set[bytes]] = {}
+        wrong = 0
+        for cable in self.cables:
+            for flow, number, backend in cable.seen:
+                wrong += number <= last.get(flow, -1)
+                last[flow] = number
+                backends.setdefault(flow, set()).add(backend)
+        came = sum(len(cable.seen) for cable in self.cables)
+        return {
+            "victim": self.victim,
+            "step": STEPS[self.step],
+            "how": self.how,
+            "sent": expected,
+            "missing": expected - came + wrong,
+            "wrong_order_or_double": wrong,
+            "other_backend": sum(len(each) > 1 for each in backends.values()),
+            "may_lose": self._may_lose(),
+        }
+
+    def _may_lose(self) -> bool:
+        """A process that is killed takes what it had received with it."""
+        return self.victim == "old" or (self.victim == "new" and self.step >= COMMITTED)
+
+
+def main() -> None:
+    directory, nf, count, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    chance = random.Random(seed)
+    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+    for _ in range(count):
+        victim = chance.choice(("old", "new", "new", "none"))
+        # Before `prepare` has answered nobody else has the old one's state.
+        step = chance.randrange(0 if victim == "new" else 1, len(STEPS))
+        # In copy mode what only the new one had is lost with it.
+        how = "memfd" if victim == "new" and step >= COMMITTED else chance.choice(("memfd", "copy"))
+        print(json.dumps(Move(nf, directory, chance, victim, step, how).run()), flush=True)
+
+
+main()
