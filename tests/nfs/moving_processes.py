@@ -217,7 +217,7 @@ class Move:
         return None
 
     def _do(self, step: str) -> None:
-        epoch = {"epoch": 1}
+        epoch: dict[str, Any] = {"epoch": 1}
         match step:
             case "prepare":
                 self.prepared, self.fds = self.old.ask("prepare", **epoch)
