@@ -22,12 +22,9 @@ mod sessions;
 mod snapshot;
 mod state;
 
-use std::{
-    sync::{
-        atomic::{AtomicBool, AtomicU64, Ordering},
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-    },
-    time::Instant,
+use std::sync::{
+    atomic::{AtomicBool, AtomicU64, Ordering},
+    Arc, Mutex, MutexGuard, PoisonError, RwLock,
 };
 
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
@@ -160,7 +157,6 @@ impl NetworkFunction for L4lb {
     }
 
     fn process(&self, batch: &mut Batch, context: &Context<'_>) {
-        let begun = Instant::now();
         let snapshot = self.snapshot();
         let worker = Worker::of(context);
         let (packets, out) = batch.parts();
@@ -177,8 +173,9 @@ impl NetworkFunction for L4lb {
         }
         .run(packets);
         self.now.store(context.now(), Ordering::Relaxed);
-        let spent = begun.elapsed().as_nanos() as u64;
-        self.state.load.spent(worker, spent, count);
+        if count > 0 {
+            self.state.load.spent(worker, context.last_turn(), count);
+        }
     }
 
     fn configure(&self, config: Config) -> Result<(), Refusal> {

@@ -2,7 +2,7 @@
 //!
 //! util = time spent on packets / time; util+ = util * (1 + np / (nb * B)) / 2, for np packets in nb bursts of at most B. The burst factor lies between
 //! 1/2 and 1, so util+ is 0 without traffic and 1 at the rate where every burst is full and every moment is used; between the two it is a fit, not a law.
-//! The measure is of the packet function alone: what the runtime spends on receiving and sending comes on top.
+//! Time spent is that of a worker's turns that brought packets, receiving and sending included; each is counted with the burst after it.
 
 use nf_runtime::{state::StateBuilder, Batch, Refusal};
 
@@ -39,7 +39,7 @@ impl Load {
         })
     }
 
-    /// A burst of packets took so many nanoseconds.
+    /// A burst of packets; the one before it took so many nanoseconds.
     #[inline]
     pub fn spent(&self, worker: Worker, nanos: u64, packets: usize) {
         self.sums

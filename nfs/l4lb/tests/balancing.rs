@@ -387,3 +387,35 @@ fn what_is_for_nobody_is_dropped_and_counted() {
     assert_eq!(lb.count("events{event=\"not for us\"}"), 3);
     assert!(matches!(lb.process(0, &[0; 60]), Output::Dropped(_)));
 }
+
+#[test]
+fn it_is_full_when_its_time_is_used_up() {
+    use nf_runtime::{Batch, Context, NetworkFunction};
+    let mut lb = lb(json!([vip("ipip", &[11])]));
+    lb.tick();
+    let frame = Sent::client(1, SYN).frame();
+    // A second of full bursts, each of which took a hundredth of it.
+    let mut busy = |share: u64| {
+        for _ in 0..100 {
+            let mut batch = Batch::new();
+            while batch.push(0, &frame).is_ok() {}
+            let macs = [PORT_MAC];
+            let context =
+                Context::new(lb.now(), 0, 1, &macs).with_last_turn(10_000_000 * share / 100);
+            lb.function().process(&mut batch, &context);
+            lb.advance(10_000_000);
+        }
+        lb.tick();
+        lb.ask("full", json!({}))
+    };
+    let (half, all) = (busy(50), busy(100));
+    assert!(
+        (half["util_plus"].as_f64().unwrap() - 0.5).abs() < 0.01,
+        "{half}"
+    );
+    assert_eq!(half["full"], false);
+    assert!(
+        all["why"][0].as_str().unwrap().starts_with("util+ is 1.00"),
+        "{all}"
+    );
+}

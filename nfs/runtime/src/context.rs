@@ -9,6 +9,7 @@ pub struct Context<'a> {
     worker: usize,
     workers: usize,
     macs: &'a [Mac],
+    last_turn: u64,
 }
 
 impl<'a> Context<'a> {
@@ -20,7 +21,22 @@ impl<'a> Context<'a> {
             worker,
             workers,
             macs,
+            last_turn: 0,
         }
+    }
+
+    /// What [`last_turn`](Self::last_turn) is to say.
+    #[must_use]
+    pub fn with_last_turn(mut self, nanoseconds: u64) -> Self {
+        self.last_turn = nanoseconds;
+        self
+    }
+
+    /// Nanoseconds that this worker's turn before this one took, receiving, processing and sending, if it brought packets.
+    #[inline]
+    #[must_use]
+    pub fn last_turn(&self) -> u64 {
+        self.last_turn
     }
 
     /// Nanoseconds of the state's clock, taken once for the batch.

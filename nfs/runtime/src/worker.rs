@@ -56,6 +56,7 @@ impl<N: NetworkFunction> Worker<N> {
         let mut sources = 0;
         // An answer that waits for the end of a sweep.
         let mut sweeping = None;
+        let mut last_turn = 0;
         loop {
             if self.gate.is_waiting(self.index) {
                 let (orders, number) = self.gate.take(self.index);
@@ -78,7 +79,11 @@ impl<N: NetworkFunction> Worker<N> {
                 }
                 idle.busy();
             }
-            let mut moved = self.turn(loaded.as_deref(), &mut batch);
+            let begun = Instant::now();
+            let mut moved = self.turn(loaded.as_deref(), &mut batch, last_turn);
+            if moved {
+                last_turn = begun.elapsed().as_nanos() as u64;
+            }
             if self.intake.sources() != sources {
                 self.report_sources(&mut sources);
             }
@@ -108,7 +113,7 @@ impl<N: NetworkFunction> Worker<N> {
     }
 
     /// Takes in what there is, processes it, and sends. Was there anything?
-    fn turn(&mut self, loaded: Option<&Loaded<N>>, batch: &mut Batch) -> bool {
+    fn turn(&mut self, loaded: Option<&Loaded<N>>, batch: &mut Batch, last_turn: u64) -> bool {
         batch.clear();
         let moved = self.intake.turn(batch);
         if moved.received > 0 {
@@ -122,7 +127,7 @@ impl<N: NetworkFunction> Worker<N> {
         }
         match loaded {
             Some(loaded) => {
-                let context = self.context(loaded);
+                let context = self.context(loaded).with_last_turn(last_turn);
                 loaded.function.process(batch, &context);
             }
             None => batch
