@@ -103,7 +103,7 @@ impl Pass<'_> {
         lives
     }
 
-    /// Puts the backend's tunnel header in front of the IP packet. False: it did not fit, and was dropped.
+    /// Puts the backend's tunnel header in front of the IP packet; [`send`](Self::send) has to follow. False: it did not fit, and was dropped.
     #[inline(always)]
     pub(crate) fn encapsulate(
         &mut self,
@@ -128,23 +128,15 @@ impl Pass<'_> {
             self.refuse(packet, Some(backend.vip), Event::TooBig);
             return false;
         };
-        // The Ethernet header with its tags goes to the new front. Most have none: a copy of known length needs no call.
-        if network == ETHERNET {
-            let header: [u8; ETHERNET] = match frame[overhead..].first_chunk() {
-                Some(header) => *header,
-                None => return false,
-            };
-            frame[..ETHERNET].copy_from_slice(&header);
-        } else {
+        // Tags go to the new front, and stations with them; where there are no tags, stations are written by whoever sends.
+        if network != ETHERNET {
             frame.copy_within(overhead..overhead + network, 0);
         }
-        if tunnel.version() != headers.version {
-            let ethertype = match tunnel.version() {
-                Version::V4 => ethertype::IPV4,
-                Version::V6 => ethertype::IPV6,
-            };
-            frame[network - 2..network].copy_from_slice(&ethertype.to_be_bytes());
-        }
+        let ethertype = match tunnel.version() {
+            Version::V4 => ethertype::IPV4,
+            Version::V6 => ethertype::IPV6,
+        };
+        frame[network - 2..network].copy_from_slice(&ethertype.to_be_bytes());
         let written = tunnel.write(&mut frame[network..], headers.version, entropy);
         if written.is_err() {
             self.refuse(packet, Some(backend.vip), Event::TooBig);

@@ -533,6 +533,57 @@ fn fragments_follow_their_first() {
 }
 
 #[test]
+fn packets_in_fragments_are_told_apart() {
+    let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "algorithm": "round-robin",
+        "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
+    let mut lb = lb(json!([dns]));
+    let sent = |port: u16| {
+        Sent::client(port, 0)
+            .udp()
+            .to("192.0.2.1", 53)
+            .payload(&[5; 300])
+            .frame()
+    };
+    let one = fragments(&sent(4000), 104, 1);
+    let other = fragments(&sent(4001), 104, 2);
+    let to: Vec<Vec<u8>> = [&one[0], &other[0], &one[1], &other[1]]
+        .map(|frame| match lb.process(0, frame) {
+            Output::Sent(0, frame) => frame[..6].to_vec(),
+            dropped => panic!("{dropped:?}"),
+        })
+        .to_vec();
+    assert_ne!(to[0], to[1]);
+    assert_eq!((&to[0], &to[1]), (&to[2], &to[3]));
+}
+
+#[test]
+fn tags_stay_in_front_of_a_tunnel() {
+    for backend in ["10.0.0.11", "fd00::11"] {
+        let web = with(
+            vip("ipip", &[]),
+            "backends",
+            json!([{"name": "a", "address": backend}]),
+        );
+        let mut lb = lb(json!([web]));
+        let plain = Sent::client(4000, SYN).frame();
+        let mut tagged = plain[..12].to_vec();
+        tagged.extend_from_slice(&[0x81, 0, 0, 7]);
+        tagged.extend_from_slice(&plain[12..]);
+        let Output::Sent(0, tagged) = lb.process(0, &tagged) else {
+            panic!()
+        };
+        let Output::Sent(0, plain) = lb.process(0, &plain) else {
+            panic!()
+        };
+        assert_eq!(
+            (&tagged[..12], &tagged[12..16]),
+            (&plain[..12], &[0x81, 0, 0, 7][..])
+        );
+        assert_eq!(tagged[16..], plain[12..]);
+    }
+}
+
+#[test]
 fn overlapping_fragments_go_on_or_are_refused() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     let frame = Sent::client(4000, ACK).payload(&[5; 100]).frame();
