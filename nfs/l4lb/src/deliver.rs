@@ -118,7 +118,7 @@ impl Pass<'_> {
         let overhead = tunnel.overhead();
         let network = usize::from(headers.network);
         let inner = headers.end as usize - network;
-        let mtu = self.snapshot.interfaces[backend.way.interface].mtu;
+        let mtu = backend.way.mtu;
         if inner + overhead > mtu {
             self.too_big(packet, headers, backend.vip, mtu - overhead);
             return false;

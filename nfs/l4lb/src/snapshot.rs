@@ -136,16 +136,19 @@ pub struct Way {
     /// MAC address, and bit 48 where it is known.
     hop: AtomicU64,
     pub interface: usize,
+    /// Of that interface.
+    pub mtu: usize,
     pub next: IpAddr,
 }
 
 const KNOWN: u64 = 1 << 48;
 
 impl Way {
-    fn new(next: IpAddr, interface: usize) -> Self {
+    fn new(next: IpAddr, interface: usize, mtu: usize) -> Self {
         Self {
             next,
             interface,
+            mtu,
             hop: AtomicU64::new(0),
         }
     }
@@ -269,7 +272,7 @@ impl Snapshot {
                 gateways: interface
                     .gateways
                     .iter()
-                    .map(|gateway| Way::new(*gateway, index))
+                    .map(|gateway| Way::new(*gateway, index, interface.mtu.into()))
                     .collect(),
             })
             .collect();
@@ -393,7 +396,7 @@ impl Snapshot {
             tunnel: kind
                 .zip(source)
                 .and_then(|(kind, source)| Tunnel::new(source, backend.address, kind).ok()),
-            way: Way::new(next, interface),
+            way: Way::new(next, interface, self.interfaces[interface].mtu),
         }
     }
 
