@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab.errors import LabNameError, LabNotRunningError, LabRunningError
-from lab.processes import is_running
 from lab.state import LabState
+from nfagent.processes import is_running
 
 ENVIRONMENT = "UNO_LAB_DIR"
 

@@ -30,10 +30,10 @@ from mininet.topo import Topo
 
 from lab import namespaces
 from lab.ovs import DAEMONS, OvsSwitch
-from lab.processes import start_time
 from lab.programs import environment, find_program
 from nfagent.plumbing.names import EDGE, VIRT
 from nfagent.plumbing.toml_dump import dump_document
+from nfagent.processes import start_time
 
 ROOT = Path(__file__).resolve().parent.parent
 PCIE_MTU = 1600  # a full tenant frame and the flow-id's tag

@@ -11,9 +11,9 @@ from typing import Literal
 
 from lab import namespaces
 from lab.errors import StartError
-from lab.processes import wait_gone
 from lab.programs import environment, find_program, find_schema
 from lab.waiting import wait_for_sockets
+from nfagent.processes import wait_gone
 
 Daemon = Literal["ovsdb-server", "ovs-vswitchd"]
 VSWITCHD: Daemon = "ovs-vswitchd"

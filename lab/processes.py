@@ -1,41 +1,11 @@
-"""Processes, identified so that a reused process id is not mistaken for the old process."""
+"""Process ids across the lab's PID namespace."""
 
 import contextlib
 import os
-import select
 from collections.abc import Iterator
 from pathlib import Path
 
-_PROC = Path("/proc")
-
-
-def start_time(pid: int, proc: Path = _PROC) -> int | None:
-    """When ``pid`` started, in clock ticks since boot; None if there is no such process (a zombie is none)."""
-    try:
-        stat = (proc / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain blanks
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def is_running(pid: int, started: int) -> bool:
-    """Whether the process that had ``pid`` and start time ``started`` still runs."""
-    return start_time(pid) == started
-
-
-def wait_gone(pid: int, timeout_s: float | None) -> bool:
-    """Wait until process ``pid``, which need not be a child, has ended; False if that took too long."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
-    finally:
-        os.close(pidfd)
+from nfagent.processes import PROC, start_time
 
 
 def children(pid: int) -> list[int]:
@@ -44,7 +14,7 @@ def children(pid: int) -> list[int]:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    for entry in _PROC.iterdir():
+    for entry in PROC.iterdir():
         if entry.name.isdigit():
             try:
                 stat = (entry / "stat").read_text()
@@ -60,7 +30,7 @@ class OuterProc:
     """
 
     def __init__(self) -> None:
-        self._proc = Path(f"/proc/self/fd/{os.open(_PROC, os.O_RDONLY | os.O_DIRECTORY)}")
+        self._proc = Path(f"/proc/self/fd/{os.open(PROC, os.O_RDONLY | os.O_DIRECTORY)}")
         self.own_pid = _namespaced(self._proc / "self")[0]
 
     def outer_pid(self, inner: int) -> int:

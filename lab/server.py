@@ -13,13 +13,14 @@ from lab import control, namespaces
 from lab.directory import SERVER_TOML, LabDirectory
 from lab.errors import ControlError, LabError
 from lab.launch import Launched, launch
-from lab.processes import children, is_running, wait_gone
+from lab.processes import children
 from lab.programs import environment
 from lab.spec import LabSpec
 from lab.state import HostInterface, HostState, LabState
 from lab.traffic import Stream
 from lab.unixctl import unixctl
 from lab.wires import Wires
+from nfagent.processes import is_running, wait_gone
 
 if TYPE_CHECKING:
     from nfagent.plumbing.server_config import ServerConfig

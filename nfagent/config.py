@@ -4,6 +4,7 @@ Anything unknown, of the wrong type or given twice raises `ConfigError`, which n
 """
 
 import os
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from nfagent.plumbing.config_faults import fault_at, parse_model, read_text
 from nfagent.plumbing.errors import ConfigError
 from nfagent.plumbing.names import PORT_MAX, PORT_MIN
 from nfagent.plumbing.server_config import InterfaceName, ServerConfig, SwitchName
+
+SOCKET_PATH_MAX = 107  # sun_path without its NUL
 
 DEFAULT_PATH = Path("/etc/nfagent/agent.toml")
 ENVIRONMENT = "NFAGENT_CONFIG"
@@ -223,6 +226,10 @@ class AgentConfig(_Section):
             if location.switch not in known:
                 problem = f"{self.server} has no switch {location.switch!r}; it has {', '.join(known)}"
                 raise ConfigError(path, None, f"location[{index}].switch", problem)
+        longest = f"{self.runtime}/{uuid.UUID(int=0)}.{max(known, key=len)}.sock"
+        if len(longest.encode()) > SOCKET_PATH_MAX:
+            problem = f"{self.runtime!r} is too long: a socket in it, as {longest}, has at most {SOCKET_PATH_MAX} bytes"
+            raise ConfigError(path, None, "runtime", problem)
         return server
 
     def flavors(self) -> dict[str, model.Flavor]:

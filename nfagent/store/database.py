@@ -61,7 +61,7 @@ class Store:
         self._connecting = threading.Lock()
         self._writing = threading.Lock()
         self._changed = threading.Condition()
-        self._closed = False
+        self._ending = False
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory / "nfagent.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -83,14 +83,20 @@ class Store:
 
     def close(self) -> None:
         """Let another agent use it. No other method may follow."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self.end_waits()
         with self._connecting:
             for connection in self._connections:
                 connection.close()
             self._connections.clear()
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def end_waits(self) -> None:
+        """Have all who wait for events, now and later, return at once: the store is about to be closed."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
 
     @property
     def read(self) -> sqlite3.Connection:
@@ -137,14 +143,15 @@ class Store:
         return self._last_event
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until there is an event newer than ``after``, the time is over or the store is closed."""
+        """Wait until there is an event newer than ``after`` (then True), the time is over or the store is ending."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._last_event > after or self._closed, timeout_s)
+            self._changed.wait_for(lambda: self._last_event > after or self._ending, timeout_s)
+            return self._last_event > after
 
     @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
+    def is_ending(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._ending
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -4,6 +4,7 @@ import json
 import sqlite3
 
 from nfagent.model import Event
+from nfagent.store.database import Store
 
 
 def after(
@@ -24,6 +25,15 @@ def after(
         (last, project, subject, limit),
     )
     return [Event(**(dict(row) | {"payload": json.loads(row["payload"])})) for row in rows]
+
+
+def since(
+    store: Store, last: int, limit: int, project: str | None, subject: str | None = None
+) -> tuple[list[Event], int]:
+    """As `after`, and up to where that is all: the ``last`` to ask with next, for who follows what happens."""
+    newest = store.last_event  # noted before reading: nothing that is written meanwhile is passed over
+    found = after(store.read, last, limit, project, subject)
+    return found, found[-1].id if len(found) == limit else max([newest, last, *(event.id for event in found)])
 
 
 def oldest(db: sqlite3.Connection) -> int:

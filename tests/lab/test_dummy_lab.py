@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ControlError
-from lab.processes import is_running, start_time
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Place, UnsettledError, Wires
+from nfagent.processes import is_running, start_time
 
 BROADCAST = 255
 

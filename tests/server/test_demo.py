@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.directory import ENVIRONMENT
-from lab.processes import wait_gone
 from lab.server import Lab
+from nfagent.processes import wait_gone
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

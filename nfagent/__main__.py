@@ -1,0 +1,5 @@
+"""``python -m nfagent``."""
+
+from nfagent.cli import main
+
+main()

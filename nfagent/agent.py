@@ -1,0 +1,93 @@
+"""An agent, put together from its parts."""
+
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Self
+
+from nfagent.api.access import Access
+from nfagent.api.app import application
+from nfagent.api.services import Services
+from nfagent.api.serving import Serving
+from nfagent.catalog import Catalog
+from nfagent.config import AgentConfig
+from nfagent.desired import Desired
+from nfagent.launch import Launcher
+from nfagent.launch.local import LocalLauncher
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.protocols import Decider, Migrator, Wiring
+from nfagent.reconcile import Reconciler
+from nfagent.starter import Starter
+from nfagent.store import Store
+from nfagent.watch import Watch
+from nfagent.wiring import ServerWiring
+
+
+class Agent:
+    """A running agent. Instances outlive it.
+
+    Args:
+        config: agent.toml.
+        server: server.toml.
+        wiring: of ports; None: on the switches of ``server``.
+
+    Attributes:
+        addresses: where it serves.
+
+    Raises:
+        AgentError, ConfigError: it cannot be started; nothing of it runs.
+    """
+
+    def __init__(self, config: AgentConfig, server: ServerConfig, wiring: Wiring | None = None) -> None:
+        catalog = Catalog.of(config, server)
+        access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
+        switches = ServerWiring(server)
+        decider: Decider | None = None
+        migrator: Migrator | None = None
+        self._store = Store(Path(config.state))
+        self._watch = Watch(self._wake)
+        starter = Starter(
+            self._store, catalog, config, _launchers(config, catalog), wiring or switches, self._watch.add
+        )
+        self._reconciler = Reconciler(self._store, catalog, starter, decider, migrator)
+        services = Services(
+            desired=Desired(self._store, catalog, moves_state=migrator is not None),
+            config=config,
+            server=server,
+            access=access,
+            status=switches.status,
+            decider=decider,
+            streams=BoundedSemaphore(config.api.streams),
+        )
+        self._watch.start()
+        try:
+            self._reconciler.start()
+            self._serving = Serving(application(services), config.api.listen, config.api.streams)
+        except BaseException:
+            self._stop_inside()
+            raise
+        self.addresses = self._serving.addresses
+
+    def stop(self) -> None:
+        """Stop the agent; instances go on."""
+        self._store.end_waits()
+        self._serving.stop()
+        self._stop_inside()
+
+    def _wake(self, instance: str) -> None:
+        self._reconciler.wake(instance)
+
+    def _stop_inside(self) -> None:
+        self._reconciler.stop()
+        self._watch.stop()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _launchers(config: AgentConfig, catalog: Catalog) -> dict[str, Launcher]:
+    local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
+    return {location: local for location in catalog.locations if config.find_location(location).ssh is None}

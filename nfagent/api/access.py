@@ -1,0 +1,107 @@
+"""Who a request comes from: tokens, and the socket that it came in by.
+
+The file of tokens has one on each line: ``PROJECT tenant|admin TOKEN``; ``#`` begins a comment.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfagent.config import Anonymous
+from nfagent.desired import Client
+from nfagent.errors import UnauthorizedError
+from nfagent.plumbing.errors import ConfigError
+
+LOCAL = "nfagent.local"
+"""In a WSGI environment: the request came by a unix socket."""
+
+OPERATORS = "default"
+"""The project of those who need no token."""
+
+_SHORTEST = 16
+_ROLES = ("tenant", "admin")
+# What keystoneauth sends with `--os-auth-type none`.
+_NO_TOKEN = ("", "notused")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    digest: bytes
+    client: Client
+
+
+class Access:
+    """Knows clients.
+
+    Args:
+        tokens: the file; None: there is none.
+        anonymous: what those without a token may do over TCP.
+
+    Raises:
+        ConfigError: the file cannot be used; names the line.
+    """
+
+    def __init__(self, tokens: Path | None, anonymous: Anonymous) -> None:
+        self._entries = [] if tokens is None else _read(tokens)
+        self._anonymous = anonymous
+
+    def client(self, environ: Mapping[str, Any]) -> Client:
+        """Who sent this request.
+
+        Raises:
+            UnauthorizedError: nobody who is known.
+        """
+        token = _token(environ)
+        if token not in _NO_TOKEN:
+            return self._bearer(token)
+        if environ.get(LOCAL):
+            return Client(OPERATORS, admin=True)
+        if self._anonymous != "nobody":
+            return Client(OPERATORS, admin=self._anonymous == "admin")
+        raise UnauthorizedError("token-missing", "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)")
+
+    def _bearer(self, token: str) -> Client:
+        digest = _digest(token)
+        # All are compared, each in constant time: how long it takes tells nothing about any of them.
+        found = [entry.client for entry in self._entries if hmac.compare_digest(entry.digest, digest)]
+        if not found:
+            raise UnauthorizedError("token-unknown", "the token of this request is not known here")
+        return found[0]
+
+
+def _token(environ: Mapping[str, Any]) -> str:
+    scheme, _, value = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme:
+        return "a scheme that is not Bearer"  # is no token, and so not known
+    return str(environ.get("HTTP_X_AUTH_TOKEN", "")).strip()
+
+
+def _digest(token: str) -> bytes:
+    # Of equal length, whatever is compared.
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _read(path: Path) -> list[_Entry]:
+    try:
+        mode, text = path.stat().st_mode, path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(path, None, "", f"the tokens cannot be read: {error}") from error
+    if mode & 0o077:
+        raise ConfigError(path, None, "", f"others can read the tokens (mode {mode & 0o777:o}); chmod 600 {path}")
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3 or words[1] not in _ROLES:
+            raise ConfigError(path, number, "", "expected PROJECT tenant|admin TOKEN")
+        project, role, token = words
+        if len(token) < _SHORTEST:
+            raise ConfigError(path, number, "", f"a token of {len(token)} characters; at least {_SHORTEST} are needed")
+        entries.append(_Entry(_digest(token), Client(project, admin=role == "admin")))
+    return entries

@@ -1,0 +1,70 @@
+"""The WSGI application."""
+
+import math
+from typing import Any
+
+from apiflask import APIBlueprint, APIFlask
+from flask import g, request
+from flask.json.provider import DefaultJSONProvider
+
+from nfagent.api import chains, document, events, instances, migrations, offer, placement, problems
+from nfagent.api.openstack import routes
+from nfagent.api.services import Services, services
+
+BODY_MAX = 1 << 20
+_OPEN_PATHS = ("/openapi.json",)
+_DESCRIPTION = """Network functions, deployed to one server. Where each runs, on the host or on a smart NIC, is decided
+there and changes without the client noticing."""
+
+
+class _Json(DefaultJSONProvider):
+    """JSON as RFC 8259 has it: without NaN and Infinity, and not nested without end."""
+
+    def loads(self, s: str | bytes, **kwargs: Any) -> Any:
+        try:
+            return super().loads(s, parse_constant=_refuse_constant, parse_float=_finite, **kwargs)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+class _Application(APIFlask):
+    json_provider_class = _Json
+
+
+def application(known: Services) -> APIFlask:
+    """The application of an agent."""
+    app = _Application("nfagent", title="nfagent", version="1", docs_path=None, json_errors=False)
+    app.extensions.update(known.install())
+    app.config.update(
+        MAX_CONTENT_LENGTH=BODY_MAX,
+        DESCRIPTION=_DESCRIPTION,
+        SECURITY_SCHEMES={"token": {"type": "http", "scheme": "bearer"}},
+        SYNC_LOCAL_SPEC=False,
+    )
+    app.url_map.strict_slashes = False
+    app.before_request(_authenticate)
+    problems.install(app)
+    native = APIBlueprint("v1", __name__, url_prefix="/api/v1")
+    for each in (instances, offer, chains, migrations, placement, events):
+        native.register_blueprint(each.blueprint)
+    app.register_blueprint(native)
+    app.register_blueprint(routes.blueprint)
+    app.spec_processor(document.finished)
+    return app
+
+
+def _authenticate() -> None:
+    if request.path in _OPEN_PATHS or request.path.rstrip("/") in routes.OPEN_PATHS:
+        return
+    g.client = services().access.client(request.environ)

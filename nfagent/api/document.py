@@ -1,0 +1,38 @@
+"""The OpenAPI document: what the framework does not know of it."""
+
+from typing import Any
+
+from nfagent.api.schemas import Problem
+
+_ALWAYS = {"400": "Malformed", "401": "No token, or an unknown one", "413": "The body is too large"}
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def finished(spec: dict[str, Any] | str) -> dict[str, Any]:
+    """Errors are problem documents, on every path; every path wants a token; the address is the client's to know."""
+    if isinstance(spec, str):
+        raise TypeError("the document is expected as data: SPEC_FORMAT is json")
+    spec.pop("servers", None)
+    schemas: dict[str, Any] = spec["components"]["schemas"]
+    for replaced in ("HTTPError", "ValidationError", "ValidationErrorDetail", "ValidationErrorDetailLocation"):
+        schemas.pop(replaced, None)
+    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    for operations in spec["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", []):
+                parameter["schema"] = _without_null(parameter["schema"])
+            operation["security"] = [{"token": []}]
+            responses: dict[str, Any] = operation["responses"]
+            for status, description in _ALWAYS.items():
+                responses.setdefault(status, {"description": description})
+            for status, response in responses.items():
+                if status.startswith(("4", "5")):
+                    response["content"] = _PROBLEM
+            operation["responses"] = dict(sorted(responses.items()))
+    return spec
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter of a path or a query is text: it is there, or it is not."""
+    choices = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
+    return choices[0] if len(choices) == 1 else schema

@@ -1,0 +1,72 @@
+"""``/api/v1/instances``."""
+
+from apiflask import APIBlueprint
+from flask import url_for
+
+from nfagent.api.schemas import InstanceAmendment, InstanceOrder, InstanceOut, InstancePage, InstanceQuery
+from nfagent.api.services import client, services
+from nfagent.desired import Amendment, Order
+from nfagent.store.instances import Filter
+
+blueprint = APIBlueprint("instances", __name__, tag="instances")
+
+
+@blueprint.post("/instances")
+@blueprint.input(InstanceOrder)
+@blueprint.output(InstanceOut, status_code=202, description="Accepted and on disk; it is being built")
+@blueprint.doc(responses=[403, 409])
+def create_instance(json_data: InstanceOrder) -> tuple[InstanceOut, int, dict[str, str]]:
+    """Create an instance.
+
+    Where it runs is decided here, not by the client.
+    """
+    order = Order(**json_data.model_dump())
+    view = services().desired.create(client(), order)
+    location = url_for(".show_instance", reference=view.instance.id)
+    return InstanceOut.of(view, admin=client().admin), 202, {"Location": location}
+
+
+@blueprint.get("/instances")
+@blueprint.input(InstanceQuery, location="query")
+@blueprint.output(InstancePage)
+@blueprint.doc(responses=[403])
+def list_instances(query_data: InstanceQuery) -> InstancePage:
+    """List instances, oldest first."""
+    wanted = Filter(**query_data.model_dump(exclude={"limit", "marker"}))
+    views = services().desired.page(client(), wanted, query_data.limit + 1, query_data.marker)
+    page = [InstanceOut.of(view, admin=client().admin) for view in views[: query_data.limit]]
+    return InstancePage(instances=page, next=page[-1].id if len(views) > len(page) else None)
+
+
+@blueprint.get("/instances/<string:reference>")
+@blueprint.output(InstanceOut)
+def show_instance(reference: str) -> InstanceOut:
+    """Show an instance, by id or name."""
+    return InstanceOut.of(services().desired.show(client(), reference), admin=client().admin)
+
+
+@blueprint.patch("/instances/<string:reference>")
+@blueprint.input(InstanceAmendment)
+@blueprint.output(InstanceOut)
+@blueprint.doc(responses=[403, 409])
+def amend_instance(reference: str, json_data: InstanceAmendment) -> InstanceOut:
+    """Change an instance's configuration, name, labels or pin.
+
+    A new configuration is on disk when this is answered, and in force when ``config_state`` is ``applied``.
+    """
+    given = {name: getattr(json_data, name) for name in json_data.model_fields_set}
+    if "pin" in given:
+        given["pin"] = given["pin"] or ""
+    view = services().desired.amend(client(), reference, Amendment(**given))
+    return InstanceOut.of(view, admin=client().admin)
+
+
+@blueprint.delete("/instances/<string:reference>")
+@blueprint.output(InstanceOut, status_code=202, description="Accepted and on disk; it is being deleted")
+@blueprint.doc(responses=[409])
+def delete_instance(reference: str) -> InstanceOut:
+    """Delete an instance.
+
+    Asked again while it is being deleted, the answer is the same. One that migrates is deleted when that has ended.
+    """
+    return InstanceOut.of(services().desired.delete(client(), reference), admin=client().admin)

@@ -1,0 +1,129 @@
+"""Bodies that clients of the Compute API send."""
+
+import base64
+import binascii
+import json
+import tomllib
+from typing import Annotated, Any, Literal, TypeVar
+
+from flask import request
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from nfagent.api.schemas import Labels, Name
+from nfagent.errors import InvalidError
+
+Model = TypeVar("Model", bound=BaseModel)
+_Text = Annotated[str, StringConstraints(max_length=255)]
+
+
+class _In(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class NewServer(_In):
+    """``server`` of ``POST /servers``; what an NF has no use for is taken only where it says nothing."""
+
+    name: Name
+    flavor: Annotated[str, Field(alias="flavorRef")]
+    image: Annotated[str, Field(alias="imageRef")]
+    networks: Literal["none", "auto"] | list[Any] = "auto"
+    user_data: str | None = None
+    metadata: Labels = {}
+    availability_zone: _Text | None = None
+    description: _Text | None = None
+    config_drive: bool | None = None
+    min_count: Literal[1, "1"] = 1
+    max_count: Literal[1, "1"] = 1
+    disk_config: Annotated[Literal["AUTO", "MANUAL"] | None, Field(alias="OS-DCF:diskConfig")] = None
+    security_groups: Annotated[list[Any], Field(max_length=0)] = []
+
+    def pin(self) -> str | None:
+        """``nova:HOST`` as availability zone names a location, as it names a compute host in Nova."""
+        zone, _, host = (self.availability_zone or "nova").partition(":")
+        if zone != "nova":
+            raise InvalidError(
+                "zone-unknown", f"there is no availability zone {zone!r}; there is nova", "availability_zone"
+            )
+        return host or None
+
+    def config(self) -> dict[str, Any]:
+        """The network function's configuration: the user data, as JSON or TOML."""
+        if not self.user_data:
+            return {}
+        try:
+            text = base64.b64decode(self.user_data, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise InvalidError("invalid", f"user_data is not text in base64: {error}", "user_data") from error
+        config = _parsed(text)
+        if not isinstance(config, dict):
+            raise InvalidError("invalid", "user_data is the NF's configuration: a JSON object, or TOML", "user_data")
+        return config
+
+
+class Create(_In):
+    """``POST /servers``. Hints are Nova's scheduler's: taken when they say nothing."""
+
+    server: NewServer
+    hints: Annotated[dict[str, Any], Field(alias="os:scheduler_hints", max_length=0)] = {}
+
+
+class Migrate(_In):
+    """``migrate``, in 2.56 and later with a host."""
+
+    host: Name | None = None
+
+
+class LiveMigrate(_In):
+    """``os-migrateLive``; how the disk is moved does not matter, there is none."""
+
+    host: Name | None = None
+    block_migration: bool | Literal["auto"] = "auto"
+    disk_over_commit: bool = False
+    force: bool = False
+
+
+class Update(_In):
+    """``server`` of ``PUT /servers/{id}``."""
+
+    name: Name | None = None
+
+
+class Updated(_In):
+    """``PUT /servers/{id}``."""
+
+    server: Update
+
+
+def read(model: type[Model]) -> Model:
+    """The body of the request under way.
+
+    Raises:
+        InvalidError: it is not such a one; names the member.
+    """
+    return check(model, request.get_json(force=True))
+
+
+def check(model: type[Model], data: Any) -> Model:
+    """Data that have been read, as a model.
+
+    Raises:
+        InvalidError: it is not such a one; names the member.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidError("invalid", f"Invalid input for field {where}: {first['msg']}", where) from error
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(json.dumps(tomllib.loads(text)))
+    except (ValueError, TypeError, RecursionError) as error:
+        detail = f"user_data is neither JSON nor TOML that JSON can hold: {error}"
+        raise InvalidError("invalid", detail, "user_data") from error

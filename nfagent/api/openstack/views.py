@@ -1,0 +1,229 @@
+"""Instances, kinds and flavors as clients of OpenStack expect them: servers, images and flavors."""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import url_for
+
+from nfagent.api.openstack.versions import at_least
+from nfagent.desired import Client
+from nfagent.model import Flavor, Instance, Kind, Migration, Port, View
+
+NETWORK = "virtual"
+_STATUS = {"building": "BUILD", "active": "ACTIVE", "migrating": "MIGRATING", "deleting": "ACTIVE", "error": "ERROR"}
+_VM_STATE = {"building": "building", "active": "active", "migrating": "active", "deleting": "active", "error": "error"}
+_TASK = {"building": "spawning", "migrating": "migrating", "deleting": "deleting"}
+_RUNNING = 1
+_NO_STATE = 0
+
+
+def time(seconds: float) -> str:
+    """A time as Nova writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def brief_server(instance: Instance) -> dict[str, Any]:
+    """A server in a list without details."""
+    return {"id": instance.id, "name": instance.name, "links": links("servers", instance.id)}
+
+
+def server(view: View, flavor: Flavor | None, who: Client, datapath_id: str) -> dict[str, Any]:
+    """A server. Where it runs is told to administrators only."""
+    instance, status = view.instance, view.status
+    shown = {
+        **brief_server(instance),
+        "status": _STATUS[status],
+        "tenant_id": instance.project,
+        "user_id": instance.project,
+        "metadata": instance.labels,
+        # Of the server as a whole: the same wherever the instance runs.
+        "hostId": hashlib.sha224(f"{instance.project}{datapath_id}".encode()).hexdigest(),
+        "image": {"id": instance.kind, "links": links("images", instance.kind)},
+        "flavor": _flavor_of(instance, flavor),
+        "created": time(instance.created),
+        "updated": time(view.running.since if view.running else instance.created),
+        "addresses": {},
+        "accessIPv4": "",
+        "accessIPv6": "",
+        "progress": 100 if status == "active" else 0,
+        "key_name": None,
+        "config_drive": "",
+        "security_groups": [],
+        "OS-DCF:diskConfig": "MANUAL",
+        "OS-EXT-AZ:availability_zone": "nova",
+        "OS-EXT-STS:power_state": _RUNNING if status in ("active", "migrating") else _NO_STATE,
+        "OS-EXT-STS:task_state": _TASK.get(status),
+        "OS-EXT-STS:vm_state": _VM_STATE[status],
+        "OS-SRV-USG:launched_at": time(view.running.since) if view.running else None,
+        "OS-SRV-USG:terminated_at": None,
+        "os-extended-volumes:volumes_attached": [],
+    }
+    if status == "error" and view.running is not None:
+        shown["fault"] = {"code": 500, "created": time(view.running.since), "message": view.running.reason or ""}
+    if who.admin:
+        shown |= _whereabouts(view)
+    return shown | _later(instance)
+
+
+def _whereabouts(view: View) -> dict[str, Any]:
+    location = view.running.location if view.running else None
+    return {
+        "OS-EXT-SRV-ATTR:host": location,
+        "OS-EXT-SRV-ATTR:hypervisor_hostname": location,
+        "OS-EXT-SRV-ATTR:instance_name": view.instance.name,
+    }
+
+
+def _later(instance: Instance) -> dict[str, Any]:
+    """What newer microversions show besides."""
+    members: dict[int, dict[str, Any]] = {
+        9: {"locked": False},
+        19: {"description": instance.name},
+        26: {"tags": []},
+        63: {"trusted_image_certificates": None},
+        71: {"server_groups": []},
+        73: {"locked_reason": None},
+    }
+    return {name: value for since, each in members.items() if at_least(since) for name, value in each.items()}
+
+
+def _flavor_of(instance: Instance, flavor: Flavor | None) -> dict[str, Any]:
+    if not at_least(47):
+        return {"id": instance.flavor, "links": links("flavors", instance.flavor)}
+    sizes = {"vcpus": flavor.workers if flavor else 0, "ram": flavor.memory_mb if flavor else 0}
+    return sizes | {"disk": 0, "ephemeral": 0, "swap": 0, "original_name": instance.flavor, "extra_specs": {}}
+
+
+def flavor(each: Flavor) -> dict[str, Any]:
+    """A size: workers are its virtual CPUs."""
+    shown: dict[str, Any] = {
+        "id": each.name,
+        "name": each.name,
+        "vcpus": each.workers,
+        "ram": each.memory_mb,
+        "disk": 0,
+        "swap": "",
+        "rxtx_factor": 1.0,
+        "OS-FLV-DISABLED:disabled": False,
+        "OS-FLV-EXT-DATA:ephemeral": 0,
+        "os-flavor-access:is_public": True,
+        "links": links("flavors", each.name),
+    }
+    if at_least(55):
+        shown["description"] = None
+    if at_least(61):
+        shown["extra_specs"] = {}
+    return shown
+
+
+def image(kind: Kind) -> dict[str, Any]:
+    """A kind of network function, in the form of the Image API v2."""
+    return {
+        "id": kind.name,
+        "name": kind.name,
+        "status": "active",
+        "visibility": "public",
+        "owner": None,
+        "protected": True,
+        "container_format": "bare",
+        "disk_format": "raw",
+        "min_disk": 0,
+        "min_ram": 0,
+        "size": 0,
+        "tags": [],
+        "description": kind.summary,
+        "self": f"/v2/images/{kind.name}",
+        "file": f"/v2/images/{kind.name}/file",
+        "schema": "/v2/schemas/image",
+    }
+
+
+def attachment(port: Port) -> dict[str, Any]:
+    """A virtual port in ``os-interface``."""
+    return {
+        "port_id": str(port.number),
+        "port_state": "ACTIVE",
+        "net_id": NETWORK,
+        "mac_addr": port.mac,
+        "fixed_ips": [],
+    }
+
+
+def port(each: Port, instance: Instance) -> dict[str, Any]:
+    """A virtual port, in the form of the Networking API."""
+    return {
+        "id": str(each.number),
+        "name": each.name,
+        "mac_address": each.mac,
+        "network_id": NETWORK,
+        "device_id": instance.id,
+        "device_owner": "compute:nova",
+        "tenant_id": instance.project,
+        "project_id": instance.project,
+        "status": "ACTIVE",
+        "admin_state_up": True,
+        "fixed_ips": [],
+        "security_groups": [],
+    }
+
+
+def network() -> dict[str, Any]:
+    """The one virtual switch, in the form of the Networking API."""
+    return {
+        "id": NETWORK,
+        "name": NETWORK,
+        "status": "ACTIVE",
+        "admin_state_up": True,
+        "shared": True,
+        "router:external": False,
+        "subnets": [],
+        "tenant_id": "",
+        "project_id": "",
+    }
+
+
+def migration(each: Migration) -> dict[str, Any]:
+    """A migration in ``os-migrations``."""
+    states = {"done": "completed", "rolled-back": "error", "failed": "error", "cancelled": "cancelled"}
+    running = "queued" if each.started is None else "running"
+    return {
+        "id": each.epoch,
+        "instance_uuid": each.instance,
+        "source_compute": each.source,
+        "source_node": each.source,
+        "dest_compute": each.target,
+        "dest_node": each.target,
+        "dest_host": None,
+        "status": states[each.outcome] if each.outcome else running,
+        "migration_type": "live-migration" if each.mode == "state" else "migration",
+        "old_instance_type_id": None,
+        "new_instance_type_id": None,
+        "created_at": time(each.requested),
+        "updated_at": time(each.ended or each.started or each.requested),
+        **({"uuid": str(each.epoch)} if at_least(59) else {}),
+    }
+
+
+def hypervisor(index: int, name: str, running: int) -> dict[str, Any]:
+    """A location."""
+    return {
+        "id": str(index) if at_least(53) else index,
+        "hypervisor_hostname": name,
+        "hypervisor_type": "nfagent",
+        "hypervisor_version": 1,
+        "state": "up",
+        "status": "enabled",
+        "host_ip": "127.0.0.1",
+        "running_vms": running,
+        "service": {"host": name, "id": str(index), "disabled_reason": None},
+        **dict.fromkeys(("vcpus", "vcpus_used", "memory_mb", "memory_mb_used", "local_gb", "local_gb_used"), 0),
+        **dict.fromkeys(("free_ram_mb", "free_disk_gb", "current_workload", "disk_available_least"), 0),
+        "cpu_info": {},
+    }
+
+
+def links(collection: str, name: str) -> list[dict[str, str]]:
+    """Where a thing is."""
+    href = f"{url_for('compute.show_version', _external=True).rstrip('/')}/{collection}/{name}"
+    return [{"rel": "self", "href": href}, {"rel": "bookmark", "href": href}]

@@ -1,0 +1,84 @@
+"""``/api/v1/placement``: where things run, where they should, and why; administrators only."""
+
+from apiflask import APIBlueprint
+
+from nfagent.api.schemas import CurrentOut, DecisionOut, DryRun, PlacedOut, WhyOut
+from nfagent.api.services import client, services
+from nfagent.errors import InvalidError, UnavailableError, UnknownError
+from nfagent.protocols import Decider
+from nfagent.store import instances
+from nfagent.store.instances import Filter
+
+blueprint = APIBlueprint("placement", __name__, tag="placement")
+
+
+@blueprint.get("/placement")
+@blueprint.output(CurrentOut)
+@blueprint.doc(responses=[403])
+def show_placement() -> CurrentOut:
+    """Show where everything runs."""
+    client().require_admin("placement")
+    views = instances.views(services().desired.store.read, Filter())
+    placed = [
+        PlacedOut(
+            instance=view.instance.id,
+            name=view.instance.name,
+            project=view.instance.project,
+            location=view.running.location if view.running else None,
+            pin=view.instance.pin,
+            target=view.instance.target,
+        )
+        for view in views
+    ]
+    return CurrentOut(placement=placed)
+
+
+@blueprint.get("/placement/proposal")
+@blueprint.output(DecisionOut)
+@blueprint.doc(responses=[403, 503])
+def show_proposal() -> DecisionOut:
+    """Show where the optimiser would have everything."""
+    client().require_admin("placement")
+    return DecisionOut.of(_decider().proposal())
+
+
+@blueprint.get("/placement/why/<string:reference>")
+@blueprint.output(WhyOut)
+@blueprint.doc(responses=[403, 503])
+def show_why(reference: str) -> WhyOut:
+    """Show why an instance runs where it does, and not elsewhere."""
+    client().require_admin("placement")
+    view = services().desired.show(client(), reference)
+    why = _decider().why(view.instance)
+    location = view.running.location if view.running else None
+    return WhyOut(instance=view.instance.id, location=location, why=why)
+
+
+@blueprint.post("/placement/dry-run")
+@blueprint.input(DryRun)
+@blueprint.output(DecisionOut)
+@blueprint.doc(responses=[403, 503])
+def dry_run(json_data: DryRun) -> DecisionOut:
+    """Ask what would be decided if; nothing is done."""
+    client().require_admin("placement")
+    desired = services().desired
+    pins = {
+        _id(reference, "pins"): desired.catalog.location(location, f"pins.{reference}")
+        for reference, location in json_data.pins.items()
+    }
+    without = [_id(reference, "without") for reference in json_data.without]
+    return DecisionOut.of(_decider().dry_run(pins, without))
+
+
+def _decider() -> Decider:
+    decider = services().decider
+    if decider is None:
+        raise UnavailableError("no-decision", "nothing has been decided yet: this agent has no optimiser running")
+    return decider
+
+
+def _id(reference: str, field: str) -> str:
+    try:
+        return services().desired.show(client(), reference).instance.id
+    except UnknownError as error:
+        raise InvalidError(error.code, error.detail, field) from None

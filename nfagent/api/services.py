@@ -1,0 +1,50 @@
+"""What the views work with, and who is asking."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import BoundedSemaphore
+from typing import cast
+
+from flask import current_app, g
+
+from nfagent.api.access import Access
+from nfagent.config import AgentConfig
+from nfagent.desired import Client, Desired
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.protocols import Decider
+from unoctl.model import Status
+
+_KEY = "nfagent"
+
+
+@dataclass(frozen=True)
+class Services:
+    """The agent, as far as its interface needs it.
+
+    Attributes:
+        status: asks oneswitchd; raises `UnoctlError`.
+        decider: None: nobody decides yet.
+        streams: taken by each client that follows events.
+    """
+
+    desired: Desired
+    config: AgentConfig
+    server: ServerConfig
+    access: Access
+    status: Callable[[], Status]
+    decider: Decider | None
+    streams: BoundedSemaphore
+
+    def install(self) -> dict[str, object]:
+        """What belongs into a Flask application's ``extensions``."""
+        return {_KEY: self}
+
+
+def services() -> Services:
+    """Those of the application that runs."""
+    return cast("Services", current_app.extensions[_KEY])
+
+
+def client() -> Client:
+    """Who sent the request under way."""
+    return cast("Client", g.client)

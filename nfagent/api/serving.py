@@ -1,0 +1,133 @@
+"""The application on its addresses: one waitress for each, in a thread of its own."""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from waitress.server import create_server
+
+from nfagent.api.access import LOCAL
+from nfagent.errors import AgentError
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+_THREADS = 8
+_BODY_MAX = 64 << 20  # beyond this the connection is closed; below it the application says what is wrong
+_POLL_S = 10.0
+
+
+class ServingError(AgentError):
+    """An address cannot be listened at."""
+
+
+class Serving:
+    """Serves from the moment it is made until `stop`.
+
+    Args:
+        application: what is served.
+        listen: addresses as in agent.toml.
+        streams: so many threads more, for answers that do not end.
+
+    Attributes:
+        addresses: as ``listen``, with the ports that were chosen.
+
+    Raises:
+        ServingError: an address is in use, or cannot be made.
+    """
+
+    def __init__(self, application: Application, listen: list[str], streams: int) -> None:
+        self.addresses: list[str] = []
+        self._stopping = threading.Event()
+        self._servers: list[tuple[Any, dict[int, Any], threading.Thread]] = []
+        try:
+            for address in listen:
+                self._add(application, address, _THREADS + streams)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _add(self, application: Application, address: str, threads: int) -> None:
+        listener, actual = _listener(address)
+        is_local = listener.family == socket.AF_UNIX
+
+        def marked(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+            environ[LOCAL] = is_local
+            return application(environ, start)
+
+        channels: dict[int, Any] = {}
+        server = create_server(
+            marked,
+            map=channels,
+            sockets=[listener],
+            threads=threads,
+            ident="nfagent",
+            send_bytes=1,  # an event is sent when it happens, not when there are enough of them
+            max_request_body_size=_BODY_MAX,
+            asyncore_use_poll=True,
+            clear_untrusted_proxy_headers=True,
+        )
+        thread = threading.Thread(target=self._serve, args=(server, channels), name=f"serve {actual}", daemon=True)
+        self._servers.append((server, channels, thread))
+        self.addresses.append(actual)
+        thread.start()
+
+    def _serve(self, server: Any, channels: dict[int, Any]) -> None:
+        while not self._stopping.is_set():
+            server.asyncore.loop(timeout=_POLL_S, use_poll=True, map=channels, count=1)
+
+    def stop(self) -> None:
+        """Close all connections; what is being answered has five seconds."""
+        self._stopping.set()
+        for server, _, thread in self._servers:
+            server.pull_trigger()
+            thread.join()
+        for server, channels, _ in self._servers:
+            server.task_dispatcher.shutdown()
+            server.asyncore.close_all(channels, ignore_all=True)
+        for address in self.addresses:
+            if address.startswith("unix:"):
+                Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+def _listener(address: str) -> tuple[socket.socket, str]:
+    kind, _, rest = address.partition(":")
+    try:
+        return _unix(Path(rest)) if kind == "unix" else _tcp(rest)
+    except OSError as error:
+        raise ServingError(f"cannot listen at {address}: {error.strerror or error}") from error
+
+
+def _unix(path: Path) -> tuple[socket.socket, str]:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()  # whoever made it is no more
+        except OSError:
+            pass  # mostly: there is none; anything else, bind says better
+        else:
+            raise ServingError(f"cannot listen at unix:{path}: somebody serves it already")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.ExitStack() as undo:
+        undo.callback(listener.close)
+        os.fchmod(listener.fileno(), 0o600)  # before it has a name: bind gives the file this mode
+        listener.bind(str(path))
+        undo.pop_all()
+    return listener, f"unix:{path}"
+
+
+def _tcp(rest: str) -> tuple[socket.socket, str]:
+    host, _, port = rest.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(found[0], socket.SOCK_STREAM)
+    with contextlib.ExitStack() as undo:
+        undo.callback(listener.close)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(found[4])
+        undo.pop_all()
+    return listener, f"tcp:{host}:{listener.getsockname()[1]}"

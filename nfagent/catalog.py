@@ -1,0 +1,128 @@
+"""What can be deployed on this server, and where: kinds, flavors, locations, port numbers, quotas."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nfagent.config import AgentConfig, QuotaConfig
+from nfagent.errors import InvalidError, LaunchError
+from nfagent.model import Flavor, Kind, Port
+from nfagent.plumbing.server_config import ServerConfig
+
+_LIST_S = 10.0
+_NF_PORTS = (1, 2)  # one-armed, or a bump in the wire
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The offer.
+
+    Attributes:
+        locations: names of the switches, the hypervisor first.
+        port_numbers: those that instances may get.
+        server: the server's own name in MAC addresses; 3 bytes.
+    """
+
+    kinds: dict[str, Kind]
+    flavors: dict[str, Flavor]
+    locations: tuple[str, ...]
+    port_numbers: tuple[int, ...]
+    quota: QuotaConfig
+    server: bytes
+
+    @classmethod
+    def of(cls, config: AgentConfig, server: ServerConfig) -> "Catalog":
+        """The offer of a configuration.
+
+        Raises:
+            LaunchError: the program ``nf`` is there and does not say what it has.
+        """
+        mapped = {port.number for port in server.port}
+        numbers = range(config.port_numbers.first, config.port_numbers.last + 1)
+        own = [kind.kind() for kind in config.kind]
+        return cls(
+            kinds={kind.name: kind for kind in (*nf_kinds(config.nf), *own)},
+            flavors=config.flavors(),
+            locations=tuple(switch.name for switch in server.switch),
+            port_numbers=tuple(number for number in numbers if number not in mapped),
+            quota=config.quota,
+            server=hashlib.sha256(server.oneswitchd.datapath_id.encode()).digest()[:3],
+        )
+
+    @property
+    def home(self) -> str:
+        """Where instances begin while nobody decides: the hypervisor."""
+        return self.locations[0]
+
+    def kind(self, name: str, field: str = "kind") -> Kind:
+        """By name.
+
+        Raises:
+            InvalidError: there is none.
+        """
+        if name not in self.kinds:
+            known = ", ".join(sorted(self.kinds)) or "none at all"
+            raise InvalidError(
+                "kind-unknown", f"there is no kind {name!r} of network function; there are {known}", field
+            )
+        return self.kinds[name]
+
+    def flavor(self, name: str, field: str = "flavor") -> Flavor:
+        """By name.
+
+        Raises:
+            InvalidError: there is none.
+        """
+        if name not in self.flavors:
+            known = ", ".join(self.flavors)
+            raise InvalidError("flavor-unknown", f"there is no flavor {name!r}; there are {known}", field)
+        return self.flavors[name]
+
+    def location(self, name: str, field: str) -> str:
+        """A location's name, checked.
+
+        Raises:
+            InvalidError: there is none.
+        """
+        if name not in self.locations:
+            known = ", ".join(self.locations)
+            raise InvalidError("location-unknown", f"there is no location {name!r}; there are {known}", field)
+        return name
+
+    def free_ports(self, taken: Iterable[int], count: int) -> tuple[Port, ...]:
+        """The lowest ports that are free; fewer than ``count`` where there are no more."""
+        used = set(taken)
+        free = (number for number in self.port_numbers if number not in used)
+        return tuple(self._port(number) for number, _ in zip(free, range(count), strict=False))
+
+    def _port(self, number: int) -> Port:
+        # Locally administered, the same for a port's life, and not that of another server's port.
+        mac = bytes([0x02, *self.server, number >> 8, number & 0xFF])
+        return Port(number, f"nf{number}", mac.hex(":"))
+
+
+def nf_kinds(program: str) -> list[Kind]:
+    """The kinds of the program ``nf``; none where it is not installed.
+
+    Raises:
+        LaunchError: it is there and does not say.
+    """
+    found = shutil.which(program) if program else None
+    if found is None:
+        return []
+    try:
+        done = subprocess.run(
+            [found, "list", "--format", "json"], capture_output=True, text=True, timeout=_LIST_S, check=True
+        )
+        listed = json.loads(done.stdout)
+        return [_nf_kind(found, each["kind"], each["summary"]) for each in listed]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
+        raise LaunchError(f"{found} list --format json does not say which kinds it has: {error}") from error
+
+
+def _nf_kind(program: str, name: str, summary: str) -> Kind:
+    command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}")
+    return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}"))

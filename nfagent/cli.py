@@ -1,0 +1,79 @@
+"""The command ``nfagent``."""
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from nfagent.config import AgentConfig, default_path
+from nfagent.errors import AgentError
+from nfagent.plumbing.errors import PlumbingError
+
+app = typer.Typer(
+    name="nfagent",
+    help="Deploys network functions to one server with smart NICs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The agent.toml to use.")
+]
+
+
+@app.command()
+def serve(config: ConfigOption = None) -> None:
+    """Run the agent until it is told to stop (SIGTERM, SIGINT); what it has deployed goes on."""
+    from nfagent.agent import Agent
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
+    # Before any thread is: all of them have these signals blocked, and this one waits for them.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    path = config or default_path()
+    try:
+        settings = AgentConfig.load(path)
+        agent = Agent(settings, settings.load_server(path))
+    except (AgentError, PlumbingError) as error:
+        _die(error)
+    for address in agent.addresses:
+        typer.echo(f"nfagent: listening at {address}", err=True)
+    signal.sigwait(signals)
+    agent.stop()
+
+
+@app.command()
+def check(config: ConfigOption = None) -> None:
+    """Check agent.toml and what it names, and say what there is; nothing is started."""
+    from nfagent.api.access import Access
+    from nfagent.catalog import Catalog
+
+    path = config or default_path()
+    try:
+        settings = AgentConfig.load(path)
+        catalog = Catalog.of(settings, settings.load_server(path))
+        Access(Path(settings.api.tokens) if settings.api.tokens else None, settings.api.anonymous)
+    except (AgentError, PlumbingError) as error:
+        _die(error)
+    kinds = [f"{kind.name} ({'movable' if kind.movable else 'opaque'})" for kind in catalog.kinds.values()]
+    typer.echo(f"{path}: ok")
+    typer.echo(f"kinds: {', '.join(kinds) or 'none: there is no program nf, and agent.toml names no [[kind]]'}")
+    for location in catalog.locations:
+        found = settings.find_location(location)
+        where = f"over ssh at {found.ssh.host}" if found.ssh else "on this machine"
+        typer.echo(f"{location}: {where}, {len(found.slot)} slot(s)")
+    typer.echo(f"port numbers: {len(catalog.port_numbers)}")
+
+
+def _die(error: Exception) -> NoReturn:
+    typer.echo(f"nfagent: {error}", err=True)
+    raise typer.Exit(1) from error
+
+
+def main() -> None:
+    """Entry point of the ``nfagent`` script."""
+    app()

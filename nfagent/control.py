@@ -1,0 +1,101 @@
+"""Client of an instance's control socket: JSON lines, file descriptors beside them. nfs/README.md is the contract."""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfagent.errors import ControlRefusedError, ControlUnreachableError
+
+LINE_MAX = 4 << 20
+"""Bytes of a line; the instance takes no more either."""
+
+TIMEOUT_S = 10.0
+_FDS_MAX = 64
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an instance answered. ``descriptors`` are the caller's to close."""
+
+    value: dict[str, Any]
+    descriptors: list[int]
+
+
+class Control:
+    """An instance, as far as its control socket reaches. A connection for each request: none to find broken later.
+
+    Args:
+        path: of the socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def ask(
+        self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        """Send a request and return its answer; file descriptors that come with it are closed.
+
+        Raises:
+            ControlUnreachableError: nobody answers, or not in time, or not as the contract says.
+            ControlRefusedError: the instance refused.
+        """
+        answer = self.exchange(verb, timeout_s=timeout_s, descriptors=descriptors, **arguments)
+        for descriptor in answer.descriptors:
+            os.close(descriptor)
+        return answer.value
+
+    def exchange(
+        self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
+    ) -> Answer:
+        """As `ask`, with the file descriptors that come with the answer."""
+        line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
+        received: list[int] = []
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(timeout_s)
+                connection.connect(str(self.path))
+                _send(connection, line, descriptors)
+                value = _value(verb, _line(connection, received))
+        except BaseException as error:
+            for descriptor in received:
+                os.close(descriptor)
+            if isinstance(error, (OSError, ValueError)):
+                raise ControlUnreachableError(f"{self.path}: no answer to {verb}: {error}") from error
+            raise
+        return Answer(value, received)
+
+
+def _send(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:
+    sent = socket.send_fds(connection, [line], descriptors) if descriptors else 0
+    with contextlib.suppress(BrokenPipeError):  # it may have answered that the line is too long
+        connection.sendall(line[sent:])
+
+
+def _line(connection: socket.socket, received: list[int]) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        chunk, descriptors, _, _ = socket.recv_fds(connection, _CHUNK, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
+        received += descriptors
+        if not chunk:
+            raise ValueError("the connection was closed" + (" within the answer" if line else ""))
+        line += chunk
+        if len(line) > LINE_MAX:
+            raise ValueError(f"an answer of more than {LINE_MAX} bytes")
+    return line
+
+
+def _value(verb: str, line: bytes) -> dict[str, Any]:
+    answer = json.loads(line)
+    if isinstance(answer, dict) and isinstance(answer.get("ok"), dict):
+        return answer["ok"]
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        error = answer["error"]
+        raise ControlRefusedError(verb, str(error.get("code", "unknown")), str(error.get("detail", "")))
+    raise ValueError(f"the answer is neither ok nor error: {line[:100]!r}")

@@ -1,0 +1,316 @@
+"""What clients may ask for: checked, and written as desired state. Nothing is started, stopped or moved here."""
+
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nfagent.catalog import Catalog
+from nfagent.errors import ConflictError, ForbiddenError, InvalidError, QuotaError, UnavailableError, UnknownError
+from nfagent.model import Chain, Instance, Kind, Migration, View
+from nfagent.store import Change, Store, chains, instances, migrations
+from nfagent.store.instances import Filter
+
+PORT_HOP = "port:"
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who asks: a tenant sees its project and not where things run; an administrator sees everything."""
+
+    project: str
+    admin: bool
+
+    def require_admin(self, what: str) -> None:
+        """Refuse a tenant.
+
+        Raises:
+            ForbiddenError: it is one.
+        """
+        if not self.admin:
+            raise ForbiddenError(
+                "administrators-only", f"{what}: only for administrators, and {self.project!r} is none"
+            )
+
+
+@dataclass(frozen=True)
+class Order:
+    """An instance that is asked for. ``ports`` None: as few as its kind needs."""
+
+    name: str
+    kind: str
+    flavor: str
+    config: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    ports: int | None = None
+    pin: str | None = None
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """Changes of an instance; None: as it is. ``pin`` "" takes it away."""
+
+    config: dict[str, Any] | None = None
+    name: str | None = None
+    labels: dict[str, str] | None = None
+    pin: str | None = None
+
+
+class Desired:
+    """Clients' requests on the store.
+
+    Args:
+        store: where they are written.
+        catalog: what there is.
+        moves_state: whether there is a `Migrator`.
+
+    All methods raise what `nfagent.errors.RefusedError` is the base of, and are done on disk when they return.
+    """
+
+    def __init__(self, store: Store, catalog: Catalog, *, moves_state: bool) -> None:
+        self.store = store
+        self.catalog = catalog
+        self._moves_state = moves_state
+
+    # ---- instances
+
+    def create(self, client: Client, order: Order) -> View:
+        """Take an order for an instance."""
+        kind = self.catalog.kind(order.kind)
+        self.catalog.flavor(order.flavor)
+        count = _port_count(kind, order.ports)
+        pin = self._pin(client, order.pin)
+        with self.store.change() as change:
+            self._check_name(change, client.project, order.name)
+            self._check_quota(change, client.project, order.flavor, count)
+            ports = self.catalog.free_ports(instances.port_owners(change.db), count)
+            if len(ports) < count:
+                have = len(self.catalog.port_numbers)
+                raise ConflictError(
+                    "ports-exhausted",
+                    f"instance {order.name!r} needs {count} port(s); all {have} of the server are taken",
+                )
+            instance = Instance(
+                id=str(uuid.uuid4()),
+                name=order.name,
+                project=client.project,
+                kind=order.kind,
+                flavor=order.flavor,
+                config=order.config,
+                labels=order.labels,
+                pin=pin,
+                target=None,
+                present=True,
+                generation=1,
+                created=time.time(),
+                ports=ports,
+            )
+            instances.add(change, instance)
+        return View(instance, "building", None, None)
+
+    def show(self, client: Client, reference: str) -> View:
+        """An instance by id, or by its name in the client's project."""
+        found = instances.view(self.store.read, reference)
+        if found is None or not _may_see(client, found.instance):
+            named = instances.find_named(self.store.read, client.project, reference)
+            found = None if named is None else instances.view(self.store.read, named.id)
+        if found is None:
+            raise UnknownError("instance-unknown", f"there is no instance {reference!r}")
+        return found
+
+    def page(
+        self, client: Client, wanted: Filter, limit: int, marker: str | None, *, newest_first: bool = False
+    ) -> list[View]:
+        """Some instances that the client may see, from behind the one with the id ``marker``."""
+        if not client.admin:
+            if wanted.location is not None:
+                client.require_admin("listing by location")
+            if wanted.project not in (None, client.project):
+                return []
+            wanted = replace(wanted, project=client.project)
+        if marker is not None:
+            self._check_marker(client, marker)
+        try:
+            return instances.views(self.store.read, wanted, limit, marker, newest_first=newest_first)
+        except KeyError:
+            raise _bad_marker(marker) from None
+
+    def amend(self, client: Client, reference: str, amendment: Amendment) -> View:
+        """Change an instance; all of the changes, or none."""
+        instance = self.show(client, reference).instance
+        pin = self._pin(client, amendment.pin or None) if amendment.pin is not None else None
+        with self.store.change() as change:
+            instance = _current(change, instance)
+            if not instance.present:
+                raise ConflictError("instance-deleting", f"instance {instance.name!r} is being deleted")
+            name = instance.name if amendment.name is None else amendment.name
+            labels = instance.labels if amendment.labels is None else amendment.labels
+            if name != instance.name:
+                self._check_name(change, instance.project, name)
+            if (name, labels) != (instance.name, instance.labels):
+                instances.describe(change, instance.id, name, labels)
+            if amendment.config is not None and amendment.config != instance.config:
+                instances.configure(change, instance.id, amendment.config)
+            if amendment.pin is not None and pin != instance.pin:
+                instances.pin(change, instance.id, pin)
+        return self.show(client, instance.id)
+
+    def delete(self, client: Client, reference: str) -> View:
+        """Let an instance be deleted; asked again while that goes on, the answer is the same."""
+        instance = self.show(client, reference).instance
+        with self.store.change() as change:
+            instance = _current(change, instance)
+            parts = chains.through(change.db, instance.id)
+            if parts:
+                named = ", ".join(repr(chain.name) for chain in parts)
+                detail = f"instance {instance.name!r} is part of the chain {named}; delete that first"
+                raise ConflictError("instance-in-chain", detail)
+            if instance.present:
+                instances.give_up(change, instance.id)
+        found = instances.view(self.store.read, instance.id)
+        # It may be gone by now.
+        return found or View(instance, "deleting", None, None)
+
+    # ---- migrations
+
+    def migrate(self, client: Client, reference: str, target: str | None) -> Migration:
+        """Ask for a migration to ``target``; None: to the only other location."""
+        client.require_admin("migrating")
+        view = self.show(client, reference)
+        instance, kind = view.instance, self.catalog.kind(view.instance.kind)
+        if kind.movable and not self._moves_state:
+            detail = (
+                f"instance {instance.name!r}: this agent has no part that moves state; only kinds without state move"
+            )
+            raise UnavailableError("migration-unavailable", detail)
+        with self.store.change() as change:
+            current = instances.view(change.db, instance.id)
+            source = current.running if current else None
+            if current is None or not current.instance.present or source is None or source.phase != "active":
+                status = current.status if current else "deleting"
+                raise ConflictError("instance-not-active", f"instance {instance.name!r} is {status}, not active")
+            if current.migration is not None:
+                detail = f"instance {instance.name!r} is moving to {current.migration.target} already"
+                raise ConflictError("migration-in-progress", detail)
+            goal = self._goal(instance, source.location, target)
+            instances.aim(change, instance.id, goal)
+            return migrations.request(change, instance, source.location, goal, "state" if kind.movable else "restart")
+
+    def _goal(self, instance: Instance, source: str, target: str | None) -> str:
+        others = [location for location in self.catalog.locations if location != source]
+        if target is None:
+            if len(others) != 1:
+                detail = (
+                    f"instance {instance.name!r} is at {source}; where to? There are {', '.join(others) or 'no others'}"
+                )
+                raise InvalidError("target-needed", detail, "target")
+            target = others[0]
+        self.catalog.location(target, "target")
+        if target == source:
+            raise ConflictError("already-there", f"instance {instance.name!r} is at {source} already")
+        if instance.pin not in (None, target):
+            raise ConflictError("instance-pinned", f"instance {instance.name!r} is pinned to {instance.pin}")
+        return target
+
+    # ---- chains
+
+    def add_chain(self, client: Client, name: str, hops: list[str], latency_us: int | None) -> Chain:
+        """Make a chain of instances (by id or name) and ports (``port:N``)."""
+        with self.store.change() as change:
+            if any(chain.name == name for chain in chains.page(change.db, client.project, None, None)):
+                raise ConflictError("name-taken", f"there is a chain {name!r} already")
+            found = tuple(self._hop(client, hop, index) for index, hop in enumerate(hops))
+            chain = Chain(str(uuid.uuid4()), name, client.project, found, latency_us, time.time())
+            chains.add(change, chain)
+        return chain
+
+    def find_chain(self, client: Client, chain: str) -> Chain:
+        """A chain by id."""
+        found = chains.find(self.store.read, chain)
+        if found is None or not (client.admin or client.project == found.project):
+            raise UnknownError("chain-unknown", f"there is no chain {chain!r}")
+        return found
+
+    def chain_page(self, client: Client, limit: int, marker: str | None) -> list[Chain]:
+        """Some chains that the client may see, by name."""
+        if marker is not None:
+            try:
+                self.find_chain(client, marker)
+            except UnknownError:
+                raise _bad_marker(marker) from None
+        return chains.page(self.store.read, None if client.admin else client.project, limit, marker)
+
+    def delete_chain(self, client: Client, chain: str) -> None:
+        """Delete a chain; its instances stay."""
+        with self.store.change() as change:
+            chains.remove(change, self.find_chain(client, chain))
+
+    def _hop(self, client: Client, hop: str, index: int) -> str:
+        if hop.startswith(PORT_HOP):
+            return hop
+        try:
+            instance = self.show(client, hop).instance
+        except UnknownError as error:
+            raise InvalidError(error.code, error.detail, f"hops.{index}") from None
+        if not instance.present:
+            raise InvalidError("instance-deleting", f"instance {instance.name!r} is being deleted", f"hops.{index}")
+        return instance.id
+
+    # ---- checks
+
+    def _pin(self, client: Client, pin: str | None) -> str | None:
+        if pin is None:
+            return None
+        client.require_admin("pinning an instance")
+        return self.catalog.location(pin, "pin")
+
+    def _check_name(self, change: Change, project: str, name: str) -> None:
+        holder = instances.find_named(change.db, project, name)
+        if holder is not None:
+            state = "" if holder.present else ", which is being deleted"
+            raise ConflictError("name-taken", f"the name {name!r} belongs to instance {holder.id}{state}")
+
+    def _check_quota(self, change: Change, project: str, flavor: str, ports: int) -> None:
+        quota, used = self.catalog.quota, instances.usage(change.db, project)
+        flavors = self.catalog.flavors
+        # A flavor that agent.toml has no more counts as one worker.
+        workers = sum(count * flavors[name].workers if name in flavors else count for name, count, _ in used)
+        counts = {
+            "instances": (sum(count for _, count, _ in used), 1, quota.instances),
+            "ports": (sum(each for _, _, each in used), ports, quota.ports),
+            "workers": (workers, flavors[flavor].workers, quota.workers),
+        }
+        for what, (have, more, most) in counts.items():
+            if have + more > most:
+                raise QuotaError(
+                    f"project {project!r} has {have} {what} and may have {most}; {more} more were asked for"
+                )
+
+    def _check_marker(self, client: Client, marker: str) -> None:
+        found = instances.find(self.store.read, marker)
+        if found is None or not _may_see(client, found):
+            raise _bad_marker(marker)
+
+
+def _may_see(client: Client, instance: Instance) -> bool:
+    return client.admin or client.project == instance.project
+
+
+def _bad_marker(marker: str | None) -> InvalidError:
+    return InvalidError("marker-unknown", f"nothing has the id {marker!r} that the page should begin behind", "marker")
+
+
+def _current(change: Change, instance: Instance) -> Instance:
+    found = instances.find(change.db, instance.id)
+    if found is None:
+        raise UnknownError("instance-unknown", f"there is no instance {instance.id!r} any more")
+    return found
+
+
+def _port_count(kind: Kind, wanted: int | None) -> int:
+    least, most = kind.ports
+    count = least if wanted is None else wanted
+    if not least <= count <= most:
+        expected = f"{least}" if least == most else f"{least} to {most}"
+        raise InvalidError("ports-unfit", f"a {kind.name} has {expected} port(s), not {count}", "ports")
+    return count

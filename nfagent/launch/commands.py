@@ -1,0 +1,52 @@
+"""Command lines of kinds.
+
+A kind's words may hold placeholders: ``{config}`` a file with the instance's configuration as JSON, ``{control}`` the
+socket to serve, ``{workers}``, ``{name}``, ``{id}``; the word ``{ports}`` becomes ``--port INTERFACE`` for each port.
+"""
+
+from dataclasses import dataclass
+
+from nfagent.errors import LaunchError
+from nfagent.model import Flavor, Instance, Kind
+
+_PORTS = "{ports}"
+_HOLD = "--hold"
+
+
+@dataclass(frozen=True)
+class Places:
+    """What of a process has a name where it runs: paths, and interfaces in the order of the ports."""
+
+    config: str
+    control: str
+    interfaces: tuple[str, ...]
+
+
+def command_line(
+    kind: Kind, instance: Instance, flavor: Flavor | None, places: Places, *, hold: bool = False
+) -> list[str]:
+    """What is to be run for an instance; ``hold``: it waits for a migration to commit.
+
+    Raises:
+        LaunchError: a placeholder that there is not.
+    """
+    values = {
+        "config": places.config,
+        "control": places.control,
+        "workers": str(flavor.workers if flavor else 1),
+        "name": instance.name,
+        "id": instance.id,
+    }
+    words: list[str] = []
+    for word in kind.command:
+        if word == _PORTS:
+            words += [each for interface in places.interfaces for each in ("--port", interface)]
+            continue
+        try:
+            words.append(word.format_map(values))
+        except (KeyError, ValueError, IndexError) as error:
+            known = ", ".join(f"{{{name}}}" for name in values)
+            raise LaunchError(
+                f"kind {kind.name}: {word!r} has a placeholder that there is not ({error}); there are {known}, {_PORTS}"
+            ) from error
+    return [*words, _HOLD] if hold else words

@@ -1,0 +1,269 @@
+"""Processes on this machine, in its own network namespace or in another."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nfagent.errors import LaunchError
+from nfagent.launch import Places, Process, Task
+from nfagent.processes import PROC, start_time
+
+_LOCK_FD = 9  # the shell's syntax has one digit for it
+# The shell notes its id and becomes the program: with that id, in that session, with that lock.
+_BECOME = f'echo "$$ $0" >&{_LOCK_FD} && exec "$@"'
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+_KEPT_VARIABLES = ("LANG", "HOME", "TMPDIR", "PYTHONPATH")
+_LAST_WORDS = 600
+_CALL_S = 20.0
+_SETTLE_S = 5.0
+_POLL_S = 0.01
+
+
+class LocalLauncher:
+    """See `nfagent.launch.Launcher`.
+
+    Args:
+        runtime: directory of locks, sockets and configurations; one on a tmpfs ends with the machine, as processes do.
+        logs: directory of what processes write.
+    """
+
+    def __init__(self, runtime: Path, logs: Path) -> None:
+        self._runtime = runtime
+        self._logs = logs
+        # A process that is being started has this one's descriptors until it has become its program. It must not be
+        # a lock that was only looked at which it takes along, however briefly.
+        self._forking = threading.Lock()
+        for directory in (runtime, logs):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def places(self, key: str, interfaces: tuple[str, ...]) -> Places:
+        return Places(str(self._path(key, "json")), str(self.control_path(key)), interfaces)
+
+    def control_path(self, key: str) -> Path:
+        return self._path(key, "sock")
+
+    def start(self, task: Task) -> Process:
+        found = self.find(task.key)
+        if found is not None and found.incarnation == task.incarnation:
+            return found
+        if self._is_held(task.key):
+            self.stop(task.key, 0.0)
+        _write(self._path(task.key, "json"), task.config)
+        self._path(task.key, "sock").unlink(missing_ok=True)
+        with self._forking, self._locked(task.key) as lock:
+            os.ftruncate(lock, 0)
+            pid = self._spawn(task, lock)
+        return self._noted(task, pid)
+
+    def _spawn(self, task: Task, lock: int) -> int:
+        log = self._logs / f"{task.key}.log"
+        with contextlib.suppress(FileNotFoundError):
+            log.replace(log.with_suffix(".log.1"))  # what the one before said is not this one's last words
+        argv = ["/bin/sh", "-c", _BECOME, task.incarnation, *task.enter, *task.command]
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        try:
+            return os.posix_spawn(
+                argv[0],
+                argv,
+                _environment() | task.variables,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, lock, _LOCK_FD),
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
+                setsigmask=(),
+            )
+        except OSError as error:
+            raise LaunchError(f"{task.key}: {task.command[0]} cannot be started: {error.strerror}") from error
+
+    def _noted(self, task: Task, pid: int) -> Process:
+        """The process that was spawned, once it has noted itself."""
+        deadline = time.monotonic() + _SETTLE_S
+        while time.monotonic() < deadline:
+            found = self.find(task.key)
+            if found is not None:
+                return found
+            if start_time(pid) is None:
+                break
+            time.sleep(_POLL_S)
+        raise LaunchError(f"{task.key}: it ended at once{_ending(pid)}; {self.last_words(task.key)}")
+
+    def find(self, key: str) -> Process | None:
+        deadline = time.monotonic() + _SETTLE_S
+        while self._is_held(key):
+            noted = self._note(key)
+            if noted is not None:
+                number, incarnation = noted
+                started = start_time(number)
+                # Without it only children of it are left, which `stop` ends.
+                return None if started is None else Process(number, started, incarnation)
+            # It was spawned a moment ago and has not written its id yet.
+            if time.monotonic() > deadline:
+                raise LaunchError(f"{self._path(key, 'lock')} is locked, and does not say by which process")
+            time.sleep(_POLL_S)
+        return None
+
+    def stop(self, key: str, grace_s: float) -> None:
+        noted = self._note(key)
+        if noted is not None and self._is_held(key):
+            # While somebody of its session lives, its id is not given to another.
+            _signal(noted[0], signal.SIGTERM)
+            self._await_released(key, grace_s)
+            _signal(noted[0], signal.SIGKILL)
+        self._await_released(key, _SETTLE_S if noted else 0.0)
+        if self._is_held(key):
+            self._end_holders(key)
+        if noted is not None:
+            _ending(noted[0])
+        for suffix in ("sock", "json", "lock"):
+            self._path(key, suffix).unlink(missing_ok=True)
+
+    def _end_holders(self, key: str) -> None:
+        """End what has left the session of its process and goes on."""
+        lock = self._path(key, "lock")
+        for pid in _holders(lock):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not self._await_released(key, _SETTLE_S):
+            raise LaunchError(f"{key}: processes {_holders(lock)} do not end and hold {lock}")
+
+    def all_keys(self) -> list[str]:
+        return sorted(path.stem for path in self._runtime.glob("*.lock"))
+
+    def last_words(self, key: str) -> str:
+        try:
+            text = (self._logs / f"{key}.log").read_text(errors="replace")[-_LAST_WORDS:].strip()
+        except OSError:
+            text = ""
+        lines = " / ".join(text.splitlines()[-3:])
+        return f"it said: {lines}" if lines else "it said nothing"
+
+    def ending(self, process: Process) -> str:
+        return _ending(process.pid)
+
+    def call(self, enter: tuple[str, ...], command: list[str]) -> None:
+        argv = [*enter, *command]
+        try:
+            with self._forking:
+                process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=_environment())
+            with process:
+                try:
+                    _, said = process.communicate(timeout=_CALL_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    raise
+        except (OSError, subprocess.SubprocessError) as error:
+            raise LaunchError(f"{' '.join(argv)}: {error}") from error
+        if process.returncode != 0:
+            raise LaunchError(f"{' '.join(argv)}: {said.strip() or f'exit status {process.returncode}'}")
+
+    def pidfd(self, process: Process) -> int | None:
+        try:
+            found = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            return None
+        if start_time(process.pid) != process.started:
+            os.close(found)
+            return None
+        return found
+
+    # ---- locks
+
+    def _path(self, key: str, suffix: str) -> Path:
+        return self._runtime / f"{key}.{suffix}"
+
+    def _note(self, key: str) -> tuple[int, str] | None:
+        """What the process that has, or had, the lock has written of itself: its id, its incarnation."""
+        try:
+            number, incarnation = self._path(key, "lock").read_text().split()
+            return int(number), incarnation
+        except (OSError, ValueError):
+            return None
+
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[int]:
+        """The lock of a key; whoever is spawned within keeps it."""
+        lock = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock
+        except BlockingIOError:
+            raise LaunchError(f"{key}: a process of it runs already") from None
+        finally:
+            os.close(lock)
+
+    def _is_held(self, key: str) -> bool:
+        with self._forking:
+            try:
+                lock = os.open(self._path(key, "lock"), os.O_RDWR)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(lock)
+        return False
+
+    def _await_released(self, key: str, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self._is_held(key):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
+def _environment() -> dict[str, str]:
+    """Little of the agent's own: tokens and the like are not an instance's business."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    return kept | {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_SBIN}"}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all; it may hold secrets."""
+    draft = path.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def _signal(leader: int, number: signal.Signals) -> None:
+    """To a whole session: a child of the process does not outlive it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, number)
+
+
+def _ending(pid: int) -> str:
+    """How a process ended, if it was a child of this agent and has; such a one is not kept as a zombie."""
+    try:
+        waited, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return ""
+    if waited == 0:
+        return ""
+    code = os.waitstatus_to_exitcode(status)
+    return f" with exit status {code}" if code >= 0 else f" by {signal.Signals(-code).name}"
+
+
+def _holders(path: Path) -> list[int]:
+    """Processes that have a file open, wherever they have gone."""
+    found = []
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if any(link.readlink() == path for link in (entry / "fd").iterdir()):
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,36 @@
+"""Processes, identified so that a reused process id is not mistaken for the old process."""
+
+import os
+import select
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def start_time(pid: int, proc: Path = PROC) -> int | None:
+    """When ``pid`` started, in clock ticks since boot; None if there is no such process (a zombie is none)."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain blanks
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def is_running(pid: int, started: int) -> bool:
+    """Whether the process that had ``pid`` and start time ``started`` still runs."""
+    return start_time(pid) == started
+
+
+def wait_gone(pid: int, timeout_s: float | None) -> bool:
+    """Wait until process ``pid``, which need not be a child, has ended; False if that took too long."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
+    finally:
+        os.close(pidfd)

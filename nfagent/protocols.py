@@ -1,0 +1,49 @@
+"""What the agent needs of its parts that decide and that migrate, and of the switches."""
+
+from typing import Any, Protocol
+
+from nfagent.model import Decision, Instance, Migration, Port
+
+
+class Decider(Protocol):
+    """Says where instances should run. Every method raises `UnavailableError` while it has nothing to say."""
+
+    def place(self, instance: Instance) -> str:
+        """Where a new instance is to be started."""
+        ...
+
+    def proposal(self) -> Decision:
+        """The newest plan, with its explanation."""
+        ...
+
+    def why(self, instance: Instance) -> dict[str, Any]:
+        """Why this instance runs where it does, and not elsewhere."""
+        ...
+
+    def dry_run(self, pins: dict[str, str], without: list[str]) -> Decision:
+        """What would be decided if some were pinned and some were not there; nothing is done, nothing is kept."""
+        ...
+
+
+class Migrator(Protocol):
+    """Moves an instance together with its state."""
+
+    def run(self, migration: Migration) -> None:
+        """Bring a migration from the step that is written to its end, and write that.
+
+        Called again for the same migration after a crash of the agent. Until it returns the reconciler leaves the
+        instance alone, a deletion included.
+        """
+        ...
+
+
+class Wiring(Protocol):
+    """Connects virtual ports to slots. All methods are idempotent; they raise `WiringError`."""
+
+    def connect(self, port: Port, location: str, interface: str) -> None:
+        """Make the port, at home on ``interface`` of ``location``; one that is at home elsewhere is an error."""
+        ...
+
+    def disconnect(self, port: Port) -> None:
+        """Remove the port; the interface stays where it is."""
+        ...

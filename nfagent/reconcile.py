@@ -1,0 +1,268 @@
+"""Makes what is follow what is wanted.
+
+Each step looks at desired and actual state and does what is missing; it is called when either has changed, when a
+process has ended, and after a while where something did not work. Nothing of it depends on what was done before a
+crash: rows and processes tell.
+"""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from nfagent.catalog import Catalog
+from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError, UnavailableError, WiringError
+from nfagent.model import Instance, Migration, Mode, Outcome, Running
+from nfagent.protocols import Decider, Migrator
+from nfagent.schedule import Schedule
+from nfagent.starter import Starter
+from nfagent.store import Store, events, instances, migrations, processes
+
+_log = logging.getLogger(__name__)
+
+_THREADS = 8
+_STOP_S = 10.0
+_AGAIN_S = 30.0  # where nobody tells of a process's end, it is looked for as often
+_FIRST_RETRY_S = 0.5
+_LAST_RETRY_S = 60.0
+_STEADY_S = 60.0
+_FOLLOW_S = 3600.0
+_BATCH = 1000
+
+
+@dataclass
+class _Failures:
+    count: int
+    last: float
+
+
+class Reconciler:
+    """Threads that reconcile, from `start` to `stop`.
+
+    Args:
+        store: desired and actual state.
+        catalog: what there is.
+        starter: of processes.
+        decider: None: instances begin on the hypervisor and stay where they are.
+        migrator: None: state does not move.
+    """
+
+    def __init__(
+        self, store: Store, catalog: Catalog, starter: Starter, decider: Decider | None, migrator: Migrator | None
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._starter = starter
+        self._decider = decider
+        self._migrator = migrator
+        self._failures: dict[str, _Failures] = {}
+        self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
+        self._schedule = Schedule(self.step, _THREADS)
+        self._follower = threading.Thread(target=self._follow, name="follow events", daemon=True)
+
+    def start(self) -> None:
+        """Begin: with everything, since anything may have happened."""
+        for key in self._starter.end_strays():
+            _log.warning("a process that nobody knows of was ended: %s", key)
+        for running in processes.everything(self._store.read):
+            self._starter.watch(running)
+        for instance in instances.ids(self._store.read):
+            self._schedule.wake(instance)
+        self._schedule.start()
+        self._follower.start()
+
+    def stop(self) -> None:
+        """End; processes of instances run on."""
+        self._store.end_waits()
+        self._schedule.stop(_STOP_S)
+        if self._follower.is_alive():
+            self._follower.join()
+
+    def wake(self, instance: str) -> None:
+        """Have an instance looked at."""
+        self._schedule.wake(instance)
+
+    def _follow(self) -> None:
+        last = self._store.last_event
+        while not self._store.is_ending:
+            found, last = events.since(self._store, last, _BATCH, None)
+            for event in found:
+                if event.type.startswith(("instance.", "migration.")):
+                    self._schedule.wake(event.payload.get("instance", event.subject))
+            if len(found) < _BATCH:
+                self._store.wait(last, _FOLLOW_S)
+
+    # ---- steps: each returns the seconds until it is to be called again at the latest
+
+    def step(self, key: str) -> float | None:
+        """Do what is missing for an instance."""
+        instance = instances.find(self._store.read, key)
+        if instance is None:
+            self._failures.pop(key, None)
+            self._refused.pop(key, None)
+            return None
+        migration = migrations.open_of(self._store.read, key)
+        rows = processes.of(self._store.read, key)
+        serving = next((row for row in rows if row.role == "serving"), None)
+        try:
+            if migration is not None:
+                return self._migrate(instance, migration, serving)
+            if not instance.present:
+                return self._delete(instance, rows)
+            for row in rows:
+                if row is not serving:
+                    self._starter.end(row)  # left over from a migration that has ended
+            return self._serve(instance, serving)
+        except LaunchError as error:
+            _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
+            return self._retry(instance)
+
+    def _serve(self, instance: Instance, serving: Running | None) -> float | None:
+        if serving is None or serving.phase in ("error", "stopping"):
+            return self._start(instance, self._wanted(instance, serving), serving)
+        if serving.phase == "starting":
+            return self._go_on(instance, serving)
+        if self._starter.find(serving) is None:
+            return self._fail(instance, serving.location, serving, self._starter.ending(serving))
+        if serving.location != self._wanted(instance, serving):
+            return self._relocate(instance, serving)
+        if serving.generation < instance.generation:
+            return self._configure(instance, serving)
+        return _AGAIN_S
+
+    def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:
+        if before is not None and before.phase == "stopping":
+            before = self._starter.halt(before)
+        try:
+            running = self._starter.begin(instance, location, "serving", before)
+        except LaunchError as error:
+            return self._fail(instance, location, before, str(error))
+        return self._go_on(instance, running)
+
+    def _go_on(self, instance: Instance, running: Running) -> float | None:
+        """From a row that says that a process is about to be started, until it serves."""
+        try:
+            running = self._starter.launch(instance, running)
+        except LaunchError as error:
+            current = next((row for row in processes.of(self._store.read, instance.id) if row.role == "serving"), None)
+            return self._fail(instance, running.location, current, str(error))
+        try:
+            self._starter.serve(instance, running)
+        except WiringError as error:
+            _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
+            self._starter.note(running, str(error))
+            return self._retry(instance)
+        return _AGAIN_S
+
+    def _configure(self, instance: Instance, serving: Running) -> float | None:
+        if not self._catalog.kinds[instance.kind].movable:
+            return self._start(instance, serving.location, self._starter.halt(serving))
+        if self._refused.get(instance.id) == instance.generation:
+            return _AGAIN_S
+        try:
+            self._starter.configure(instance, serving)
+        except ControlRefusedError as error:
+            self._refused[instance.id] = instance.generation
+            self._starter.note(
+                serving, f"its newest configuration was refused, the one before is in force: {error.detail}"
+            )
+        except ControlUnreachableError as error:
+            _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
+            return self._retry(instance)
+        return _AGAIN_S
+
+    def _delete(self, instance: Instance, rows: list[Running]) -> float | None:
+        try:
+            self._starter.disconnect(instance)
+        except WiringError as error:
+            _log.warning("instance %s (%s) is not deleted yet: %s", instance.name, instance.id, error)
+            for row in rows:
+                self._starter.note(self._starter.halt(row), str(error))
+            return self._retry(instance)
+        for row in rows:
+            self._starter.end(row)
+        with self._store.change() as change:
+            instances.remove(change, instance)
+        return 0.0
+
+    # ---- from one location to another
+
+    def _wanted(self, instance: Instance, serving: Running | None) -> str:
+        wanted = instance.pin or instance.target or (serving.location if serving else None)
+        if wanted is None and self._decider is not None:
+            try:
+                wanted = self._decider.place(instance)
+            except UnavailableError as error:
+                _log.info("instance %s (%s) begins at %s: %s", instance.name, instance.id, self._catalog.home, error)
+        return wanted or self._catalog.home
+
+    def _relocate(self, instance: Instance, serving: Running) -> float | None:
+        goal = self._wanted(instance, serving)
+        mode: Mode = "state" if self._catalog.kinds[instance.kind].movable else "restart"
+        if mode == "state" and self._migrator is None:
+            self._starter.note(serving, f"wanted at {goal}, but this agent has no part that moves state")
+            return _AGAIN_S
+        with self._store.change() as change:
+            migrations.request(change, instance, serving.location, goal, mode)
+        return 0.0
+
+    def _migrate(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
+        if migration.mode == "restart":
+            return self._restart(instance, migration, serving)
+        if self._migrator is None:
+            _log.error("migration %d is open, and this agent has no part that moves state", migration.epoch)
+            return _AGAIN_S
+        self._migrator.run(migration)
+        return 0.0 if migrations.open_of(self._store.read, instance.id) is None else self._retry(instance)
+
+    def _restart(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
+        """A migration of what has no state that moves: it ends at the source and begins at the target."""
+        if not instance.present:
+            self._end(migration, "cancelled", "the instance is being deleted")
+            return 0.0
+        if migration.step == "requested":
+            with self._store.change() as change:
+                migration = migrations.step(change, migration, "restart")
+        if serving is not None and serving.location == migration.source:
+            self._starter.end(serving)
+            serving = None
+        try:
+            running = serving or self._starter.begin(instance, migration.target, "serving", None)
+            running = self._starter.launch(instance, running)
+        except LaunchError as error:
+            return self._back(instance, migration, str(error))
+        try:
+            self._starter.serve(instance, running)
+        except WiringError as error:
+            self._starter.note(running, str(error))
+            return self._retry(instance)
+        self._end(migration, "done", None)
+        return 0.0
+
+    def _back(self, instance: Instance, migration: Migration, reason: str) -> float:
+        """It could not begin at the target: it begins again at the source."""
+        for row in processes.of(self._store.read, instance.id):
+            self._starter.end(row, 0.0)
+        with self._store.change() as change:
+            instances.aim(change, instance.id, migration.source)
+            migrations.end(change, migration, "rolled-back", reason, {"restarted": True})
+        return 0.0
+
+    def _end(self, migration: Migration, outcome: Outcome, reason: str | None) -> None:
+        with self._store.change() as change:
+            migrations.end(change, migration, outcome, reason, {"restarted": True} if outcome == "done" else {})
+
+    # ---- failures
+
+    def _fail(self, instance: Instance, location: str, running: Running | None, reason: str) -> float:
+        _log.warning("instance %s (%s) at %s: %s", instance.name, instance.id, location, reason)
+        self._starter.fail(instance, location, "serving", running, reason)
+        return self._retry(instance)
+
+    def _retry(self, instance: Instance) -> float:
+        """When to try again: later from failure to failure, soon again after it has been well for a while."""
+        now = time.monotonic()
+        failures = self._failures.setdefault(instance.id, _Failures(0, now))
+        failures.count = 1 if now - failures.last > _STEADY_S + _LAST_RETRY_S else failures.count + 1
+        failures.last = now
+        return min(_FIRST_RETRY_S * 2.0 ** min(failures.count - 1, 20), _LAST_RETRY_S)

@@ -1,0 +1,296 @@
+"""Processes of instances at locations: started, found again, configured and ended, with their rows and their ports.
+
+Each method does what is still to be done, so that it can be called again after a crash at any point. A row is written
+before its process is started and goes after the process has ended: there is no process without a row.
+"""
+
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from nfagent.catalog import Catalog
+from nfagent.config import AgentConfig
+from nfagent.control import Control
+from nfagent.errors import ControlError, ControlUnreachableError, LaunchError
+from nfagent.launch import Launcher, Process, Task
+from nfagent.launch.commands import command_line
+from nfagent.model import Instance, Kind, Role, Running, Slot
+from nfagent.protocols import Wiring
+from nfagent.store import Store, processes
+
+_READY_S = 30.0
+_GRACE_S = 5.0
+_SURVIVES_S = 0.1
+_POLL_S = 0.02
+
+Watcher = Callable[[str, int], None]
+
+
+class Starter:
+    """The only one who starts and stops processes.
+
+    Args:
+        store: for the rows.
+        catalog: of kinds and flavors.
+        config: of slots.
+        launchers: by location.
+        wiring: of ports.
+        watch: is given an instance's id and a descriptor of its process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        config: AgentConfig,
+        launchers: Mapping[str, Launcher],
+        wiring: Wiring,
+        watch: Watcher,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._config = config
+        self._launchers = launchers
+        self._wiring = wiring
+        self._watch = watch
+
+    def begin(self, instance: Instance, location: str, role: Role, before: Running | None) -> Running:
+        """Write that a process is about to be started, in a slot of its own.
+
+        Args:
+            instance: whose.
+            location: where.
+            role: of it.
+            before: the row of the attempt before it, which ends.
+
+        Raises:
+            LaunchError: there is no kind, no location or no slot for it.
+        """
+        kind = self._kind(instance)
+        key = _key(instance.id, location)
+        launcher = self._launcher(location)
+        with self._store.change() as change:
+            if before is not None:
+                processes.remove(change, before)
+            running = Running(
+                incarnation=str(uuid.uuid4()),
+                instance=instance.id,
+                role=role,
+                location=location,
+                slot=self._free_slot(change.db, instance, location),
+                phase="starting",
+                generation=instance.generation,
+                since=time.time(),
+                control=str(launcher.control_path(key)) if kind.movable else None,
+                reason=before.reason if before else None,
+            )
+            processes.add(change, running)
+        return running
+
+    def fail(self, instance: Instance, location: str, role: Role, before: Running | None, reason: str) -> None:
+        """Write why there is no process."""
+        if before is not None and (before.phase, before.reason) == ("error", reason):
+            return
+        with self._store.change() as change:
+            if before is not None:
+                processes.update(change, before, phase="error", reason=reason, slot=None, since=time.time())
+                return
+            incarnation, now = str(uuid.uuid4()), time.time()
+            row = Running(
+                incarnation, instance.id, role, location, None, "error", instance.generation, now, reason=reason
+            )
+            processes.add(change, row)
+
+    def note(self, running: Running, reason: str) -> Running:
+        """Write what is wrong with a process, which goes on."""
+        if running.reason == reason:
+            return running
+        with self._store.change() as change:
+            return processes.update(change, running, reason=reason, since=time.time())
+
+    def launch(self, instance: Instance, running: Running, *, hold: bool = False) -> Running:
+        """Start the process of a row, or find it, and wait until it is ready. ``hold``: for a migration to commit.
+
+        Raises:
+            LaunchError: it did not come up; nothing of it is left.
+        """
+        key, launcher = _key(instance.id, running.location), self._launcher(running.location)
+        try:
+            slot = self._slot(running)
+            if slot is not None:
+                self._prepare(launcher, instance, slot)
+            process = launcher.start(self._task(launcher, instance, running, slot, hold=hold))
+            with self._store.change() as change:
+                running = processes.update(change, running, pid=process.pid, pid_started=process.started)
+            self._await_ready(launcher, running, process)
+        except LaunchError:
+            launcher.stop(key, 0.0)
+            raise
+        self.watch(running)
+        return running
+
+    def serve(self, instance: Instance, running: Running) -> Running:
+        """Connect the instance's ports to where this process is, and write that it is active.
+
+        Raises:
+            WiringError: a port could not be connected; the process runs on.
+        """
+        slot = self._slot(running)
+        for port, wire in zip(instance.ports, slot.wires if slot else (), strict=False):
+            self._wiring.connect(port, running.location, wire.edge)
+        with self._store.change() as change:
+            return processes.update(change, running, phase="active", reason=None, since=time.time())
+
+    def find(self, running: Running) -> Process | None:
+        """The process of a row, if it runs."""
+        found = self._launcher(running.location).find(_key(running.instance, running.location))
+        return found if found is not None and found.incarnation == running.incarnation else None
+
+    def ending(self, running: Running) -> str:
+        """What is known of why the process of a row has ended."""
+        key, launcher = _key(running.instance, running.location), self._launcher(running.location)
+        how = ""
+        if running.pid is not None and running.pid_started is not None:
+            how = launcher.ending(Process(running.pid, running.pid_started, running.incarnation))
+        return f"its process ended{how}; {launcher.last_words(key)}"
+
+    def watch(self, running: Running) -> bool:
+        """Have the end of a row's process noticed when it happens; False: it has to be asked for."""
+        if running.pid is None or running.pid_started is None:
+            return False
+        process = Process(running.pid, running.pid_started, running.incarnation)
+        pidfd = self._launcher(running.location).pidfd(process)
+        if pidfd is not None:
+            self._watch(running.instance, pidfd)
+        return pidfd is not None
+
+    def configure(self, instance: Instance, running: Running) -> Running:
+        """Give a process the newest configuration while it runs.
+
+        Raises:
+            ControlError: it refused, or did not answer.
+        """
+        if running.control is None:
+            raise ControlUnreachableError(f"instance {instance.name!r} has no control socket: its kind is not movable")
+        Control(self._launcher(running.location).control_path(_key(instance.id, running.location))).ask(
+            "configure", config=instance.config
+        )
+        with self._store.change() as change:
+            return processes.update(change, running, generation=instance.generation, reason=None)
+
+    def end(self, running: Running, grace_s: float = _GRACE_S) -> None:
+        """End a process and forget it. Its ports stay where they are.
+
+        Raises:
+            LaunchError: it does not end.
+        """
+        running = self.halt(running, grace_s)
+        with self._store.change() as change:
+            processes.remove(change, running)
+
+    def halt(self, running: Running, grace_s: float = _GRACE_S) -> Running:
+        """End a process and keep its row."""
+        if running.phase != "stopping":
+            with self._store.change() as change:
+                running = processes.update(change, running, phase="stopping", since=time.time())
+        self._launcher(running.location).stop(_key(running.instance, running.location), grace_s)
+        return running
+
+    def disconnect(self, instance: Instance) -> None:
+        """Take the instance's ports away.
+
+        Raises:
+            WiringError: one could not be.
+        """
+        for port in instance.ports:
+            self._wiring.disconnect(port)
+
+    def end_strays(self) -> list[str]:
+        """End processes that no row tells of; returns their keys."""
+        known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
+        strays = []
+        for launcher in {id(each): each for each in self._launchers.values()}.values():
+            found = [key for key in launcher.all_keys() if key not in known]
+            for key in found:
+                launcher.stop(key, _GRACE_S)
+            strays += found
+        return strays
+
+    # ---- parts
+
+    def _kind(self, instance: Instance) -> Kind:
+        kind = self._catalog.kinds.get(instance.kind)
+        if kind is None:
+            raise LaunchError(f"there is no kind {instance.kind!r} any more; put it back into agent.toml")
+        return kind
+
+    def _launcher(self, location: str) -> Launcher:
+        launcher = self._launchers.get(location)
+        if launcher is None:
+            raise LaunchError(f"there is no location {location!r} any more; there are {', '.join(self._launchers)}")
+        return launcher
+
+    def _free_slot(self, db: sqlite3.Connection, instance: Instance, location: str) -> str | None:
+        if not instance.ports:
+            return None
+        taken = processes.taken_slots(db, location)
+        slots = self._config.find_location(location).slot
+        fit = [slot for slot in slots if len(slot.wires) >= len(instance.ports)]
+        for slot in sorted(fit, key=lambda each: len(each.wires)):
+            if slot.name not in taken:
+                return slot.name
+        raise LaunchError(
+            f"no free slot with {len(instance.ports)} interface(s) at {location}: of {len(slots)} slots {len(fit)} "
+            f"have as many, and all are taken; add [[location.slot]] to agent.toml or delete an instance"
+        )
+
+    def _slot(self, running: Running) -> Slot | None:
+        if running.slot is None:
+            return None
+        slot = self._config.find_location(running.location).find_slot(running.slot)
+        if slot is None:
+            raise LaunchError(f"{running.location} has no slot {running.slot!r} any more; put it back into agent.toml")
+        return slot
+
+    def _prepare(self, launcher: Launcher, instance: Instance, slot: Slot) -> None:
+        for port, wire in zip(instance.ports, slot.wires, strict=False):
+            launcher.call(slot.enter, ["ip", "link", "set", "dev", wire.inside, "address", port.mac, "up"])
+
+    def _task(self, launcher: Launcher, instance: Instance, running: Running, slot: Slot | None, *, hold: bool) -> Task:
+        key = _key(instance.id, running.location)
+        interfaces = tuple(wire.inside for wire in slot.wires[: len(instance.ports)]) if slot else ()
+        places = launcher.places(key, interfaces)
+        flavor = self._catalog.flavors.get(instance.flavor)
+        command = command_line(self._kind(instance), instance, flavor, places, hold=hold)
+        return Task(
+            key=key,
+            incarnation=running.incarnation,
+            enter=slot.enter if slot else (),
+            command=tuple(command),
+            config=json.dumps(instance.config),
+            variables={"NFAGENT_INSTANCE": instance.id, "NFAGENT_NAME": instance.name},
+        )
+
+    def _await_ready(self, launcher: Launcher, running: Running, process: Process) -> None:
+        """Until its control socket answers; without one, until it has lived for a moment."""
+        key = _key(running.instance, running.location)
+        deadline = time.monotonic() + (_READY_S if running.control else _SURVIVES_S)
+        said = ""
+        while time.monotonic() < deadline:
+            if running.control is not None:
+                try:
+                    Control(launcher.control_path(key)).ask("status", timeout_s=_READY_S)
+                    return
+                except ControlError as error:
+                    said = str(error)
+            if launcher.find(key) is None:
+                raise LaunchError(f"its process ended{launcher.ending(process)}; {launcher.last_words(key)}")
+            time.sleep(_POLL_S)
+        if running.control is not None:
+            raise LaunchError(f"it was not ready after {_READY_S:g} s: {said}; {launcher.last_words(key)}")
+
+
+def _key(instance: str, location: str) -> str:
+    return f"{instance}.{location}"

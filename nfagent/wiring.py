@@ -1,0 +1,97 @@
+"""Virtual ports on slots: plumbing on every switch, the mapping in oneswitchd."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from nfagent.errors import WiringError
+from nfagent.model import Port
+from nfagent.plumbing.errors import PlumbingError
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.plumbing.servers import ServerPlumbing
+from unoctl.client import Client
+from unoctl.errors import ApiRefusedError, UnoctlError
+from unoctl.model import Status
+from unoctl.ports import LAGGING, SETTLE_S, SETTLE_STEP_S
+
+T = TypeVar("T")
+
+
+class ServerWiring:
+    """See `nfagent.protocols.Wiring`.
+
+    Args:
+        config: of the server.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._plumbing = threading.Lock()  # a `ServerPlumbing` is for one thread, and so is the order of its changes
+
+    def connect(self, port: Port, location: str, interface: str) -> None:
+        with _explained(f"port {port.number} ({port.name}) on {interface} of {location}"):
+            with self._plumbing, ServerPlumbing(self._config) as plumbing:
+                plumbing.add_virtual_port(port.number)
+                plumbing.on(location).attach(interface)
+            with self._client() as client:
+                _settled(lambda: _map(client, port, location, interface))
+
+    def disconnect(self, port: Port) -> None:
+        with _explained(f"port {port.number} ({port.name})"):
+            with self._client() as client:
+                _unmap(client, port)
+            with self._plumbing, ServerPlumbing(self._config) as plumbing:
+                plumbing.remove_virtual_port(port.number)
+
+    def status(self) -> Status:
+        """What oneswitchd says.
+
+        Raises:
+            UnoctlError: nothing.
+        """
+        with self._client() as client:
+            return client.status()
+
+    def _client(self) -> Client:
+        return Client(self._config.oneswitchd.api)
+
+
+def _map(client: Client, port: Port, location: str, interface: str) -> None:
+    """Have oneswitchd show the port there; one that is elsewhere is moved, make-before-break."""
+    found = next((each for each in client.ports() if each.number == port.number), None)
+    if found is None:
+        client.add_port(port.number, port.name, location, interface)
+    elif (found.switch, found.interface) != (location, interface):
+        if found.move is not None:
+            raise WiringError(f"port {port.number} is moving to {found.move.interface} of {found.move.switch}")
+        client.move_port(port.number, location, interface, "done", None)
+
+
+def _unmap(client: Client, port: Port) -> None:
+    try:
+        client.delete_port(port.number)
+    except ApiRefusedError as error:
+        if error.code != "port-unknown":
+            raise
+
+
+def _settled(work: Callable[[], T]) -> T:
+    """Ask again for a while: a port made over OVSDB reaches oneswitchd a little later, on another connection."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            return work()
+        except ApiRefusedError as error:
+            if error.code not in LAGGING or time.monotonic() > deadline:
+                raise
+        time.sleep(SETTLE_STEP_S)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (UnoctlError, PlumbingError) as error:
+        raise WiringError(f"{what}: {error}") from error

@@ -1,0 +1,290 @@
+"""``/api/v1``: what it answers, above all to what it cannot do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.nfagent.world import OTHER_TOKEN, World
+
+V1 = "/api/v1"
+
+
+def refused(answer: httpx.Response, status: int, code: str, *words: str) -> dict[str, Any]:
+    """Check that an answer is such a problem, and that its detail names these."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert (body["status"], body["code"], body["type"]) == (status, code, "about:blank")
+    assert body["title"]
+    for word in words:
+        assert word in body["detail"]
+    return body
+
+
+def test_an_instance_is_created_shown_changed_and_deleted(world: World) -> None:
+    answer = world.operator.post(f"{V1}/instances", json={"name": "one", "kind": "toy", "labels": {"a": "b"}})
+    assert answer.status_code == 202
+    made = answer.json()
+    assert answer.headers["location"] == f"{V1}/instances/{made['id']}"
+    assert (made["status"], made["labels"], made["config_state"]) == ("building", {"a": "b"}, "pending")
+    shown = world.wait_status(made, "active")
+    assert shown["config_state"] == "applied"
+    assert shown["placement"]["location"] == "hypervisor"
+    assert world.show("one") == shown
+    answer = world.operator.patch(f"{V1}/instances/one", json={"config": {"n": 2}, "name": "uno"})
+    assert (answer.status_code, answer.json()["config"], answer.json()["name"]) == (200, {"n": 2}, "uno")
+    world.wait(lambda: world.show(made)["config_state"] == "applied")
+    for _ in range(2):
+        answer = world.operator.delete(f"{V1}/instances/{made['id']}")
+        if answer.status_code == 404:
+            break  # it can be gone by now
+        assert (answer.status_code, answer.json()["status"]) == (202, "deleting")
+    world.wait(lambda: world.operator.get(f"{V1}/instances/{made['id']}").status_code == 404)
+    refused(world.operator.delete(f"{V1}/instances/{made['id']}"), 404, "instance-unknown", made["id"])
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        ({"name": "x"}, "kind", "required"),
+        ({"kind": "sleeper"}, "name", "required"),
+        ({"name": 7, "kind": "sleeper"}, "name", "string"),
+        ({"name": "", "kind": "sleeper"}, "name", "pattern"),
+        ({"name": "a b", "kind": "sleeper"}, "name", "pattern"),
+        ({"name": "x" * 64, "kind": "sleeper"}, "name", "pattern"),
+        ({"name": "x", "kind": ["sleeper"]}, "kind", "string"),
+        ({"name": "x", "kind": "sleeper", "config": []}, "config", "dictionary"),
+        ({"name": "x", "kind": "sleeper", "config": "a"}, "config", "dictionary"),
+        ({"name": "x", "kind": "sleeper", "ports": "1"}, "ports", "integer"),
+        ({"name": "x", "kind": "sleeper", "ports": -1}, "ports", "greater"),
+        ({"name": "x", "kind": "sleeper", "ports": True}, "ports", "integer"),
+        ({"name": "x", "kind": "sleeper", "labels": {"a": 1}}, "labels.a", "string"),
+        ({"name": "x", "kind": "sleeper", "color": "red"}, "color", "Extra"),
+        ([], "_schema", "dictionary"),
+        ("x", "_schema", "dictionary"),
+    ],
+)
+def test_wrong_types_name_the_field(world: World, body: object, field: str, words: str) -> None:
+    problem = refused(world.tenant.post(f"{V1}/instances", json=body), 422, "invalid", field, words)
+    assert [each["field"] for each in problem["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"", b"\xff\xfe", b"{'a': 1}", b'{"a": NaN}', b'{"a": Infinity}', b'{"a": 1e999}', b"[" * 100_000, b"nul"],
+)
+def test_malformed_json(world: World, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    refused(world.tenant.post(f"{V1}/instances", content=body, headers=headers), 400, "malformed")
+
+
+def test_a_body_that_is_too_large(world: World) -> None:
+    body = json.dumps({"name": "x", "kind": "sleeper", "config": {"a": "x" * (10 << 20)}})
+    refused(world.tenant.post(f"{V1}/instances", content=body), 413, "body-too-large")
+
+
+def test_unknown_kinds_flavors_and_things(world: World) -> None:
+    tenant = world.tenant
+    order = {"name": "x", "kind": "none-such"}
+    problem = refused(tenant.post(f"{V1}/instances", json=order), 422, "kind-unknown", "none-such", "sleeper")
+    assert problem["errors"][0]["field"] == "kind"
+    order = {"name": "x", "kind": "sleeper", "flavor": "huge"}
+    refused(tenant.post(f"{V1}/instances", json=order), 422, "flavor-unknown", "huge", "small")
+    refused(tenant.get(f"{V1}/kinds/none-such"), 404, "kind-unknown", "none-such")
+    refused(tenant.get(f"{V1}/flavors/huge"), 404, "flavor-unknown", "huge")
+    refused(tenant.get(f"{V1}/instances/ghost"), 404, "instance-unknown", "ghost")
+    refused(tenant.patch(f"{V1}/instances/ghost", json={"config": {}}), 404, "instance-unknown", "ghost")
+    refused(tenant.get(f"{V1}/chains/ghost"), 404, "chain-unknown", "ghost")
+    refused(world.admin.get(f"{V1}/migrations/77"), 404, "migration-unknown", "77")
+    refused(world.admin.get(f"{V1}/migrations/{10**30}"), 404, "migration-unknown")
+    refused(world.admin.get(f"{V1}/switches/ghost"), 404, "switch-unknown", "ghost")
+    refused(tenant.get("/api/v1/nothing"), 404, "path-unknown", "/api/v1/nothing")
+    refused(tenant.get("/"), 404, "path-unknown")
+    answer = tenant.delete(f"{V1}/kinds")
+    refused(answer, 405, "method-not-allowed", "DELETE")
+    assert "GET" in answer.headers["allow"]
+
+
+def test_a_name_is_taken_once_in_a_project(world: World) -> None:
+    first = world.tenant.post(f"{V1}/instances", json={"name": "same", "kind": "sleeper"}).json()
+    answer = world.tenant.post(f"{V1}/instances", json={"name": "same", "kind": "sleeper"})
+    refused(answer, 409, "name-taken", "same", first["id"])
+    other = world.with_token(OTHER_TOKEN)
+    assert other.post(f"{V1}/instances", json={"name": "same", "kind": "sleeper"}).status_code == 202
+    second = world.tenant.post(f"{V1}/instances", json={"name": "second", "kind": "sleeper"}).json()
+    answer = world.tenant.patch(f"{V1}/instances/{second['id']}", json={"name": "same"})
+    refused(answer, 409, "name-taken", "same")
+    # Each sees its own by that name, and not the other's by any.
+    assert world.tenant.get(f"{V1}/instances/same").json()["id"] == first["id"]
+    refused(other.get(f"{V1}/instances/{first['id']}"), 404, "instance-unknown")
+    refused(other.delete(f"{V1}/instances/{first['id']}"), 404, "instance-unknown")
+    assert [each["name"] for each in other.get(f"{V1}/instances").json()["instances"]] == ["same"]
+
+
+@pytest.mark.parametrize("headers", [{"Authorization": "Bearer wrong-token-0123456789"}, {"X-Auth-Token": "wrong"}, {}])
+def test_wrong_tokens(world: World, headers: dict[str, str]) -> None:
+    client = world.with_token("")
+    answer = client.get(f"{V1}/instances", headers=headers)
+    refused(answer, 401, "token-unknown" if headers else "token-missing")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    refused(client.get(f"{V1}/instances", headers={"Authorization": "Basic YTpi"}), 401, "token-unknown")
+    refused(client.get(f"{V1}/instances", headers={b"Authorization": b"Bearer \xe4"}), 401, "token-unknown")
+
+
+def test_tenants_do_not_see_placement(world: World) -> None:
+    made = world.tenant.post(f"{V1}/instances", json={"name": "hidden", "kind": "sleeper"}).json()
+    assert made["placement"] is None
+    assert world.wait_status(made, "active")["placement"]["location"] == "hypervisor"
+    tenant = world.tenant
+    assert "hypervisor" not in tenant.get(f"{V1}/instances/hidden").text
+    for path in ("servers", "switches", "switches/snic0", "migrations", "placement", "placement/why/hidden"):
+        refused(tenant.get(f"{V1}/{path}"), 403, "administrators-only", "acme")
+    refused(tenant.post(f"{V1}/migrations", json={"instance": "hidden"}), 403, "administrators-only")
+    refused(tenant.patch(f"{V1}/instances/hidden", json={"pin": "snic0"}), 403, "administrators-only")
+    order = {"name": "pinned", "kind": "sleeper", "pin": "snic0"}
+    refused(tenant.post(f"{V1}/instances", json=order), 403, "administrators-only")
+    refused(tenant.get(f"{V1}/instances", params={"location": "snic0"}), 403, "administrators-only")
+    assert tenant.get(f"{V1}/instances", params={"project": "other"}).json()["instances"] == []
+
+
+def test_quotas_and_ports_are_limited(directory: Path) -> None:
+    world = World(directory, instances=3)
+    try:
+        # 1000 to 1003, and 1001 is server.toml's.
+        made = [world.create(f"p{number}", "toy", ports=1) for number in range(2)]
+        assert [each["ports"][0]["number"] for each in made] == [1000, 1002]
+        assert made[0]["ports"][0]["mac"].endswith("03:e8")
+        assert len({port["mac"] for each in made for port in each["ports"]}) == 2
+        answer = world.operator.post(f"{V1}/instances", json={"name": "p2", "kind": "toy", "ports": 2})
+        refused(answer, 409, "ports-exhausted", "p2", "2 port(s)")
+        answer = world.operator.post(f"{V1}/instances", json={"name": "p2", "kind": "sleeper", "ports": 1})
+        refused(answer, 422, "ports-unfit", "sleeper", "0 port(s)")
+        world.create("p2")
+        answer = world.operator.post(f"{V1}/instances", json={"name": "p3", "kind": "sleeper"})
+        refused(answer, 403, "quota-exceeded", "default", "3 instances")
+        assert world.tenant.post(f"{V1}/instances", json={"name": "p3", "kind": "sleeper"}).status_code == 202
+        listed = world.operator.get(f"{V1}/ports").json()["ports"]
+        assert [(port["number"], port["instance"]) for port in listed] == [(1000, made[0]["id"]), (1002, made[1]["id"])]
+        assert world.tenant.get(f"{V1}/ports").json()["ports"] == []
+    finally:
+        world.close()
+
+
+def test_pages_and_filters(world: World) -> None:
+    names = [f"page{number}" for number in range(5)]
+    made = [world.admin.post(f"{V1}/instances", json={"name": name, "kind": "sleeper"}).json() for name in names]
+    marker, got = None, []
+    while True:
+        params = {"limit": 2, "project": "ops"} | ({"marker": marker} if marker else {})
+        page = world.admin.get(f"{V1}/instances", params=params).json()
+        got += [each["name"] for each in page["instances"]]
+        marker = page["next"]
+        if marker is None:
+            break
+    assert got == names
+    assert [
+        each["name"] for each in world.admin.get(f"{V1}/instances", params={"name": "page3"}).json()["instances"]
+    ] == ["page3"]
+    assert world.admin.get(f"{V1}/instances", params={"kind": "toy", "project": "ops"}).json()["instances"] == []
+    problem = refused(world.admin.get(f"{V1}/instances", params={"marker": "ghost"}), 422, "marker-unknown", "ghost")
+    assert problem["errors"][0]["field"] == "marker"
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"limit": "x"}, {"status": "fine"}, {"colour": "red"}):
+        refused(world.admin.get(f"{V1}/instances", params=wrong), 422, "invalid", *wrong)
+    # The marker of a page is not a way to learn of others' instances.
+    refused(world.tenant.get(f"{V1}/instances", params={"marker": made[0]["id"]}), 422, "marker-unknown")
+
+
+def test_changes_that_say_nothing_or_null(world: World) -> None:
+    world.create("null")
+    for body in ({}, {"config": None}, {"name": None}):
+        refused(world.operator.patch(f"{V1}/instances/null", json=body), 422, "invalid")
+    assert (
+        world.operator.patch(f"{V1}/instances/null", json={"pin": "hypervisor"}).json()["placement"]["pin"]
+        == "hypervisor"
+    )
+    assert world.operator.patch(f"{V1}/instances/null", json={"pin": None}).json()["placement"]["pin"] is None
+    refused(
+        world.operator.patch(f"{V1}/instances/null", json={"pin": "moon"}), 422, "location-unknown", "moon", "snic0"
+    )
+
+
+def test_chains(world: World) -> None:
+    one, two = world.create("hop1"), world.create("hop2")
+    order = {"name": "c", "hops": [{"port": 1}, {"instance": "hop1"}, {"instance": two["id"]}], "latency_us": 500}
+    answer = world.operator.post(f"{V1}/chains", json=order)
+    assert answer.status_code == 201, answer.text
+    chain = answer.json()
+    assert [hop["instance"] for hop in chain["hops"]] == [None, one["id"], two["id"]]
+    refused(world.operator.post(f"{V1}/chains", json=order), 409, "name-taken", "'c'")
+    refused(world.operator.delete(f"{V1}/instances/hop1"), 409, "instance-in-chain", "'c'")
+    assert world.operator.get(f"{V1}/chains").json()["chains"] == [chain]
+    assert world.tenant.get(f"{V1}/chains").json()["chains"] == []
+    refused(world.tenant.get(f"{V1}/chains/{chain['id']}"), 404, "chain-unknown")
+    for hops in ([{"port": 1}], [{}, {"port": 1}], [{"port": 1, "instance": "hop1"}, {"port": 2}], [{"port": 0}] * 2):
+        refused(world.operator.post(f"{V1}/chains", json={"name": "d", "hops": hops}), 422, "invalid", "hops")
+    order = {"name": "d", "hops": [{"port": 1}, {"instance": "ghost"}]}
+    problem = refused(world.operator.post(f"{V1}/chains", json=order), 422, "instance-unknown", "ghost")
+    assert problem["errors"][0]["field"] == "hops.1"
+    assert world.operator.delete(f"{V1}/chains/{chain['id']}").status_code == 204
+    refused(world.operator.delete(f"{V1}/chains/{chain['id']}"), 404, "chain-unknown")
+    assert world.operator.delete(f"{V1}/instances/hop1").status_code == 202
+
+
+def test_the_offer(world: World) -> None:
+    kinds = {kind["name"]: kind for kind in world.tenant.get(f"{V1}/kinds").json()["kinds"]}
+    assert kinds["toy"] == world.tenant.get(f"{V1}/kinds/toy").json()
+    assert (kinds["toy"]["movable"], kinds["toy"]["ports"], kinds["sleeper"]["movable"]) == (True, [0, 2], False)
+    flavors = world.tenant.get(f"{V1}/flavors").json()["flavors"]
+    assert [flavor["name"] for flavor in flavors] == ["small", "medium", "large"]
+    server = world.admin.get(f"{V1}/servers").json()["servers"][0]
+    assert (server["datapath_id"], server["oneswitchd"]) == ("00000000000000a1", "down")
+    assert "no-oneswitchd.sock" in server["reason"]
+    switches = world.admin.get(f"{V1}/switches").json()["switches"]
+    assert [(each["name"], each["link"], each["virt"]["state"]) for each in switches] == [
+        ("hypervisor", None, "unknown"),
+        ("snic0", "unknown", "unknown"),
+    ]
+
+
+def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
+    world.create("undecided")
+    for answer in (
+        world.admin.get(f"{V1}/placement/proposal"),
+        world.admin.get(f"{V1}/placement/why/{world.show('undecided')['id']}"),
+        world.admin.post(f"{V1}/placement/dry-run", json={}),
+    ):
+        refused(answer, 503, "no-decision", "nothing has been decided yet")
+    placed = world.admin.get(f"{V1}/placement").json()["placement"]
+    assert "undecided" in [each["name"] for each in placed]
+    world.wait_status(world.create("stateful", "toy"), "active")
+    answer = world.operator.post(f"{V1}/migrations", json={"instance": "stateful", "target": "snic0"})
+    refused(answer, 503, "migration-unavailable", "stateful")
+
+
+def test_migrations_that_cannot_be(world: World) -> None:
+    post = world.operator.post
+    world.wait_status(world.create("mover"), "active")
+    refused(post(f"{V1}/migrations", json={"instance": "ghost"}), 404, "instance-unknown", "ghost")
+    order = {"instance": "mover", "target": "moon"}
+    refused(post(f"{V1}/migrations", json=order), 422, "location-unknown", "moon")
+    refused(post(f"{V1}/migrations", json={"instance": "mover", "target": "hypervisor"}), 409, "already-there", "mover")
+    world.operator.patch(f"{V1}/instances/mover", json={"pin": "hypervisor"})
+    refused(
+        post(f"{V1}/migrations", json={"instance": "mover", "target": "snic0"}), 409, "instance-pinned", "hypervisor"
+    )
+    world.create("failing", "broken")
+    world.wait(lambda: world.show("failing")["status"] == "error")
+    refused(post(f"{V1}/migrations", json={"instance": "failing"}), 409, "instance-not-active", "failing")
+
+
+def test_the_document_is_the_one_that_is_checked_in(world: World) -> None:
+    served = world.with_token("").get("/openapi.json").json()
+    kept = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
+    assert json.loads(kept.read_text()) == served, f"curl .../openapi.json | python -m json.tool > {kept}"
+
+
+def test_the_socket_is_for_its_owner_only(world: World) -> None:
+    assert (world.directory / "nfagent.sock").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,127 @@
+"""``/api/v1/events``: server-sent events that a client can follow through anything."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from nfagent.api import events as stream
+from tests.nfagent.world import World
+
+PATH = "/api/v1/events"
+
+
+class Follower:
+    """A client that reads events."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        self._lines = response.iter_lines()
+        self.heartbeats = 0
+
+    def next(self) -> tuple[str | None, str, dict[str, Any]]:
+        """The next event: its id, its type, its data."""
+        fields: dict[str, str] = {}
+        for line in self._lines:
+            if line.startswith(":"):
+                self.heartbeats += 1
+            elif line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif fields:
+                return fields.get("id"), fields["event"], json.loads(fields["data"])
+        raise EOFError
+
+    def until(self, kind: str) -> list[tuple[str | None, str, dict[str, Any]]]:
+        """Events up to the first of a type."""
+        found = [self.next()]
+        while found[-1][1] != kind:
+            found.append(self.next())
+        return found
+
+
+@contextmanager
+def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
+    with client.stream("GET", PATH, timeout=60, **options) as response:
+        assert response.status_code == 200
+        yield Follower(response)
+
+
+def test_events_are_told_as_they_happen_and_again_from_any_id(world: World) -> None:
+    with following(world.operator, params={"after": 0}) as follower:
+        made = world.create("told")
+        seen = [each for each in follower.until("process.active") if made["id"] in str(each)]
+        world.operator.delete(f"/api/v1/instances/{made['id']}")
+        seen += [each for each in follower.until("instance.deleted") if made["id"] in str(each)]
+    assert [kind for _, kind, _ in seen if kind.startswith("instance.")] == [
+        "instance.created",
+        "instance.deleting",
+        "instance.deleted",
+    ]
+    ids = [int(number or 0) for number, _, _ in seen]
+    assert ids == sorted(set(ids))
+    assert all(data["id"] == int(number or 0) for number, _, data in seen)
+    middle = len(seen) // 2
+    params = {"subject": made["id"]}
+    with following(world.operator, headers={"Last-Event-ID": str(ids[middle])}, params=params) as follower:
+        again = [follower.next() for _ in seen[middle + 1 :]]
+    assert again == seen[middle + 1 :]
+
+
+def test_a_tenant_is_told_of_its_own_and_not_where_it_runs(world: World) -> None:
+    world.create("not-theirs")
+    with following(world.tenant, params={"after": 0}) as follower:
+        mine = world.tenant.post("/api/v1/instances", json={"name": "theirs", "kind": "sleeper"}).json()
+        seen = follower.until("process.active")
+    assert {data["subject"] for _, _, data in seen} == {mine["id"]}
+    assert "hypervisor" not in str(seen)
+    assert not any(kind.startswith(("placement", "migration")) for _, kind, _ in seen)
+
+
+def test_a_heartbeat_while_nothing_happens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.01)
+    with following(world.operator, params={"subject": "nothing"}) as follower:
+        lines = [next(follower._lines) for _ in range(9)]
+    assert lines.count(": still here") == 4
+
+
+def test_a_client_that_was_away_for_too_long_is_told(own_world: World) -> None:
+    made = own_world.create("old")
+    own_world.wait_status(made, "active")
+    store = own_world.agent._store
+    last = store.last_event
+    store.read.execute("DELETE FROM event WHERE id < ?", (last,))
+    with following(own_world.operator, headers={"Last-Event-ID": "1"}) as follower:
+        number, kind, data = follower.next()
+        assert (number, kind, data) == (None, "gap", {"oldest": last})
+        assert follower.next()[0] == str(last)
+
+
+@pytest.mark.parametrize("last", ["x", "-1", "1.5", "9" * 30])
+def test_ids_that_are_none(world: World, last: str) -> None:
+    answer = world.operator.get(PATH, headers={"Last-Event-ID": last})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_no_more_followers_than_there_are_threads_for(own_world: World) -> None:
+    with (
+        following(own_world.operator),
+        following(own_world.operator),
+        following(own_world.operator),
+    ):
+        answer = own_world.tenant.get(PATH)
+        assert (answer.status_code, answer.json()["code"]) == (503, "too-many-streams")
+        assert own_world.tenant.get("/api/v1/kinds").status_code == 200
+
+
+def test_stopping_does_not_wait_for_followers(own_world: World) -> None:
+    with following(own_world.operator) as follower:
+        own_world.create("last")
+        follower.until("instance.created")
+        own_world.agent.stop()
+        with pytest.raises((EOFError, httpx.HTTPError)):
+            follower.until("never")
+    own_world.start()

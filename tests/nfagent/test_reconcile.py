@@ -1,0 +1,210 @@
+"""What runs follows what is wanted, whatever ends or is restarted, and nothing runs twice or is left behind."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from nfagent.control import Control
+from nfagent.errors import ControlRefusedError
+from nfagent.model import Migration
+from nfagent.processes import PROC, start_time
+from nfagent.store import Store, migrations, processes
+from tests.nfagent.world import World, processes_of, wait_until
+
+V1 = "/api/v1"
+
+
+def migrate(world: World, name: str, target: str) -> int:
+    answer = world.operator.post(f"{V1}/migrations", json={"instance": name, "target": target})
+    assert answer.status_code == 202, answer.text
+    return answer.json()["epoch"]
+
+
+def ended(world: World, epoch: int) -> dict[str, object]:
+    """A migration, when it has ended."""
+    world.wait(lambda: world.operator.get(f"{V1}/migrations/{epoch}").json()["ended"] is not None)
+    return world.operator.get(f"{V1}/migrations/{epoch}").json()
+
+
+def test_a_process_that_ends_is_started_again_and_said_why(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("one"), "active")
+    os.kill(made["placement"]["pid"], signal.SIGKILL)
+    own_world.wait(lambda: own_world.show("one")["placement"]["pid"] not in (made["placement"]["pid"], None))
+    again = own_world.wait_status(made, "active")
+    assert processes_of(made["id"]) == [again["placement"]["pid"]]
+    brief = own_world.create("brief", "brief")
+    own_world.wait(lambda: own_world.show(brief)["status"] == "error")
+    assert own_world.show(brief)["reason"] == "its process ended with exit status 4; it said: enough"
+
+
+def test_what_cannot_be_started_says_why_and_is_deleted_all_the_same(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("broken", "broken"), "error")
+    assert "exit status 3" in made["reason"]
+    assert "it cannot be" in made["reason"]
+    refusing = own_world.wait_status(own_world.create("refusing", "toy", config={"refuse": "start"}), "error")
+    assert "refuse: it was asked to" in refusing["reason"]
+    own_world.operator.patch(f"{V1}/instances/refusing", json={"config": {}})
+    own_world.wait_status(refusing, "active")
+    own_world.create("wired", "wired")
+    no_slot = own_world.wait_status(own_world.create("slotless", "toy", ports=2), "error")
+    assert "no free slot with 2 interface(s) at hypervisor" in no_slot["reason"]
+
+
+def test_children_end_with_the_process(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("family", "family"), "active")
+    leader = made["placement"]["pid"]
+    wait_until(lambda: len(_group(leader)) == 3)
+    os.kill(leader, signal.SIGKILL)
+    own_world.wait(lambda: own_world.show(made)["placement"]["pid"] not in (leader, None))
+    assert _group(leader) == []
+    second = own_world.wait_status(made, "active")["placement"]["pid"]
+    own_world.operator.delete(f"{V1}/instances/family")
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/family").status_code == 404)
+    assert _group(second) == []
+
+
+def _group(leader: int) -> list[int]:
+    found = []
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getpgid(int(entry.name)) == leader and start_time(int(entry.name)) is not None:
+                    found.append(int(entry.name))
+            except ProcessLookupError:
+                continue
+    return found
+
+
+def test_instances_outlive_the_agent_and_are_found_again(own_world: World) -> None:
+    toy = own_world.wait_status(own_world.create("toy", "toy", config={"n": 1}), "active")
+    sleeper = own_world.wait_status(own_world.create("sleeper"), "active")
+    own_world.stop()
+    assert processes_of(toy["id"]) == [toy["placement"]["pid"]]
+    own_world.start()
+    for each in (toy, sleeper):
+        assert own_world.wait_status(each, "active")["placement"]["pid"] == each["placement"]["pid"]
+        assert processes_of(each["id"]) == [each["placement"]["pid"]]
+    own_world.stop()
+    os.kill(sleeper["placement"]["pid"], signal.SIGKILL)
+    own_world.start()
+    own_world.wait(lambda: own_world.show(sleeper)["placement"]["pid"] not in (sleeper["placement"]["pid"], None))
+
+
+def test_configurations_reach_processes_while_they_run(own_world: World) -> None:
+    toy = own_world.wait_status(own_world.create("toy", "toy", config={"n": 1}), "active")
+    control = Control(own_world.directory / "run" / f"{toy['id']}.hypervisor.sock")
+    assert control.ask("config") == {"config": {"n": 1}}
+    own_world.operator.patch(f"{V1}/instances/toy", json={"config": {"n": 2}})
+    own_world.wait(lambda: own_world.show("toy")["config_state"] == "applied")
+    assert control.ask("config") == {"config": {"n": 2}}
+    own_world.operator.patch(f"{V1}/instances/toy", json={"config": {"refuse": True}})
+    own_world.wait(lambda: "refused" in (own_world.show("toy")["reason"] or ""))
+    shown = own_world.show("toy")
+    assert (shown["status"], shown["config_state"]) == ("active", "pending")
+    assert control.ask("config") == {"config": {"n": 2}}
+    own_world.operator.patch(f"{V1}/instances/toy", json={"config": {"n": 3}})
+    own_world.wait(lambda: own_world.show("toy")["config_state"] == "applied")
+    assert own_world.show("toy")["reason"] is None
+    assert own_world.show("toy")["placement"]["pid"] == toy["placement"]["pid"]
+    with pytest.raises(ControlRefusedError, match="no verb"):
+        control.ask("dance")
+
+
+def test_what_is_opaque_is_restarted_for_a_configuration_and_for_a_migration(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("opaque"), "active")
+    own_world.operator.patch(f"{V1}/instances/opaque", json={"config": {"n": 1}})
+    own_world.wait(lambda: own_world.show("opaque")["config_state"] == "applied")
+    configured = own_world.show("opaque")
+    assert configured["placement"]["pid"] != made["placement"]["pid"]
+    migration = ended(own_world, migrate(own_world, "opaque", "snic0"))
+    assert (migration["mode"], migration["outcome"], migration["report"]) == ("restart", "done", {"restarted": True})
+    moved = own_world.wait_status(made, "active")
+    assert moved["placement"]["location"] == "snic0"
+    assert processes_of(made["id"]) == [moved["placement"]["pid"]]
+    own_world.operator.patch(f"{V1}/instances/opaque", json={"pin": "hypervisor"})
+    own_world.wait(lambda: own_world.show("opaque")["placement"]["location"] == "hypervisor")
+    listed = own_world.operator.get(f"{V1}/migrations").json()["migrations"]
+    assert [(each["source"], each["target"]) for each in listed] == [("snic0", "hypervisor"), ("hypervisor", "snic0")]
+
+
+def test_a_migration_that_cannot_begin_at_the_target_goes_back(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("here-only", "here-only"), "active")
+    migration = ended(own_world, migrate(own_world, "here-only", "snic0"))
+    assert migration["outcome"] == "rolled-back"
+    assert "not there" in str(migration["reason"])
+    back = own_world.wait_status(made, "active")
+    assert (back["placement"]["location"], back["placement"]["target"]) == ("hypervisor", "hypervisor")
+
+
+def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
+    own_world.wiring.broken = True
+    made = own_world.create("wired", "wired", ports=1)
+    own_world.wait(lambda: own_world.show("wired")["reason"] == "no oneswitchd answers")
+    assert own_world.show("wired")["status"] == "building"
+    pid = own_world.show("wired")["placement"]["pid"]
+    own_world.wiring.broken = False
+    assert own_world.wait_status(made, "active")["placement"]["pid"] == pid
+    number = made["ports"][0]["number"]
+    assert own_world.wiring.homes == {number: ("hypervisor", "vf0")}
+    slots = own_world.admin.get(f"{V1}/switches/hypervisor").json()["slots"]
+    assert [slot["taken"] for slot in slots] == [made["id"]]
+    assert ended(own_world, migrate(own_world, "wired", "snic0"))["outcome"] == "done"
+    assert own_world.wiring.homes == {number: ("snic0", "pf0vf0")}
+    own_world.wiring.broken = True
+    own_world.operator.delete(f"{V1}/instances/wired")
+    wait_until(lambda: processes_of(made["id"]) == [])
+    assert own_world.show("wired")["status"] == "deleting"
+    own_world.wiring.broken = False
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/wired").status_code == 404)
+    assert own_world.wiring.homes == {}
+
+
+class SlowMigrator:
+    """Holds a migration of state open until it is let go."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.begun = threading.Event()
+        self.let_go = threading.Event()
+
+    def run(self, migration: Migration) -> None:
+        """See `nfagent.protocols.Migrator`."""
+        with self.store.change() as change:
+            migration = migrations.step(change, migration, "precopy")
+        self.begun.set()
+        assert self.let_go.wait(60)
+        with self.store.change() as change:
+            migrations.end(change, migration, "rolled-back", "it was only a test", {})
+
+
+def test_a_deletion_waits_for_the_end_of_a_migration(own_world: World) -> None:
+    reconciler = own_world.agent._reconciler
+    made = own_world.wait_status(own_world.create("toy", "toy"), "active")
+    migrator = SlowMigrator(own_world.agent._store)
+    reconciler._migrator = migrator
+    own_world.operator.patch(f"{V1}/instances/toy", json={"pin": "snic0"})
+    assert migrator.begun.wait(60)
+    assert own_world.show("toy")["status"] == "migrating"
+    answer = own_world.operator.delete(f"{V1}/instances/toy")
+    assert (answer.status_code, answer.json()["status"]) == (202, "deleting")
+    assert own_world.operator.delete(f"{V1}/instances/toy").status_code == 202
+    assert processes_of(made["id"]) == [made["placement"]["pid"]]
+    migrator.let_go.set()
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/toy").status_code == 404)
+    assert processes_of(made["id"]) == []
+
+
+def test_processes_without_a_row_are_ended_at_the_start(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("stray"), "active")
+    store = own_world.agent._store
+    own_world.stop()
+    store = Store(own_world.directory / "state")
+    with store.change() as change:
+        processes.remove(change, processes.of(store.read, made["id"])[0])
+    store.close()
+    own_world.start()
+    again = own_world.wait_status(made, "active")
+    assert processes_of(made["id"]) == [again["placement"]["pid"]]
+    assert again["placement"]["pid"] != made["placement"]["pid"]

@@ -1,0 +1,223 @@
+"""An agent for tests: its files in a directory, its switches made up, its NFs a small program of the tests' own."""
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from nfagent.agent import Agent
+from nfagent.config import AgentConfig
+from nfagent.errors import WiringError
+from nfagent.model import Port
+from nfagent.processes import PROC
+
+TENANT_TOKEN = "tenant-token-0123456789"
+OTHER_TOKEN = "other-token-0123456789"
+ADMIN_TOKEN = "admin-token-0123456789"
+
+_SERVER = """
+[oneswitchd]
+datapath_id = "00000000000000a1"
+api = "unix:{directory}/no-oneswitchd.sock"
+[[switch]]
+name = "hypervisor"
+virt = "unix:{directory}/virt.mgmt"
+edge = "unix:{directory}/edge.mgmt"
+[[switch]]
+name = "snic0"
+virt = "tcp:127.0.0.1:1"
+edge = "tcp:127.0.0.1:2"
+link = {{ hypervisor = "pcie-snic0", local = "pf0hpf" }}
+[[port]]
+number = 1001
+switch = "hypervisor"
+interface = "vm1"
+"""
+
+_AGENT = """
+server = "{directory}/server.toml"
+state = "{directory}/state"
+runtime = "{directory}/run"
+nf = ""
+[api]
+listen = ["unix:{directory}/nfagent.sock", "tcp:127.0.0.1:0"]
+tokens = "{directory}/tokens"
+anonymous = "{anonymous}"
+streams = 3
+[quota]
+instances = {instances}
+ports = 8
+workers = 250
+[port_numbers]
+first = 1000
+last = 1003
+[[kind]]
+name = "sleeper"
+summary = "does nothing, for a long time"
+command = ["sleep", "100000"]
+[[kind]]
+name = "broken"
+command = ["sh", "-c", "echo it cannot be; exit 3"]
+[[kind]]
+name = "brief"
+command = ["sh", "-c", "sleep 0.3; echo enough >&2; exit 4"]
+[[kind]]
+name = "family"
+command = ["sh", "-c", "sleep 100000 & sleep 100000 & wait"]
+[[kind]]
+name = "here-only"
+command = ["sh", "-c", 'case {{config}} in *.hypervisor.json) exec sleep 100000;; esac; echo not there; exit 1']
+[[kind]]
+name = "wired"
+ports = [1, 1]
+command = ["sleep", "100000"]
+[[location]]
+switch = "hypervisor"
+slot = [{{ name = "s0", wires = [{{ edge = "vf0", inside = "lo" }}], enter = ["{fake_enter}"] }}]
+[[location]]
+switch = "snic0"
+slot = [{{ name = "s1", wires = [{{ edge = "pf0vf0", inside = "lo" }}], enter = ["{fake_enter}"] }}]
+[[kind]]
+name = "toy"
+summary = "speaks the control protocol, has a number as its state"
+movable = true
+ports = [0, 2]
+command = ["{python}", "{toy}", "--config", "{{config}}", "{{ports}}", "--control", "{{control}}"]
+"""
+
+
+@dataclass
+class FakeWiring:
+    """Remembers where ports are, and refuses when told to."""
+
+    homes: dict[int, tuple[str, str]] = field(default_factory=dict)
+    broken: bool = False
+
+    def connect(self, port: Port, location: str, interface: str) -> None:
+        """See `nfagent.protocols.Wiring`."""
+        self._check()
+        self.homes[port.number] = (location, interface)
+
+    def disconnect(self, port: Port) -> None:
+        """See `nfagent.protocols.Wiring`."""
+        self._check()
+        self.homes.pop(port.number, None)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise WiringError("no oneswitchd answers")
+
+
+def write_files(directory: Path, *, anonymous: str = "nobody", instances: int = 250, more: str = "") -> Path:
+    """server.toml, agent.toml and tokens; returns the path of agent.toml."""
+    toy = Path(__file__).with_name("toy_nf.py")
+    values = {"directory": directory, "python": sys.executable, "toy": toy, "fake_enter": directory / "enter"}
+    # Stands for nsenter: runs what it is told, and lets `ip` do nothing.
+    (directory / "enter").write_text('#!/bin/sh\n[ "$1" = ip ] || exec "$@"\n')
+    (directory / "enter").chmod(0o755)
+    (directory / "server.toml").write_text(_SERVER.format(**values))
+    text = _AGENT.format(**values, anonymous=anonymous, instances=instances) + more
+    (directory / "agent.toml").write_text(text)
+    tokens = directory / "tokens"
+    tokens.write_text(f"acme tenant {TENANT_TOKEN}\nother tenant {OTHER_TOKEN}  # another\nops admin {ADMIN_TOKEN}\n")
+    tokens.chmod(0o600)
+    return directory / "agent.toml"
+
+
+class World:
+    """An agent in this process, and clients of it."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.directory = directory
+        self._path = write_files(directory, **options)
+        self.wiring = FakeWiring()
+        self._clients: list[httpx.Client] = []
+        self.start()
+
+    def start(self) -> None:
+        """Start the agent."""
+        config = AgentConfig.load(self._path)
+        self.agent = Agent(config, config.load_server(self._path), self.wiring)
+        self.url = "http://" + self.agent.addresses[1].removeprefix("tcp:")
+        self.operator = self._client(
+            httpx.Client(
+                transport=httpx.HTTPTransport(uds=str(self.directory / "nfagent.sock")), base_url="http://nfagent"
+            )
+        )
+        self.tenant = self.with_token(TENANT_TOKEN)
+        self.admin = self.with_token(ADMIN_TOKEN)
+
+    def with_token(self, token: str) -> httpx.Client:
+        """A client over TCP."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self._client(httpx.Client(base_url=self.url, headers=headers, trust_env=False))
+
+    def _client(self, client: httpx.Client) -> httpx.Client:
+        client.timeout = httpx.Timeout(30.0)
+        self._clients.append(client)
+        return client
+
+    def stop(self) -> None:
+        """Stop the agent; what it has deployed goes on."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        self.agent.stop()
+
+    def close(self) -> None:
+        """Delete everything and stop."""
+        for instance in self.operator.get("/api/v1/instances", params={"limit": 1000}).json()["instances"]:
+            self.operator.delete(f"/api/v1/instances/{instance['id']}")
+        self.wiring.broken = False
+        self.wait(lambda: not self.operator.get("/api/v1/instances").json()["instances"])
+        self.stop()
+
+    def create(self, name: str, kind: str = "sleeper", **members: Any) -> dict[str, Any]:
+        """Create an instance, as an administrator."""
+        answer = self.operator.post("/api/v1/instances", json={"name": name, "kind": kind, **members})
+        assert answer.status_code == 202, answer.text
+        return answer.json()
+
+    def show(self, instance: dict[str, Any] | str) -> dict[str, Any]:
+        """An instance as it is now."""
+        reference = instance if isinstance(instance, str) else instance["id"]
+        return self.operator.get(f"/api/v1/instances/{reference}").json()
+
+    def wait_status(self, instance: dict[str, Any], status: str) -> dict[str, Any]:
+        """Wait until an instance has a status; returns it."""
+        self.wait(lambda: self.show(instance)["status"] == status)
+        return self.show(instance)
+
+    def wait(self, done: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        """Wait until something is so, looking again whenever there is an event."""
+        wait_until(done, timeout_s)
+
+
+def wait_until(done: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Wait until something is so."""
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.02)):
+        if done():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it did not come to be")
+
+
+def processes_of(instance: str) -> list[int]:
+    """Leaders of the sessions that were started for an instance, by what their environment says."""
+    marker = f"NFAGENT_INSTANCE={instance}".encode()
+    found = []
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+            if session == int(entry.name) and marker in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(session)
+        except OSError:
+            continue
+    return found
