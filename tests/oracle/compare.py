@@ -34,14 +34,21 @@ class Comparison:
         mutant: the fault that it shall have, if it can. Each run then has an oneswitchd of its own: what the one before
             left behind must not be taken for this one's.
         executor: the server's default.
+        stateful: rules are drawn that keep state for all ports: one executor needs to be the default.
     """
 
     def __init__(
-        self, switches: int, binary: Path | None = None, mutant: str | None = None, executor: str = HOME
+        self,
+        switches: int,
+        binary: Path | None = None,
+        mutant: str | None = None,
+        executor: str = HOME,
+        stateful: bool = False,
     ) -> None:
         self._binary = binary
         self.mutant = mutant
         self.script = Script(switches, executor=executor)
+        self.stateful = stateful
         self._start()
         self.steps = 0
         self._deaf: set[int] = set()

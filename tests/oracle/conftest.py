@@ -9,15 +9,15 @@ import pytest
 from nfagent.plumbing.names import HOME
 from tests.oracle.compare import Comparison
 
-# Switches, and the executor that is the server's default.
-_SERVERS = [(1, HOME), (2, HOME), (3, HOME), (2, "hypervisor"), (3, "snic0")]
+# Switches, the executor that is the server's default, and whether rules may keep state that all ports share.
+_SERVERS = [(1, HOME, False), (2, HOME, False), (3, HOME, False), (2, "hypervisor", True), (3, "snic0", True)]
 
 
 @pytest.fixture(scope="module", params=_SERVERS, ids=lambda server: f"{server[0]}-switches-{server[1]}")
 def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """Both worlds, with oneswitchd over one, two and three switches."""
-    switches, executor = request.param
-    with Comparison(switches, _binary(), executor=executor) as comparison:
+    switches, executor, stateful = request.param
+    with Comparison(switches, _binary(), executor=executor, stateful=stateful) as comparison:
         yield comparison
 
 

@@ -47,7 +47,7 @@ def _runs(comparison: Comparison, number: int) -> DifferenceError | None:
     @given(st.data())
     def run(data: st.DataObject) -> None:
         comparison.reset()
-        model = Model()
+        model = Model(comparison.stateful)
         try:
             for _ in range(_RUN):
                 comparison.play(data.draw(step(model)))

@@ -30,7 +30,13 @@ from tests.oracle.steps import (
 
 @dataclass
 class Model:
-    """What the controller believes is there: a superset, good enough to draw what meets."""
+    """What the controller believes is there: a superset, good enough to draw what meets.
+
+    ``stateful``: rules may keep state that all ports share. The executors then stay as they are, and switches are not
+    restarted: they would forget.
+    """
+
+    stateful: bool = False
 
     rules: list[FlowMod] = field(default_factory=list)
     groups: dict[int, int] = field(default_factory=dict)
@@ -45,7 +51,7 @@ class Model:
 
     def note(self, actions: bytes) -> bytes:
         """Look for actions that make Open vSwitch parse a packet anew."""
-        self.recirculates |= _POP_MPLS in actions
+        self.recirculates |= _POP_MPLS in actions or _CT in actions
         return actions
 
     def without_overlap(self, table: int, priority: int, fields: tuple[Oxm, ...]) -> int:
@@ -65,6 +71,7 @@ class Model:
 Draw = st.DrawFn
 _NOBODY = 0x0200000000FE
 _POP_MPLS = b"\x00\x14\x00\x08"
+_CT = struct.pack("!IH", 0x2320, of.CT)
 # With what rules push, still within the MTU: a dummy device that drops a frame drops the rest of its batch.
 _LONGEST = 1480
 
@@ -83,7 +90,9 @@ def add_flow(draw: Draw, model: Model) -> bytes:
     flags = draw(st.sampled_from((0, 0, of.SEND_FLOW_REM, of.RESET_COUNTS, of.CHECK_OVERLAP, 1 | 4, 1 | 8 | 16)))
     if not flags & of.CHECK_OVERLAP:
         priority = model.without_overlap(table, priority, fields)
-    instructions = draw(rules.instructions(table, fields, tuple(model.groups), tuple(sorted(model.meters))))
+    instructions = draw(
+        rules.instructions(table, fields, tuple(model.groups), tuple(sorted(model.meters)), model.stateful)
+    )
     model.note(instructions)
     rule = FlowMod(
         *(of.ADD, table, priority, fields, instructions, draw(st.sampled_from(pools.COOKIES))),
@@ -109,7 +118,8 @@ def change_flows(draw: Draw, model: Model) -> bytes:
         filters = draw(_filters())
     instructions = b""
     if command in (of.MODIFY, of.MODIFY_STRICT):
-        instructions = draw(rules.instructions(min(table, 3), fields, tuple(model.groups), tuple(sorted(model.meters))))
+        groups, meters = tuple(model.groups), tuple(sorted(model.meters))
+        instructions = draw(rules.instructions(min(table, 3), fields, groups, meters, model.stateful))
         model.note(instructions)
     return FlowMod(
         *(command, table, like.priority if like else draw(st.sampled_from(pools.PRIORITIES)), fields, instructions),
@@ -154,7 +164,9 @@ def change_groups(draw: Draw, model: Model) -> bytes:
     if kind <= of.FAST_FAILOVER and group <= max(pools.GROUPS):
         model.groups.setdefault(group, kind)
     model.recirculates |= kind == of.SELECT_GROUP
-    return of.group_mod(model.next_xid(), command, kind, group, model.note(draw(rules.buckets(kind, chain))))
+    return of.group_mod(
+        model.next_xid(), command, kind, group, model.note(draw(rules.buckets(kind, chain, model.stateful)))
+    )
 
 
 def change_meters(draw: Draw, model: Model) -> bytes:
@@ -177,7 +189,7 @@ def change_meters(draw: Draw, model: Model) -> bytes:
 
 def packet_out(draw: Draw, model: Model) -> bytes:
     """A packet of the controller's."""
-    actions = model.note(draw(rules.actions(groups=tuple(model.groups))))
+    actions = model.note(draw(rules.actions(groups=tuple(model.groups), stateful=model.stateful)))
     # Known difference: packet-outs of virtual ports that Open vSwitch recirculates.
     ports = (of.CONTROLLER,) if model.recirculates else (*pools.PORTS, *pools.PORTS, of.CONTROLLER, of.LOCAL, of.FLOOD)
     in_port = draw(st.sampled_from((*ports, of.ANY, 7, 0, of.IN_PORT)))
@@ -347,7 +359,7 @@ def step(draw: Draw, model: Model) -> Step:
         config, mask = draw(st.sampled_from(bits)), draw(st.sampled_from(bits))
         return PortMod(port, config, mask, draw(st.integers(0, 9)) > 0, model.next_xid())
     if kind < 76:
-        move = draw(st.sampled_from((Move, Move, Execute)))
+        move = Move if model.stateful else draw(st.sampled_from((Move, Move, Execute)))
         port = draw(st.sampled_from((0, *pools.PORTS) if move is Move else pools.PORTS))
         return move(port, draw(st.integers(0, 2)))
     if kind < 80:
@@ -371,7 +383,7 @@ def _rare(draw: Draw, model: Model) -> Step:
         return Reconnect()
     if kind < 6:
         return RestartOneswitchd()
-    if kind < 7:
+    if kind < 7 and not model.stateful:
         return RestartSwitch(draw(st.integers(0, 2)))
     if kind < 8:
         return timed(draw, model)

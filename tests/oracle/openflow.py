@@ -27,6 +27,8 @@ QUEUE_GET_CONFIG_REQUEST, QUEUE_GET_CONFIG_REPLY, ROLE_REQUEST, ROLE_REPLY = 22,
 GET_ASYNC_REQUEST, GET_ASYNC_REPLY, SET_ASYNC, METER_MOD = 26, 27, 28, 29
 
 # reserved ports, groups, meters
+CT = 35
+"""Subtype of Nicira's action."""
 IN_PORT, TABLE, NORMAL, FLOOD, ALL, CONTROLLER, LOCAL = (0xFFFFFFF8 + i for i in range(7))
 ANY = ALL_IDS = NO_BUFFER = 0xFFFFFFFF
 GROUP_ALL = 0xFFFFFFFC
@@ -105,6 +107,7 @@ FIELDS = {
         Field("reg0", _NXM_1, 0, 4, 32, maskable=True),
         Field("ip_frag", _NXM_1, 26, 1, 8, maskable=True),
         Field("nw_ttl", _NXM_1, 29, 1, 8),
+        Field("ct_state", _NXM_1, 105, 4, 32, maskable=True),
     )
 }
 
@@ -152,6 +155,12 @@ def ethertype_action(kind: int, ethertype: int) -> bytes:
 def ttl_action(kind: int, ttl: int) -> bytes:
     """SET_MPLS_TTL (15), SET_NW_TTL (23)."""
     return struct.pack("!HHB3x", kind, 8, ttl)
+
+
+def ct(commit: bool, zone: int, table: int | None) -> bytes:
+    """Nicira's connection tracking; ``table``: where the packet goes on, tracked."""
+    body = struct.pack("!HIHB3xH", commit, 0, zone, 0xFF if table is None else table, 0)
+    return struct.pack("!HHIH", 0xFFFF, 24, 0x2320, CT) + body
 
 
 def set_queue(queue: int) -> bytes:

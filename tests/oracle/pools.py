@@ -52,6 +52,7 @@ VALUES: dict[str, tuple[int, ...]] = {
     "reg0": (0, 1, 2),
     "ip_frag": (0, 1, 3),
     "nw_ttl": (0, 1, 2, 64),
+    "ct_state": (0, 0x20, 0x21, 0x22, 0x2A, 0x31),
 }
 
 MASKS: dict[str, tuple[int, ...]] = {
@@ -72,9 +73,10 @@ MASKS: dict[str, tuple[int, ...]] = {
     "ipv6_flabel": (0xF,),
     "reg0": (1, 3),
     "ip_frag": (1,),
+    "ct_state": (0x20, 0x21, 0x22),
 }
 
-_ANYWHERE = ("in_port", "metadata", "eth_dst", "eth_src", "vlan_vid", "vlan_pcp", "reg0", "tunnel_id")
+_ANYWHERE = ("in_port", "metadata", "eth_dst", "eth_src", "vlan_vid", "vlan_pcp", "reg0", "tunnel_id", "ct_state")
 _SHAPES: tuple[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], ...] = (
     ((), ()),
     ((("eth_type", frames.IPV4),), ("ip_dscp", "ip_ecn", "ipv4_src", "ipv4_dst", "ip_frag", "nw_ttl", "ip_proto")),

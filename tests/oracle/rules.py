@@ -115,15 +115,30 @@ def odd_action(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
+def stateful_action(draw: st.DrawFn) -> bytes:
+    """An action whose state one switch shares between all ports."""
+    if draw(st.booleans()):
+        return of.output(of.NORMAL)
+    return of.ct(draw(st.booleans()), draw(st.sampled_from((0, 0, 1))), draw(st.sampled_from((None, 1, 2, 3))))
+
+
+@st.composite
 def actions(
-    draw: st.DrawFn, fields: tuple[of.Oxm, ...] = (), *, most: int = 4, groups: tuple[int, ...] = pools.GROUPS
+    draw: st.DrawFn,
+    fields: tuple[of.Oxm, ...] = (),
+    *,
+    most: int = 4,
+    groups: tuple[int, ...] = pools.GROUPS,
+    stateful: bool = False,
 ) -> bytes:
     """A list of actions for packets that match ``fields``; each group once (known differences, docs/oracle.md)."""
     exact = {name: value for name, value, mask in fields if mask is None}
     vlan = next((value for name, value, _ in fields if name == "vlan_vid"), None)
     result = b""
     for kind in draw(st.lists(st.integers(0, 23), max_size=most)):
-        if kind == 0:
+        if stateful and draw(st.integers(0, 4)) == 0:
+            result += draw(stateful_action())
+        elif kind == 0:
             result += draw(odd_action())
         elif kind <= 10:
             result += draw(fitting_action(exact.get("eth_type"), exact.get("ip_proto"), vlan))
@@ -138,7 +153,12 @@ def actions(
 
 @st.composite
 def instructions(
-    draw: st.DrawFn, table: int, fields: tuple[of.Oxm, ...], groups: tuple[int, ...], meters: tuple[int, ...]
+    draw: st.DrawFn,
+    table: int,
+    fields: tuple[of.Oxm, ...],
+    groups: tuple[int, ...],
+    meters: tuple[int, ...],
+    stateful: bool = False,
 ) -> bytes:
     """A rule's instructions, in the order of the standard or, rarely, another one."""
     parts = []
@@ -146,11 +166,11 @@ def instructions(
     if meters and draw(st.integers(0, 4)) == 0:
         parts.append(of.meter(draw(st.sampled_from(meters))))
     if draw(st.integers(0, 9)) < 8:
-        parts.append(of.apply_actions(draw(actions(fields, groups=applied))))
+        parts.append(of.apply_actions(draw(actions(fields, groups=applied, stateful=stateful))))
     if draw(st.integers(0, 5)) == 0:
         parts.append(of.clear_actions())
     if draw(st.integers(0, 3)) == 0:
-        parts.append(of.write_actions(draw(actions(fields, groups=written))))
+        parts.append(of.write_actions(draw(actions(fields, groups=written, stateful=stateful))))
     if draw(st.integers(0, 3)) == 0:
         mask = draw(st.sampled_from((1, 3, of.MASK64)))
         parts.append(of.write_metadata(draw(st.sampled_from((0, 1, 2, 3))), mask))
@@ -164,7 +184,7 @@ def instructions(
 
 
 @st.composite
-def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...]) -> bytes:
+def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool = False) -> bytes:
     """Buckets of a group of ``kind``; ``chain``: groups that they may name."""
     most = 1 if kind == 2 and draw(st.integers(0, 9)) else 3
     result = b""
@@ -175,7 +195,7 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...]) -> bytes:
             watch_port = draw(st.sampled_from((*pools.PORTS, of.ANY, *pools.UNKNOWN_PORTS)))
             if chain and draw(st.integers(0, 3)) == 0:
                 watch_port, watch_group = of.ANY, draw(st.sampled_from(chain))
-        result += of.bucket(draw(actions((), most=2, groups=chain)), weight, watch_port, watch_group)
+        result += of.bucket(draw(actions((), most=2, groups=chain, stateful=stateful)), weight, watch_port, watch_group)
     return result
 
 

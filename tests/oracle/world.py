@@ -302,6 +302,9 @@ class World:
             self.channel.send(clear_messages(1))
             self._await_removals()
         self._fresh = False
+        for control in self._controls.values():
+            control.call("fdb/flush")
+            control.call("dpctl/flush-conntrack")
         self.wires.settle()
         self.home()
         self.channel.barrier()

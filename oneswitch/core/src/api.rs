@@ -151,6 +151,11 @@ pub enum PortError {
         reason: String,
     },
     FlowIdsExhausted,
+    /// Rules keep state that several executors cannot share.
+    StatefulRules {
+        number: u32,
+        executor: String,
+    },
 }
 
 impl PortError {
@@ -172,6 +177,7 @@ impl PortError {
             Self::MovePastAbort(_) => "move-past-abort",
             Self::MoveFailed { .. } => "move-failed",
             Self::FlowIdsExhausted => "flow-ids-exhausted",
+            Self::StatefulRules { .. } => "stateful-rules",
         }
     }
 }
@@ -204,6 +210,10 @@ impl fmt::Display for PortError {
             Self::NoMove(n) => write!(f, "virtual port {n} is not being moved"),
             Self::MovePastAbort(n) => write!(f, "the move of virtual port {n} has flipped; let it finish and move back"),
             Self::MoveFailed { number, reason } => write!(f, "the move of virtual port {number} failed and was undone: {reason}"),
+            Self::StatefulRules { number, executor } => write!(
+                f,
+                "virtual port {number} cannot be executed at {executor}: rules with NORMAL or ct keep state that all ports share at one switch; delete them first"
+            ),
             Self::FlowIdsExhausted => write!(f, "all 4080 flow-ids are in use"),
         }
     }

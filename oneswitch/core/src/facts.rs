@@ -34,12 +34,13 @@ pub struct Facts {
     pub stateful: Option<Stateful>,
 }
 
-/// Actions whose state cannot be split over several executors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Actions whose state cannot be split over several executors; where there are several, the last of them counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stateful {
     Normal,
-    Learn,
     ConnectionTracking,
+    /// Its rules come to be on a switch, not in the truth.
+    Learn,
 }
 
 impl Facts {
@@ -80,7 +81,7 @@ impl Facts {
             Action::Output {
                 port: port_no::NORMAL,
                 ..
-            } => self.stateful = Some(Stateful::Normal),
+            } => self.keeps(Stateful::Normal),
             Action::Group(id) => {
                 self.has_group = true;
                 self.names_flood_group |= id == FLOOD_GROUP;
@@ -91,6 +92,10 @@ impl Facts {
             Action::Nicira { subtype, body } => self.visit_nicira(subtype, body),
             _ => {}
         });
+    }
+
+    fn keeps(&mut self, state: Stateful) {
+        self.stateful = self.stateful.max(Some(state));
     }
 
     /// `body` follows the subtype (ten bytes into the action).
@@ -119,8 +124,8 @@ impl Facts {
             nicira::REG_LOAD2 => {
                 self.moves_in_port |= header_at(6).is_some_and(|(c, f)| is_in_port(c, f))
             }
-            nicira::LEARN | nicira::LEARN2 => self.stateful = Some(Stateful::Learn),
-            nicira::CT => self.stateful = Some(Stateful::ConnectionTracking),
+            nicira::LEARN | nicira::LEARN2 => self.keeps(Stateful::Learn),
+            nicira::CT => self.keeps(Stateful::ConnectionTracking),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ use crate::api::{
     SwitchView, HOME,
 };
 use crate::edge::patch_name;
+use crate::executors::Executors;
 use crate::ports::{config_names, Executor, Location, VirtualPort};
 use crate::switch_set::SwitchSet;
 use crate::Core;
@@ -35,7 +36,8 @@ impl Core {
         }
         let ready = self
             .check_present(&home, number)
-            .and_then(|()| self.check_up(executor.of(&home)));
+            .and_then(|()| self.check_up(executor.of(&home)))
+            .and_then(|()| self.check_state_of_new(number, executor.of(&home)));
         if let Err(error) = ready {
             self.ports.remove(number);
             return Err(error);
@@ -44,6 +46,17 @@ impl Core {
         self.apply_port_config(number);
         info!(target: "core", port = number, switch = %request.switch, interface = %request.interface, "port added");
         Ok(number)
+    }
+
+    /// # Errors
+    /// `StatefulRules`, where the port that was just inserted would split what rules keep for all ports.
+    fn check_state_of_new(&self, number: u32, executor: SwitchIndex) -> Result<(), PortError> {
+        let executors = Executors::derive(&self.ports, self.default_executor, false);
+        if executors.all().len() > 1 && self.truth.is_stateful() {
+            let executor = self.switches[executor].name.clone();
+            return Err(PortError::StatefulRules { number, executor });
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -251,6 +264,13 @@ impl Core {
                 location.interface, switch.name
             )
         })
+    }
+
+    /// The executors, where there are several and some rule keeps state that all ports share. No request leads there, but a configuration
+    /// that was changed between two starts can.
+    pub fn splits_state(&self) -> Option<String> {
+        let all = self.executors.all();
+        (all.len() > 1 && self.truth.is_stateful()).then(|| self.switch_names(all))
     }
 
     pub fn status(&self) -> StatusView {

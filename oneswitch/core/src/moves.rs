@@ -21,7 +21,8 @@ impl Core {
     /// Starts a move; it goes on by itself with the switches' answers and `tick`. See [`Core::move_outcome`].
     ///
     /// # Errors
-    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `InterfaceTaken`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`.
+    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `InterfaceTaken`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`,
+    /// `StatefulRules`.
     pub fn begin_move(
         &mut self,
         number: u32,
@@ -46,6 +47,7 @@ impl Core {
             });
         }
         self.check_present(&to, number)?;
+        self.check_state_stays_whole(number, port_executor.of(&to))?;
         let interface = self.switches[to.switch].edge.number_of(&to.interface);
         let goal = to.clone();
         self.start_move(
@@ -69,7 +71,8 @@ impl Core {
     /// Starts to run the port's pipeline elsewhere: a move whose interface stays. See [`Core::begin_move`].
     ///
     /// # Errors
-    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`, `FlowIdsExhausted`.
+    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`, `StatefulRules`,
+    /// `FlowIdsExhausted`.
     pub fn begin_executor_change(
         &mut self,
         number: u32,
@@ -87,6 +90,7 @@ impl Core {
         let executor = self.executor_named(&request.executor)?;
         self.check_present(&home, number)?;
         self.check_up(executor.of(&home))?;
+        self.check_state_stays_whole(number, executor.of(&home))?;
         if let Executor::At(_) = executor {
             self.ports.allocate_ingress(number)?;
         }
@@ -421,6 +425,17 @@ impl Core {
         index
             .map(Executor::At)
             .ok_or_else(|| PortError::SwitchUnknown(name.into()))
+    }
+
+    /// # Errors
+    /// `StatefulRules`, where one more executor of `number` would split what rules keep for all ports.
+    fn check_state_stays_whole(&self, number: u32, executor: SwitchIndex) -> Result<(), PortError> {
+        let all = self.executors.all().union(SwitchSet::of(executor));
+        if all.len() > 1 && self.truth.is_stateful() {
+            let executor = self.switches[executor].name.clone();
+            return Err(PortError::StatefulRules { number, executor });
+        }
+        Ok(())
     }
 
     /// # Errors

@@ -104,6 +104,7 @@ pub struct FlowTables {
     tables: BTreeMap<u8, RuleSet>,
     len: usize,
     in_port_movers: usize,
+    stateful: usize,
     past: Past,
     /// Bytes that the rules take in a journal.
     journal_size: usize,
@@ -190,6 +191,11 @@ impl FlowTables {
     /// Rules whose actions change in_port.
     pub fn in_port_movers(&self) -> usize {
         self.in_port_movers
+    }
+
+    /// Rules that keep state which one switch would share between all ports.
+    pub fn stateful(&self) -> usize {
+        self.stateful
     }
 
     pub fn journal_size(&self) -> usize {
@@ -331,6 +337,7 @@ impl FlowTables {
 
     fn replace(&mut self, rule: Arc<Rule>) -> Change {
         self.in_port_movers += usize::from(rule.facts.moves_in_port);
+        self.stateful += usize::from(rule.facts.stateful.is_some());
         self.journal_size += size_of_rule(&rule);
         let before = self
             .tables
@@ -340,6 +347,7 @@ impl FlowTables {
         match &before {
             Some(old) => {
                 self.in_port_movers -= usize::from(old.facts.moves_in_port);
+                self.stateful -= usize::from(old.facts.stateful.is_some());
                 self.journal_size -= size_of_rule(old);
             }
             None => self.len += 1,
@@ -358,6 +366,7 @@ impl FlowTables {
         }
         self.len -= 1;
         self.in_port_movers -= usize::from(rule.facts.moves_in_port);
+        self.stateful -= usize::from(rule.facts.stateful.is_some());
         self.past.note(key, Some(&rule));
         self.journal_size -= size_of_rule(&rule);
         Some(Change {

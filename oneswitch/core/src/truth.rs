@@ -87,6 +87,12 @@ impl Truth {
         self.tables.in_port_movers() > 0 || self.groups.values().any(|g| g.facts.moves_in_port)
     }
 
+    /// Whether some rule or group keeps state that must not be split over several executors.
+    pub fn is_stateful(&self) -> bool {
+        let of_group = |group: &Arc<Group>| group.facts.stateful.is_some();
+        self.tables.stateful() > 0 || self.groups.values().any(of_group)
+    }
+
     /// The error of the switches for a message that contradicts what is here, as far as it can be told without them.
     pub fn refuses(&self, request: &Request) -> Option<ErrorCode> {
         match request {

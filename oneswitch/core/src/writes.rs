@@ -217,14 +217,14 @@ impl Core {
         if facts.names_flood_group {
             return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
         }
-        // State that would have to be shared by all ports cannot be split over executors.
-        if self.switches.len() == 1 {
-            return None;
+        // State that all ports share cannot be split over executors. Learned rules would not be in the truth.
+        let kind = facts.stateful?;
+        match kind {
+            Stateful::Learn => Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
+            _ if self.executors.all().len() == 1 => None,
+            Stateful::ConnectionTracking => Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
+            Stateful::Normal => Some(ErrorCode::BAD_ACTION_BAD_OUT_PORT),
         }
-        facts.stateful.map(|kind| match kind {
-            Stateful::Normal => ErrorCode::BAD_ACTION_BAD_OUT_PORT,
-            Stateful::Learn | Stateful::ConnectionTracking => ErrorCode::BAD_ACTION_BAD_EXP_TYPE,
-        })
     }
 
     /// From now on any rule may apply at any executor.

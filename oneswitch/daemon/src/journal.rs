@@ -38,7 +38,13 @@ pub fn restore(path: &Path, core: &mut Core, now: Instant) -> Result<Option<Rest
         Err(error) => return Err(format!("{shown}: the journal cannot be read: {error}")),
     };
     match core.restore(&bytes, now, wall_clock()) {
-        Ok(restored) => Ok(Some(restored)),
+        Ok(restored) => match core.splits_state() {
+            None => Ok(Some(restored)),
+            Some(executors) => Err(format!(
+                "{shown}: the journal has rules with NORMAL or ct, which need one executor for all ports, but now there are {executors}; \
+                 set executor in server.toml to one of them, or move the journal away to start with empty tables"
+            )),
+        },
         Err(error) => Err(format!(
             "{shown}: the journal is {error}; move it away to start with empty tables"
         )),

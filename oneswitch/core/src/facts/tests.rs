@@ -64,6 +64,9 @@ fn what_keeps_state() {
     );
     let normal = ActionList::new().output(port_no::NORMAL, 0);
     assert_eq!(facts(normal.as_bytes()).stateful, Some(Stateful::Normal));
+    let mut both = nx(16, &[0; 22]);
+    both.extend(normal.as_bytes());
+    assert_eq!(facts(&both).stateful, Some(Stateful::Learn));
     assert_eq!(
         facts(ActionList::new().output(3, 0).as_bytes()),
         Facts::default()

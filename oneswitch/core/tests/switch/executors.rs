@@ -5,10 +5,11 @@ use crate::lab::{switch_name, Lab, GRACE};
 use crate::verdicts::cookies;
 use oneswitch_core::{ExecutorRequest, MoveStage, MoveUntil, PortRequest, HOME};
 use openflow13::{
-    port_no, state, ErrorCode, FlowModCommand, GroupModCommand, Message, MeterModCommand,
-    MultipartReply, MultipartRequest, PortStatus,
+    port_no, state, ActionList, ErrorCode, FlowModCommand, GroupModCommand, Message,
+    MeterModCommand, MultipartReply, MultipartRequest, PortStatus,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 fn change(executor: &str) -> ExecutorRequest {
     ExecutorRequest {
@@ -176,6 +177,7 @@ fn a_rule_of_a_port_that_left_ends_at_its_new_executor() {
     lab.ask(1, &Message::FlowMod(timed));
     lab.begin_executor_change(1, Some(1), MoveUntil::Flipped);
     lab.run();
+    lab.now += Duration::from_secs(30);
     lab.virt(0).expire(1, openflow13::FlowRemoved::IDLE_TIMEOUT);
     lab.run();
     assert_eq!(everywhere(&mut lab), [vec![], vec![1]]);
@@ -260,4 +262,94 @@ fn flow_ids_and_executors_survive_a_restart() {
     assert_eq!(ids(&lab), before);
     assert_eq!(virt(&lab), accepted, "something was rewritten");
     check_paths(&lab, &[(1, (0, 1)), (2, (0, 2)), (3, (1, 3))], &[0, 1, 0]);
+}
+
+/// Outputs to NORMAL; NXAST_CT, which commits to zone 0; NXAST_LEARN of nothing into table 1.
+fn stateful() -> [(ActionList, ErrorCode); 3] {
+    let experimenter = |subtype: u8, rest: &[u8]| {
+        let length = 10 + rest.len() as u8;
+        let head = [0xff, 0xff, 0, length, 0, 0, 0x23, 0x20, 0, subtype];
+        ActionList::from_bytes([&head[..], rest].concat()).unwrap()
+    };
+    let unknown = ErrorCode::BAD_ACTION_BAD_EXP_TYPE;
+    let mut learn = [0; 22];
+    learn[17] = 1;
+    [
+        (output(port_no::NORMAL), ErrorCode::BAD_ACTION_BAD_OUT_PORT),
+        (
+            experimenter(35, &[0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0]),
+            unknown,
+        ),
+        (experimenter(16, &learn), unknown),
+    ]
+}
+
+fn errors(lab: &mut Lab, message: &Message) -> Vec<ErrorCode> {
+    let answers = lab.ask(9, message).into_iter();
+    let error = |message| match message {
+        Message::Error(e) => e.error,
+        other => panic!("{other:?}"),
+    };
+    answers.map(|(_, message)| error(message)).collect()
+}
+
+#[test]
+fn what_all_ports_share_needs_one_executor() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    for (actions, refusal) in stateful() {
+        let rule = Message::FlowMod(add(1, any(), &actions));
+        assert_eq!(errors(&mut lab, &rule), [refusal]);
+        assert_eq!(errors(&mut lab, &packet_out(1, actions)), [refusal]);
+    }
+    lab.execute_at(1, Some(1));
+    let [normal, tracked, (learning, refusal)] = stateful();
+    for (cookie, (actions, _)) in [(1, normal), (2, tracked)] {
+        let rule = add(cookie, from(cookie as u32), &actions);
+        assert_eq!(errors(&mut lab, &Message::FlowMod(rule)), []);
+        assert_eq!(errors(&mut lab, &packet_out(1, actions)), []);
+    }
+    assert_eq!(everywhere(&mut lab), [vec![], vec![1, 2]]);
+    // What it learns would be on the switch only.
+    let rule = Message::FlowMod(add(3, any(), &learning));
+    assert_eq!(errors(&mut lab, &rule), [refusal]);
+}
+
+#[test]
+fn while_rules_keep_state_it_is_not_split() {
+    let mut lab = Lab::new(3, &[0, 1]);
+    lab.execute_at(1, Some(1));
+    let [(normal, _), ..] = stateful();
+    lab.ask(1, &Message::FlowMod(add(1, any(), &normal)));
+    let now = lab.now;
+    let refused = lab.core.begin_executor_change(1, &change(HOME), now);
+    assert_eq!(refused.unwrap_err().code(), "stateful-rules");
+    let elsewhere = oneswitch_core::MoveRequest {
+        switch: switch_name(2),
+        interface: "if7".into(),
+        until: MoveUntil::Done,
+        grace: GRACE,
+    };
+    let refused = lab.core.begin_move(2, elsewhere, now);
+    assert_eq!(refused.unwrap_err().code(), "stateful-rules");
+    let mut added = PortRequest {
+        number: Some(5),
+        name: None,
+        switch: switch_name(2),
+        interface: "if5".into(),
+        executor: None,
+    };
+    let refused = lab.core.add_port(added.clone(), now);
+    assert_eq!(refused.unwrap_err().code(), "stateful-rules");
+    assert_eq!(lab.core.ports().len(), 2);
+    assert!(lab.core.ports().iter().all(|p| p.moving.is_none()));
+    // What leaves the executor where it is is free.
+    lab.move_port(1, 2, 7);
+    added.executor = Some(switch_name(1));
+    assert_eq!(lab.core.add_port(added, now), Ok(5));
+    lab.run();
+    assert_eq!(everywhere(&mut lab), [vec![], vec![1], vec![]]);
+    assert_eq!(lab.core.splits_state(), None);
+    let gone = crate::build::delete(any());
+    lab.ask(2, &Message::FlowMod(gone));
+    lab.execute_at(1, None);
 }

@@ -1,0 +1,154 @@
+"""State that all ports share, at their one executor: as on one bridge."""
+
+import dataclasses
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab import Lab, LabSpec
+from lab.control_plane import Oneswitchd, find_oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.unixctl import unixctl
+from lab.wires import Place, Wires
+from nfagent.plumbing.names import HOME
+from unoctl.errors import ApiRefusedError
+from unoctl.packet_input import to_bytes
+
+# Ports 1 to 3: on the hypervisor, on snic0, on snic1.
+SPEC = dataclasses.replace(LabSpec.star(2, 1, substrate="dummy"), executor="snic0")
+REFERENCE = SPEC.reference()
+_UNCERTAIN = re.compile(r"duration=[0-9.]+s, ")
+
+
+@dataclass
+class Twin:
+    """A server whose ports all execute at one sNIC, and one bridge with the same ports."""
+
+    daemon: Oneswitchd
+    labs: tuple[Lab, Lab]
+    wires: tuple[Wires, Wires]
+
+    @property
+    def targets(self) -> tuple[str, str]:
+        return self.daemon.management, self.labs[1].state.switches[0].virt
+
+    def ofctl(self, command: str, *arguments: str) -> tuple[str, str]:
+        """The same ovs-ofctl command on both; its answers."""
+        ours, reference = (_ofctl(command, target, *arguments) for target in self.targets)
+        return ours, reference
+
+    def send(self, port: int, frame: bytes, count: int = 1) -> dict[int, list[bytes]]:
+        """A frame into the same port of both; what left by each port, which is the same."""
+        ours, reference = (
+            _sent(spec, wires, port, frame, count) for spec, wires in zip((SPEC, REFERENCE), self.wires, strict=True)
+        )
+        assert ours == reference
+        return ours
+
+
+def _ofctl(command: str, target: str, *arguments: str) -> str:
+    argv = ["ovs-ofctl", "-O", "OpenFlow13", command, target, *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _sent(spec: LabSpec, wires: Wires, port: int, frame: bytes, count: int) -> dict[int, list[bytes]]:
+    places: dict[Place, int] = {(each.switch, each.interface): each.number for each in spec.ports}
+    into = next(place for place, number in places.items() if number == port)
+    for _ in range(count):
+        wires.inject(into, frame)
+    wires.purge()
+    return {places[place]: frames for place, frames in wires.settle().items()}
+
+
+@pytest.fixture
+def twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Twin]:
+    with tempfile.TemporaryDirectory(prefix="os-", dir="/tmp") as path, ExitStack() as stack:
+        monkeypatch.setenv(ENVIRONMENT, path)
+        labs = (stack.enter_context(Lab(SPEC).start()), stack.enter_context(Lab(REFERENCE).start()))
+        daemon = stack.enter_context(Oneswitchd(labs[0].server_toml))
+        stack.enter_context(daemon.client)
+        daemon.wait_up()
+        wires = (stack.enter_context(labs[0].wires()), stack.enter_context(labs[1].wires()))
+        yield Twin(daemon, labs, wires)
+
+
+def frame(source: int, target: int, more: str = "udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,udp_src=4000,udp_dst=53") -> bytes:
+    return to_bytes(f"dl_src=02:00:00:00:00:0{source},dl_dst=02:00:00:00:00:0{target},{more}")
+
+
+def test_normal_learns_and_floods(twin: Twin) -> None:
+    twin.ofctl("add-flow", "actions=NORMAL")
+    assert set(twin.send(1, frame(1, 2))) == {2, 3}
+    assert set(twin.send(2, frame(2, 1))) == {1}
+    assert set(twin.send(1, frame(1, 2))) == {2}
+    assert set(twin.send(3, frame(3, 1))) == {1}
+    # It has moved to another port; now that is where it is.
+    assert set(twin.send(3, frame(2, 1))) == {1}
+    assert set(twin.send(1, frame(1, 2))) == {3}
+
+
+def test_connections_are_known_from_whichever_port_they_come(twin: Twin) -> None:
+    twin.ofctl("add-flow", "priority=9,udp,ct_state=-trk,actions=ct(table=1)")
+    twin.ofctl("add-flow", "table=1,in_port=1,udp,ct_state=+new,actions=ct(commit),2")
+    twin.ofctl("add-flow", "table=1,in_port=1,udp,ct_state=+est,actions=2")
+    twin.ofctl("add-flow", "table=1,in_port=2,udp,ct_state=+est+rpl,actions=1")
+    there, back = frame(1, 2), frame(2, 1, "udp,nw_src=10.0.0.2,nw_dst=10.0.0.1,udp_src=53,udp_dst=4000")
+    assert twin.send(2, back) == {}
+    assert set(twin.send(1, there)) == {2}
+    assert set(twin.send(2, back)) == {1}
+    ours, reference = (sorted(_UNCERTAIN.sub("", text).splitlines()[1:]) for text in twin.ofctl("dump-flows"))
+    assert ours == reference
+    assert len(ours) == 4
+
+
+def test_a_meter_is_shared(twin: Twin) -> None:
+    """At a standstill of the clocks, exactly the burst gets through, wherever it comes from."""
+    for lab in twin.labs:
+        for switch in lab.state.switches:
+            unixctl(Path(switch.control), "time/stop")
+    twin.ofctl("add-meter", "meter=1,pktps,burst,bands=type=drop,rate=1,burst_size=5")
+    twin.ofctl("add-flow", "in_port=1,actions=meter:1,2")
+    twin.ofctl("add-flow", "in_port=3,actions=meter:1,2")
+    through = [len(twin.send(port, frame(port, 2), 4).get(2, [])) for port in (1, 3, 1)]
+    assert sum(through) < 12, "the meter let everything through"
+    ours, reference = (text.partition("0:")[2].split() for text in twin.ofctl("meter-stats", "meter=1"))
+    assert ours == reference
+    assert ours
+
+
+def test_state_is_not_split(twin: Twin) -> None:
+    twin.ofctl("add-flow", "actions=NORMAL")
+    client = twin.daemon.client
+    with pytest.raises(ApiRefusedError) as refused:
+        client.change_executor(1, HOME, "done", 0)
+    assert refused.value.code == "stateful-rules"
+    twin.ofctl("del-flows")
+    assert client.change_executor(1, HOME, "done", 0).executing == "hypervisor"
+    with pytest.raises(AssertionError, match="OFPBAC_BAD_OUT_PORT"):
+        _ofctl("add-flow", twin.daemon.management, "actions=NORMAL")
+    with pytest.raises(AssertionError, match="OFPBAC_BAD"):
+        _ofctl("add-flow", twin.daemon.management, "tcp,actions=ct(commit)")
+    # A journal and a configuration that do not fit are not made to.
+    client.change_executor(1, "snic0", "done", 0)
+    _ofctl("add-flow", twin.daemon.management, "actions=NORMAL")
+    twin.daemon.stop()
+    lab = twin.labs[0]
+    state = lab.server_toml.with_name("ports.json")
+    state.write_text(state.read_text().replace('"executor": "snic0"', f'"executor": "{HOME}"'))
+    found = subprocess.run(
+        [find_oneswitchd(), "--config", lab.server_toml, "--check"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert "rules with NORMAL or ct" in found.stderr
