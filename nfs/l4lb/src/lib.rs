@@ -5,6 +5,7 @@
 
 mod check;
 pub mod config;
+mod connections;
 mod control;
 mod deliver;
 mod events;
@@ -18,6 +19,7 @@ pub mod maglev;
 mod neighbours;
 mod pass;
 mod rows;
+mod service;
 mod sessions;
 mod snapshot;
 mod state;

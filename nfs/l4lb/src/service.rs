@@ -1,0 +1,56 @@
+//! What VIPs and backends are found by.
+
+use std::{hash::Hasher, net::IpAddr};
+
+/// An address, port and protocol as two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    address: u128,
+    port_and_protocol: u32,
+}
+
+impl Service {
+    #[must_use]
+    #[inline]
+    pub fn new(address: IpAddr, port: u16, protocol: u8) -> Self {
+        let address = match address {
+            IpAddr::V4(address) => u128::from(address.to_bits()) | 0xffff << 32,
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        Self {
+            address,
+            port_and_protocol: u32::from(port) << 8 | u32::from(protocol),
+        }
+    }
+}
+
+impl std::hash::Hash for Service {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64((self.address >> 64) as u64 ^ u64::from(self.port_and_protocol) << 32);
+        state.write_u64(self.address as u64 ^ u64::from(self.port_and_protocol));
+    }
+}
+
+/// Multiplies and folds. Only what the configuration names is in the maps, so nobody can fill them with collisions.
+#[derive(Default)]
+pub struct ServiceHasher(u64);
+
+impl Hasher for ServiceHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        let product = u128::from(self.0 ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
