@@ -113,7 +113,7 @@ fn stable_keys_are_never_missed_and_values_never_wrong() {
     );
     let mut records = 0;
     table.for_each(&now(), &mut |_, _| records += 1);
-    assert!(table.len() >= records && lookups > 0 && writes > 0);
+    assert!(table.len() >= records && lookups > 0 && writes > 0 && aged > 0);
     // After all lifetimes, and before what expired seems to live again.
     // Nothing is left locked or claimed: the table can be filled, emptied, filled.
     let later = lifetimes.at(nanos.load(Ordering::Relaxed) + 40 * TICK_NANOS);
@@ -136,6 +136,9 @@ fn write(
     let mut there = vec![false; CHURNING];
     let mut writes = 0;
     while !stopped() {
+        // A key that nobody asks for again: aging removes it.
+        let abandoned = (1 << 40) + 2 * writes as usize + writer;
+        let _ = table.insert(&key(abandoned), entry(abandoned), &now());
         for step in 0..1000_u64 {
             writes += 1;
             let random = mix(SEED ^ writes << 8 ^ writer as u64) as usize;
