@@ -4,20 +4,31 @@ import base64
 import binascii
 import json
 import tomllib
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from flask import request
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from nfagent.api.schemas import Labels, Name
 from nfagent.errors import InvalidError
 
 Model = TypeVar("Model", bound=BaseModel)
+DESCRIPTION = "description"
 _Text = Annotated[str, StringConstraints(max_length=255)]
 
 
 class _In(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Device(_In):
+    """Where a server's disk comes from: its image, as the ``openstack`` command says beside ``imageRef``."""
+
+    uuid: str
+    source_type: Literal["image"]
+    destination_type: Literal["local"] = "local"
+    boot_index: Literal[0] = 0
+    delete_on_termination: bool = True
 
 
 class NewServer(_In):
@@ -36,6 +47,17 @@ class NewServer(_In):
     max_count: Literal[1, "1"] = 1
     disk_config: Annotated[Literal["AUTO", "MANUAL"] | None, Field(alias="OS-DCF:diskConfig")] = None
     security_groups: Annotated[list[Any], Field(max_length=0)] = []
+    devices: Annotated[list[Device], Field(alias="block_device_mapping_v2", max_length=1)] = []
+
+    @model_validator(mode="after")
+    def _has_one_image(self) -> Self:
+        if any(device.uuid != self.image for device in self.devices):
+            raise ValueError("block_device_mapping_v2 names another image than imageRef")
+        return self
+
+    def labels(self) -> dict[str, str]:
+        """The metadata; a description is one of them."""
+        return self.metadata if self.description is None else {**self.metadata, DESCRIPTION: self.description}
 
     def pin(self) -> str | None:
         """``nova:HOST`` as availability zone names a location, as it names a compute host in Nova."""

@@ -53,7 +53,7 @@ def create_server() -> ResponseReturnValue:
     catalog.kind(wanted.image, "imageRef")
     catalog.flavor(wanted.flavor, "flavorRef")
     order = Order(
-        wanted.name, wanted.image, wanted.flavor, config=wanted.config(), labels=wanted.metadata, pin=wanted.pin()
+        wanted.name, wanted.image, wanted.flavor, config=wanted.config(), labels=wanted.labels(), pin=wanted.pin()
     )
     instance = services().desired.create(client(), order).instance
     body = views.brief_server(instance) | {"OS-DCF:diskConfig": "MANUAL", "security_groups": []}

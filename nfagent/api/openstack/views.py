@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import url_for
 
+from nfagent.api.openstack.bodies import DESCRIPTION
 from nfagent.api.openstack.versions import at_least
 from nfagent.desired import Client
 from nfagent.model import Flavor, Instance, Kind, Migration, Port, View
@@ -79,7 +80,7 @@ def _later(instance: Instance) -> dict[str, Any]:
     """What newer microversions show besides."""
     members: dict[int, dict[str, Any]] = {
         9: {"locked": False},
-        19: {"description": instance.name},
+        19: {"description": instance.labels.get(DESCRIPTION)},
         26: {"tags": []},
         63: {"trusted_image_certificates": None},
         71: {"server_groups": []},

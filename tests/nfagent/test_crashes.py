@@ -1,0 +1,152 @@
+"""The agent is killed at random points of its work; in the end there runs what was accepted, once, and nothing else."""
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.nfagent.world import ADMIN_TOKEN, processes_of, wait_until, write_files
+
+ROOT = Path(__file__).resolve().parents[2]
+PATH = "/api/v1/instances"
+KINDS = (("sleeper", 0), ("toy", 0), ("wired", 1), ("family", 0))
+
+
+class Victim:
+    """An agent that is killed and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.path = write_files(directory)
+        self.ports = directory / "ports.json"
+        self.start()
+
+    def start(self) -> None:
+        """Start it; returns when it serves."""
+        command = [sys.executable, "-m", "tests.nfagent.crashing", str(self.path), str(self.ports)]
+        with (self.directory / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        address = self.process.stdout.readline().strip()
+        assert address, (self.directory / "agent.log").read_text()[-2000:]
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+        self.client = httpx.Client(
+            base_url="http://" + address.removeprefix("tcp:"), headers=headers, trust_env=False, timeout=30
+        )
+
+    def end(self, with_signal: signal.Signals) -> None:
+        """End it."""
+        self.process.send_signal(with_signal)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.communicate(timeout=30)
+        self.client.close()
+
+
+class Model:
+    """What was accepted, and what may have been when the agent was killed while it was asked."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, dict[str, Any]] = {}
+        self.gone: set[str] = set()
+        self.unsure: set[str] = set()
+
+    def act(self, client: httpx.Client, chance: random.Random, number: int) -> None:
+        """One random request."""
+        sure = sorted(set(self.wanted) - self.unsure)
+        if sure and chance.random() < 0.35:
+            name = chance.choice(sure)
+            self.unsure.add(name)
+            answer = client.delete(f"{PATH}/{self.wanted[name]['id']}")
+            assert answer.status_code == 202, answer.text
+            self.unsure.discard(name)
+            self.gone.add(self.wanted.pop(name)["id"])
+        elif sure and chance.random() < 0.35:
+            name = chance.choice(sure)
+            answer = client.patch(f"{PATH}/{self.wanted[name]['id']}", json={"config": {"n": number}})
+            assert answer.status_code == 200, answer.text
+            self.wanted[name] = answer.json()
+        else:
+            name, (kind, ports) = f"nf{number}", chance.choice(KINDS)
+            self.unsure.add(name)
+            answer = client.post(PATH, json={"name": name, "kind": kind, "ports": ports})
+            if answer.status_code != 409:  # all ports are taken
+                assert answer.status_code == 202, answer.text
+                self.wanted[name] = answer.json()
+            self.unsure.discard(name)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_accepted_runs_once_after_kill_9_at_random_points(directory: Path, seed: int) -> None:
+    chance, model, victim = random.Random(seed), Model(), Victim(directory)
+    started: set[str] = set()
+    try:
+        for crash in range(5):
+            killer = threading.Timer(0.05 + chance.random() * 0.8, victim.process.send_signal, [signal.SIGKILL])
+            killer.start()
+            try:
+                with contextlib.suppress(httpx.TransportError):
+                    for step in range(40):
+                        model.act(victim.client, chance, crash * 100 + step)
+            finally:
+                killer.join()
+            victim.end(signal.SIGKILL)
+            victim.start()
+            started |= {each["id"] for each in _listed(victim)}
+        _settle(victim, model)
+        _check(victim, model, started)
+    finally:
+        victim.end(signal.SIGKILL)
+        victim.start()
+        for each in _listed(victim):
+            victim.client.delete(f"{PATH}/{each['id']}")
+        wait_until(lambda: not _listed(victim))
+        victim.end(signal.SIGTERM)
+    assert [name for name in started if processes_of(name)] == []
+    assert list((directory / "run").iterdir()) == []
+
+
+def _listed(victim: Victim) -> list[dict[str, Any]]:
+    return victim.client.get(PATH, params={"limit": 1000}).json()["instances"]
+
+
+def _settle(victim: Victim, model: Model) -> None:
+    def settled() -> bool:
+        listed = _listed(victim)
+        waiting = [each for each in listed if not _is_settled(each)]
+        return not waiting and not model.gone & {each["id"] for each in listed}
+
+    wait_until(settled)
+
+
+def _is_settled(instance: dict[str, Any]) -> bool:
+    if instance["kind"] == "wired" and instance["status"] == "error":
+        return "no free slot" in instance["reason"]
+    return instance["status"] == "active" and instance["config_state"] == "applied"
+
+
+def _check(victim: Victim, model: Model, started: set[str]) -> None:
+    listed = {each["name"]: each for each in _listed(victim)}
+    # All that was accepted and not deleted; beyond it only what was asked for when the agent died.
+    assert set(model.wanted) - model.unsure <= set(listed) <= set(model.wanted) | model.unsure
+    for name, wanted in model.wanted.items():
+        if name in listed and name not in model.unsure:
+            assert listed[name]["id"] == wanted["id"]
+            assert listed[name]["ports"] == wanted["ports"]
+    for each in listed.values():
+        expected = [each["placement"]["pid"]] if each["status"] == "active" else []
+        assert processes_of(each["id"]) == expected, each["name"]
+    living = {each["id"] for each in listed.values()}
+    assert [instance for instance in started - living if processes_of(instance)] == []
+    homes = json.loads(victim.ports.read_text()) if victim.ports.exists() else {}
+    serving = [each for each in listed.values() if each["status"] == "active"]
+    assert set(homes) == {str(port["number"]) for each in serving for port in each["ports"]}
+    slots = [each["placement"]["slot"] for each in serving if each["placement"]["slot"]]
+    assert len(slots) == len(set(slots))

@@ -1,0 +1,199 @@
+"""The Compute API: its versions and errors, and the stock ``openstack`` command against it."""
+
+import base64
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.nfagent.world import OTHER_TOKEN, TENANT_TOKEN, World
+
+OPENSTACK = Path(__file__).resolve().parents[2] / ".venv/openstack/bin/openstack"
+ROOT = "/v2.1"
+
+
+def microversion(version: str) -> dict[str, str]:
+    return {"OpenStack-API-Version": f"compute {version}"}
+
+
+def fault(answer: httpx.Response, status: int, name: str, *words: str) -> None:
+    """Check that an answer is such a Nova error."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert list(body) == [name]
+    assert body[name]["code"] == status
+    for word in words:
+        assert word in body[name]["message"]
+
+
+def order(**members: Any) -> dict[str, Any]:
+    server = {"name": "s", "imageRef": "sleeper", "flavorRef": "small", "networks": "none"} | members
+    return {"server": server}
+
+
+def test_versions(world: World) -> None:
+    anybody = world.with_token("")
+    for path in (ROOT, f"{ROOT}/"):
+        version = anybody.get(path).json()["version"]
+        assert (version["id"], version["min_version"], version["version"]) == ("v2.1", "2.1", "2.73")
+        assert version["links"][0]["href"] == f"{world.url}{ROOT}/"
+    for headers, expected in (
+        ({}, "2.1"),
+        (microversion("2.47"), "2.47"),
+        (microversion("latest"), "2.73"),
+        ({"X-OpenStack-Nova-API-Version": "2.60"}, "2.60"),
+        ({"OpenStack-API-Version": "volume 3.1, compute 2.5"}, "2.5"),
+        ({"OpenStack-API-Version": "volume 3.1"}, "2.1"),
+    ):
+        answer = world.tenant.get(f"{ROOT}/servers", headers=headers)
+        assert answer.status_code == 200
+        assert answer.headers["openstack-api-version"] == f"compute {expected}"
+        assert answer.headers["x-openstack-nova-api-version"] == expected
+    for wrong in ("2.74", "2.0", "3.1", "1.99"):
+        answer = world.tenant.get(f"{ROOT}/servers", headers=microversion(wrong))
+        fault(answer, 406, "computeFault", f"Version {wrong} is not supported", "2.1", "2.73")
+    for wrong in ("x", "2", "2.", "2.1.1"):
+        fault(world.tenant.get(f"{ROOT}/servers", headers=microversion(wrong)), 400, "badRequest", wrong)
+
+
+def test_errors_are_novas(world: World) -> None:
+    tenant = world.tenant
+    assert world.with_token("wrong-token-0123456789").get(f"{ROOT}/servers").json()["error"]["code"] == 401
+    fault(tenant.get(f"{ROOT}/servers/ghost"), 404, "itemNotFound", "ghost")
+    fault(tenant.get(f"{ROOT}/flavors/ghost"), 404, "itemNotFound", "ghost")
+    fault(tenant.get(f"{ROOT}/images/ghost"), 404, "itemNotFound", "ghost")
+    fault(tenant.get(f"{ROOT}/ghosts"), 404, "itemNotFound")
+    fault(tenant.delete(f"{ROOT}/flavors"), 405, "badMethod")
+    fault(tenant.post(f"{ROOT}/servers", content=b"{"), 400, "badRequest")
+    fault(tenant.post(f"{ROOT}/servers", content=b'{"server": "' + b"x" * (2 << 20)), 413, "overLimit")
+    for wrong, words in (
+        ({"server": {}}, "server.name"),
+        (order(name=7), "server.name"),
+        (order(imageRef="ghost"), "ghost"),
+        (order(flavorRef="ghost"), "ghost"),
+        (order(networks=[{"uuid": "x"}]), "networks"),
+        (order(max_count=2), "max_count"),
+        (order(user_data="!"), "user_data"),
+        (order(user_data=base64.b64encode(b"[[").decode()), "user_data"),
+        (order(security_groups=[{"name": "x"}]), "security_groups"),
+        (order(availability_zone="moon"), "moon"),
+        (order(personality=[]), "personality"),
+    ):
+        fault(tenant.post(f"{ROOT}/servers", json=wrong), 400, "badRequest", words)
+    fault(tenant.post(f"{ROOT}/servers", json=order(availability_zone="nova:snic0")), 403, "forbidden")
+    fault(tenant.get(f"{ROOT}/os-hypervisors/detail"), 403, "forbidden")
+    fault(tenant.get(f"{ROOT}/servers", params={"limit": "x"}), 400, "badRequest", "limit")
+    fault(tenant.get(f"{ROOT}/servers", params={"marker": "ghost"}), 400, "badRequest", "ghost")
+
+
+def test_a_server_of_a_tenant(world: World) -> None:
+    tenant = world.tenant
+    config = base64.b64encode(b'vip = "10.0.0.1"\n').decode()
+    wanted = order(name="web", imageRef="toy", user_data=config, metadata={"tier": "front"})
+    answer = tenant.post(f"{ROOT}/servers", json=wanted, headers=microversion("2.52"))
+    assert answer.status_code == 202, answer.text
+    server = answer.json()["server"]["id"]
+    assert answer.headers["location"] == f"{world.url}{ROOT}/servers/{server}"
+    fault(tenant.post(f"{ROOT}/servers", json=order(name="web")), 409, "conflictingRequest", "web")
+    assert tenant.get(f"/api/v1/instances/{server}").json()["config"] == {"vip": "10.0.0.1"}
+    world.wait(lambda: tenant.get(f"{ROOT}/servers/{server}").json()["server"]["status"] == "ACTIVE")
+    old = tenant.get(f"{ROOT}/servers/{server}").json()["server"]
+    new = tenant.get(f"{ROOT}/servers/{server}", headers=microversion("2.73")).json()["server"]
+    assert (old["flavor"]["id"], new["flavor"]["original_name"], new["flavor"]["vcpus"]) == ("small", "small", 1)
+    assert "locked" not in old
+    assert (new["locked"], new["tags"], new["metadata"]) == (False, [], {"tier": "front"})
+    # Placement is hidden: not a word of it, and what would differ between locations does not.
+    assert not any(key.startswith("OS-EXT-SRV-ATTR") for key in new)
+    assert "hypervisor" not in json.dumps(new)
+    fault(tenant.post(f"{ROOT}/servers/{server}/action", json={"migrate": None}), 403, "forbidden")
+    seen = world.admin.get(f"{ROOT}/servers/{server}", headers=microversion("2.73")).json()["server"]
+    assert (seen["OS-EXT-SRV-ATTR:host"], seen["hostId"]) == ("hypervisor", new["hostId"])
+    fault(world.admin.post(f"{ROOT}/servers/{server}/action", json={"migrate": None}), 503, "serviceUnavailable")
+    fault(world.admin.post(f"{ROOT}/servers/{server}/action", json={"reboot": {}}), 400, "badRequest", "reboot")
+    assert [each["name"] for each in tenant.get(f"{ROOT}/servers").json()["servers"]] == ["web"]
+    assert world.admin.get(f"{ROOT}/servers").json()["servers"] == []
+    everybody = world.admin.get(f"{ROOT}/servers/detail", params={"all_tenants": "1"}).json()["servers"]
+    assert [each["tenant_id"] for each in everybody if each["name"] == "web"] == ["acme"]
+    for delete in range(2):
+        answer = tenant.delete(f"{ROOT}/servers/{server}")
+        assert answer.status_code == 204 or (delete and answer.status_code == 404)
+    world.wait(lambda: tenant.get(f"{ROOT}/servers/{server}").status_code == 404)
+    fault(tenant.delete(f"{ROOT}/servers/{server}"), 404, "itemNotFound", server)
+
+
+def test_lists_are_paged_by_links(world: World) -> None:
+    names = [f"linked{number}" for number in range(5)]
+    for name in names:
+        assert world.admin.post(f"{ROOT}/servers", json=order(name=name)).status_code == 202
+    url, got = f"{ROOT}/servers?limit=2&name=linked", []
+    while url:
+        page = world.admin.get(url).json()
+        got += [server["name"] for server in page["servers"]]
+        url = page["servers_links"][0]["href"] if "servers_links" in page else ""
+    assert got == names[::-1]
+    exact = world.admin.get(f"{ROOT}/servers", params={"name": "^linked3$"}).json()["servers"]
+    assert [server["name"] for server in exact] == ["linked3"]
+
+
+needs_openstack = pytest.mark.skipif(
+    not OPENSTACK.exists(), reason="no openstack command in .venv/openstack; tools/prepare test installs it"
+)
+
+
+def openstack(world: World, *arguments: str, token: str = "", status: int = 0) -> Any:
+    """Run the stock command; returns what it prints as JSON, or its complaint where it is to fail."""
+    url = f"{world.url}{ROOT}"
+    options = ["--os-auth-type", "none", "--os-endpoint", url, "--os-identity-api-version", "3"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
+    if token:
+        # There is no identity service: what the command finds at the endpoint it would take for one of another version.
+        clouds = world.directory / "clouds.yaml"
+        auth = f"auth_type: admin_token, auth: {{endpoint: '{url}', token: {token}}}"
+        identity = f"identity_api_version: '3', identity_endpoint_override: '{url}'"
+        clouds.write_text(f"clouds: {{nfagent: {{{auth}, {identity}}}}}\n")
+        options, environment["OS_CLIENT_CONFIG_FILE"] = ["--os-cloud", "nfagent"], str(clouds)
+    command = [str(OPENSTACK), *options, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    if status:
+        return done.stderr
+    return json.loads(done.stdout) if "json" in arguments else done.stdout
+
+
+@needs_openstack
+def test_the_stock_command(directory: Path) -> None:
+    world, as_json = World(directory, anonymous="admin"), ("-f", "json")
+    try:
+        assert {each["Name"] for each in openstack(world, "flavor", "list", *as_json)} == {"small", "medium", "large"}
+        assert {"toy", "sleeper"} <= {each["Name"] for each in openstack(world, "image", "list", *as_json)}
+        create = ("server", "create", "--image", "sleeper", "--flavor", "small", "--nic", "none", "--wait")
+        made = openstack(world, *create, "--property", "tier=front", "stock", *as_json)
+        assert (made["status"], made["properties"]) == ("ACTIVE", {"tier": "front"})
+        listed = openstack(world, "server", "list", *as_json)
+        assert [(each["ID"], each["Image"], each["Flavor"]) for each in listed] == [(made["id"], "sleeper", "small")]
+        openstack(world, "server", "migrate", "stock")
+        world.wait(lambda: world.show(made)["placement"]["location"] == "snic0")
+        world.wait_status(made, "active")
+        shown = openstack(world, "server", "show", "stock", *as_json)
+        assert (shown["id"], shown["OS-EXT-SRV-ATTR:host"]) == (made["id"], "snic0")
+        openstack(world, "server", "delete", "--wait", "stock")
+        assert "No Server found for stock" in openstack(world, "server", "show", "stock", status=1)
+    finally:
+        world.close()
+
+
+@needs_openstack
+def test_the_stock_command_with_a_token(world: World) -> None:
+    create = ("server", "create", "--image", "sleeper", "--flavor", "small", "--nic", "none", "mine", "-f", "json")
+    made = openstack(world, *create, token=TENANT_TOKEN)
+    assert made["OS-EXT-SRV-ATTR:host"] is None
+    assert world.show(made["id"])["project"] == "acme"
+    listed = openstack(world, "server", "list", "-f", "json", token=TENANT_TOKEN)
+    assert made["id"] in [each["ID"] for each in listed]
+    assert openstack(world, "server", "list", "-f", "json", token=OTHER_TOKEN) == []
+    assert "403" in openstack(world, "server", "migrate", "mine", token=TENANT_TOKEN, status=1)
+    assert "401" in openstack(world, "server", "list", token="wrong-token-0123456789", status=1)
