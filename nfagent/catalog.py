@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from nfagent.config import AgentConfig, QuotaConfig
 from nfagent.errors import InvalidError, LaunchError
@@ -110,7 +113,9 @@ def nf_kinds(program: str) -> list[Kind]:
     Raises:
         LaunchError: it is there and does not say.
     """
-    found = shutil.which(program) if program else None
+    # Beside this Python first: that is where it is installed together with this agent.
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+    found = shutil.which(program, path=path) if program else None
     if found is None:
         return []
     try:

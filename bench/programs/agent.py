@@ -1,0 +1,174 @@
+"""nfagent with many instances: how long they take to come up, its answers' times, its memory.
+
+The instances are processes that do nothing. The clients share the machine with the agent; ``load``: how busy it was.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from programs.memory import rss_mb
+
+_SERVER = """
+[oneswitchd]
+datapath_id = "0000000000000001"
+api = "unix:{directory}/none.sock"
+[[switch]]
+name = "hypervisor"
+virt = "unix:{directory}/virt.mgmt"
+edge = "unix:{directory}/edge.mgmt"
+"""
+_AGENT = """
+server = "{directory}/server.toml"
+state = "{directory}/state"
+runtime = "{directory}/run"
+nf = ""
+[api]
+listen = ["unix:{directory}/nfagent.sock"]
+[quota]
+instances = 10000
+workers = 10000
+[[kind]]
+name = "sleeper"
+command = ["sleep", "100000"]
+"""
+_PATH = "/api/v1/instances"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer requests")
+    parser.add_argument("--instances", type=int, default=200)
+    parser.add_argument("--clients", type=int, default=4)
+    options = parser.parse_args()
+    requests = 400 if options.quick else 4000
+    with tempfile.TemporaryDirectory(prefix="nfagent-") as name, Agent(Path(name)) as agent:
+        figures: dict[str, Any] = {"instances": options.instances, "empty_rss_mb": agent.rss_mb()}
+        begun = time.monotonic()
+        created = [
+            agent.timed(lambda number=number: agent.create(f"nf{number}")) for number in range(options.instances)
+        ]
+        agent.wait(lambda: agent.count("active") == options.instances)
+        figures |= {"create_p99_ms": p99(created), "active_s": round(time.monotonic() - begun, 2)}
+        figures |= _requests(agent, requests, options.clients)
+        figures |= {"rss_mb": agent.rss_mb(), "load": os.getloadavg()[0]}
+        begun = time.monotonic()
+        agent.delete_all()
+        figures["deleted_s"] = round(time.monotonic() - begun, 2)
+    print(json.dumps(figures))
+
+
+def _requests(agent: "Agent", count: int, clients: int) -> dict[str, Any]:
+    """Several clients, each asking one thing after another: show, list a page, change a configuration."""
+    names = [f"nf{number}" for number in range(agent.count("active"))]
+    times: dict[str, list[float]] = {"show": [], "list": [], "patch": []}
+
+    def ask(share: int) -> None:
+        with agent.client() as client:
+            for number in range(share, count, clients):
+                name = names[number % len(names)]
+                what = "patch" if number % 10 == 0 else "list" if number % 10 < 3 else "show"
+                begun = time.perf_counter()
+                if what == "patch":
+                    answer = client.patch(f"{_PATH}/{name}", json={"labels": {"number": str(number)}})
+                else:
+                    answer = (
+                        client.get(_PATH, params={"limit": 50}) if what == "list" else client.get(f"{_PATH}/{name}")
+                    )
+                times[what].append((time.perf_counter() - begun) * 1000)
+                answer.raise_for_status()
+
+    threads = [threading.Thread(target=ask, args=(share,)) for share in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [each for group in times.values() for each in group]
+    figures: dict[str, Any] = {"requests": len(everything), "clients": clients}
+    figures |= {"p50_ms": round(statistics.median(everything), 2), "p99_ms": p99(everything)}
+    return figures | {f"{what}_p99_ms": p99(group) for what, group in times.items()}
+
+
+def p99(times: list[float]) -> float:
+    """The 99th percentile."""
+    return round(sorted(times)[max(0, int(len(times) * 0.99) - 1)], 2)
+
+
+class Agent:
+    """An agent in a process of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._socket = directory / "nfagent.sock"
+        (directory / "server.toml").write_text(_SERVER.format(directory=directory))
+        config = directory / "agent.toml"
+        config.write_text(_AGENT.format(directory=directory))
+        command = [sys.executable, "-m", "nfagent", "serve", "--config", str(config)]
+        root = Path(__file__).resolve().parents[2]
+        self._process = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
+        assert self._process.stderr is not None
+        if "listening" not in self._process.stderr.readline():
+            raise SystemExit(f"the agent did not start: {self._process.stderr.read()}")
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+        self._client = self.client()
+
+    def client(self) -> httpx.Client:
+        """One more client."""
+        transport = httpx.HTTPTransport(uds=str(self._socket))
+        return httpx.Client(transport=transport, base_url="http://nfagent", timeout=60)
+
+    def create(self, name: str) -> None:
+        """Create an instance."""
+        self._client.post(_PATH, json={"name": name, "kind": "sleeper"}).raise_for_status()
+
+    def count(self, status: str | None = None) -> int:
+        """How many instances there are, with a status."""
+        params = {"limit": 1000} | ({"status": status} if status else {})
+        return len(self._client.get(_PATH, params=params).json()["instances"])
+
+    def delete_all(self) -> None:
+        """Delete everything, and wait until it is gone."""
+        for each in self._client.get(_PATH, params={"limit": 1000}).json()["instances"]:
+            self._client.delete(f"{_PATH}/{each['id']}").raise_for_status()
+        self.wait(lambda: self.count() == 0)
+
+    def rss_mb(self) -> float:
+        """Resident memory of the agent."""
+        return rss_mb(self._process.pid)
+
+    @staticmethod
+    def timed(work: Callable[[], None]) -> float:
+        """How long something takes, in ms."""
+        begun = time.perf_counter()
+        work()
+        return (time.perf_counter() - begun) * 1000
+
+    @staticmethod
+    def wait(done: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        while not done():
+            time.sleep(0.05)
+
+    def __enter__(self) -> "Agent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.delete_all()
+        self._client.close()
+        self._process.terminate()
+        self._process.wait()
+
+
+if __name__ == "__main__":
+    main()
