@@ -18,6 +18,8 @@ _ID = re.compile(r"\brecirc\((0x[0-9a-f]+)\)")
 _HASH_MASK = re.compile(r"\bdp_hash=0x[0-9a-f]+/(0x[0-9a-f]+)")
 _HASHED_WHOLE = re.compile(r"\bdp_hash=0x[0-9a-f]+(?![/0-9a-f])")
 _FORGOTTEN = "no recirculation data"
+# On a busy machine half a second may pass between two calls, again and again.
+_ATTEMPTS = 20
 # The most hash values that are tried for one group; more are sampled evenly.
 MAX_HASHES = 64
 
@@ -92,16 +94,17 @@ class Continuation:
         return Variant(ask()[0], share, shares, ask)
 
     def _ask(self, value: int | None) -> list[Translation]:
-        try:
-            return parse(self._probe.trace_recirculated(self._flow(value), self._data))
-        except ToolError as error:
-            if _FORGOTTEN not in str(error):
-                raise
-        identities = _identities(self._before().actions or "")
-        if self._ordinal >= len(identities):
-            raise ToolError(f"switch {self._probe.name}: its rules changed while the packet was traced; trace again")
-        self._identity = identities[self._ordinal]
-        return parse(self._probe.trace_recirculated(self._flow(value), self._data))
+        for _ in range(_ATTEMPTS):
+            try:
+                return parse(self._probe.trace_recirculated(self._flow(value), self._data))
+            except ToolError as error:
+                if _FORGOTTEN not in str(error):
+                    raise
+            identities = _identities(self._before().actions or "")
+            if self._ordinal >= len(identities):
+                raise ToolError(f"switch {self._probe.name}: its rules changed while the packet was traced; trace again")
+            self._identity = identities[self._ordinal]
+        raise ToolError(f"switch {self._probe.name} forgets how to continue sooner than it can be asked; trace again")
 
     def _flow(self, value: int | None) -> str:
         hashed = "" if value is None else f"dp_hash({value:#x}),"
