@@ -102,7 +102,8 @@ class Continuation:
                     raise
             identities = _identities(self._before().actions or "")
             if self._ordinal >= len(identities):
-                raise ToolError(f"switch {self._probe.name}: its rules changed while the packet was traced; trace again")
+                name = self._probe.name
+                raise ToolError(f"switch {name}: its rules changed while the packet was traced; trace again")
             self._identity = identities[self._ordinal]
         raise ToolError(f"switch {self._probe.name} forgets how to continue sooner than it can be asked; trace again")
 
