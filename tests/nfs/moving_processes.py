@@ -19,9 +19,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from nfagent.control import Control
+from nfagent.errors import ControlError
 
 MAC = bytes.fromhex("020202020202")
 GATEWAY = bytes.fromhex("040404040404")
@@ -117,39 +121,22 @@ class Instance:
         log = (directory / f"{name}.log").open("wb")
         self.process = subprocess.Popen([*command, *options], pass_fds=fds, stderr=log)
         log.close()
+        self._control = Control(control)
         end = time.monotonic() + 30
-        while True:
-            self._socket = socket.socket(socket.AF_UNIX)
-            try:
-                self._socket.connect(str(control))
-                break
-            except (FileNotFoundError, ConnectionRefusedError):
-                self._socket.close()
-                if self.process.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError((directory / f"{name}.log").read_text()) from None
-                time.sleep(0.002)
-        self._socket.settimeout(30)
+        while not control.exists():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError((directory / f"{name}.log").read_text()) from None
+            time.sleep(0.002)
 
-    def ask(self, verb: str, *, send: list[int] | None = None, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
-        line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
-        socket.send_fds(self._socket, [line], send or [])
-        answer, fds = b"", []
-        while not answer.endswith(b"\n"):
-            piece, received, _, _ = socket.recv_fds(self._socket, 1 << 16, 8)
-            if not piece:
-                raise ConnectionError(f"{verb}: the instance is gone")
-            answer, fds = answer + piece, fds + list(received)
-        parsed = json.loads(answer)
-        if "ok" not in parsed:
-            raise RuntimeError(f"{verb}: {parsed}")
-        return parsed["ok"], fds
+    def ask(self, verb: str, *, send: Sequence[int] = (), **arguments: Any) -> tuple[dict[str, Any], list[int]]:
+        answer = self._control.exchange(verb, timeout_s=30, descriptors=send, **arguments)
+        return answer.value, answer.descriptors
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def close(self) -> None:
-        self._socket.close()
         if self.process.poll() is None:
             self.kill()
 
@@ -210,7 +197,7 @@ class Move:
                 continue
             killer = threading.Timer(self.chance.random() * 0.003, getattr(self, self.victim).kill)
             killer.start()
-            with contextlib.suppress(OSError, RuntimeError):
+            with contextlib.suppress(ControlError):
                 self._do(step)
             killer.join()
             return self._recover()

@@ -79,12 +79,6 @@ def test_a_backend_that_dies_takes_only_its_own_requests_with_it(tmp_path) -> No
     assert report["requests"] > 100, (report, found)
 
 
-def health(service: WebService, name: str) -> str:
-    with service.control() as control:
-        backends = control.ask("l4lb.backends", vip="web")["backends"]
-    return next(each["health"] for each in backends if each["name"] == name)
-
-
 def wait_until_down(service: WebService, name: str) -> None:
     _wait_health(service, name, "down")
 
@@ -95,6 +89,6 @@ def wait_until_up(service: WebService, name: str) -> None:
 
 def _wait_health(service: WebService, name: str, wanted: str) -> None:
     end = time.monotonic() + 30
-    while (found := health(service, name)) != wanted:
+    while (found := service.backends()[name]["health"]) != wanted:
         assert time.monotonic() < end, found
         time.sleep(0.05)

@@ -14,7 +14,7 @@ from typing import Any
 from lab.programs import search_path
 from lab.server import HostProcess, Lab
 from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, SwitchSpec
-from tests.nfs.control import Control
+from nfagent.control import Control
 
 WEBS = ("web1", "web2", "web3")
 VIP = "10.0.0.100"
@@ -56,7 +56,7 @@ class WebService:
         self.directory = directory
         self.config = config
         self.nginx: dict[str, HostProcess] = {}
-        self.control_path = directory / "nf.sock"
+        self.control = Control(directory / "nf.sock")
 
     # ---- backends
 
@@ -85,22 +85,21 @@ class WebService:
 
     # ---- the load balancer
 
-    def control(self) -> Control:
-        return Control(self.control_path)
-
     def configure(self, *, backends: list[dict[str, Any]]) -> None:
         """Other backends, while packets flow."""
         config = copy.deepcopy(self.config)
         config["vips"][0]["backends"] = backends
-        with self.control() as control:
-            control.ask("configure", config=config)
+        self.control.ask("configure", config=config)
         self.config = config
 
     def connections(self) -> dict[str, int]:
         """Open connections per backend, as the load balancer counts them."""
-        with self.control() as control:
-            backends = control.ask("l4lb.backends", vip="web")["backends"]
-        return {each["name"]: each["active"] for each in backends}
+        return {name: each["active"] for name, each in self.backends().items()}
+
+    def backends(self) -> dict[str, dict[str, Any]]:
+        """What the load balancer says of each."""
+        told = self.control.ask("l4lb.backends", vip="web")["backends"]
+        return {each["name"]: each for each in told}
 
     # ---- clients
 
@@ -187,7 +186,7 @@ def web_service(directory: Path, *, snat: bool = True, vip: dict[str, Any] | Non
             "--port",
             "eth0",
             "--control",
-            str(service.control_path),
+            str(service.control.path),
         ]
         nf = lab.popen("lb", argv, stdin=subprocess.DEVNULL)
         stack.callback(_end, nf)
@@ -200,7 +199,7 @@ def web_service(directory: Path, *, snat: bool = True, vip: dict[str, Any] | Non
 
 def _wait_served(service: WebService, nf: HostProcess) -> None:
     end = time.monotonic() + _SOON_S
-    while not service.control_path.exists():
+    while not service.control.path.exists():
         assert nf.poll() is None, f"nf ended with {nf.returncode}"
         assert time.monotonic() < end, "nf made no control socket"
         time.sleep(0.01)
