@@ -13,6 +13,7 @@ from nfagent.config import AgentConfig
 from nfagent.desired import Desired
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
+from nfagent.launch.ssh import SshLauncher
 from nfagent.plumbing.server_config import ServerConfig
 from nfagent.protocols import Decider, Migrator, Wiring
 from nfagent.reconcile import Reconciler
@@ -89,5 +90,10 @@ class Agent:
 
 
 def _launchers(config: AgentConfig, catalog: Catalog) -> dict[str, Launcher]:
-    local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
-    return {location: local for location in catalog.locations if config.find_location(location).ssh is None}
+    runtime = Path(config.runtime)
+    local = LocalLauncher(runtime, Path(config.state) / "log")
+    found: dict[str, Launcher] = {}
+    for location in catalog.locations:
+        ssh = config.find_location(location).ssh
+        found[location] = local if ssh is None else SshLauncher(location, ssh, runtime)
+    return found

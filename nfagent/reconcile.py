@@ -115,6 +115,8 @@ class Reconciler:
             return self._serve(instance, serving)
         except LaunchError as error:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
+            if serving is not None:
+                self._starter.note(serving, str(error))
             return self._retry(instance)
 
     def _serve(self, instance: Instance, serving: Running | None) -> float | None:
@@ -128,6 +130,8 @@ class Reconciler:
             return self._relocate(instance, serving)
         if serving.generation < instance.generation:
             return self._configure(instance, serving)
+        if serving.reason is not None:
+            self._starter.note(serving, None)  # whatever it was, it is over
         return _AGAIN_S
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:
@@ -201,7 +205,7 @@ class Reconciler:
         mode: Mode = "state" if self._catalog.kinds[instance.kind].movable else "restart"
         if mode == "state" and self._migrator is None:
             self._starter.note(serving, f"wanted at {goal}, but this agent has no part that moves state")
-            return _AGAIN_S
+            return None
         with self._store.change() as change:
             migrations.request(change, instance, serving.location, goal, mode)
         return 0.0

@@ -5,6 +5,7 @@ before its process is started and goes after the process has ended: there is no 
 """
 
 import json
+import logging
 import sqlite3
 import time
 import uuid
@@ -19,6 +20,8 @@ from nfagent.launch.commands import command_line
 from nfagent.model import Instance, Kind, Role, Running, Slot
 from nfagent.protocols import Wiring
 from nfagent.store import Store, processes
+
+_log = logging.getLogger(__name__)
 
 _READY_S = 30.0
 _GRACE_S = 5.0
@@ -71,6 +74,7 @@ class Starter:
         kind = self._kind(instance)
         key = _key(instance.id, location)
         launcher = self._launcher(location)
+        control = str(launcher.control_path(key)) if kind.movable else None
         with self._store.change() as change:
             if before is not None:
                 processes.remove(change, before)
@@ -83,7 +87,7 @@ class Starter:
                 phase="starting",
                 generation=instance.generation,
                 since=time.time(),
-                control=str(launcher.control_path(key)) if kind.movable else None,
+                control=control,
                 reason=before.reason if before else None,
             )
             processes.add(change, running)
@@ -103,8 +107,8 @@ class Starter:
             )
             processes.add(change, row)
 
-    def note(self, running: Running, reason: str) -> Running:
-        """Write what is wrong with a process, which goes on."""
+    def note(self, running: Running, reason: str | None) -> Running:
+        """Write what is wrong with a process, which goes on; None: nothing any more."""
         if running.reason == reason:
             return running
         with self._store.change() as change:
@@ -211,11 +215,14 @@ class Starter:
         """End processes that no row tells of; returns their keys."""
         known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
         strays = []
-        for launcher in {id(each): each for each in self._launchers.values()}.values():
-            found = [key for key in launcher.all_keys() if key not in known]
-            for key in found:
-                launcher.stop(key, _GRACE_S)
-            strays += found
+        for location, launcher in {id(each): (name, each) for name, each in self._launchers.items()}.values():
+            try:
+                found = [key for key in launcher.all_keys() if key not in known]
+                for key in found:
+                    launcher.stop(key, _GRACE_S)
+                strays += found
+            except LaunchError as error:
+                _log.warning("strays at %s are not ended: %s", location, error)
         return strays
 
     # ---- parts

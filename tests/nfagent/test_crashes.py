@@ -83,12 +83,15 @@ class Model:
             self.unsure.discard(name)
 
 
-@pytest.mark.parametrize("seed", range(3))
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_accepted_runs_once_after_kill_9_at_random_points(directory: Path, seed: int) -> None:
     chance, model, victim = random.Random(seed), Model(), Victim(directory)
     started: set[str] = set()
     try:
-        for crash in range(5):
+        for crash in range(4):
             killer = threading.Timer(0.05 + chance.random() * 0.8, victim.process.send_signal, [signal.SIGKILL])
             killer.start()
             try:

@@ -45,7 +45,7 @@ def test_answers_are_as_the_document_says(small_world: World, method: str, path:
         return  # nothing about it could be unfit
 
     @settings(
-        max_examples=15,
+        max_examples=8,
         deadline=None,
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

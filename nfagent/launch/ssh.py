@@ -1,0 +1,181 @@
+"""Processes on another machine, a smart NIC say, by the program ``ssh``: no agent is needed there.
+
+There must be ``sh``, ``flock`` and ``setsid`` (util-linux or busybox), what kinds run, and a key that lets this agent
+in without asking. One connection is kept and shared (OpenSSH's ControlMaster); control sockets are forwarded over it,
+so file descriptors do not pass: state moves by copy.
+"""
+
+import contextlib
+import shlex
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+from nfagent.config import SshConfig
+from nfagent.errors import LaunchError
+from nfagent.launch import Places, Process, Task
+
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": "5",
+    "ServerAliveInterval": "5",
+    "ControlMaster": "auto",
+    "ControlPersist": "600",
+    "StreamLocalBindUnlink": "yes",
+}
+_CALL_S = 60.0
+_FAILED = 255  # ssh's own exit status; any other is the command's
+_LAST_WORDS = 600
+
+# The same lock as on this machine (nfagent.launch.local): whoever has descriptor 9 open is the process of the key.
+_START = """
+umask 077; mkdir -p {directory}; cd {directory}
+exec 9>>{key}.lock
+flock -n 9 || {{ echo locked >&2; exit 1; }}
+printf %s {config} >{key}.json
+rm -f {key}.sock; [ ! -e {key}.log ] || mv -f {key}.log {key}.log.1
+: >{key}.lock
+{variables} setsid sh -c 'echo "$$ $0" >&9 && exec "$@"' {incarnation} {command} </dev/null >>{key}.log 2>&1 &
+"""
+_FIND = """
+cd {directory} 2>/dev/null && [ -e {key}.lock ] || exit 0
+tries=100
+while [ $tries -gt 0 ] && ! flock -n {key}.lock true; do
+    if read -r pid incarnation <{key}.lock; then
+        set -- $(sed 's/.*) //' /proc/$pid/stat 2>/dev/null)
+        [ "${{1:-Z}}" = Z ] || echo "$pid ${{20}} $incarnation"
+        exit 0
+    fi
+    tries=$((tries - 1)); sleep 0.05
+done
+"""
+_STOP = """
+cd {directory} 2>/dev/null && [ -e {key}.lock ] || exit 0
+is_held() {{ ! flock -n {key}.lock true; }}
+wait_free() {{ tries=$1; while [ $tries -gt 0 ] && is_held; do tries=$((tries - 1)); sleep 0.1; done; }}
+if is_held && read -r pid incarnation <{key}.lock; then
+    kill -s TERM -- -$pid 2>/dev/null
+    wait_free {grace}
+    is_held && kill -s KILL -- -$pid 2>/dev/null
+fi
+wait_free 50
+is_held && {{ echo "somebody holds {key}.lock"; exit 1; }} >&2
+rm -f {key}.lock {key}.json {key}.sock
+"""
+
+
+class SshLauncher:
+    """See `nfagent.launch.Launcher`.
+
+    Args:
+        location: where, for messages and the name of the connection's socket.
+        config: of the machine.
+        runtime: directory of forwarded sockets on this machine.
+    """
+
+    def __init__(self, location: str, config: SshConfig, runtime: Path) -> None:
+        runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._location = location
+        self._config = config
+        self._runtime = runtime
+        self._forwarding = threading.Lock()
+        shared = {**_OPTIONS, "ControlPath": str(runtime / f"{location}.ssh")}
+        options = [word for name, value in shared.items() for word in ("-o", f"{name}={value}")]
+        self._ssh = ["ssh", *options, *config.options]
+
+    def places(self, key: str, interfaces: tuple[str, ...]) -> Places:
+        return Places(f"{self._config.directory}/{key}.json", self._remote_socket(key), interfaces)
+
+    def control_path(self, key: str) -> Path:
+        path = self._runtime / f"{key}.sock"
+        with self._forwarding:
+            if not _answers(path):
+                path.unlink(missing_ok=True)
+                self._sh("true")  # the shared connection is there
+                self._command("-O", "forward", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
+        return path
+
+    def start(self, task: Task) -> Process:
+        found = self.find(task.key)
+        if found is not None and found.incarnation == task.incarnation:
+            return found
+        self.stop(task.key, 0.0)
+        self._script(
+            _START,
+            task.key,
+            config=shlex.quote(task.config),
+            variables=" ".join(f"{name}={shlex.quote(value)}" for name, value in task.variables.items()),
+            incarnation=task.incarnation,
+            command=shlex.join([*task.enter, *task.command]),
+        )
+        found = self.find(task.key)
+        if found is None:
+            raise LaunchError(f"{task.key}: it ended at once; {self.last_words(task.key)}")
+        return found
+
+    def find(self, key: str) -> Process | None:
+        words = self._script(_FIND, key).split()
+        return Process(int(words[0]), int(words[1]), words[2]) if len(words) == 3 else None
+
+    def stop(self, key: str, grace_s: float) -> None:
+        self._script(_STOP, key, grace=str(round(grace_s * 10)))
+        path = self._runtime / f"{key}.sock"
+        if path.exists():
+            with contextlib.suppress(LaunchError):  # it went with the connection
+                self._command("-O", "cancel", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
+            path.unlink(missing_ok=True)
+
+    def all_keys(self) -> list[str]:
+        names = self._sh(f"ls -1 {shlex.quote(self._config.directory)} 2>/dev/null || true").split()
+        return sorted(name.removesuffix(".lock") for name in names if name.endswith(".lock"))
+
+    def last_words(self, key: str) -> str:
+        text = self._sh(
+            f"tail -c {_LAST_WORDS} {shlex.quote(f'{self._config.directory}/{key}.log')} 2>/dev/null || true"
+        )
+        lines = " / ".join(text.strip().splitlines()[-3:])
+        return f"it said: {lines}" if lines else "it said nothing"
+
+    def ending(self, process: Process) -> str:  # noqa: ARG002
+        return ""  # only its parent learns how it ended, and that is gone
+
+    def call(self, enter: tuple[str, ...], command: list[str]) -> None:
+        self._sh(shlex.join([*enter, *command]))
+
+    def pidfd(self, process: Process) -> int | None:  # noqa: ARG002
+        return None
+
+    # ---- ssh
+
+    def _remote_socket(self, key: str) -> str:
+        return f"{self._config.directory}/{key}.sock"
+
+    def _script(self, template: str, key: str, **values: str) -> str:
+        return self._sh(template.format(directory=shlex.quote(self._config.directory), key=key, **values))
+
+    def _sh(self, script: str) -> str:
+        return self._command(self._config.host, "exec sh -s", script=script)
+
+    def _command(self, *words: str, script: str = "") -> str:
+        where = f"{self._location} (ssh {self._config.host})"
+        try:
+            done = subprocess.run(
+                [*self._ssh, *words], input=script, capture_output=True, text=True, timeout=_CALL_S, check=False
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise LaunchError(f"{where}: {error}") from error
+        if done.returncode == _FAILED:
+            raise LaunchError(f"{where} cannot be reached: {done.stderr.strip()}")
+        if done.returncode != 0:
+            raise LaunchError(f"{where}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        return done.stdout
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,173 @@
+"""A location that is reached by ssh: an sshd of the tests' own, on loopback."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.processes import children
+from nfagent.config import SshConfig
+from nfagent.control import Control
+from nfagent.errors import LaunchError
+from nfagent.launch import Task
+from nfagent.launch.ssh import SshLauncher
+from tests.nfagent.world import World, processes_of, wait_until
+
+UNPACKED = Path(__file__).resolve().parents[2] / ".venv/sshd/usr/sbin/sshd"
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or (
+    str(UNPACKED) if UNPACKED.exists() else ""
+)
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(not SSHD or os.geteuid() != 0, reason="needs sshd (tools/prepare test unpacks it) and root"),
+]
+
+_CONFIG = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {directory}/host_key
+AuthorizedKeysFile {directory}/key.pub
+PermitRootLogin yes
+StrictModes no
+UsePAM no
+PidFile none
+"""
+# As root, sshd wants a directory in /run and a user; a mount namespace lends them.
+_START = """
+mount -t tmpfs none /run && mkdir /run/sshd && mount --bind {directory}/passwd /etc/passwd
+exec {sshd} -D -e -f {directory}/sshd_config
+"""
+
+
+class Sshd:
+    """A server for ssh."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in ("host_key", "key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        (directory / "passwd").write_text(
+            Path("/etc/passwd").read_text() + "sshd:x:64999:65534::/run/sshd:/usr/sbin/nologin\n"
+        )
+        (directory / "sshd_config").write_text(_CONFIG.format(directory=directory, port=self.port))
+        script = _START.format(directory=directory, sshd=SSHD)
+        with (directory / "sshd.log").open("wb") as log:
+            self.process = subprocess.Popen(["unshare", "-m", "sh", "-ec", script], stderr=log, start_new_session=True)
+        wait_until(self._serves)
+
+    def _serves(self) -> bool:
+        assert self.process.poll() is None, (self.directory / "sshd.log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def options(self) -> list[str]:
+        """For ssh."""
+        options = ["-F", "none", "-p", str(self.port), "-i", str(self.directory / "key")]
+        return [*options, "-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={self.directory}/known_hosts"]
+
+    def stop(self) -> None:
+        """End it, and the connections that it serves."""
+        if self.process.poll() is None:
+            for pid in (*children(self.process.pid), self.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture
+def sshd(directory: Path) -> Iterator[Sshd]:
+    made = Sshd(directory)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def launcher(sshd: Sshd) -> Iterator[SshLauncher]:
+    config = SshConfig(host="root@127.0.0.1", options=sshd.options(), directory=str(sshd.directory / "remote"))
+    made = SshLauncher("snic0", config, sshd.directory / "local")
+    yield made
+    if sshd.process.poll() is None:
+        for key in made.all_keys():
+            made.stop(key, 0.0)
+        _disconnect(sshd.directory / "local")
+
+
+def _disconnect(runtime: Path) -> None:
+    """End the shared connection, which would live on for a while."""
+    end = ["ssh", "-o", f"ControlPath={runtime}/snic0.ssh", "-O", "exit", "root@127.0.0.1"]
+    subprocess.run(end, check=True, capture_output=True)
+
+
+def task(key: str, incarnation: str, *command: str) -> Task:
+    return Task(key, incarnation, (), command, '{"it\'s": "a \\"text\\" of $HOME"}', {"NFAGENT_INSTANCE": key})
+
+
+def test_a_process_is_started_once_found_and_stopped(launcher: SshLauncher) -> None:
+    key = f"{uuid.uuid4()}.snic0"
+    command = ("sh", "-c", f"trap '' TERM; cat {key}.json; sleep 100000 & wait")
+    assert launcher.find(key) is None
+    first = launcher.start(task(key, "a", *command))
+    assert launcher.start(task(key, "a", *command)) == first
+    assert launcher.find(key) == first
+    assert launcher.all_keys() == [key]
+    wait_until(lambda: "text" in launcher.last_words(key))
+    assert launcher.last_words(key) == 'it said: {"it\'s": "a \\"text\\" of $HOME"}'
+    second = launcher.start(task(key, "b", *command))
+    assert (second.incarnation, second.pid == first.pid) == ("b", False)
+    assert processes_of(key) == [second.pid]
+    launcher.stop(key, 0.2)
+    assert (launcher.find(key), launcher.all_keys(), processes_of(key)) == (None, [], [])
+    launcher.stop(key, 0.2)
+
+
+def test_what_cannot_be_is_said(launcher: SshLauncher, sshd: Sshd) -> None:
+    with pytest.raises(LaunchError, match=r"it ended at once; it said: .*not found"):
+        launcher.start(task("two.snic0", "a", "no-such-program"))
+    with pytest.raises(LaunchError, match="no-such-interface"):
+        launcher.call((), ["ip", "link", "show", "no-such-interface"])
+    _disconnect(sshd.directory / "local")
+    sshd.stop()
+    with pytest.raises(LaunchError, match=r"snic0 \(ssh root@127\.0\.0\.1\) cannot be reached"):
+        launcher.find("two.snic0")
+
+
+def test_an_instance_at_a_location_that_is_another_machine(sshd: Sshd) -> None:
+    more = "\n".join(
+        [
+            "[location.ssh]",
+            'host = "root@127.0.0.1"',
+            f"options = {sshd.options()}",
+            f'directory = "{sshd.directory}/remote"',
+        ]
+    )
+    world = World(sshd.directory, more=more)  # the last location of its agent.toml is snic0
+    try:
+        made = world.create("far", "toy", pin="snic0", config={"n": 1})
+        world.wait_status(made, "active")
+        control = Control(sshd.directory / "run" / f"{made['id']}.snic0.sock")
+        assert control.ask("config") == {"config": {"n": 1}}
+        assert (sshd.directory / "remote" / f"{made['id']}.snic0.json").exists()
+        world.operator.patch("/api/v1/instances/far", json={"config": {"n": 2}})
+        world.wait(lambda: world.show("far")["config_state"] == "applied")
+        pid = world.show("far")["placement"]["pid"]
+        world.stop()
+        assert processes_of(made["id"]) == [pid]
+        world.start()
+        assert world.wait_status(made, "active")["placement"]["pid"] == pid
+        assert control.ask("config") == {"config": {"n": 2}}
+    finally:
+        world.close()
+        _disconnect(sshd.directory / "run")
+    assert processes_of(made["id"]) == []
