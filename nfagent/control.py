@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import socket
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,12 @@ def _send(connection: socket.socket, line: bytes, descriptors: Sequence[int]) ->
 def _line(connection: socket.socket, received: list[int]) -> bytes:
     line = b""
     while not line.endswith(b"\n"):
-        chunk, descriptors, _, _ = socket.recv_fds(connection, _CHUNK, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
-        received += descriptors
+        # Not socket.recv_fds: it forgets its flags, and every process that is started would get the state.
+        space = socket.CMSG_LEN(_FDS_MAX * array("i").itemsize)
+        chunk, beside, _, _ = connection.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in beside:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                received += array("i", data[: len(data) - len(data) % array("i").itemsize])
         if not chunk:
             raise ValueError("the connection was closed" + (" within the answer" if line else ""))
         line += chunk

@@ -5,6 +5,7 @@ process has ended, and after a while where something did not work. Nothing of it
 crash: rows and processes tell.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -65,7 +66,8 @@ class Reconciler:
         for key in self._starter.end_strays():
             _log.warning("a process that nobody knows of was ended: %s", key)
         for running in processes.everything(self._store.read):
-            self._starter.watch(running)
+            with contextlib.suppress(LaunchError):  # its location is gone from server.toml: its step says so
+                self._starter.watch(running)
         for instance in instances.ids(self._store.read):
             self._schedule.wake(instance)
         self._schedule.start()
@@ -159,7 +161,7 @@ class Reconciler:
         return _AGAIN_S
 
     def _configure(self, instance: Instance, serving: Running) -> float | None:
-        if not self._catalog.kinds[instance.kind].movable:
+        if not self._starter.kind(instance).movable:
             return self._start(instance, serving.location, self._starter.halt(serving))
         if self._refused.get(instance.id) == instance.generation:
             return _AGAIN_S
@@ -202,7 +204,7 @@ class Reconciler:
 
     def _relocate(self, instance: Instance, serving: Running) -> float | None:
         goal = self._wanted(instance, serving)
-        mode: Mode = "state" if self._catalog.kinds[instance.kind].movable else "restart"
+        mode: Mode = "state" if self._starter.kind(instance).movable else "restart"
         if mode == "state" and self._migrator is None:
             self._starter.note(serving, f"wanted at {goal}, but this agent has no part that moves state")
             return None

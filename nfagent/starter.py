@@ -59,6 +59,17 @@ class Starter:
         self._wiring = wiring
         self._watch = watch
 
+    def kind(self, instance: Instance) -> Kind:
+        """What an instance is one of.
+
+        Raises:
+            LaunchError: agent.toml does not name it any more.
+        """
+        kind = self._catalog.kinds.get(instance.kind)
+        if kind is None:
+            raise LaunchError(f"there is no kind {instance.kind!r} any more; put it back into agent.toml")
+        return kind
+
     def begin(self, instance: Instance, location: str, role: Role, before: Running | None) -> Running:
         """Write that a process is about to be started, in a slot of its own.
 
@@ -71,7 +82,7 @@ class Starter:
         Raises:
             LaunchError: there is no kind, no location or no slot for it.
         """
-        kind = self._kind(instance)
+        kind = self.kind(instance)
         key = _key(instance.id, location)
         launcher = self._launcher(location)
         control = str(launcher.control_path(key)) if kind.movable else None
@@ -227,12 +238,6 @@ class Starter:
 
     # ---- parts
 
-    def _kind(self, instance: Instance) -> Kind:
-        kind = self._catalog.kinds.get(instance.kind)
-        if kind is None:
-            raise LaunchError(f"there is no kind {instance.kind!r} any more; put it back into agent.toml")
-        return kind
-
     def _launcher(self, location: str) -> Launcher:
         launcher = self._launchers.get(location)
         if launcher is None:
@@ -270,7 +275,7 @@ class Starter:
         interfaces = tuple(wire.inside for wire in slot.wires[: len(instance.ports)]) if slot else ()
         places = launcher.places(key, interfaces)
         flavor = self._catalog.flavors.get(instance.flavor)
-        command = command_line(self._kind(instance), instance, flavor, places, hold=hold)
+        command = command_line(self.kind(instance), instance, flavor, places, hold=hold)
         return Task(
             key=key,
             incarnation=running.incarnation,

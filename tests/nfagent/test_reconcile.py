@@ -208,3 +208,18 @@ def test_processes_without_a_row_are_ended_at_the_start(own_world: World) -> Non
     again = own_world.wait_status(made, "active")
     assert processes_of(made["id"]) == [again["placement"]["pid"]]
     assert again["placement"]["pid"] != made["placement"]["pid"]
+
+
+def test_what_agent_toml_does_not_name_any_more_is_said_and_can_be_deleted(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("orphan"), "active")
+    own_world.stop()
+    path = own_world.directory / "agent.toml"
+    kept = path.read_text()
+    path.write_text(kept.replace('name = "sleeper"', 'name = "renamed"'))
+    own_world.start()
+    assert own_world.show("orphan")["status"] == "active"  # it runs, whatever it is called now
+    own_world.operator.patch(f"{V1}/instances/orphan", json={"config": {"n": 1}})
+    own_world.wait(lambda: "no kind 'sleeper' any more" in (own_world.show("orphan")["reason"] or ""))
+    own_world.operator.delete(f"{V1}/instances/orphan")
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/orphan").status_code == 404)
+    assert processes_of(made["id"]) == []

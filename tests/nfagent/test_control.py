@@ -1,0 +1,115 @@
+"""The client of control sockets: what it sends, what it takes, what it says of anything else."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nfagent.control import LINE_MAX, Control
+from nfagent.errors import ControlRefusedError, ControlUnreachableError
+
+Answer = Callable[[socket.socket], None]
+
+
+@contextmanager
+def instance(path: Path, answer: Answer) -> Iterator[Control]:
+    """Somebody who answers one request."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield Control(path)
+        finally:
+            thread.join()
+
+
+def says(line: bytes) -> Answer:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(LINE_MAX)
+        connection.sendall(line)
+
+    return answer
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_descriptors_pass_both_ways(directory: Path) -> None:
+    def answer(connection: socket.socket) -> None:
+        line, descriptors, _, _ = socket.recv_fds(connection, 4096, 4)
+        assert json.loads(line) == {"do": "hold", "epoch": 3}
+        with os.fdopen(descriptors[0], "rb") as received:
+            text = received.read().decode()
+        back = os.memfd_create("back")
+        os.write(back, text.upper().encode())
+        # The answer comes in pieces, and the descriptor with the first.
+        socket.send_fds(connection, [b'{"ok": {"a"'], [back])
+        connection.sendall(b": 1}}\n")
+        os.close(back)
+
+    given = os.memfd_create("given")
+    os.write(given, b"state")
+    os.lseek(given, 0, os.SEEK_SET)
+    with instance(directory / "s", answer) as control:
+        got = control.exchange("hold", epoch=3, descriptors=[given])
+    os.close(given)
+    assert (got.value, len(got.descriptors)) == ({"a": 1}, 1)
+    assert not os.get_inheritable(got.descriptors[0])
+    os.lseek(got.descriptors[0], 0, os.SEEK_SET)
+    assert os.read(got.descriptors[0], 100) == b"STATE"
+    os.close(got.descriptors[0])
+
+
+def test_a_refusal_has_its_code(directory: Path) -> None:
+    refusal = b'{"error": {"code": "configuration", "detail": "vip: missing"}}\n'
+    with instance(directory / "s", says(refusal)) as control, pytest.raises(ControlRefusedError) as error:
+        control.ask("configure", config={})
+    assert (error.value.code, error.value.detail) == ("configuration", "vip: missing")
+    assert "configure was refused: vip: missing" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"", "closed"),
+        (b'{"ok": {', "closed within the answer"),
+        (b"no json\n", "no answer to status"),
+        (b"[1]\n", "neither ok nor error"),
+        (b'{"ok": 1}\n', "neither ok nor error"),
+        (b"x" * (LINE_MAX + 2), "more than"),
+    ],
+)
+def test_answers_that_are_none(directory: Path, line: bytes, words: str) -> None:
+    def answer(connection: socket.socket) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the other end has seen enough
+            says(line)(connection)
+
+    before = open_descriptors()
+    with instance(directory / "s", answer) as control, pytest.raises(ControlUnreachableError, match=words):
+        control.ask("status")
+    assert open_descriptors() == before
+
+
+def test_nobody_is_there(directory: Path) -> None:
+    with pytest.raises(ControlUnreachableError, match="no answer to status"):
+        Control(directory / "none").ask("status")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(directory / "mute"))
+        listener.listen()
+        with pytest.raises(ControlUnreachableError, match="timed out"):
+            Control(directory / "mute").ask("status", timeout_s=0.05)

@@ -1,0 +1,58 @@
+"""Steps: one at a time for each key, none missed."""
+
+import threading
+
+from nfagent.schedule import Schedule
+from tests.nfagent.world import wait_until
+
+
+def test_a_key_is_stepped_by_one_thread_at_a_time_and_no_wake_is_missed() -> None:
+    busy: set[str] = set()
+    seen: dict[str, int] = {}
+    wanted = {f"k{number}": 0 for number in range(5)}
+    lock, clashes = threading.Lock(), []
+
+    def step(key: str) -> float | None:
+        with lock:
+            if key in busy:
+                clashes.append(key)
+            busy.add(key)
+            now = wanted[key]
+        threading.Event().wait(0.001)
+        with lock:
+            busy.discard(key)
+            seen[key] = now
+        return None
+
+    schedule = Schedule(step, 4)
+    schedule.start()
+    for round_number in range(200):
+        for key in wanted:
+            with lock:
+                wanted[key] = round_number
+            schedule.wake(key)
+    wait_until(lambda: seen == wanted)
+    schedule.stop(10)
+    assert clashes == []
+
+
+def test_a_step_is_called_again_when_it_asked_for_it_and_after_a_fault(monkeypatch) -> None:
+    monkeypatch.setattr("nfagent.schedule._AFTER_A_FAULT_S", 0.01)
+    calls: list[str] = []
+    done = threading.Event()
+
+    def step(key: str) -> float | None:
+        calls.append(key)
+        if len(calls) == 1:
+            return 0.01
+        if len(calls) == 2:
+            raise RuntimeError("it was asked to")
+        done.set()
+        return None
+
+    schedule = Schedule(step, 2)
+    schedule.start()
+    schedule.wake("a")
+    assert done.wait(30)
+    schedule.stop(10)
+    assert calls == ["a"] * 3
