@@ -41,7 +41,11 @@ class Wiring(Protocol):
     """Connects virtual ports to slots. All methods are idempotent; they raise `WiringError`."""
 
     def connect(self, port: Port, location: str, interface: str) -> None:
-        """Make the port, at home on ``interface`` of ``location``; one that is at home elsewhere is an error."""
+        """Make the port, at home on ``interface`` of ``location``; one that is at home elsewhere is moved there."""
+        ...
+
+    def homes(self) -> dict[int, tuple[str, str]]:
+        """Location and interface of every port, by number: what `connect` made may have been lost."""
         ...
 
     def disconnect(self, port: Port) -> None:

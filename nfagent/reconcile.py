@@ -132,8 +132,19 @@ class Reconciler:
             return self._relocate(instance, serving)
         if serving.generation < instance.generation:
             return self._configure(instance, serving)
-        if serving.reason is not None:
-            self._starter.note(serving, None)  # whatever it was, it is over
+        return self._look_after(instance, serving)
+
+    def _look_after(self, instance: Instance, serving: Running) -> float | None:
+        """Of a process that is as it should be: its ports, which oneswitchd may have lost, and what was wrong once."""
+        try:
+            if not self._starter.is_connected(instance, serving):
+                _log.warning("instance %s (%s): its ports are connected anew", instance.name, instance.id)
+                self._starter.serve(instance, serving)
+            elif serving.reason is not None:
+                self._starter.note(serving, None)
+        except WiringError as error:
+            self._starter.note(serving, str(error))
+            return self._retry(instance)
         return _AGAIN_S
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:

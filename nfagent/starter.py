@@ -158,6 +158,21 @@ class Starter:
         with self._store.change() as change:
             return processes.update(change, running, phase="active", reason=None, since=time.time())
 
+    def is_connected(self, instance: Instance, running: Running) -> bool:
+        """Whether the instance's ports are where this process is.
+
+        Raises:
+            WiringError: nobody says.
+        """
+        slot = self._slot(running)
+        if slot is None:
+            return True
+        homes = self._wiring.homes()
+        wanted = {
+            port.number: (running.location, wire.edge) for port, wire in zip(instance.ports, slot.wires, strict=False)
+        }
+        return all(homes.get(number) == home for number, home in wanted.items())
+
     def find(self, running: Running) -> Process | None:
         """The process of a row, if it runs."""
         found = self._launcher(running.location).find(_key(running.instance, running.location))

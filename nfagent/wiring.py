@@ -38,6 +38,10 @@ class ServerWiring:
             with self._client() as client:
                 _settled(lambda: _map(client, port, location, interface))
 
+    def homes(self) -> dict[int, tuple[str, str]]:
+        with _explained("the virtual ports"), self._client() as client:
+            return {port.number: (port.switch, port.interface) for port in client.ports()}
+
     def disconnect(self, port: Port) -> None:
         with _explained(f"port {port.number} ({port.name})"):
             with self._client() as client:

@@ -29,6 +29,11 @@ class FileWiring:
         """See `nfagent.protocols.Wiring`."""
         self._change(lambda homes: homes.pop(str(port.number), None))
 
+    def homes(self) -> dict[int, tuple[str, str]]:
+        """See `nfagent.protocols.Wiring`."""
+        homes = json.loads(self._path.read_text()) if self._path.exists() else {}
+        return {int(number): (home[0], home[1]) for number, home in homes.items()}
+
     def _change(self, change: Callable[[dict[str, list[str]]], object]) -> None:
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

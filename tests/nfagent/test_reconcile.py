@@ -147,18 +147,22 @@ def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
     own_world.wiring.broken = False
     assert own_world.wait_status(made, "active")["placement"]["pid"] == pid
     number = made["ports"][0]["number"]
-    assert own_world.wiring.homes == {number: ("hypervisor", "vf0")}
+    assert own_world.wiring.places == {number: ("hypervisor", "vf0")}
     slots = own_world.admin.get(f"{V1}/switches/hypervisor").json()["slots"]
     assert [slot["taken"] for slot in slots] == [made["id"]]
+    own_world.wiring.places.clear()  # as a oneswitchd that was restarted without a file of its state
+    own_world.agent._reconciler.wake(made["id"])
+    own_world.wait(lambda: own_world.wiring.places == {number: ("hypervisor", "vf0")})
+    assert own_world.show("wired")["placement"]["pid"] == pid
     assert ended(own_world, migrate(own_world, "wired", "snic0"))["outcome"] == "done"
-    assert own_world.wiring.homes == {number: ("snic0", "pf0vf0")}
+    assert own_world.wiring.places == {number: ("snic0", "pf0vf0")}
     own_world.wiring.broken = True
     own_world.operator.delete(f"{V1}/instances/wired")
     wait_until(lambda: processes_of(made["id"]) == [])
     assert own_world.show("wired")["status"] == "deleting"
     own_world.wiring.broken = False
     own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/wired").status_code == 404)
-    assert own_world.wiring.homes == {}
+    assert own_world.wiring.places == {}
 
 
 class SlowMigrator:

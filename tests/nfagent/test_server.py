@@ -78,7 +78,8 @@ class Deployment:
 
     def home(self, number: int) -> tuple[str, str] | None:
         """Where a virtual port is."""
-        return next((each.switch, each.interface) for each in self.oneswitchd.client.ports() if each.number == number)
+        ports = self.oneswitchd.client.ports()
+        return next(((each.switch, each.interface) for each in ports if each.number == number), None)
 
     def add_flow(self, flow: str) -> None:
         """A rule for the one switch."""
@@ -131,6 +132,9 @@ def test_a_port_goes_where_its_instance_goes(deployment: Deployment) -> None:
     assert answer.status_code == 202, answer.text
     wait_until(lambda: deployment.home(number) == ("snic0", "pf0vf0"))
     assert deployment.wait(made["id"])["placement"]["location"] == "snic0"
+    deployment.oneswitchd.client.delete_port(number)  # what is lost comes back
+    deployment.agent._reconciler.wake(made["id"])
+    wait_until(lambda: deployment.home(number) == ("snic0", "pf0vf0"))
     servers = deployment.client.get("/api/v1/servers").json()["servers"]
     assert servers[0]["oneswitchd"] == "up"
     switches = {each["name"]: each for each in deployment.client.get("/api/v1/switches").json()["switches"]}

@@ -94,18 +94,23 @@ command = ["{python}", "{toy}", "--config", "{{config}}", "{{ports}}", "--contro
 class FakeWiring:
     """Remembers where ports are, and refuses when told to."""
 
-    homes: dict[int, tuple[str, str]] = field(default_factory=dict)
+    places: dict[int, tuple[str, str]] = field(default_factory=dict)
     broken: bool = False
 
     def connect(self, port: Port, location: str, interface: str) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._check()
-        self.homes[port.number] = (location, interface)
+        self.places[port.number] = (location, interface)
+
+    def homes(self) -> dict[int, tuple[str, str]]:
+        """See `nfagent.protocols.Wiring`."""
+        self._check()
+        return dict(self.places)
 
     def disconnect(self, port: Port) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._check()
-        self.homes.pop(port.number, None)
+        self.places.pop(port.number, None)
 
     def _check(self) -> None:
         if self.broken:
