@@ -234,7 +234,10 @@ def test_killing_the_supervisor_leaves_nothing(lab_dir: Path, members: Members) 
     with Lab(LabSpec.star(1, 1), "one").start() as lab:
         state = lab.state
         namespace = pid_namespace(state.pid)
-        with lab.popen("vm1", ["sleep", "1000"]) as process:
+        said = subprocess.PIPE
+        with lab.popen("vm1", ["sh", "-c", "echo inside; exec sleep 1000"], stdout=said, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "inside\n"
             os.kill(state.pid, signal.SIGKILL)
             assert process.wait(10) == -signal.SIGKILL
         assert await_gone(members, namespace) == []

@@ -96,6 +96,8 @@ pub struct MoveRequest {
     pub switch: String,
     pub interface: String,
     pub until: MoveUntil,
+    /// How long new rules are given before packets are sent to them.
+    pub settle: Duration,
     /// How long both paths stay after the flip.
     pub grace: Duration,
 }
@@ -106,6 +108,7 @@ pub struct ExecutorRequest {
     /// [`HOME`] or the name of a switch.
     pub executor: String,
     pub until: MoveUntil,
+    pub settle: Duration,
     pub grace: Duration,
 }
 

@@ -52,7 +52,11 @@ impl Core {
         let goal = to.clone();
         self.start_move(
             number,
-            Move::new(to, port_executor, request.until, request.grace),
+            Move {
+                settle: request.settle,
+                grace: request.grace,
+                ..Move::new(to, port_executor, request.until)
+            },
             now,
         );
         if let Some(interface) = interface {
@@ -96,7 +100,11 @@ impl Core {
         }
         self.start_move(
             number,
-            Move::new(home, executor, request.until, request.grace),
+            Move {
+                settle: request.settle,
+                grace: request.grace,
+                ..Move::new(home, executor, request.until)
+            },
             now,
         );
         info!(target: "core", port = number, executor = %request.executor, "move of the executor: preparing");
@@ -209,16 +217,26 @@ impl Core {
         while let Some(moving) = self.ports.get(number).and_then(|p| p.moving.as_ref()) {
             let reached = self.verdicts.is_settled(moving.after_batch)
                 && self.flood.is_in_force(moving.flood);
-            let (stage, until, grace, deadline) =
-                (moving.stage, moving.until, moving.grace, moving.deadline);
+            let (stage, until, deadline) = (moving.stage, moving.until, moving.deadline);
+            let (settle, grace) = (moving.settle, moving.grace);
             match stage {
                 MoveStage::Preparing if reached => {
                     self.enter_stage(number, MoveStage::Prepared);
+                    if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut())
+                    {
+                        moving.deadline = Some(now + settle);
+                    }
                     if until == MoveUntil::Prepared {
                         self.move_outcomes.insert(number, Ok(()));
                     }
                 }
-                MoveStage::Prepared if until > MoveUntil::Prepared => {
+                MoveStage::Prepared if deadline.is_some_and(|d| d <= now) => {
+                    if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut())
+                    {
+                        moving.deadline = None;
+                    }
+                }
+                MoveStage::Prepared if until > MoveUntil::Prepared && deadline.is_none() => {
                     if !self.flip(number, now) {
                         return;
                     }

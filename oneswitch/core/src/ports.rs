@@ -45,8 +45,9 @@ pub struct Move {
     pub executor: Executor,
     pub stage: MoveStage,
     pub until: MoveUntil,
+    pub settle: Duration,
     pub grace: Duration,
-    /// End of the grace period, once it runs.
+    /// Until when data paths are waited for, before the flip and after it.
     pub deadline: Option<Instant>,
     /// The stage's messages are in this batch; the stage is reached when it is settled.
     pub after_batch: u64,
@@ -59,13 +60,14 @@ pub struct Move {
 }
 
 impl Move {
-    pub fn new(to: Location, executor: Executor, until: MoveUntil, grace: Duration) -> Self {
+    pub fn new(to: Location, executor: Executor, until: MoveUntil) -> Self {
         Self {
             to,
             executor,
             stage: MoveStage::Preparing,
             until,
-            grace,
+            settle: Duration::ZERO,
+            grace: Duration::ZERO,
             deadline: None,
             after_batch: u64::MAX,
             flood: 0,

@@ -15,6 +15,7 @@ fn change(executor: &str) -> ExecutorRequest {
     ExecutorRequest {
         executor: executor.into(),
         until: MoveUntil::Done,
+        settle: Duration::ZERO,
         grace: GRACE,
     }
 }
@@ -327,6 +328,7 @@ fn while_rules_keep_state_it_is_not_split() {
         switch: switch_name(2),
         interface: "if7".into(),
         until: MoveUntil::Done,
+        settle: Duration::ZERO,
         grace: GRACE,
     };
     let refused = lab.core.begin_move(2, elsewhere, now);

@@ -318,6 +318,7 @@ impl Lab {
             switch: switch_name(switch),
             interface: format!("if{interface}"),
             until,
+            settle: Duration::ZERO,
             grace: GRACE,
         };
         self.core.begin_move(number, request, self.now).unwrap();
@@ -332,6 +333,7 @@ impl Lab {
         let request = ExecutorRequest {
             executor: executor_name(executor),
             until,
+            settle: Duration::ZERO,
             grace: GRACE,
         };
         let begun = self.core.begin_executor_change(number, &request, self.now);

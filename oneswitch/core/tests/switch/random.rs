@@ -99,6 +99,7 @@ impl Twin {
                     switch: switch_name(*switch),
                     interface: format!("if{interface}"),
                     until: MoveUntil::Prepared,
+                    settle: std::time::Duration::ZERO,
                     grace: GRACE,
                 };
                 if self
@@ -114,6 +115,7 @@ impl Twin {
                 let request = ExecutorRequest {
                     executor: executor_name(*executor),
                     until: MoveUntil::Prepared,
+                    settle: std::time::Duration::ZERO,
                     grace: GRACE,
                 };
                 let begun = lab.core.begin_executor_change(*number, &request, lab.now);

@@ -157,10 +157,15 @@ impl TryFrom<BeginMove> for MoveRequest {
             switch,
             interface,
             until,
+            settle: grace.min(SETTLE),
             grace,
         })
     }
 }
+
+/// A data path may still drop what it dropped before the new rules were there: Open vSwitch keeps a dropping megaflow for seconds after a port has
+/// left, and renews it up to 90 ms after the barrier's reply on a busy machine.
+const SETTLE: Duration = Duration::from_millis(100);
 
 fn grace(asked_ms: Option<u64>) -> Result<Duration, Problem> {
     let grace = asked_ms.unwrap_or(GRACE_MS);
@@ -191,6 +196,7 @@ impl TryFrom<ChangeExecutor> for ExecutorRequest {
         Ok(Self {
             executor,
             until,
+            settle: grace.min(SETTLE),
             grace,
         })
     }
