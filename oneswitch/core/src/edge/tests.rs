@@ -2,7 +2,6 @@ use super::*;
 use crate::ports::{Executor, Move};
 use crate::MoveStage;
 use openflow13::Action;
-use std::time::Duration;
 
 const PATCH: u32 = 100;
 const PCIE: u32 = 50;
@@ -45,8 +44,7 @@ fn map(homes: &[SwitchIndex]) -> PortMap {
 
 fn moving(map: &mut PortMap, number: u32, to: Location, stage: MoveStage) {
     let port = map.get_mut(number).unwrap();
-    let (until, grace) = (crate::MoveUntil::Done, Duration::ZERO);
-    let goal = Move::new(to, port.executor, until, grace);
+    let goal = Move::new(to, port.executor, crate::MoveUntil::Done);
     port.moving = Some(Move { stage, ..goal });
 }
 

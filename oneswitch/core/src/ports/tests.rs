@@ -57,7 +57,7 @@ fn an_interface_that_a_port_moves_to_is_taken() {
         switch: 1,
         interface: "j".into(),
     };
-    let moving = Move::new(to, Executor::Home, MoveUntil::Done, Duration::ZERO);
+    let moving = Move::new(to, Executor::Home, MoveUntil::Done);
     map.get_mut(1).unwrap().moving = Some(moving);
     assert_eq!(insert(&mut map, None, "b", "j"), Err("interface-taken"));
 }
