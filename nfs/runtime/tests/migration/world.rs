@@ -4,8 +4,8 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        Arc,
+        atomic::{AtomicBool, Ordering},
+        Arc, RwLock,
     },
     thread,
     time::Duration,
@@ -129,7 +129,8 @@ impl Drop for Rig {
 /// Numbered packets of some flows, to whichever instance the flows' path leads to: a switch with a cable to each.
 pub struct Traffic {
     flows: u16,
-    to: AtomicUsize,
+    /// Read while a packet is on its way, written by the flip.
+    to: RwLock<usize>,
     stop: AtomicBool,
 }
 
@@ -137,14 +138,14 @@ impl Traffic {
     pub fn new(flows: u16) -> Self {
         Self {
             flows,
-            to: AtomicUsize::new(0),
+            to: RwLock::new(0),
             stop: AtomicBool::new(false),
         }
     }
 
-    /// From here on packets go to the other instance.
+    /// From here on packets go to the other instance; none is on its way to the one before.
     pub fn flip(&self, to: usize) {
-        self.to.store(to, Ordering::SeqCst);
+        *self.to.write().unwrap() = to;
     }
 
     pub fn stop(&self) {
@@ -157,7 +158,8 @@ impl Traffic {
         // Once at least: on a busy machine it may be stopped before it began.
         loop {
             for flow in 0..self.flows {
-                let rig = rigs[self.to.load(Ordering::SeqCst)];
+                let to = self.to.read().unwrap();
+                let rig = rigs[*to];
                 let mut frame = [0; 60];
                 frame[..2].copy_from_slice(&flow.to_le_bytes());
                 frame[2..6].copy_from_slice(&number.to_le_bytes());
@@ -325,8 +327,6 @@ impl<'a> Driver<'a> {
 
     /// The old path is quiet but for its markers.
     pub fn finish(&self) {
-        // The sender may have looked where to send before the flip, and send after it: the marker comes after that.
-        thread::sleep(Duration::from_millis(1));
         let frame = marker([2; 6], [4; 6], self.epoch, 0);
         self.old.wires[0].send(&frame);
         self.old
