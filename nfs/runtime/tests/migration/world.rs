@@ -215,27 +215,6 @@ pub fn check_all(seen: &[Seen], flows: u16, each: u32) {
     }
 }
 
-/// After a crash packets may be missing, and none else: no packet twice, none out of order; counts without gaps or repeats.
-pub fn check_rest(seen: &[Seen]) -> usize {
-    let mut last: HashMap<u16, (u32, u32)> = HashMap::new();
-    let mut missing = 0;
-    for (flow, number, count) in seen {
-        if let Some((before, counted)) = last.insert(*flow, (*number, *count)) {
-            assert!(*number > before, "flow {flow}: {number} after {before}");
-            assert!(
-                *count > counted,
-                "flow {flow}: count {count} after {counted}"
-            );
-            assert!(
-                *count <= *number,
-                "flow {flow}: count {count} of packet {number}"
-            );
-            missing += (*number - before - 1) as usize;
-        }
-    }
-    missing
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     Memfd,
