@@ -15,7 +15,7 @@ from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
 from nfagent.plumbing.server_config import ServerConfig
-from nfagent.protocols import Decider, Migrator, Wiring
+from nfagent.protocols import Decider, Migrator, Monitor, Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Store
@@ -42,6 +42,7 @@ class Agent:
         catalog = Catalog.of(config, server)
         access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
         switches = ServerWiring(server)
+        monitor: Monitor | None = None
         decider: Decider | None = None
         migrator: Migrator | None = None
         self._store = Store(Path(config.state))
@@ -57,6 +58,7 @@ class Agent:
             access=access,
             status=switches.status,
             decider=decider,
+            monitor=monitor,
             streams=BoundedSemaphore(config.api.streams),
         )
         self._watch.start()

@@ -1,8 +1,29 @@
-"""What the agent needs of its parts that decide and that migrate, and of the switches."""
+"""What the agent needs of its parts that measure, decide and migrate, and of the switches."""
 
 from typing import Any, Protocol
 
 from nfagent.model import Decision, Instance, Migration, Port
+from nfagent.monitor.measurement import Coefficient, Measurement
+
+
+class Monitor(Protocol):
+    """Measures, again and again. Every method may be called by any thread."""
+
+    def newest(self) -> Measurement | None:
+        """The newest sample; None before the first."""
+        ...
+
+    def history(self) -> list[Measurement]:
+        """The samples of the last minutes, the oldest first."""
+        ...
+
+    def wait(self, after: float, timeout_s: float) -> Measurement | None:
+        """The newest sample, once it was taken later than ``after`` (seconds since 1970); None: not in that time."""
+        ...
+
+    def coefficients(self) -> list[Coefficient]:
+        """What kinds of network functions were found to cost."""
+        ...
 
 
 class Decider(Protocol):

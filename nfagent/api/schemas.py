@@ -1,11 +1,13 @@
 """Bodies and queries of ``/api/v1``; the OpenAPI document is made from these."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from nfagent import model
+from nfagent.monitor.measurement import Measurement
 from nfagent.plumbing.names import PORT_MAX, PORT_MIN
 
 PAGE_MAX = 1000
@@ -375,6 +377,69 @@ class MigrationPage(_Out):
 
     migrations: list[MigrationOut]
     next: int | None
+
+
+# ---- load
+
+
+class RateOut(_Out):
+    """Of traffic."""
+
+    mbps: float
+    pps: float
+
+
+class DemandOut(RateOut):
+    """What entered at one virtual port and left at another."""
+
+    source: Annotated[int, Field(alias="from")]
+    target: Annotated[int, Field(alias="to")]
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
+
+
+class InstanceLoadOut(_Out):
+    """``utilisation``: 0..1 of what its workers could do; ``millicores``: CPU that its process used."""
+
+    utilisation: float
+    millicores: int
+    traffic: RateOut
+    flows: int | None
+
+
+class LinkUseOut(_Out):
+    """Of a PCIe link, in both directions."""
+
+    to_nic: RateOut
+    to_host: RateOut
+    capacity_mbps: int
+
+
+class LocationUseOut(_Out):
+    """CPU of the network functions at a location."""
+
+    millicores: int
+    capacity_millicores: int
+
+
+class LoadOut(_Out):
+    """The newest sample. ``error``: bound of the matrix's relative error; ``window_s``: what rates are averages of."""
+
+    at: Time
+    window_s: float
+    matrix: list[DemandOut]
+    error: float
+    instances: dict[str, InstanceLoadOut]
+    links: dict[str, LinkUseOut]
+    locations: dict[str, LocationUseOut]
+
+    @classmethod
+    def of(cls, measured: Measurement) -> Self:
+        """As JSON has it."""
+        row: dict[str, Any] = asdict(measured) | {"at": iso(measured.at)}
+        matrix = sorted(measured.matrix.items())
+        row["matrix"] = [{"from": pair[0], "to": pair[1], **asdict(rate)} for pair, rate in matrix]
+        return cls(**row)
 
 
 # ---- placement

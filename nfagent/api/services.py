@@ -11,7 +11,7 @@ from nfagent.api.access import Access
 from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
 from nfagent.plumbing.server_config import ServerConfig
-from nfagent.protocols import Decider
+from nfagent.protocols import Decider, Monitor
 from unoctl.model import Status
 
 _KEY = "nfagent"
@@ -24,6 +24,7 @@ class Services:
     Attributes:
         status: asks oneswitchd; raises `UnoctlError`.
         decider: None: nobody decides yet.
+        monitor: None: nobody measures.
         streams: taken by each client that follows events.
     """
 
@@ -33,6 +34,7 @@ class Services:
     access: Access
     status: Callable[[], Status]
     decider: Decider | None
+    monitor: Monitor | None
     streams: BoundedSemaphore
 
     def install(self) -> dict[str, object]:

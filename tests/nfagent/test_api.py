@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from nfagent.api.schemas import LoadOut
+from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from tests.nfagent.world import OTHER_TOKEN, World
 
 V1 = "/api/v1"
@@ -262,6 +264,27 @@ def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
     world.wait_status(world.create("stateful", "toy"), "active")
     answer = world.operator.post(f"{V1}/migrations", json={"instance": "stateful", "target": "snic0"})
     refused(answer, 503, "migration-unavailable", "stateful")
+
+
+def test_load_is_what_was_measured(world: World) -> None:
+    refused(world.tenant.get(f"{V1}/load"), 403, "administrators-only", "load")
+    refused(world.admin.get(f"{V1}/load"), 503, "no-measurement", "nothing has been measured yet")
+    rate = Rate(8.0, 1000.0)
+    link = LinkUse(to_nic=rate, to_host=Rate(0.0, 0.0), capacity_mbps=10_000)
+    measured = Measurement(
+        at=1.5,
+        window_s=1.0,
+        matrix={(1, 1000): rate},
+        error=0.01,
+        instances={"i": Load(0.25, 300, rate, None)},
+        links={"snic0": link},
+        locations={"hypervisor": LocationUse(300, 4000)},
+    )
+    shown = LoadOut.of(measured).model_dump(mode="json")
+    assert shown["at"] == "1970-01-01T00:00:01.500Z"
+    assert shown["matrix"] == [{"from": 1, "to": 1000, "mbps": 8.0, "pps": 1000.0}]
+    assert shown["links"]["snic0"]["to_nic"] == {"mbps": 8.0, "pps": 1000.0}
+    assert (shown["instances"]["i"]["flows"], shown["locations"]["hypervisor"]["millicores"]) == (None, 300)
 
 
 def test_migrations_that_cannot_be(world: World) -> None:

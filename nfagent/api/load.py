@@ -1,0 +1,22 @@
+"""``/api/v1/load``: what was measured; administrators only."""
+
+from apiflask import APIBlueprint
+
+from nfagent.api.schemas import LoadOut
+from nfagent.api.services import client, services
+from nfagent.errors import UnavailableError
+
+blueprint = APIBlueprint("load", __name__, tag="load")
+
+
+@blueprint.get("/load")
+@blueprint.output(LoadOut)
+@blueprint.doc(responses=[403, 503])
+def show_load() -> LoadOut:
+    """Show traffic between virtual ports, load of instances, and use of PCIe links and locations."""
+    client().require_admin("load")
+    monitor = services().monitor
+    measured = monitor.newest() if monitor else None
+    if measured is None:
+        raise UnavailableError("no-measurement", "nothing has been measured yet")
+    return LoadOut.of(measured)

@@ -1,0 +1,94 @@
+"""What was measured at a moment. All are immutable; a `Measurement` is one sample.
+
+Traffic counts bytes of frames without FCS, as Open vSwitch does; Mbps are 10^6 bits per second.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Of traffic."""
+
+    mbps: float
+    pps: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """Of an instance.
+
+    Attributes:
+        utilisation: 0..1 of what its workers could do: time that did work, not polling.
+        millicores: CPU that its process used.
+        traffic: in and out over its ports, together.
+        flows: that it knows; None: it does not say.
+    """
+
+    utilisation: float
+    millicores: int
+    traffic: Rate
+    flows: int | None
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """Of a PCIe link between the hypervisor and an sNIC."""
+
+    to_nic: Rate
+    to_host: Rate
+    capacity_mbps: int
+
+
+@dataclass(frozen=True)
+class LocationUse:
+    """Of a location.
+
+    Attributes:
+        millicores: used by the network functions there.
+        capacity_millicores: that they may use.
+    """
+
+    millicores: int
+    capacity_millicores: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One sample.
+
+    Attributes:
+        at: when it was taken, seconds since 1970.
+        window_s: the time before, that the rates are averages of.
+        matrix: traffic by virtual port numbers, from -> to: what entered the server at ``from`` and left it at ``to``.
+        error: bound of the matrix's relative error.
+        instances: by id.
+        links: by the sNIC's name.
+        locations: by name.
+    """
+
+    at: float
+    window_s: float
+    matrix: dict[tuple[int, int], Rate]
+    error: float
+    instances: dict[str, Load]
+    links: dict[str, LinkUse]
+    locations: dict[str, LocationUse]
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """What a kind of network function costs, learnt from samples.
+
+    Attributes:
+        location_class: ``host`` or ``nic``.
+        millicores_per_mbps: CPU for each Mbps of its traffic in and out.
+        samples: it was learnt from; 0: it is a default.
+        deviation: typical distance of a sample from it, relative.
+    """
+
+    kind: str
+    location_class: str
+    millicores_per_mbps: float
+    samples: int
+    deviation: float
