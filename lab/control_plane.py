@@ -54,7 +54,8 @@ class Daemon:
         """Process id, of the program itself: setpriv has become it."""
         return self._process.pid
 
-    def _is_running(self) -> bool:
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
         return self._process.poll() is None
 
     def require_running(self) -> None:
@@ -114,7 +115,7 @@ class Oneswitchd(Daemon):
     ) -> None:
         self.config = ServerConfig.load(server_toml)
         self.client = Client(self.config.oneswitchd.api, timeout_s=30.0)
-        program = str(binary or find_oneswitchd())
+        program = str(binary or find_installed("oneswitchd"))
         super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent, variables)
 
     @property
@@ -130,7 +131,7 @@ class Oneswitchd(Daemon):
         """
         deadline = time.monotonic() + timeout_s
         api = Path(self.config.oneswitchd.api.removeprefix("unix:"))
-        if wait_for_sockets([api], self._is_running, timeout_s):
+        if wait_for_sockets([api], self.is_running, timeout_s):
             self.require_running()
             raise StartError(f"oneswitchd does not serve {api} after {timeout_s:.0f} s; see {self.log}")
         self.require_running()
@@ -163,18 +164,18 @@ class OsKenController(Daemon):
         super().__init__("controller", argv, directory)
 
 
-def find_oneswitchd() -> Path:
-    """The installed oneswitchd: beside this Python first, then on PATH.
+def find_installed(name: str) -> Path:
+    """A program of this project: beside this Python first, then on PATH.
 
     Raises:
         StartError: there is none.
     """
-    beside = Path(sys.executable).with_name("oneswitchd")
+    beside = Path(sys.executable).with_name(name)
     if os.access(beside, os.X_OK):
         return beside
-    found = shutil.which("oneswitchd")
+    found = shutil.which(name)
     if found is None:
-        raise StartError("oneswitchd is not installed; run `make build`, or `pip install .`")
+        raise StartError(f"{name} is not installed; run `make build`, or `pip install .`")
     return Path(found)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from lab import namespaces
 from lab.errors import StartError
 from lab.programs import find_program
-from lab.spec import PCIE_MTU, TENANT_MTU, HostSpec, LabSpec, SwitchSpec
+from lab.spec import PCIE_MTU, TENANT_MTU, HostSpec, LabSpec, SlotSpec, SwitchSpec
 
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
@@ -37,6 +37,10 @@ def make_wires(spec: LabSpec) -> None:
         for index, each in enumerate(host.interfaces):
             inside = f"name {interface_name(index)} netns {host.name} mtu {TENANT_MTU} address {host.mac}"
             lines.append(f"link add name {each.name} netns {each.switch} mtu {TENANT_MTU} type veth peer {inside}")
+    for slot in spec.slots:
+        for index, name in enumerate(slot.interfaces):
+            inside = f"name {interface_name(index)} netns {slot.name} mtu {TENANT_MTU}"
+            lines.append(f"link add name {name} netns {slot.switch} mtu {TENANT_MTU} type veth peer {inside}")
     for snic in spec.switches[1:]:
         local = f"name {snic.uplink} netns {snic.name} mtu {PCIE_MTU}"
         lines.append(f"link add name {snic.downlink} netns {hub} mtu {PCIE_MTU} type veth peer {local}")
@@ -45,8 +49,7 @@ def make_wires(spec: LabSpec) -> None:
 
 def configure_switch(spec: LabSpec, switch: SwitchSpec) -> None:
     """Bring up the switch's ends of the wires and cap its PCIe ports."""
-    plugged = [each.name for host in spec.hosts for each in host.interfaces if each.switch == switch.name]
-    pcie = pcie_ports(spec, switch)
+    plugged, pcie = spec.plugged(switch.name), pcie_ports(spec, switch)
     with namespaces.entered(switch.name):
         _no_ipv6()
         namespaces.ip_batch([f"link set dev {name} up" for name in ["lo", *plugged, *pcie]])
@@ -69,6 +72,16 @@ def configure_host(spec: LabSpec, host: HostSpec) -> None:
         for name in names:
             _no_tx_offload(name)
         namespaces.ip_batch(lines)
+
+
+def configure_slot(slot: SlotSpec) -> None:
+    """Bring up the slot's interfaces, without addresses: what runs there brings its own."""
+    names = [interface_name(index) for index in range(len(slot.interfaces))]
+    with namespaces.entered(slot.name):
+        _no_ipv6()
+        for name in names:
+            _no_tx_offload(name)
+        namespaces.ip_batch([f"link set dev {name} up" for name in ["lo", *names]])
 
 
 def activate(host: HostSpec, old: str, new: str) -> None:

@@ -54,12 +54,14 @@ class NetnsSubstrate:
         return "netdev"
 
     def prepare(self) -> None:
-        namespaces.add([each.name for each in (*self._spec.switches, *self._spec.hosts)])
+        namespaces.add([each.name for each in (*self._spec.switches, *self._spec.hosts, *self._spec.slots)])
         hosts.make_wires(self._spec)
         for switch in self._spec.switches:
             hosts.configure_switch(self._spec, switch)
         for host in self._spec.hosts:
             hosts.configure_host(self._spec, host)
+        for slot in self._spec.slots:
+            hosts.configure_slot(slot)
 
     def switch(self, spec: SwitchSpec) -> OvsSwitch:
         options = ("--enable-dummy",) if self.datapath_type == "dummy" else ()

@@ -15,7 +15,7 @@ from lab.processes import OuterProc
 from lab.reference import BRIDGE, make_bridge
 from lab.server_toml import server_config
 from lab.spec import LabSpec, SwitchSpec
-from lab.state import HostState, LabState, LinkState, PortState, SwitchState
+from lab.state import HostState, LabState, LinkState, PortState, SlotState, SwitchState
 from lab.substrate import Substrate
 from nfagent.plumbing.bridges import Plumbing
 from nfagent.plumbing.errors import PlumbingError
@@ -197,8 +197,7 @@ class RunningLab:
     def _layout(self, switch: SwitchSpec, config: ServerConfig) -> Layout:
         """What server.toml asks for, and on edge all that is plugged in: also interfaces that ports may move to."""
         special = self._substrate.interfaces(switch)
-        plugged = [each.name for host in self._spec.hosts for each in host.interfaces if each.switch == switch.name]
-        physical = tuple(special.get(name, Interface(name)) for name in plugged)
+        physical = tuple(special.get(name, Interface(name)) for name in self._spec.plugged(switch.name))
         return dataclasses.replace(Layout.of(config, switch.name, special), physical=physical)
 
     def _describe(self) -> None:
@@ -225,6 +224,11 @@ class RunningLab:
             self.state.hosts.append(
                 HostState(host.name, substrate.netns(host.name), host.address, host.mac, interfaces, interfaces[0].name)
             )
+
+        self.state.slots = [
+            SlotState(slot.name, str(substrate.netns(slot.name)), slot.switch, list(slot.interfaces))
+            for slot in spec.slots
+        ]
 
     def _changed(self) -> None:
         self._note_processes()

@@ -287,12 +287,12 @@ class HostProcess(subprocess.Popen[Any]):
 
 
 def enter_command(state: LabState, host: str) -> tuple[list[str], dict[str, str]]:
-    """What to put before a command line to run it inside a host, and the environment to run it with.
+    """What to put before a command line to run it inside a host (a switch, a slot), and the environment to run it with.
 
     Raises:
         ControlError: there is no such host, or the substrate has no namespaces.
     """
-    places = {each.name: each.netns for each in (*state.hosts, *state.switches)}
+    places = {each.name: each.netns for each in (*state.hosts, *state.switches, *state.slots)}
     if host not in places:
         raise ControlError(f"lab {state.name} has no host {host!r}; it has {', '.join(places)}")
     netns = places[host]

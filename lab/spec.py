@@ -59,6 +59,20 @@ class HostSpec:
 
 
 @dataclass(frozen=True)
+class SlotSpec:
+    """A place for one network function: a namespace with interfaces on a switch, no address, and no virtual port yet.
+
+    Attributes:
+        name: of the namespace.
+        interfaces: their names on the switch; inside they are called ``eth0``, ``eth1``.
+    """
+
+    name: str
+    switch: str
+    interfaces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class PortSpec:
     """A virtual port: its number, its name, and where it is at home."""
 
@@ -80,6 +94,7 @@ class LabSpec:
         controllers: OpenFlow controllers to write into server.toml.
         listen: where oneswitchd shall listen besides its unix socket, for server.toml.
         executor: the switch that runs the ports' pipelines, for server.toml.
+        slots: places for network functions, for `lab.agent`; see `with_slots`.
         plain: instead of virt and edge there is one bridge ``br0`` on the only switch; see `reference`.
 
     Example:
@@ -97,6 +112,7 @@ class LabSpec:
     listen: tuple[str, ...] = ()
     plain: bool = False
     executor: str = HOME
+    slots: tuple[SlotSpec, ...] = ()
 
     @classmethod
     def demo(cls, **options: Any) -> Self:
@@ -160,8 +176,29 @@ class LabSpec:
                 "ports": tuple(PortSpec(**item) for item in data["ports"]),
                 "controllers": tuple(data["controllers"]),
                 "listen": tuple(data["listen"]),
+                "slots": tuple(SlotSpec(**{**item, "interfaces": tuple(item["interfaces"])}) for item in data["slots"]),
             }
         )
+
+    def with_slots(self, per_switch: int, interfaces: int = 1) -> Self:
+        """The same server with so many places for network functions on each switch, in addition to those it has.
+
+        Args:
+            per_switch: number of slots on each switch.
+            interfaces: of each slot, 1 or 2.
+        """
+        slots = list(self.slots)
+        for switch in self.switches:
+            first = sum(slot.switch == switch.name for slot in slots) + 1
+            for number in range(first, first + per_switch):
+                ends = tuple(f"nf{number}" + "ab"[end] * (interfaces > 1) for end in range(interfaces))
+                slots.append(SlotSpec(f"{switch.name}.nf{number}", switch.name, ends))
+        return dataclasses.replace(self, slots=tuple(slots))
+
+    def plugged(self, switch: str) -> list[str]:
+        """The names that hosts' and slots' interfaces have on a switch."""
+        hosts = [each.name for host in self.hosts for each in host.interfaces if each.switch == switch]
+        return hosts + [name for slot in self.slots if slot.switch == switch for name in slot.interfaces]
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, dicts, strings and numbers."""
@@ -185,15 +222,16 @@ class LabSpec:
             ports=tuple(PortSpec(port.number, port.name, HYPERVISOR, port.name) for port in self.ports),
             pcie_mbps=None,
             plain=True,
+            slots=(),
         )
 
     def check(self) -> None:
         """Raise `SpecError` where this describes no possible server."""
-        names = [switch.name for switch in self.switches] + [host.name for host in self.hosts]
-        _no_duplicates("name of a switch or host", names)
+        names = [each.name for each in (*self.switches, *self.hosts, *self.slots)]
+        _no_duplicates("name of a switch, host or slot", names)
         for name in names:
             if not _NAME.match(name):
-                raise SpecError(f"{name!r} cannot name a switch or host: use letters, digits, '_', '.' and '-'")
+                raise SpecError(f"{name!r} cannot name a switch, host or slot: use letters, digits, '_', '.' and '-'")
         if not self.switches or self.switches[0].uplink is not None:
             raise SpecError("the first switch must be the hypervisor, which has no uplink")
         self._check_interfaces()
@@ -204,9 +242,12 @@ class LabSpec:
             raise SpecError(f"pcie_mbps is {self.pcie_mbps}; expected more than 0 Mb/s, or None for no limit")
         for host in self.hosts:
             _check_address(host)
+        if self.slots and (self.substrate != "netns" or self.plain):
+            raise SpecError("slots are for network functions behind oneswitchd: use the substrate netns, and not plain")
 
     def _check_interfaces(self) -> None:
         plugged = [(each.switch, each.name) for host in self.hosts for each in host.interfaces]
+        plugged += [(slot.switch, name) for slot in self.slots for name in slot.interfaces]
         for switch in self.switches[1:]:
             if switch.uplink is None or switch.downlink is None:
                 raise SpecError(f"sNIC {switch.name}: uplink and downlink must be named")

@@ -74,6 +74,16 @@ class HostState:
 
 
 @dataclass
+class SlotState:
+    """One place for a network function; ``interfaces`` are its names on the switch, inside ``eth0``, ``eth1``."""
+
+    name: str
+    netns: str
+    switch: str
+    interfaces: list[str]
+
+
+@dataclass
 class PortState:
     """One virtual port at the start of the lab."""
 
@@ -107,6 +117,7 @@ class LabState:
     links: list[LinkState]
     hosts: list[HostState]
     ports: list[PortState]
+    slots: list[SlotState] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def write(self) -> None:
@@ -140,5 +151,6 @@ class LabState:
                 "links": [LinkState(**item) for item in data["links"]],
                 "hosts": hosts,
                 "ports": [PortState(**item) for item in data["ports"]],
+                "slots": [SlotState(**item) for item in data.get("slots", [])],
             }
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import Lab, LabSpec
-from lab.control_plane import Oneswitchd, find_oneswitchd
+from lab.control_plane import Oneswitchd, find_installed
 from lab.directory import ENVIRONMENT
 from lab.unixctl import unixctl
 from lab.wires import Place, Wires
@@ -144,7 +144,7 @@ def test_state_is_not_split(twin: Twin) -> None:
     state = lab.server_toml.with_name("ports.json")
     state.write_text(state.read_text().replace('"executor": "snic0"', f'"executor": "{HOME}"'))
     found = subprocess.run(
-        [find_oneswitchd(), "--config", lab.server_toml, "--check"],
+        [find_installed("oneswitchd"), "--config", lab.server_toml, "--check"],
         capture_output=True,
         text=True,
         timeout=30,

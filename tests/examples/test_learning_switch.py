@@ -19,7 +19,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from lab import Lab, LabError, LabSpec
-from lab.control_plane import Daemon, Oneswitchd, find_oneswitchd, free_port
+from lab.control_plane import Daemon, Oneswitchd, find_installed, free_port
 from lab.wires import Wires
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def one_bridge(controller: str) -> Iterator[Switch]:
 @contextlib.contextmanager
 def one_server(controller: str) -> Iterator[Switch]:
     try:
-        find_oneswitchd()
+        find_installed("oneswitchd")
     except LabError as error:
         pytest.skip(str(error))
     spec = LabSpec.star(1, 2, substrate="dummy", controllers=(controller,))

@@ -106,7 +106,7 @@ def run_as_user() -> Iterator[Run]:
     """Runs Python code as an ordinary user, who is this one where it is not root."""
     with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as home:
         variables = {
-            "PATH": os.environ["PATH"],
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "HOME": home,
             ENVIRONMENT: f"{home}/labs",
             "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),

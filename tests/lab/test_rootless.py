@@ -37,6 +37,29 @@ def test_up_ping_move_down(run_as_user) -> None:
     assert "done" in done.stdout
 
 
+def test_a_network_function_is_deployed(run_as_user) -> None:
+    code = """
+import pathlib, sys, tempfile, time
+from lab import Lab, LabSpec
+from lab.agent import AgentProcess
+from lab.control_plane import Oneswitchd
+kind = {"name": "still", "command": ["sleep", "100000"], "ports": [1, 1]}
+with Lab(LabSpec.demo().with_slots(1)).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
+    oneswitchd.wait_up()
+    with AgentProcess(lab, lab.directory / "nfagent", {"kind": [kind]}) as agent:
+        made = agent.client.post("/api/v1/instances", json={"name": "one", "kind": "still"}).json()["id"]
+        shown = lambda: agent.client.get(f"/api/v1/instances/{made}").json()
+        while shown()["status"] == "building":
+            time.sleep(0.05)
+        assert shown()["status"] == "active", shown()
+print("done")
+"""
+    done = run_as_user(code)
+    if "is not installed" in done.stderr:
+        pytest.skip(f"that user may not run this project's programs: {done.stderr.splitlines()[-1]}")
+    assert done.stdout == "done\n", done.stderr
+
+
 def test_killing_the_supervisor_leaves_nothing(run_as_user, members) -> None:
     code = """
 import os, signal, pathlib

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from lab.errors import SpecError
-from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, SwitchSpec
+from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, SlotSpec, SwitchSpec
 
 SPECS = {
     "demo": LabSpec.demo(),
@@ -11,6 +11,7 @@ SPECS = {
     "no hosts": LabSpec.star(2, 0),
     "mobile": LabSpec.star(2, 3, mobile=True),
     "with options": LabSpec.demo(substrate="dummy", pcie_mbps=100, static_arp=True, controllers=("tcp:127.0.0.1",)),
+    "with slots": LabSpec.demo().with_slots(2).with_slots(1, 2),
     "reference": LabSpec.star(2, 2).reference(),
 }
 
@@ -35,6 +36,15 @@ def test_mobile_hosts_are_plugged_in_everywhere() -> None:
         assert {each.switch for each in host.interfaces} == {HYPERVISOR, "snic0", "snic1"}
 
 
+def test_slots_are_on_every_switch_and_numbered_there() -> None:
+    spec = LabSpec.demo().with_slots(1).with_slots(1, 2)
+    assert [(slot.name, slot.interfaces) for slot in spec.slots if slot.switch == "snic0"] == [
+        ("snic0.nf1", ("nf1",)),
+        ("snic0.nf2", ("nf2a", "nf2b")),
+    ]
+    assert spec.plugged("snic0") == ["pf0vf0", "pf0vf1", "p0", "nf1", "nf2a", "nf2b"]
+
+
 def test_the_reference_has_the_same_ports_on_one_switch() -> None:
     spec = LabSpec.star(2, 2, mobile=True)
     reference = spec.reference()
@@ -57,7 +67,7 @@ BAD = {
     "an sNIC first": (changed(switches=LabSpec.demo().switches[1:]), "first switch must be the hypervisor"),
     "sNIC without link": (changed(switches=(SwitchSpec(HYPERVISOR), SwitchSpec("snic0"))), "uplink and downlink"),
     "name twice": (changed(hosts=host(name="snic0")), "snic0 is given twice"),
-    "name of a host": (changed(hosts=host(name="a/b")), "cannot name a switch or host"),
+    "name of a host": (changed(hosts=host(name="a/b")), "cannot name a switch, host or slot"),
     "interface too long": (changed(hosts=host(interfaces=(InterfaceSpec(HYPERVISOR, "x" * 16),))), "at most 15 bytes"),
     "interface on no switch": (changed(hosts=host(interfaces=(InterfaceSpec("snic7", "vm1"),))), "no switch 'snic7'"),
     "interface is the PCIe port": (
@@ -70,6 +80,12 @@ BAD = {
     "port of nobody": (changed(ports=(PortSpec(1, "x", HYPERVISOR, "nobody"),)), "no host has an interface nobody"),
     "port number": (changed(ports=(PortSpec(0, "vm1", HYPERVISOR, "vm1"),)), "expected 1 to 65023"),
     "cap": (changed(pcie_mbps=0), "expected more than 0 Mb/s"),
+    "slots without namespaces": (changed(substrate="dummy").with_slots(1), "use the substrate netns"),
+    "slot called as a switch": (changed(slots=(SlotSpec("snic0", HYPERVISOR, ("nf1",)),)), "snic0 is given twice"),
+    "slot's interface is a host's": (
+        changed(slots=(SlotSpec("s", HYPERVISOR, ("vm1",)),)),
+        "vm1 on hypervisor is given twice",
+    ),
     "plain star": (changed(plain=True), "use reference"),
 }
 

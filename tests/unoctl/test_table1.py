@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lab.control_plane import Oneswitchd, find_oneswitchd
+from lab.control_plane import Oneswitchd, find_installed
 from lab.directory import ENVIRONMENT
 from lab.errors import LabError
 from lab.server import Lab
@@ -62,7 +62,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     """Every port executed at its home, or all at one switch."""
     spec = dataclasses.replace(SPEC, executor=request.param)
     try:
-        find_oneswitchd()
+        find_installed("oneswitchd")
     except LabError as error:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as folder:

@@ -1,0 +1,182 @@
+"""nfagent on a lab: its network functions run in the lab's slots."""
+
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from lab.control_plane import Daemon, find_installed, free_port
+from lab.errors import StartError
+from lab.hosts import interface_name
+from lab.server import Lab, enter_command
+from lab.spec import HYPERVISOR
+from lab.state import SlotState
+from lab.waiting import wait_for_sockets
+from nfagent.config import AgentConfig, LocationConfig
+from nfagent.launch.local import LocalLauncher
+from nfagent.plumbing.toml_dump import dump_document
+
+_UP_S = 30.0
+_ANSWER_S = 60.0
+_CORES = {"host": 2.0, "nic": 1.0}
+_PCIE_MBPS = 10_000
+
+
+class AgentProcess:
+    """``nfagent serve`` as a process, with the lab's slots as its locations.
+
+    It ends with this process, even if this process is killed. What it has deployed goes on when it ends or is killed,
+    so that `start` finds it; leaving the ``with`` block ends that too.
+
+    Args:
+        lab: a running lab; oneswitchd need not run yet.
+        directory: for its files, made if it is missing; at most 40 bytes long, as unix sockets are in it.
+        settings: tables of agent.toml, added to those that are made here: ``{"decide": {...}, "kind": [...]}``.
+        cores: of each location, by its switch's name; default 2 on the hypervisor and 1 on an sNIC.
+        pcie_mbps: of each sNIC's link; default: what the lab caps it at, or 10,000.
+
+    Attributes:
+        address: ``http://127.0.0.1:PORT``, where whoever is on this machine is an administrator.
+        client: of its REST interface, over the unix socket.
+        runtime: directory of what runs: control sockets are ``INSTANCE.LOCATION.sock`` in it.
+
+    Raises:
+        StartError, ConfigError: it did not come up; nothing of it is left.
+
+    Example:
+        >>> with Lab(LabSpec.demo().with_slots(2)).start() as lab, Oneswitchd(lab.server_toml):     # doctest: +SKIP
+        ...     with AgentProcess(lab, lab.directory / "nfagent") as agent:
+        ...         agent.client.post("/api/v1/instances", json={"name": "lb1", "kind": "l4lb", "config": {...}})
+        ...         agent.kill()
+        ...         agent.start()
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        directory: Path,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        cores: Mapping[str, float] | None = None,
+        pcie_mbps: int | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._socket = directory / "nfagent.sock"
+        self.runtime = directory / "run"
+        self.config = directory / "agent.toml"
+        port = free_port()
+        self.address = f"http://127.0.0.1:{port}"
+        document = {
+            "server": str(lab.server_toml),
+            "state": str(directory / "state"),
+            "runtime": str(self.runtime),
+            "nf": str(find_installed("nf")),
+            "api": {"listen": [f"unix:{self._socket}", f"tcp:127.0.0.1:{port}"], "anonymous": "admin"},
+            "location": _locations(lab, cores or {}, pcie_mbps),
+            **(settings or {}),
+        }
+        self.config.write_text(dump_document(document))
+        AgentConfig.load(self.config)  # what is wrong with it is said here, not in a log
+        transport = httpx.HTTPTransport(uds=str(self._socket))
+        self.client = httpx.Client(transport=transport, base_url="http://nfagent", timeout=_ANSWER_S)
+        self._process: Daemon | None = None
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def log(self) -> Path:
+        """What it says; the instances' logs are in ``state/log`` beside it."""
+        return self._directory / "nfagent.log"
+
+    @property
+    def pid(self) -> int:
+        """Process id.
+
+        Raises:
+            StartError: it does not run.
+        """
+        if self._process is None:
+            raise StartError("nfagent was ended; start() it again")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it (again); returns when its API answers.
+
+        Raises:
+            StartError: it runs already, or did not come up; with the end of its log.
+        """
+        if self._process is not None:
+            raise StartError(f"nfagent runs already, as process {self._process.pid}")
+        argv = [sys.executable, "-m", "nfagent", "serve", "--config", str(self.config)]
+        process = self._process = Daemon("nfagent", argv, self._directory)
+        missing = wait_for_sockets([self._socket], process.is_running, _UP_S)
+        process.require_running()
+        if missing:
+            raise StartError(f"nfagent does not serve {self._socket} after {_UP_S:g} s; see {process.log}")
+
+    def kill(self) -> None:
+        """End it without warning; what it has deployed goes on."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order; what it has deployed goes on."""
+        self._end(signal.SIGTERM)
+
+    def require_running(self) -> None:
+        """Say so if it has ended.
+
+        Raises:
+            StartError: it has; with the end of its log.
+        """
+        if self._process is not None:
+            self._process.require_running()
+
+    def close(self) -> None:
+        """End it, and all that it has deployed."""
+        self.stop()
+        self.client.close()
+        launcher = LocalLauncher(self.runtime, self._directory / "state" / "log")
+        for key in launcher.all_keys():
+            launcher.stop(key, 0.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.stop(with_signal)
+            self._process = None
+
+
+def _locations(lab: Lab, cores: Mapping[str, float], pcie_mbps: int | None) -> list[dict[str, Any]]:
+    state = lab.state
+    caps = {link.switch: link.mbps for link in state.links}
+    locations = []
+    for switch in state.switches:
+        is_host = switch.name == HYPERVISOR
+        location: dict[str, Any] = {"switch": switch.name}
+        known = LocationConfig.model_fields
+        if "cores" in known:
+            location["cores"] = float(cores.get(switch.name, _CORES["host" if is_host else "nic"]))
+        if "pcie_mbps" in known and not is_host:
+            location["pcie_mbps"] = pcie_mbps or int(caps[switch.name] or _PCIE_MBPS)
+        location["slot"] = [_slot(lab, slot) for slot in state.slots if slot.switch == switch.name]
+        locations.append(location)
+    return locations
+
+
+def _slot(lab: Lab, slot: SlotState) -> dict[str, Any]:
+    enter, _ = enter_command(lab.state, slot.name)
+    wires = [{"edge": name, "inside": interface_name(index)} for index, name in enumerate(slot.interfaces)]
+    return {"name": slot.name, "wires": wires, "enter": enter}
