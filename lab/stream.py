@@ -8,72 +8,24 @@ It imports little, because it starts once per direction and measurement.
 """
 
 import argparse
-import ctypes
-import json
-import os
 import select
-import signal
 import socket
 import struct
 import sys
 import time
 from collections.abc import Callable
 
+from lab.commands import Commands, say
 from lab.frames import DATA, END, MAGIC, MAGIC_AT, STREAM_AT, UDP_PORT, Endpoint, FrameMaker, read_mark
+from lab.listening import SO_TIMESTAMPNS, Field, listen, overflowed
 from lab.tally import Tally
 
-_ETH_P_IP = 0x0800
-_SO_RCVBUFFORCE = 33
-_SO_ATTACH_FILTER = 26
-_SO_TIMESTAMPNS = 35
-_SOL_PACKET = 263
-_PACKET_STATISTICS = 6
-_BUFFER_BYTES = 8 * 1024 * 1024
 _SNAP_BYTES = 128
 
 _WAKE_MIN_S = 0.0005  # above 2,000 packets/s several go out at a wake-up
 _BURST_MAX = 64
 _CATCH_UP_NS = 100_000_000  # a sender that was kept waiting longer goes on from there instead of bursting
 _END_AT_S = (0.0, 0.01, 0.03)
-
-
-class _Commands:
-    """Lines on standard input, and signals, without blocking."""
-
-    def __init__(self) -> None:
-        self._text = b""
-        self._open = True
-        self.stopped = False
-        wake, self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._wakeup)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        self._wake = wake
-
-    @property
-    def readers(self) -> list[int]:
-        """Descriptors to wait for."""
-        return [self._wake, sys.stdin.fileno()] if self._open else [self._wake]
-
-    def take(self, ready: list[int]) -> list[list[str]]:
-        """The commands that came, each split into words; ``stop`` only sets ``stopped``."""
-        if self._wake in ready:
-            os.read(self._wake, 4096)
-        if sys.stdin.fileno() not in ready or not self._open:
-            return []
-        chunk = os.read(sys.stdin.fileno(), 4096)
-        self._open = bool(chunk)
-        *lines, self._text = (self._text + chunk).split(b"\n")
-        commands = [words for line in lines if (words := line.decode(errors="replace").split())]
-        self.stopped = self.stopped or ["stop"] in commands
-        return [words for words in commands if words != ["stop"]]
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        self.stopped = True
-
-
-def _say(event: str, **more: object) -> None:
-    print(json.dumps({"event": event, **more}), flush=True)
 
 
 # ---- sending
@@ -102,8 +54,8 @@ class Sender:
 
     def run(self) -> None:
         """Send until the end, then say how many."""
-        commands = _Commands()
-        _say("ready")
+        commands = Commands()
+        say("ready")
         self._set_rate(self._rate)
         while not commands.stopped and (self._count is None or self.sent < self._count):
             wait_s = self._send_due()
@@ -112,7 +64,7 @@ class Sender:
                 self._obey(words)
         self._say_end()
         pause_ms = self._longest_pause_ns / 1e6
-        _say("report", sent=self.sent, longest_pause_ms=pause_ms, failed=self._failed)
+        say("report", sent=self.sent, longest_pause_ms=pause_ms, failed=self._failed)
 
     def _send_due(self) -> float:
         """Send what is due; returns how long to wait for the next, in seconds."""
@@ -145,14 +97,14 @@ class Sender:
         try:
             if words[0] == "use" and len(words) == 2:
                 self._socket.bind((words[1], 0))
-                _say("using", interface=words[1], number=self.sent)
+                say("using", interface=words[1], number=self.sent)
             elif words[0] == "rate" and len(words) == 2:
                 self._set_rate(float(words[1]))
-                _say("rate", pps=self._rate)
+                say("rate", pps=self._rate)
             else:
-                _say("error", problem=f"unknown command {' '.join(words)!r}; expected: use INTERFACE, rate PPS, stop")
+                say("error", problem=f"unknown command {' '.join(words)!r}; expected: use INTERFACE, rate PPS, stop")
         except (OSError, ValueError) as error:
-            _say("error", problem=f"{' '.join(words)}: {error}")
+            say("error", problem=f"{' '.join(words)}: {error}")
 
     def _set_rate(self, rate: float) -> None:
         if rate <= 0:
@@ -191,25 +143,24 @@ class Receiver:
         self._tally = Tally()
         self._sent: int | None = None
         self._buffer = bytearray(_SNAP_BYTES)
-        # one socket for all interfaces: two would lose the order between them
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_IP))
-        self._attach_filter(stream, [socket.if_nametoindex(name) for name in interfaces])
-        self._enlarge_buffer()
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._socket.setblocking(False)
+        fields = [
+            Field.byte(23, socket.IPPROTO_UDP),
+            Field.word(MAGIC_AT, int.from_bytes(MAGIC, "big")),
+            Field.word(STREAM_AT, stream),
+        ]
+        self._socket = listen(fields, interfaces)
         # bound here, or the host's kernel would answer each frame by "port unreachable"
         self._port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         self._port.bind(("", UDP_PORT))
-        self._discard()
 
     def run(self) -> None:
         """Receive until the sender's end, a command, or the time is up; then report."""
-        commands = _Commands()
+        commands = Commands()
         deadline = None if self._duration_s is None else time.monotonic() + self._duration_s
         ended_at: float | None = None
-        _say("ready", buffer_bytes=self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+        say("ready", buffer_bytes=self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
         while not commands.stopped:
             if self._sent is not None and ended_at is None:
                 ended_at = time.monotonic() + self._linger_s
@@ -219,11 +170,11 @@ class Receiver:
                 break
             ready, _, _ = select.select([*commands.readers, self._socket.fileno()], [], [], wait_s)
             for words in commands.take(ready):
-                _say("error", problem=f"unknown command {' '.join(words)!r}; expected: stop")
+                say("error", problem=f"unknown command {' '.join(words)!r}; expected: stop")
             self._drain()
         self._drain()
-        report = self._tally.report(self._sent, self._overflowed())
-        _say("report", **report.to_json())
+        report = self._tally.report(self._sent, overflowed(self._socket))
+        say("report", **report.to_json())
 
     def _drain(self) -> None:
         receive, buffer = self._socket.recvmsg_into, self._buffer
@@ -240,54 +191,10 @@ class Receiver:
             elif mark.kind == END:
                 self._sent = mark.number
 
-    def _attach_filter(self, stream: int, interfaces: list[int]) -> None:
-        """Let the kernel pick the stream's frames; what else arrives does not wake this process."""
-        load_word, load_half, load_byte, equal, give = 0x20, 0x28, 0x30, 0x15, 0x06
-        index_of_interface = 0xFFFFF000 + 8  # SKF_AD_OFF + SKF_AD_IFINDEX
-        tests = [
-            (load_half, 12, _ETH_P_IP),
-            (load_byte, 23, socket.IPPROTO_UDP),
-            (load_word, MAGIC_AT, int.from_bytes(MAGIC, "big")),
-            (load_word, STREAM_AT, stream),
-        ]
-        length = 2 * len(tests) + 1 + len(interfaces) + 2
-        program = []
-        for load, offset, value in tests:
-            program += [(load, 0, 0, offset), (equal, 0, length - 1 - (len(program) + 2), value)]
-        program.append((load_word, 0, 0, index_of_interface))
-        for position, index in enumerate(interfaces):
-            remaining = len(interfaces) - 1 - position
-            program.append((equal, remaining, 0 if remaining else 1, index))
-        program += [(give, 0, 0, 0xFFFF), (give, 0, 0, 0)]
-        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in program))
-        packed = struct.pack("HP", len(program), ctypes.addressof(code))
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, packed)
-
-    def _discard(self) -> None:
-        """Drop what arrived before the filter was attached."""
-        while True:
-            try:
-                self._socket.recv(1)
-            except BlockingIOError:
-                return
-
-    def _enlarge_buffer(self) -> None:
-        """8 MiB where this user may, as much as the machine allows otherwise."""
-        for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
-            try:
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
-                return
-            except PermissionError:
-                continue
-
-    def _overflowed(self) -> int:
-        """Frames that the socket had no room for, by the kernel's count (struct tpacket_stats)."""
-        return struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
-
 
 def _timestamp(ancillary: list[tuple[int, int, bytes]]) -> int:
     for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
             seconds, nanoseconds = struct.unpack("qq", data[:16])
             return seconds * 1_000_000_000 + nanoseconds
     return time.time_ns()
@@ -342,7 +249,7 @@ def main() -> int:
     try:
         run(options)
     except (OSError, ValueError) as error:
-        _say("error", problem=str(error))
+        say("error", problem=str(error))
         return 1
     return 0
 

@@ -1,21 +1,13 @@
 """Streams between hosts of a running lab: `lab.stream` at both ends, steered from outside."""
 
-import contextlib
-import json
-import os
-import select
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from lab.errors import ControlError
+from lab.ends import End
 from lab.tally import StreamReport
 
 if TYPE_CHECKING:
-    from lab.server import HostProcess, Lab
+    from lab.server import Lab
 
 _END_S = 30.0
 
@@ -58,11 +50,12 @@ class Stream:
     ) -> None:
         sending, receiving = lab.host(source), lab.host(target)
         listen = [f"--interface={each.name}" for each in receiving.interfaces]
-        self._receiver = _End(lab, target, ["receive", f"--stream={number}", *listen])
+        self._receiver = End(lab, target, "lab.stream", ["receive", f"--stream={number}", *listen])
         try:
-            self._sender = _End(
+            self._sender = End(
                 lab,
                 source,
+                "lab.stream",
                 [
                     "send",
                     f"--interface={sending.active}",
@@ -128,71 +121,3 @@ class Stream:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-class _End:
-    """One end of a stream: a process inside a host that takes commands and says JSON lines."""
-
-    def __init__(self, lab: "Lab", host: str, arguments: Sequence[str]) -> None:
-        self._host = host
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self._received = b""
-        self._process: HostProcess = lab.popen(host, [sys.executable, "-m", "lab.stream", *arguments], **pipes)
-        try:
-            self.await_event("ready")
-        except BaseException:
-            self.close()
-            raise
-
-    def tell(self, command: str) -> None:
-        """Send a command; an end that has ended already needs none."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._pipe("stdin").fileno(), f"{command}\n".encode())
-
-    def await_event(self, event: str, timeout_s: float = _END_S) -> dict[str, Any]:
-        """Read up to that event and return it.
-
-        Raises:
-            TimeoutError: it did not come in time.
-            ControlError: the end reported an error, or ended; its own words.
-        """
-        deadline = time.monotonic() + timeout_s
-        said = ""
-        while True:
-            line = self._read_line(deadline, event)
-            if not line:
-                raise ControlError(
-                    f"a stream's end in host {self._host} ended before it was {event!r}: {said or 'silent'}"
-                )
-            try:
-                message = json.loads(line)
-            except ValueError:
-                said += line  # Python's own words about a failure
-                continue
-            if message["event"] == "error":
-                raise ControlError(f"a stream's end in host {self._host}: {message['problem']}")
-            if message["event"] == event:
-                return message
-
-    def close(self) -> None:
-        """End the process, if it still runs."""
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.communicate()
-
-    def _read_line(self, deadline: float, event: str) -> str:
-        """The next line, "" at the end of file."""
-        output = self._pipe("stdout").fileno()
-        while b"\n" not in self._received:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([output], [], [], left)[0]:
-                raise TimeoutError(f"a stream's end in host {self._host} did not say {event!r} in time")
-            chunk = os.read(output, 65536)
-            if not chunk:
-                return ""
-            self._received += chunk
-        line, _, self._received = self._received.partition(b"\n")
-        return line.decode(errors="replace")
-
-    def _pipe(self, name: str) -> IO[bytes]:
-        return getattr(self._process, name)

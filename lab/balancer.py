@@ -1,0 +1,133 @@
+"""A load balancer that nfagent has deployed on a lab, between a host behind the wire and a VM that has all backends."""
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from lab.agent import AgentProcess
+from lab.control_plane import Oneswitchd
+from lab.errors import ControlError, StartError
+from lab.flow_frames import Service
+from lab.flow_stream import FlowStream
+from lab.programs import environment
+from lab.server import Lab
+from lab.spec import LabSpec
+
+CLIENTS, BACKENDS = "out1", "vm1"
+_ADDRESS, _PORT = "192.0.2.1", 53
+_POLL_S = 0.005
+_INSTANCES = "/api/v1/instances"
+
+
+def balancer_spec(**options: Any) -> LabSpec:
+    """A server with two slots for network functions on each switch."""
+    return LabSpec.demo(static_arp=True, **options).with_slots(2)
+
+
+class Balancer:
+    """An active l4lb, with rules that give it the traffic of `CLIENTS` and give what it sends to `BACKENDS`.
+
+    A flow has one of ten backends in turn, so one whose state was lost most likely gets another.
+
+    Args:
+        lab: of `balancer_spec`.
+        oneswitchd: in front of it.
+        agent: on it.
+        flows: for how many its tables are large enough.
+
+    Attributes:
+        id: of the instance.
+        number: of its virtual port.
+        service: where traffic goes.
+
+    Raises:
+        StartError: it did not become active.
+    """
+
+    def __init__(self, lab: Lab, oneswitchd: Oneswitchd, agent: AgentProcess, flows: int) -> None:
+        self._lab, self._agent = lab, agent
+        order = {"name": "lb", "kind": "l4lb", "ports": 1, "config": _config(lab, flows)}
+        answer = agent.client.post(_INSTANCES, json=order)
+        if answer.status_code != 202:
+            raise StartError(f"no load balancer was deployed: {answer.text}")
+        made = answer.json()
+        self.id: str = made["id"]
+        self.number: int = made["ports"][0]["number"]
+        self.flows = flows
+        self.service = Service(made["ports"][0]["mac"], _ADDRESS, _PORT)
+        ports = {port.name: port.number for port in lab.state.ports}
+        for rule in (
+            f"in_port={ports[CLIENTS]},actions=output:{self.number}",
+            f"in_port={self.number},actions=output:{ports[BACKENDS]}",
+        ):
+            command = ["ovs-ofctl", "-O", "OpenFlow13", "add-flow", oneswitchd.management, rule]
+            subprocess.run(command, check=True, timeout=30, env=environment() | {"OVS_RUNDIR": str(lab.directory)})
+        self.await_active()
+
+    def show(self) -> dict[str, Any]:
+        """The instance, as the API tells."""
+        return self._agent.client.get(f"{_INSTANCES}/{self.id}").json()
+
+    def await_active(self, timeout_s: float = 30.0) -> dict[str, Any]:
+        """Wait until it is active, and where it is wanted.
+
+        Raises:
+            StartError: it is not in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (shown := self.show())["status"] != "active":
+            if time.monotonic() > deadline:
+                raise StartError(f"the load balancer is {shown['status']} after {timeout_s:g} s: {shown['reason']}")
+            time.sleep(_POLL_S)
+        return shown
+
+    def ask(self, target: str) -> int:
+        """Ask for a migration; returns its epoch.
+
+        Raises:
+            ControlError: it was refused.
+        """
+        answer = self._agent.client.post("/api/v1/migrations", json={"instance": self.id, "target": target})
+        if answer.status_code != 202:
+            raise ControlError(f"a migration to {target} was refused: {answer.text}")
+        return answer.json()["epoch"]
+
+    def await_end(self, epoch: int, timeout_s: float = 60.0) -> dict[str, Any]:
+        """Wait until a migration has ended; returns it.
+
+        Raises:
+            TimeoutError: it has not.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (shown := self._agent.client.get(f"/api/v1/migrations/{epoch}").json())["outcome"] is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"migration {epoch} is still at {shown['step']!r} after {timeout_s:g} s")
+            time.sleep(_POLL_S)
+        return shown
+
+    def traffic(self, directory: Path) -> FlowStream:
+        """Traffic of all flows, silent at first. It begins once the load balancer knows its port's address."""
+        return FlowStream(self._lab, CLIENTS, BACKENDS, self.service, self.flows, directory)
+
+
+def _config(lab: Lab, flows: int) -> dict[str, Any]:
+    addresses = [f"10.0.1.{number}" for number in range(10, 20)]
+    mac = lab.host(BACKENDS).mac
+    backends = [{"name": f"b{index}", "address": address} for index, address in enumerate(addresses)]
+    vip = {"name": "dns", "address": _ADDRESS, "port": _PORT, "protocol": "udp", "mode": "ipip"}
+    return {
+        "interfaces": [{"addresses": ["10.0.1.2/24"], "gateways": ["10.0.1.1"]}],
+        "neighbours": [{"address": address, "mac": mac} for address in ("10.0.1.1", *addresses)],
+        "vips": [vip | {"algorithm": "round-robin", "backends": backends}],
+        "timeouts": {"udp": "15m"},  # a million flows take that long in turn
+        "tables": {
+            "connections_ipv4": max(4096, flows + flows // 8),
+            "connections_ipv6": 64,
+            "sessions": 64,
+            "fragments": 64,
+            "neighbours": 64,
+            "vips": 4,
+            "backends": 16,
+        },
+    }

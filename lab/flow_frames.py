@@ -1,0 +1,89 @@
+"""Frames of many UDP flows to one virtual IP address, and what is noted of those that come out of IP-in-IP tunnels.
+
+A frame says what became of it by itself; everything after its headers is little-endian:
+
+    offset  0  Ethernet   14  IPv4   34  UDP   42  magic "UNOf"   46  number   54  sent at (ns since 1970)   62  flow
+
+Frame ``number`` (from 0) belongs to flow ``number`` modulo the number of flows. In a tunnel all this is 20 bytes later,
+and the outer destination says which backend it goes to.
+"""
+
+import ipaddress
+import socket
+import struct
+from dataclasses import dataclass
+
+from lab.listening import Field
+
+FRAME_BYTES = 66
+MAGIC = b"UNOf"
+
+RECORD = struct.Struct("<QQI4sqq")
+"""What a recorder writes of an arrival: number, sent at (ns), flow, backend's address, when: seconds, nanoseconds."""
+
+_TUNNEL_BYTES = 20
+_MAGIC_AT = 42
+_MARK = struct.Struct("<QQI")
+_MARK_AT = 46
+_BACKEND_AT = 30
+_PORTS = 64  # of each client's address
+_CLIENTS = int(ipaddress.IPv4Address("100.64.0.0"))
+
+TUNNELLED = (
+    Field.byte(23, socket.IPPROTO_IPIP),
+    Field.word(_MAGIC_AT + _TUNNEL_BYTES, int.from_bytes(MAGIC, "big")),
+)
+"""How the arrivals are known."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where the flows go: MAC address of the network function, virtual IP address and UDP port."""
+
+    mac: str
+    address: str
+    port: int
+
+
+class FlowFrames:
+    """Makes the frames.
+
+    Args:
+        source: MAC address of the sender.
+        service: where they go.
+        flows: how many there are, at most 2**28.
+    """
+
+    def __init__(self, source: str, service: Service, flows: int) -> None:
+        self.flows = flows
+        ethernet = bytes.fromhex((service.mac + source).replace(":", "")) + b"\x08\x00"
+        ip = struct.pack(">BBHIBBHI4s", 0x45, 0, FRAME_BYTES - 14, 0, 64, 17, 0, 0, _packed(service.address))
+        udp = struct.pack(">HHHH", 0, service.port, FRAME_BYTES - 34, 0)
+        self._frame = bytearray(ethernet + ip + udp + MAGIC + bytes(_MARK.size))
+        self._constant_sum = sum(struct.unpack(">10H", ip))
+
+    def make(self, number: int, now_ns: int) -> bytearray:
+        """A frame. The same buffer is returned, overwritten, at the next call."""
+        flow = number % self.flows
+        client = _CLIENTS + flow // _PORTS
+        total = self._constant_sum + (client >> 16) + (client & 0xFFFF)
+        total = (total & 0xFFFF) + (total >> 16)
+        struct.pack_into(">HI", self._frame, 24, ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF, client)
+        struct.pack_into(">H", self._frame, 34, 1024 + flow % _PORTS)
+        _MARK.pack_into(self._frame, _MARK_AT, number, now_ns, flow)
+        return self._frame
+
+
+def note(frame: bytearray, arrived: bytes) -> bytearray:
+    """The `RECORD` of a tunnelled frame.
+
+    Args:
+        frame: at least 86 bytes, known by `TUNNELLED`.
+        arrived: the kernel's struct timespec of its arrival.
+    """
+    mark = _MARK_AT + _TUNNEL_BYTES
+    return frame[mark : mark + _MARK.size] + frame[_BACKEND_AT : _BACKEND_AT + 4] + arrived
+
+
+def _packed(address: str) -> bytes:
+    return ipaddress.IPv4Address(address).packed

@@ -1,0 +1,60 @@
+"""Frames of many flows, what is noted of them, and what is counted from the notes."""
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from lab.flow_frames import FRAME_BYTES, RECORD, FlowFrames, Service, note
+from lab.flow_tally import Arrival, FlowTally
+
+SOURCE, TARGET = "02:00:00:00:00:04", "02:00:00:00:00:05"
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**60), st.integers(1, 2**22))
+def test_frames_are_udp_of_a_flow_each_and_are_known_behind_a_tunnel(number: int, now: int, flows: int) -> None:
+    frame = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), flows).make(number, now)
+    assert len(frame) == FRAME_BYTES
+    parsed = Ether(bytes(frame))
+    flow = number % flows
+    assert (parsed.src, parsed.dst, parsed[IP].dst, parsed[UDP].dport) == (SOURCE, TARGET, "192.0.2.1", 53)
+    assert int.from_bytes(bytes(map(int, parsed[IP].src.split("."))), "big") == 0x6440_0000 + flow // 64
+    assert parsed[UDP].sport == 1024 + flow % 64
+    told = parsed[IP].chksum
+    del parsed[IP].chksum
+    assert Ether(bytes(parsed))[IP].chksum == told
+    outer = bytes(Ether(src=TARGET, dst=SOURCE) / IP(src="10.0.1.2", dst="10.0.1.13", proto=4))
+    record = note(bytearray(outer) + frame[14:] + bytes(9), struct.pack("qq", 7, 8))
+    assert RECORD.unpack(record) == (number, now, flow, bytes([10, 0, 1, 13]), 7, 8)
+
+
+def test_flows_differ() -> None:
+    frames = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), 200)
+    assert len({bytes(frames.make(number, 0)[26:36]) for number in range(1000)}) == 200
+
+
+def arrivals(*seen: tuple[int, int, int]) -> list[Arrival]:
+    return [Arrival(number, flow, bytes([backend]), 0, 0) for number, flow, backend in seen]
+
+
+def test_what_is_counted() -> None:
+    tally = FlowTally()
+    tally.add(arrivals((0, 0, 1), (1, 1, 2), (3, 1, 2), (2, 0, 1)))  # of different flows: no disorder
+    assert (tally.received, tally.duplicated, tally.reordered, tally.strayed) == (4, 0, 0, 0)
+    tally.add(arrivals((6, 0, 1), (4, 0, 1), (6, 0, 1), (8, 0, 3), (10, 0, 3), (9, 1, 1)))
+    assert (tally.received, tally.duplicated, tally.reordered, tally.strayed) == (9, 1, 1, 2)
+    assert tally.lost(0, 12) == [5, 7, 11]
+    assert tally.lost(5, 7) == [5]
+    assert tally.lost(200_000, 200_002) == [200_000, 200_001]
+
+
+@given(st.permutations(range(12)), st.integers(1, 4))
+def test_order_is_that_of_each_flow(order: list[int], flows: int) -> None:
+    tally = FlowTally()
+    tally.add(Arrival(number, number % flows, b"", 0, 0) for number in order)
+    late = 0
+    for position, number in enumerate(order):
+        late += any(before > number and (before - number) % flows == 0 for before in order[:position])
+    assert (tally.reordered, tally.duplicated, tally.lost(0, 12)) == (late, 0, [])
