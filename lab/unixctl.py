@@ -1,68 +1,26 @@
-"""``ovs-appctl`` without a process: one JSON-RPC request over a daemon's control socket."""
+"""A daemon's control socket, with the lab's own errors."""
 
-import json
-import socket
 from pathlib import Path
 
 from lab.errors import ControlError
+from unoctl import unixctl as plain
+from unoctl.errors import ToolError
 
-_ANSWER_S = 30.0
 
-
-class Unixctl:
-    """A connection to a daemon's control socket, for many requests.
-
-    Thread safety: one thread at a time.
-
-    Raises:
-        ControlError: the daemon does not answer.
-    """
+class Unixctl(plain.Unixctl):
+    """See `unoctl.unixctl.Unixctl`; raises `ControlError`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(_ANSWER_S)
-        self._id = 0
         try:
-            self._socket.connect(str(path))
-        except OSError as error:
-            self._socket.close()
-            raise ControlError(f"no daemon answers at {path}: {error.strerror}") from error
-
-    def close(self) -> None:
-        """Drop the connection."""
-        self._socket.close()
+            super().__init__(path)
+        except ToolError as error:
+            raise ControlError(str(error)) from error
 
     def call(self, command: str, *arguments: str) -> str:
-        """Send a command and return the answer's text.
-
-        Raises:
-            ControlError: the daemon refused it, or is gone.
-        """
-        self._id += 1
-        request = {"id": self._id, "method": command, "params": list(arguments)}
         try:
-            self._socket.sendall(json.dumps(request).encode())
-            answer = self._answer()
-        except OSError as error:
-            raise ControlError(f"{self._path} ended the connection during {command}: {error}") from error
-        if answer["error"] is not None:
-            raise ControlError(f"{self._path} refused {command}: {str(answer['error']).strip()}")
-        return answer["result"] or ""
-
-    def _answer(self) -> dict[str, str | None]:
-        """JSON-RPC has no framing here: an answer ends where it parses."""
-        received = b""
-        while True:
-            chunk = self._socket.recv(1 << 16)
-            if not chunk:
-                raise ConnectionResetError("end of file")
-            received += chunk
-            if received.rstrip().endswith(b"}"):
-                try:
-                    return json.loads(received)
-                except ValueError:
-                    continue
+            return super().call(command, *arguments)
+        except ToolError as error:
+            raise ControlError(str(error)) from error
 
 
 def unixctl(path: Path, command: str, *arguments: str) -> str:

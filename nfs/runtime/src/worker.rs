@@ -83,6 +83,7 @@ impl<N: NetworkFunction> Worker<N> {
             let mut moved = self.turn(loaded.as_deref(), &mut batch, last_turn);
             if moved {
                 last_turn = begun.elapsed().as_nanos() as u64;
+                self.totals.busy(last_turn);
             }
             if self.intake.sources() != sources {
                 self.report_sources(&mut sources);

@@ -128,6 +128,8 @@ impl<N: NetworkFunction> Instance<N> {
         put("packets_in", json!(sums.received));
         put("packets_out", json!(sums.sent));
         put("packets_dropped", json!(drops));
+        put("busy_ns", json!(sums.busy_ns));
+        put("batches", json!(sums.batches));
         let notes = self
             .notes
             .lock()
@@ -154,6 +156,8 @@ impl<N: NetworkFunction> Instance<N> {
                 sums.processed,
             );
         }
+        out.counter("busy_ns", &[], sums.busy_ns);
+        out.counter("batches", &[], sums.batches);
         out.counter("packets_kept_or_relayed", &[], sums.stored);
         out.counter("frames_not_emitted", &[], sums.not_emitted);
         for (reason, count) in &sums.dropped {

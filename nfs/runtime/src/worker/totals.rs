@@ -14,6 +14,8 @@ pub(crate) struct Totals {
     received_bytes: AtomicU64,
     stored: AtomicU64,
     processed: AtomicU64,
+    busy_ns: AtomicU64,
+    batches: AtomicU64,
     sent: AtomicU64,
     sent_bytes: AtomicU64,
     not_emitted: AtomicU64,
@@ -28,6 +30,9 @@ pub(crate) struct Sums {
     pub(crate) received_bytes: u64,
     pub(crate) stored: u64,
     pub(crate) processed: u64,
+    /// Nanoseconds in turns that brought packets; looking for some in vain does not count.
+    pub(crate) busy_ns: u64,
+    pub(crate) batches: u64,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) not_emitted: u64,
@@ -43,6 +48,8 @@ impl Default for Totals {
             received_bytes: zero(),
             stored: zero(),
             processed: zero(),
+            busy_ns: zero(),
+            batches: zero(),
             sent: zero(),
             sent_bytes: zero(),
             not_emitted: zero(),
@@ -72,6 +79,11 @@ impl Totals {
         add(&self.processed, packets as u64);
     }
 
+    pub(crate) fn busy(&self, nanoseconds: u64) {
+        add(&self.busy_ns, nanoseconds);
+        add(&self.batches, 1);
+    }
+
     pub(crate) fn sent(&self, packets: usize, bytes: usize) {
         add(&self.sent, packets as u64);
         add(&self.sent_bytes, bytes as u64);
@@ -98,6 +110,8 @@ impl Totals {
         sums.received_bytes += get(&self.received_bytes);
         sums.stored += get(&self.stored);
         sums.processed += get(&self.processed);
+        sums.busy_ns += get(&self.busy_ns);
+        sums.batches += get(&self.batches);
         sums.sent += get(&self.sent);
         sums.sent_bytes += get(&self.sent_bytes);
         sums.not_emitted += get(&self.not_emitted);

@@ -83,6 +83,24 @@ fn it_ticks_when_the_function_wants_it() {
     assert!(ticks() <= after + 1);
 }
 
+#[test]
+fn turns_that_brought_packets_are_busy_and_no_others() {
+    let rig = Rig::new(1, Config::default());
+    let begun = Instant::now();
+    for _ in 0..10 {
+        rig.wires[0][0].send(b"a");
+        rig.out(1, 0);
+    }
+    // Its answer comes after the turn under way.
+    rig.instance.gate().order(SOON, |_| vec![]).unwrap();
+    let elapsed = begun.elapsed().as_nanos() as u64;
+    let status = rig.instance.status();
+    let busy = status["busy_ns"].as_u64().unwrap();
+    assert!(busy > 0 && busy <= elapsed, "{busy} of {elapsed}");
+    assert_eq!(status["batches"], 10);
+    assert_eq!(rig.instance.counters().json()["busy_ns"], busy);
+}
+
 /// CPU time, so that whatever else runs on the machine does not matter. Other tests of this process do: hence a process of its own.
 #[test]
 fn an_idle_instance_takes_no_cpu_time() {
