@@ -20,6 +20,10 @@ from nfagent.config import AgentConfig, LocationConfig
 from nfagent.launch.local import LocalLauncher
 from nfagent.plumbing.toml_dump import dump_document
 
+AGENT_TOML = "agent.toml"
+SOCKET = "nfagent.sock"
+RUNTIME = "run"
+
 _UP_S = 30.0
 _ANSWER_S = 60.0
 _CORES = {"host": 2.0, "nic": 1.0}
@@ -64,23 +68,13 @@ class AgentProcess:
         cores: Mapping[str, float] | None = None,
         pcie_mbps: int | None = None,
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._socket = directory / "nfagent.sock"
-        self.runtime = directory / "run"
-        self.config = directory / "agent.toml"
+        self._socket = directory / SOCKET
+        self.runtime = directory / RUNTIME
+        self.config = directory / AGENT_TOML
         port = free_port()
         self.address = f"http://127.0.0.1:{port}"
-        document = {
-            "server": str(lab.server_toml),
-            "state": str(directory / "state"),
-            "runtime": str(self.runtime),
-            "nf": str(find_installed("nf")),
-            "api": {"listen": [f"unix:{self._socket}", f"tcp:127.0.0.1:{port}"], "anonymous": "admin"},
-            "location": _locations(lab, cores or {}, pcie_mbps),
-            **(settings or {}),
-        }
-        self.config.write_text(dump_document(document))
+        write_config(lab, directory, port, settings, cores=cores, pcie_mbps=pcie_mbps)
         AgentConfig.load(self.config)  # what is wrong with it is said here, not in a log
         transport = httpx.HTTPTransport(uds=str(self._socket))
         self.client = httpx.Client(transport=transport, base_url="http://nfagent", timeout=_ANSWER_S)
@@ -157,6 +151,40 @@ class AgentProcess:
         if self._process is not None:
             self._process.stop(with_signal)
             self._process = None
+
+
+def write_config(
+    lab: Lab,
+    directory: Path,
+    port: int,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    cores: Mapping[str, float] | None = None,
+    pcie_mbps: int | None = None,
+) -> Path:
+    """Write ``agent.toml`` for a running lab into a directory, and return its path.
+
+    Args:
+        lab: running.
+        directory: made if it is missing; all of the agent's files go there.
+        port: on the loopback interface; whoever is on this machine is an administrator there.
+        settings: as `AgentProcess`.
+        cores: as `AgentProcess`.
+        pcie_mbps: as `AgentProcess`.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / AGENT_TOML
+    document = {
+        "server": str(lab.server_toml),
+        "state": str(directory / "state"),
+        "runtime": str(directory / RUNTIME),
+        "nf": str(find_installed("nf")),
+        "api": {"listen": [f"unix:{directory / SOCKET}", f"tcp:127.0.0.1:{port}"], "anonymous": "admin"},
+        "location": _locations(lab, cores or {}, pcie_mbps),
+        **(settings or {}),
+    }
+    path.write_text(dump_document(document))
+    return path
 
 
 def _locations(lab: Lab, cores: Mapping[str, float], pcie_mbps: int | None) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -73,6 +74,9 @@ def up(
     static_arp: Annotated[
         bool, typer.Option("--static-arp", help="Hosts know each other's MAC addresses from the start.")
     ] = False,
+    slots: Annotated[
+        int, typer.Option(min=0, help="Places for network functions on each switch, and an agent.toml for nfagent.")
+    ] = 0,
     controller: Annotated[
         list[str] | None, typer.Option(help="OpenFlow controller for server.toml; may be repeated.")
     ] = None,
@@ -100,9 +104,12 @@ def up(
             wanted = LabSpec.star((switches or 2) - 1, 2 if hosts is None else hosts, mobile=mobile, **options)
         else:
             wanted = LabSpec.demo(**options)
-        lab = Lab(wanted, name)
+        lab = Lab(wanted.with_slots(slots), name)
         with lab.start(lambda text: progress.print(f"[dim]{escape(text)}[/dim]"), detach=detach):
+            agent_toml = _write_agent_toml(lab) if slots else None
             _print_state(lab.state, output)
+            if agent_toml:
+                progress.print(f"  network functions: nfagent serve --config {escape(str(agent_toml))}", soft_wrap=True)
             if not detach:
                 _wait_for_end(lab, progress)
 
@@ -172,6 +179,13 @@ def demo(
 def main() -> None:
     """Entry point of ``uno-lab``."""
     app()
+
+
+def _write_agent_toml(lab: Lab) -> Path:
+    from lab.agent import write_config
+    from lab.control_plane import free_port
+
+    return write_config(lab, lab.directory / "nfagent", free_port())
 
 
 def _signals_interrupt() -> None:

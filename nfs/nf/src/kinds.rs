@@ -1,6 +1,7 @@
 //! Which kinds of network functions there are.
 
 use nf_l4lb::L4lb;
+use nf_limiter::Limiter;
 use nf_runtime::NetworkFunction;
 
 use crate::{
@@ -32,7 +33,11 @@ impl Kind {
 }
 
 /// All of them. A new one is one more line here.
-pub(crate) const KINDS: &[Kind] = &[Kind::of::<L4lb>(), Kind::of::<Forward>()];
+pub(crate) const KINDS: &[Kind] = &[
+    Kind::of::<L4lb>(),
+    Kind::of::<Limiter>(),
+    Kind::of::<Forward>(),
+];
 
 /// # Errors
 /// There is none of this name; says which there are.

@@ -1,0 +1,247 @@
+//! Limits the packets of each source address; docs/writing-an-nf.md goes through it.
+
+use std::{
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{PoisonError, RwLock},
+};
+
+use nf_packet::{dissect, Outcome};
+use nf_runtime::{
+    state::{FlowTable, StateBuilder},
+    Batch, Context, CounterSink, NetworkFunction, Refusal,
+};
+use serde::{Deserialize, Serialize};
+
+/// What each source may send: so many packets in so many seconds, all at once if it likes.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    packets: NonZeroU32,
+    #[serde(default = "one")]
+    per_s: NonZeroU32,
+    /// Sources that are limited at the same time.
+    #[serde(default = "many")]
+    sources: usize,
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+fn many() -> usize {
+    65536
+}
+
+/// In nanoseconds.
+#[derive(Clone, Copy)]
+struct Rate {
+    window: u64,
+    interval: u64,
+}
+
+impl Rate {
+    fn of(config: &Config) -> Self {
+        let window = u64::from(config.per_s.get()) * 1_000_000_000;
+        let interval = window / u64::from(config.packets.get());
+        Self { window, interval }
+    }
+}
+
+/// The generic cell rate algorithm (ITU-T I.371): all that is known of a source is when it will have its whole window again.
+pub struct Limiter {
+    rested_at: FlowTable<[u8; 16], u64>,
+    sources: usize,
+    rate: RwLock<Rate>,
+}
+
+impl NetworkFunction for Limiter {
+    const KIND: &'static str = "limiter";
+    const SUMMARY: &'static str = "limits the packets of each source address";
+    const SCHEMA: u32 = 1;
+    type Config = Config;
+
+    fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        Ok(Self {
+            rested_at: state.flow_table("sources", config.sources)?,
+            sources: config.sources,
+            rate: RwLock::new(Rate::of(&config)),
+        })
+    }
+
+    fn process(&self, batch: &mut Batch, context: &Context<'_>) {
+        let rate = *self.rate.read().unwrap_or_else(PoisonError::into_inner);
+        for packet in batch.packets_mut() {
+            packet.send((packet.port() + 1) % context.ports());
+            match dissect(packet.bytes()) {
+                Ok(Outcome::Ip(headers)) => {
+                    let source = sixteen_bytes(headers.source(packet.bytes()));
+                    if !self.admits(&source, context.now(), rate) {
+                        packet.drop_for("above its rate");
+                    }
+                }
+                Ok(_) => (), // ARP, for one
+                Err(malformed) => packet.drop_for(malformed.name()),
+            }
+        }
+    }
+
+    fn configure(&self, config: Config) -> Result<(), Refusal> {
+        if config.sources != self.sources {
+            let reason = format!(
+                "is {} since the start; to change it, start anew",
+                self.sources
+            );
+            return Err(Refusal::configuration("sources", reason));
+        }
+        *self.rate.write().unwrap_or_else(PoisonError::into_inner) = Rate::of(&config);
+        Ok(())
+    }
+
+    fn wants_tick(&self) -> bool {
+        false
+    }
+
+    fn counters(&self, context: &Context<'_>, out: &mut CounterSink) {
+        out.gauge("sources", &[], self.rested_at.len(context.now()) as f64);
+    }
+}
+
+impl Limiter {
+    /// May this source send a packet now? One that finds no room in the table is not limited.
+    fn admits(&self, source: &[u8; 16], now: u64, rate: Rate) -> bool {
+        let admit = |rested_at: &mut u64| {
+            *rested_at = (*rested_at).clamp(now, now + rate.window);
+            let next = *rested_at + rate.interval;
+            let admitted = next <= now + rate.window;
+            if admitted {
+                *rested_at = next;
+            }
+            admitted
+        };
+        // Silent for a window, a source is as one that never sent: the entry may end.
+        self.rested_at
+            .update_or_insert(source, now, rate.window, || now, admit)
+            .unwrap_or(true)
+    }
+}
+
+fn sixteen_bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use nf_packet::Ipv4;
+    use nf_runtime::testing::{Harness, Output};
+
+    const SECOND: u64 = 1_000_000_000;
+    const LIMITED: Output = Output::Dropped("above its rate");
+
+    fn config(packets: u32) -> Config {
+        Config {
+            packets: NonZeroU32::new(packets).unwrap(),
+            per_s: one(),
+            sources: 1000,
+        }
+    }
+
+    /// An IPv4 packet from 10.0.0.`source`, and where it goes.
+    fn packet(source: u8) -> Vec<u8> {
+        let mut frame = vec![0; 60];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        let (from, to) = (Ipv4Addr::new(10, 0, 0, source), Ipv4Addr::new(10, 0, 1, 1));
+        Ipv4::write(&mut frame[14..], from, to, 253, 0).unwrap();
+        frame
+    }
+
+    fn passed(limiter: &mut Harness<Limiter>, source: u8, count: usize) -> usize {
+        let frame = packet(source);
+        let outputs = limiter.process_all(&vec![(0, &frame[..]); count]);
+        assert!(outputs
+            .iter()
+            .all(|output| *output == LIMITED || *output == Output::Sent(1, frame.clone())));
+        outputs.iter().filter(|output| **output != LIMITED).count()
+    }
+
+    #[test]
+    fn each_source_has_its_own_rate() {
+        let mut limiter = Harness::new(config(100)).unwrap();
+        assert_eq!(passed(&mut limiter, 1, 150), 100);
+        assert_eq!(passed(&mut limiter, 2, 60), 60);
+        limiter.advance(SECOND / 10);
+        assert_eq!(passed(&mut limiter, 1, 150), 10);
+        assert_eq!(passed(&mut limiter, 2, 150), 50);
+        assert_eq!(limiter.counters()["sources"], 2);
+        limiter.advance(SECOND);
+        assert_eq!(limiter.counters()["sources"], 0);
+        assert_eq!(passed(&mut limiter, 1, 150), 100);
+    }
+
+    #[test]
+    fn what_is_not_ip_passes_and_what_claims_to_be_is_looked_at() {
+        let mut limiter = Harness::<Limiter>::new(config(1)).unwrap();
+        let mut arp = packet(1);
+        arp[12..14].copy_from_slice(&[8, 6]);
+        for _ in 0..3 {
+            assert_eq!(limiter.process(1, &arp), Output::Sent(0, arp.clone()));
+        }
+        let cut = &packet(1)[..30];
+        assert_eq!(limiter.process(0, cut), Output::Dropped("truncated"));
+    }
+
+    #[test]
+    fn a_window_may_be_longer_than_a_second() {
+        let slow = Config {
+            per_s: NonZeroU32::new(10).unwrap(),
+            ..config(20)
+        };
+        let mut limiter = Harness::new(slow).unwrap();
+        assert_eq!(passed(&mut limiter, 1, 30), 20);
+        limiter.advance(3 * SECOND);
+        assert_eq!(passed(&mut limiter, 1, 30), 6);
+    }
+
+    #[test]
+    fn a_new_rate_holds_from_the_next_packet_on_and_the_table_stays() {
+        let mut limiter = Harness::new(config(10)).unwrap();
+        assert_eq!(passed(&mut limiter, 1, 20), 10);
+        limiter.advance(SECOND / 2);
+        limiter.function().configure(config(100)).unwrap();
+        assert_eq!(passed(&mut limiter, 1, 100), 50);
+        let hours = Config {
+            per_s: NonZeroU32::new(7200).unwrap(),
+            ..config(7200)
+        };
+        limiter.function().configure(hours).unwrap();
+        assert!(passed(&mut limiter, 1, 7200) > 7000);
+        limiter.function().configure(config(10)).unwrap();
+        assert_eq!(passed(&mut limiter, 1, 20), 0);
+        limiter.advance(SECOND);
+        assert_eq!(passed(&mut limiter, 1, 20), 10);
+        let other = Config {
+            sources: 7,
+            ..config(1)
+        };
+        let refusal = limiter.function().configure(other).unwrap_err();
+        assert_eq!(
+            refusal.detail,
+            "sources: is 1000 since the start; to change it, start anew"
+        );
+    }
+
+    #[test]
+    fn a_source_that_used_up_its_rate_has_none_after_a_move_either() {
+        let mut before = Harness::new(config(50)).unwrap();
+        assert_eq!(passed(&mut before, 1, 80), 50);
+        let mut after = before.adopting(config(50)).unwrap();
+        assert_eq!(passed(&mut after, 1, 80), 0);
+        assert_eq!(passed(&mut after, 2, 80), 50);
+    }
+}

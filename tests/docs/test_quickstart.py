@@ -1,0 +1,30 @@
+"""docs/quickstart.md does what it says."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.control_plane import free_port
+from tests.docs import console
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/quickstart.md"
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+
+
+def test_the_quickstart_does_what_it_says(lab_dir: Path) -> None:
+    programs = Path(sys.executable).parent
+    replace = {
+        "/tmp/uno-lab-$UID": str(lab_dir),
+        "6653": str(free_port()),
+        ".venv/bin/activate": str(programs / "activate"),
+    }
+    printed = console.run(PAGE, ROOT, variables={"PATH": f"{programs}:{os.environ['PATH']}"}, replace=replace)
+    pings = [int(found[1]) for text in printed if (found := re.search(r"(\d+) received", text))]
+    # The limiter lets a burst of five through, and one every 200 ms after it.
+    assert pings[0] == 3
+    assert 5 <= pings[1] < 20

@@ -1,0 +1,78 @@
+"""docs/writing-an-nf.md shows the limiter as it is, and the limiter does what the page says, moves included."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nfagent.control import Control
+from tests.docs import console
+from tests.nfs.wire import Wire, nf_program
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/writing-an-nf.md"
+HOUR = "packets = 5\nper_s = 3600\n"
+
+
+def test_the_page_shows_the_code_as_it_is() -> None:
+    sources = [ROOT / "nfs/limiter/src/lib.rs", ROOT / "nfs/nf/src/kinds.rs"]
+    code = "".join(each.read_text() for each in sources)
+    shown = [block for block in console.blocks(PAGE) if block.language == "rust"]
+    assert len(shown) >= 6
+    for block in shown:
+        assert block.text in code, f"{PAGE}:{block.line}: this stands in neither of {sources}"
+
+
+def test_a_capture_file_goes_through_it(tmp_path: Path) -> None:
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+    from scapy.utils import wrpcap
+
+    packets = [Ether() / IP(src=f"10.0.0.{1 + number % 2}", dst="10.0.1.1") / UDP() for number in range(40)]
+    for number, packet in enumerate(packets):
+        packet.time = 1_700_000_000 + number / 400
+    wrpcap(str(tmp_path / "in.pcap"), packets)
+    programs = Path(nf_program()).parent
+    printed = console.run(PAGE, tmp_path, variables={"PATH": f"{programs}:{os.environ['PATH']}"})
+    # Five of each source, in less than a fifth of a second.
+    assert re.search(r'"packets_out":\s*10\b', printed[-1]), printed[-1]
+
+
+@pytest.mark.lab
+def test_what_a_source_has_used_up_moves_to_another_process(tmp_path: Path, directory: Path) -> None:
+    """The one that takes over knows the source; one that is new does not."""
+    with Wire(directory) as wire:
+        with wire.nf("--backend=packet", kind="limiter", config=HOUR) as old:
+            assert _received(wire, 9) == 5
+            state = Control(old.socket).exchange("prepare", epoch=1)
+            wire.directory = tmp_path
+            with wire.nf("--backend=packet", "--hold", kind="limiter", config=HOUR) as new:
+                control = Control(new.socket)
+                arguments = {"mode": "memfd", "rings": state.value["rings"], "descriptors": state.descriptors}
+                control.ask("hold", epoch=1, **arguments)
+                old.ask("freeze", epoch=1)
+                control.ask("commit", epoch=1)
+                old.kill()
+                control.ask("orphaned", epoch=1)
+                control.ask("handover", epoch=1)
+                assert control.ask("counters")["sources"] >= 2
+                assert _received(wire, 9) == 0
+        for descriptor in state.descriptors:
+            os.close(descriptor)
+        with wire.nf("--backend=packet", kind="limiter", config=HOUR):
+            assert _received(wire, 9) == 5
+
+
+def _received(wire: Wire, count: int) -> int:
+    """How many of so many echoes come back through it."""
+    said = wire.run("a", "ping", "-q", "-c", str(count), "-i", "0.01", "-W", "1", "10.9.0.2", check=False)
+    found = re.search(r"(\d+) received", said)
+    assert found is not None, said
+    return int(found[1])
+
+
+def test_it_is_among_the_kinds() -> None:
+    listed = subprocess.run([nf_program(), "list"], capture_output=True, text=True, check=True).stdout
+    assert "limiter " in listed
