@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl import completion, dump, logs, place, ports, show, tracing
+from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
 from unoctl.doctor import checkup
 from unoctl.errors import UnoctlError
 from unoctl.model import Stage
@@ -152,6 +152,20 @@ def trace_command(
         return tracing.run(session.server, virtual_port, packet, ct_next or [], show_hex)
 
     run(ctx, chosen, pretty, work)
+
+
+@app.command("plumb")
+def plumb_command(
+    ctx: typer.Context,
+    datapath: Annotated[
+        plumb.Datapath,
+        typer.Option("--datapath", help="Of new bridges; system: the kernel's, which hardware offloads."),
+    ] = plumb.Datapath.netdev,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Make on every switch what server.toml asks for and is missing."""
+    run(ctx, chosen, pretty, lambda session: plumb.run(session.server, datapath))
 
 
 @port_app.command("add")

@@ -44,7 +44,7 @@ class SwitchProbe:
             if any(port.bridge == TRACED_BRIDGE for port in datapath.ports):
                 return datapath
         raise TraceError(
-            f"switch {self.name} has no bridge {TRACED_BRIDGE}; make it with the lab or nfagent's plumbing"
+            f"switch {self.name} has no bridge {TRACED_BRIDGE}; unoctl plumb makes it"
         )
 
     @cached_property

@@ -80,6 +80,7 @@ COMMANDS = (
     "log set",
     "log show",
     "place",
+    "plumb",
     "port abort",
     "port add",
     "port continue",
@@ -255,3 +256,20 @@ def test_physical_rules(server: DummyServer) -> None:
         "snic0 virt:",
         "    cookie=0x9, table=0, n_packets=0, n_bytes=0, priority=32768,in_port=1 actions=output:2",
     ]
+
+
+def test_plumb_makes_what_is_missing_and_nothing_else(short_folder: Path) -> None:
+    with DummyServer(short_folder / "plumb", 1, []) as server:
+        where = ("--config", str(server.path), "--format=json", "plumb", "--datapath=dummy")
+        assert json.loads(unoctl(*where).stdout) == [
+            {"switch": "hypervisor", "changed": False},
+            {"switch": "snic0", "changed": False},
+        ]
+        server.switches["snic0"].vsctl("del-br", "virt")
+        assert [each["changed"] for each in json.loads(unoctl(*where).stdout)] == [False, True]
+        snic = server.switches["snic0"]
+        assert snic.vsctl("get", "bridge", "virt", "fail_mode", "datapath_type").split() == ["secure", "dummy"]
+        assert "virt-mc" in snic.vsctl("list-ports", "virt")
+        snic.vsctl("set-fail-mode", "virt", "standalone")
+        refused = unoctl(*where)
+        assert (refused.exit_code, "fail_mode" in refused.stderr) == (1, True)

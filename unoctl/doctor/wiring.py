@@ -17,7 +17,7 @@ SOCKETS = Topic("sockets")
 BRIDGE = Topic("bridges")
 LINKS = Topic("links")
 TAG_BYTES = 4
-_PLUMB = "make them with the lab or nfagent's plumbing"
+_PLUMB = "unoctl plumb makes them"
 
 
 def sockets(facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,38 @@
+"""``unoctl plumb``: bridges, patch ports, PCIe ports and interfaces on every switch, as server.toml asks for them."""
+
+from enum import StrEnum
+
+from nfagent.plumbing import errors as plumbing_errors
+from nfagent.plumbing.servers import ServerPlumbing
+from unoctl.errors import ConfigError, PlumbingError
+from unoctl.render import View, table
+from unoctl.topology import Server
+
+
+class Datapath(StrEnum):
+    """Open vSwitch's types of datapaths: its own, the kernel's (and what offloads it), for tests."""
+
+    netdev = "netdev"
+    system = "system"
+    dummy = "dummy"
+
+
+def run(server: Server, datapath: Datapath) -> View:
+    """Make what is missing; nothing is removed. Can be done again and again.
+
+    Args:
+        server: as `unoctl.topology.load` makes it.
+        datapath: of bridges that have to be made.
+
+    Raises:
+        PlumbingError: a switch's database does not answer, or something that is there does not fit.
+    """
+    if server.source is None:
+        raise ConfigError(f"{server.path}: not read through nfagent.plumbing; cannot reach the switches' OVSDB")
+    try:
+        with ServerPlumbing(server.source, datapath_type=datapath.value) as plumbing:
+            changed = plumbing.ensure()
+    except plumbing_errors.PlumbingError as error:
+        raise PlumbingError(str(error)) from error
+    rows = [(switch.name, "plumbed" if switch.name in changed else "as it was") for switch in server.switches]
+    return View([{"switch": name, "changed": name in changed} for name, _ in rows], table(("SWITCH", ""), rows))
