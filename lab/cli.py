@@ -168,7 +168,21 @@ def demo(
     output: FormatOption = Format.text,
 ) -> None:
     """One server, one switch: a controller, traffic, and a port that moves under it."""
-    from lab.demo import run  # it imports much that the other commands do not need
+    from lab.tour import run  # it imports much that the other commands do not need
+
+    console = Console(stderr=output is Format.json, highlight=False)
+    with _errors_told():
+        if not run(console, keep=keep, as_json=output is Format.json):
+            raise typer.Exit(1)
+
+
+@app.command()
+def tour(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
+    output: FormatOption = Format.text,
+) -> None:
+    """One server, one switch: a controller, pings, throughput, and a port that moves under traffic."""
+    from lab.tour import run  # it imports much that the other commands do not need
 
     console = Console(stderr=output is Format.json, highlight=False)
     with _errors_told():

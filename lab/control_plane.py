@@ -155,12 +155,13 @@ class OsKenController(Daemon):
         application: its file.
         directory: for its log.
         port: TCP port; see `free_port`.
+        options: of its command line, beside those.
     """
 
-    def __init__(self, application: Path, directory: Path, port: int) -> None:
+    def __init__(self, application: Path, directory: Path, port: int, options: Sequence[str] = ()) -> None:
         runner = application.parent / "run_os_ken.py"
         argv = [sys.executable, "-u", str(runner), str(application)]
-        argv += ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port)]
+        argv += ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port), *options]
         super().__init__("controller", argv, directory)
 
 

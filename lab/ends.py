@@ -1,4 +1,4 @@
-"""Programs at the ends of a stream, steered from outside."""
+"""Programs at the ends of traffic, steered from outside."""
 
 import contextlib
 import json
@@ -19,10 +19,10 @@ _ANSWER_S = 30.0
 
 
 class End:
-    """One end of a stream: a process inside a host that takes commands and says JSON lines."""
+    """One end of some traffic: a process inside a host that takes commands and says JSON lines."""
 
     def __init__(self, lab: "Lab", host: str, module: str, arguments: Sequence[str]) -> None:
-        self._host = host
+        self._what = f"{module} in host {host}"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self._received = b""
         self._process: HostProcess = lab.popen(host, [sys.executable, "-m", module, *arguments], **pipes)
@@ -37,6 +37,11 @@ class End:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe("stdin").fileno(), f"{command}\n".encode())
 
+    def ask(self, command: str, event: str) -> dict[str, Any]:
+        """Send a command and return the event that answers it; raises as `await_event`."""
+        self.tell(command)
+        return self.await_event(event)
+
     def await_event(self, event: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
         """Read up to that event and return it.
 
@@ -49,16 +54,14 @@ class End:
         while True:
             line = self._read_line(deadline, event)
             if not line:
-                raise ControlError(
-                    f"a stream's end in host {self._host} ended before it was {event!r}: {said or 'silent'}"
-                )
+                raise ControlError(f"{self._what} ended before it was {event!r}: {said or 'silent'}")
             try:
                 message = json.loads(line)
             except ValueError:
                 said += line  # Python's own words about a failure
                 continue
             if message["event"] == "error":
-                raise ControlError(f"a stream's end in host {self._host}: {message['problem']}")
+                raise ControlError(f"{self._what}: {message['problem']}")
             if message["event"] == event:
                 return message
 
@@ -74,7 +77,7 @@ class End:
         while b"\n" not in self._received:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([output], [], [], left)[0]:
-                raise TimeoutError(f"a stream's end in host {self._host} did not say {event!r} in time")
+                raise TimeoutError(f"{self._what} did not say {event!r} in time")
             chunk = os.read(output, 65536)
             if not chunk:
                 return ""

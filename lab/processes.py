@@ -13,6 +13,27 @@ def children(pid: int) -> list[int]:
     return [child for child, parent in _parents() if parent == pid]
 
 
+def in_network_namespace(netns: str) -> list[int]:
+    """The processes that are in the network namespace with that path, as far as this user may see."""
+    wanted = Path(netns).stat().st_ino
+    found = []
+    for entry in PROC.iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "ns/net").stat().st_ino == wanted:
+                found.append(int(entry.name))
+    return found
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used, in seconds; 0 if it has ended."""
+    try:
+        stat = (PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return 0.0
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _parents() -> Iterator[tuple[int, int]]:
     for entry in PROC.iterdir():
         if entry.name.isdigit():

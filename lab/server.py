@@ -1,5 +1,6 @@
 """A lab from the outside: start it, use its hosts, break its parts, end it."""
 
+import contextlib
 import os
 import secrets
 import signal
@@ -13,7 +14,8 @@ from lab import control, namespaces
 from lab.directory import SERVER_TOML, LabDirectory
 from lab.errors import ControlError, LabError
 from lab.launch import Launched, launch
-from lab.processes import children
+from lab.ovs import DAEMONS
+from lab.processes import children, in_network_namespace
 from lab.programs import environment
 from lab.spec import LabSpec
 from lab.state import HostInterface, HostState, LabState
@@ -261,6 +263,32 @@ class LabSwitch:
             ControlError: it runs, or did not come up.
         """
         control.request(self._lab.directory, "start", switch=self.name, daemon=_full_name(daemon))
+
+    def power_off(self) -> None:
+        """End all of an sNIC at once, as if it had lost its power: its PCIe link, its daemons, what runs in its slots.
+
+        Hosts at its wires are cut off. What started an NF may start it again in its slot, where nothing reaches it.
+
+        Raises:
+            ControlError: it is no sNIC, or has no power already.
+        """
+        self._lab.unlink(self.name)
+        for daemon in reversed(DAEMONS):
+            self.kill(daemon)
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def power_on(self) -> None:
+        """Start what `power_off` ended, but for what ran in its slots."""
+        for daemon in DAEMONS:
+            self.start(daemon)
+        self._lab.relink(self.name)
+
+    def processes(self) -> list[int]:
+        """The processes in the switch's slots, those included that wait for them outside of the lab."""
+        slots = [slot for slot in self._lab.state.slots if slot.switch == self.name]
+        return [pid for slot in slots for pid in in_network_namespace(slot.netns)]
 
     def appctl(self, command: str, *arguments: str) -> str:
         """What ovs-vswitchd answers to an ``ovs-appctl`` command.

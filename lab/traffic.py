@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lab.ends import End
+from lab.frames import Endpoint
 from lab.tally import StreamReport
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Stream:
         count: how many frames; None is until `stop`.
         size: bytes of a frame without its checksum.
         number: of the stream; streams that run at the same time need different ones.
+        to: where the frames are addressed to, if not to the target itself: a network function passes them on to it.
 
     Raises:
         ControlError: an end could not start; its own words.
@@ -47,8 +49,10 @@ class Stream:
         count: int | None = None,
         size: int = 128,
         number: int = 1,
+        to: Endpoint | None = None,
     ) -> None:
         sending, receiving = lab.host(source), lab.host(target)
+        to = to or Endpoint(receiving.mac, receiving.address.partition("/")[0])
         listen = [f"--interface={each.name}" for each in receiving.interfaces]
         self._receiver = End(lab, target, "lab.stream", ["receive", f"--stream={number}", *listen])
         try:
@@ -60,7 +64,7 @@ class Stream:
                     "send",
                     f"--interface={sending.active}",
                     f"--from={sending.mac},{sending.address.partition('/')[0]}",
-                    f"--to={receiving.mac},{receiving.address.partition('/')[0]}",
+                    f"--to={to.mac},{to.ip}",
                     f"--rate={rate}",
                     f"--size={size}",
                     f"--stream={number}",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.agent import AgentProcess
+from lab.agent_events import AgentEvent, AgentEvents
 from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
 from lab.programs import environment
@@ -116,6 +117,19 @@ def test_an_agent_that_was_killed_finds_its_instances_and_puts_back_a_lost_port(
     wait_until(lambda: deployment.home(number) == ("snic0", "nf1"))
     assert processes_of(made["id"]) == processes
     deployment.delete(made["id"])
+
+
+def test_what_an_agent_tells_can_be_waited_for(deployment: Deployment) -> None:
+    told: list[AgentEvent] = []
+    with AgentEvents(deployment.client, told.append) as events:
+        made = deployment.client.post(PATH, json={"name": "told", "kind": "still"}).json()["id"]
+        active = events.wait(lambda: [e for e in events.all("process.active") if e.subject == made], 30)
+        assert active is not None
+        assert [event.subject for event in events.all("instance.created")][-1] == made
+        assert events.wait(lambda: None, 0.01) is None
+        deployment.delete(made)
+        assert events.wait(lambda: [e for e in events.all("instance.deleted") if e.subject == made], 30)
+    assert [event.id for event in told] == sorted({event.id for event in told})
 
 
 def test_closing_the_agent_ends_what_it_deployed(deployment: Deployment) -> None:

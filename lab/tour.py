@@ -1,4 +1,4 @@
-"""``make demo``: an emulated server, a controller that sees one switch, traffic, and a port that moves under it."""
+"""``uno-lab tour``: an emulated server, a controller that sees one switch, traffic, and a port that moves under it."""
 
 import dataclasses
 import json
@@ -6,7 +6,6 @@ import re
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lab.checks import Check, run_check
 from lab.control_plane import Oneswitchd, OsKenController, free_port
-from lab.errors import LabError, StartError
+from lab.errors import StartError
 from lab.mobility import MovingHost, Tour
 from lab.server import Lab
 from lab.spec import HYPERVISOR, LabSpec
 from unoctl.model import Status
 
-NAME = "demo"
+NAME = "tour"
 APPLICATION = Path(__file__).resolve().parent.parent / "examples" / "learning_switch.py"
 MOBILE, PEER = "vm2", "out1"
 SNIC = "snic0"
@@ -29,17 +29,7 @@ RATE = 1000.0
 IPERF_S = 3
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that the demo shows."""
-
-    title: str
-    holds: bool
-    detail: str
-    figures: dict[str, Any] = field(default_factory=dict)
-
-
-class Demo:
+class Sight:
     """A started server with its one switch and controller.
 
     Args:
@@ -151,7 +141,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         LabError: something did not come up, or ended; named.
     """
     if not APPLICATION.exists():
-        raise StartError(f"{APPLICATION} is missing: the demo runs from a clone of the repository")
+        raise StartError(f"{APPLICATION} is missing: the tour runs from a clone of the repository")
     port = free_port()
     spec = LabSpec.demo(controllers=(f"tcp:127.0.0.1:{port}",))
     with ExitStack() as stack:
@@ -159,8 +149,8 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         console.print("[dim]... starting oneswitchd and an os-ken learning switch[/dim]")
         controller = stack.enter_context(OsKenController(APPLICATION, lab.directory, port))
         oneswitchd = stack.enter_context(Oneswitchd(lab.server_toml))
-        demo = Demo(lab, oneswitchd, controller)
-        results = [_run_check(demo, check, console) for check in demo.checks()]
+        sight = Sight(lab, oneswitchd, controller)
+        results = [run_check(check, sight.require_running, console) for check in sight.checks()]
         _print_moves(console, results)
         holds = all(each.holds for each in results)
         _print_end(console, holds, lab, keep)
@@ -169,22 +159,6 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         if keep:
             _wait_for_interrupt(lab)
     return holds
-
-
-def _run_check(demo: Demo, check: Callable[[], Check], console: Console) -> Check:
-    with console.status((check.__doc__ or "").strip()):
-        try:
-            result = check()
-        except (LabError, OSError, subprocess.SubprocessError, TimeoutError):
-            demo.require_running()
-            raise
-    demo.require_running()
-    mark = "[green]ok[/green]  " if result.holds else "[red]FAIL[/red]"
-    first, *rest = result.detail.splitlines()
-    console.print(f"{mark} {result.title}: {first}", soft_wrap=True)
-    for line in rest:
-        console.print(f"       {line}", soft_wrap=True)
-    return result
 
 
 def _behind(status: Status, oneswitchd: Oneswitchd) -> str:
@@ -239,7 +213,7 @@ def _print_end(console: Console, holds: bool, lab: Lab, keep: bool) -> None:
         ):
             console.print(f"  .venv/bin/{line}", highlight=False, soft_wrap=True)
     else:
-        console.print("Next: `.venv/bin/uno-lab demo --keep` leaves it running to look around.")
+        console.print("Next: `.venv/bin/uno-lab tour --keep` leaves it running to look around.")
 
 
 def _wait_for_line(process: "subprocess.Popen[str]", text: str) -> None:

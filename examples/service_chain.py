@@ -1,0 +1,148 @@
+"""A service chain for OpenFlow 1.3, on os-ken: what is for a service's address goes through a network function first.
+
+A learning switch, and one rule more for each address (VIP): traffic to it enters the virtual port of a function such as
+a load balancer, which sends it on to whom it chooses. The application finds that port by its name, whenever it
+comes and goes. Where the function runs, on the host or on a smart NIC, it does not know: the port stays the same.
+
+    examples/run_os_ken.py --config-file chain.conf examples/service_chain.py --ofp-tcp-listen-port 6633
+
+    # chain.conf
+    [DEFAULT]
+    vips = 10.0.0.100, 10.0.0.101
+    network_function = nf1000
+
+Tables of the switch:
+
+    0  known senders go on; of others the controller gets a copy, and learns
+    1  what is for a VIP goes to the network function, but what comes from it goes on
+    2  known addresses are sent to their port, others to all ports
+
+No packet waits for the controller: it gets copies, and what it does not know yet is flooded.
+"""
+
+# os-ken makes its event classes when it is imported: a type checker cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
+from typing import Any, ClassVar
+
+from os_ken import cfg
+from os_ken.base.app_manager import OSKenApp
+from os_ken.controller import ofp_event
+from os_ken.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+from os_ken.lib.packet.ether_types import ETH_TYPE_ARP, ETH_TYPE_IP
+from os_ken.lib.packet.ethernet import ethernet
+from os_ken.lib.packet.packet import Packet
+from os_ken.ofproto import ofproto_v1_3
+
+cfg.CONF.register_opts(
+    [
+        cfg.ListOpt("vips", default=[], help="IPv4 addresses whose traffic the network function gets"),
+        cfg.StrOpt("network_function", default="", help="name of its virtual port"),
+    ]
+)
+
+SENDERS, CHAIN, RECEIVERS = 0, 1, 2
+LOWEST, VIP_PRIORITY, FROM_FUNCTION_PRIORITY = 0, 10, 20
+HEADERS_BYTES = 64
+# A sender is learnt anew before it is forgotten as a receiver.
+LEARNT_AGAIN_S, FORGOTTEN_S = 60, 150
+
+
+class ServiceChain(OSKenApp):
+    """The application."""
+
+    OFP_VERSIONS: ClassVar = [ofproto_v1_3.OFP_VERSION]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.vips: list[str] = cfg.CONF.vips
+        self.network_function: str = cfg.CONF.network_function
+
+    @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
+    def switch_changed(self, event: Any) -> None:
+        """Set a switch up when it has said who it is."""
+        datapath = event.datapath
+        if event.state != MAIN_DISPATCHER:
+            return
+        ofp, parser = datapath.ofproto, datapath.ofproto_parser
+        to_controller = parser.OFPActionOutput(ofp.OFPP_CONTROLLER, HEADERS_BYTES)
+        add_rule(datapath, SENDERS, LOWEST, {}, [to_controller], then=CHAIN)
+        add_rule(datapath, CHAIN, LOWEST, {}, [], then=RECEIVERS)
+        add_rule(datapath, RECEIVERS, LOWEST, {}, [parser.OFPActionOutput(ofp.OFPP_FLOOD)])
+        datapath.send_msg(parser.OFPPortDescStatsRequest(datapath))
+
+    @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, MAIN_DISPATCHER)
+    def ports_listed(self, event: Any) -> None:
+        """Say which ports there are; the network function's may be among them."""
+        message = event.msg
+        ports = [port for port in message.body if port.port_no <= message.datapath.ofproto.OFPP_MAX]
+        listed = ", ".join(f"{port.port_no} {port.name.decode()}" for port in sorted(ports, key=lambda p: p.port_no))
+        self.logger.info("switch %016x: ports %s", message.datapath.id, listed or "none")
+        for port in ports:
+            self.port_is_there(message.datapath, port)
+
+    @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
+    def port_changed(self, event: Any) -> None:
+        """A port comes, changes or goes."""
+        message = event.msg
+        datapath, port = message.datapath, message.desc
+        if message.reason != datapath.ofproto.OFPPR_DELETE:
+            self.port_is_there(datapath, port)
+            return
+        delete_rules(datapath, SENDERS, in_port=port.port_no)
+        for table in (CHAIN, RECEIVERS):
+            delete_rules(datapath, table, out_port=port.port_no)
+        if port.name.decode() == self.network_function:
+            delete_rules(datapath, CHAIN, in_port=port.port_no)
+            self.logger.info("chain: %s has gone", self.network_function)
+
+    def port_is_there(self, datapath: Any, port: Any) -> None:
+        """Put the network function into the way of its addresses, if this is its port."""
+        if port.name.decode() != self.network_function:
+            return
+        to_function = [datapath.ofproto_parser.OFPActionOutput(port.port_no)]
+        add_rule(datapath, CHAIN, FROM_FUNCTION_PRIORITY, {"in_port": port.port_no}, [], then=RECEIVERS)
+        for vip in self.vips:
+            for match in ({"eth_type": ETH_TYPE_IP, "ipv4_dst": vip}, {"eth_type": ETH_TYPE_ARP, "arp_tpa": vip}):
+                add_rule(datapath, CHAIN, VIP_PRIORITY, match, to_function)
+        self.logger.info("chain: %s -> port %d %s", ", ".join(self.vips), port.port_no, self.network_function)
+
+    @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
+    def packet_in(self, event: Any) -> None:
+        """Learn which port a sender is behind; the packet itself is on its way."""
+        message = event.msg
+        datapath, in_port = message.datapath, message.match["in_port"]
+        frame: Any = Packet(message.data).get_protocol(ethernet)
+        if frame is None or int(frame.src[:2], 16) & 1:
+            return
+        output = datapath.ofproto_parser.OFPActionOutput(in_port)
+        # First how to reach it, then that it is known: else it could be known and not reachable.
+        add_rule(datapath, RECEIVERS, 1, {"eth_dst": frame.src}, [output], idle_timeout=FORGOTTEN_S)
+        sender = {"in_port": in_port, "eth_src": frame.src}
+        add_rule(datapath, SENDERS, 1, sender, [], then=CHAIN, hard_timeout=LEARNT_AGAIN_S)
+
+
+def add_rule(
+    datapath: Any,
+    table: int,
+    priority: int,
+    match: dict[str, Any],
+    actions: list[Any],
+    then: int | None = None,
+    **more: Any,
+) -> None:
+    """Install a rule: what it matches, what is done with it, and the table where it goes on."""
+    ofp, parser = datapath.ofproto, datapath.ofproto_parser
+    instructions = [parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, actions)] if actions else []
+    if then is not None:
+        instructions.append(parser.OFPInstructionGotoTable(then))
+    rule = {"table_id": table, "priority": priority, "match": parser.OFPMatch(**match), "instructions": instructions}
+    datapath.send_msg(parser.OFPFlowMod(datapath, **rule, **more))
+
+
+def delete_rules(datapath: Any, table: int, out_port: int | None = None, **match: Any) -> None:
+    """Delete a table's rules that match, and output to a port."""
+    ofp, parser = datapath.ofproto, datapath.ofproto_parser
+    port = ofp.OFPP_ANY if out_port is None else out_port
+    fields = {"command": ofp.OFPFC_DELETE, "table_id": table, "match": parser.OFPMatch(**match)}
+    datapath.send_msg(parser.OFPFlowMod(datapath, **fields, out_port=port, out_group=ofp.OFPG_ANY))

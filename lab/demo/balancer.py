@@ -1,0 +1,80 @@
+"""The load balancer, by the agent's REST interface."""
+
+from datetime import datetime
+from typing import Any
+
+from lab.agent import AgentProcess
+from lab.agent_events import AgentEvents
+from lab.errors import ControlError
+
+NAME = "lb1"
+_INSTANCES, _MIGRATIONS, _DECISIONS = "/api/v1/instances", "/api/v1/migrations", "/api/v1/decisions"
+_ACTIVE_S, _MOVED_S = 30.0, 60.0
+
+
+class Balancer:
+    """The instance that this demo deploys.
+
+    Args:
+        agent: that runs.
+        events: of it.
+    """
+
+    def __init__(self, agent: AgentProcess, events: AgentEvents) -> None:
+        self._agent, self._events = agent, events
+
+    def deploy(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Create it and wait until it is active; returns it as REST shows it.
+
+        Raises:
+            ControlError: it was refused, or did not become active; the agent's reason.
+        """
+        order = {"name": NAME, "kind": "l4lb", "flavor": "small", "ports": 1, "config": config}
+        self._request("POST", _INSTANCES, order)
+        self._events.wait(lambda: self.show()["status"] in ("active", "error"), _ACTIVE_S)
+        shown = self.show()
+        if shown["status"] != "active":
+            raise ControlError(f"{NAME} is {shown['status']} after {_ACTIVE_S:g} s: {shown['reason']}")
+        return shown
+
+    def show(self) -> dict[str, Any]:
+        """As REST shows it."""
+        return self._request("GET", f"{_INSTANCES}/{NAME}")
+
+    def location(self) -> str:
+        """Where it runs."""
+        return self.show()["placement"]["location"]
+
+    def request_move(self, target: str) -> None:
+        """Ask for a migration, as an operator does.
+
+        Raises:
+            ControlError: refused.
+        """
+        self._request("POST", _MIGRATIONS, {"instance": NAME, "target": target})
+
+    def moves(self) -> list[dict[str, Any]]:
+        """All migrations, oldest first."""
+        return self._request("GET", _MIGRATIONS)["migrations"][::-1]
+
+    def await_move(self, number: int, timeout_s: float = _MOVED_S) -> dict[str, Any] | None:
+        """Wait until the migration with that index has ended, well or not; None: not in time."""
+        return self._events.wait(lambda: self._ended(number), timeout_s)
+
+    def _ended(self, number: int) -> dict[str, Any] | None:
+        moves = self.moves()
+        return moves[number] if len(moves) > number and moves[number]["outcome"] else None
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        answer = self._agent.client.request(method, path, json=body)
+        if answer.is_error:
+            detail = (
+                answer.json().get("detail", answer.text) if "json" in answer.headers["content-type"] else answer.text
+            )
+            raise ControlError(f"nfagent answers {answer.status_code} to {method} {path}: {detail}")
+        return answer.json()
+
+
+def moment(text: str) -> float:
+    """A time as REST shows it, in seconds since 1970."""
+    return datetime.fromisoformat(text).timestamp()

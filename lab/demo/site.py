@@ -1,0 +1,127 @@
+"""The demo's server: switches, hosts, controller, agent, web servers."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+
+from lab.agent import AgentProcess
+from lab.control_plane import Oneswitchd, OsKenController, free_port
+from lab.errors import StartError
+from lab.http_traffic import WebServer
+from lab.server import Lab
+from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, SwitchSpec
+
+SNIC = "snic0"
+WEBS = ("web1", "web2", "web3")
+OUTSIDE, SECOND = "out1", "out2"
+"""Behind the sNIC's wire, and behind a plain NIC of the hypervisor: who is to be served while the sNIC is dead."""
+
+WEB_VIP, DATA_VIP, BALANCER = "10.0.0.100", "10.0.0.101", "10.0.0.50"
+SINK = "web3"
+"""Where the UDP service's packets go."""
+
+_NAME = "demo"
+_APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "service_chain.py"
+_FIRST_PORT = 1000
+_ANSWER_BYTES = 4096
+_SLOTS = 2
+
+
+class Site:
+    """All that runs.
+
+    Args:
+        console: is told what happens next.
+        settings: more of agent.toml.
+
+    Attributes:
+        function_port: name of the virtual port that the first network function gets.
+
+    Raises:
+        LabError: something did not come up; nothing of it is left.
+    """
+
+    function_port = f"nf{_FIRST_PORT}"
+
+    def __init__(self, console: Console, settings: dict[str, Any]) -> None:
+        if not _APPLICATION.exists():
+            raise StartError(f"{_APPLICATION} is missing: the demo runs from a clone of the repository")
+        port = free_port()
+        with ExitStack() as stack:
+            spec = _spec(f"tcp:127.0.0.1:{port}")
+            self.lab = stack.enter_context(Lab(spec, _NAME).start(lambda text: _say(console, text)))
+            _say(console, "starting oneswitchd, an os-ken service chain, nfagent and three web servers")
+            chain = self._write_chain()
+            self.controller = stack.enter_context(
+                OsKenController(_APPLICATION, self.lab.directory, port, ["--config-file", str(chain)])
+            )
+            self.oneswitchd = stack.enter_context(Oneswitchd(self.lab.server_toml))
+            self.status = self.oneswitchd.wait_up(controllers=1)
+            numbers = {"port_numbers": {"first": _FIRST_PORT, "last": _FIRST_PORT + 99}}
+            directory = self.lab.directory / "nfagent"
+            self.agent = stack.enter_context(AgentProcess(self.lab, directory, numbers | settings))
+            for name in WEBS:
+                stack.enter_context(WebServer(self.lab, name, _ANSWER_BYTES))
+            self._stack = stack.pop_all()
+
+    def require_running(self) -> None:
+        """Name the process that has ended, if one has; an sNIC without power is not meant.
+
+        Raises:
+            LabError: one has.
+        """
+        for process in (self.oneswitchd, self.controller, self.agent):
+            process.require_running()
+        hypervisor = self.lab.state.switches[0]
+        for daemon in ("ovs-vswitchd", "ovsdb-server"):
+            if daemon not in hypervisor.processes:
+                raise StartError(f"{daemon} of {hypervisor.name} has ended; its logs are in {hypervisor.directory}")
+
+    def _write_chain(self) -> Path:
+        """What the controller's application has to know."""
+        path = self.lab.directory / "chain.conf"
+        path.write_text(f"[DEFAULT]\nvips = {WEB_VIP}, {DATA_VIP}\nnetwork_function = {self.function_port}\n")
+        return path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+
+def balancer_config(lab: Lab) -> dict[str, Any]:
+    """Its configuration: HTTP to all web servers, UDP to one; sources are rewritten, so that answers return to it."""
+    backends = [{"name": name, "address": address_of(lab, name)} for name in WEBS]
+    common = {"mode": "nat", "snat": True}
+    sink = [each for each in backends if each["name"] == SINK]
+    return {
+        "interfaces": [{"addresses": [f"{BALANCER}/24"]}],
+        "vips": [
+            {"name": "web", "address": WEB_VIP, "port": 80, "protocol": "tcp", **common, "backends": backends},
+            {"name": "data", "address": DATA_VIP, "port": 40000, "protocol": "udp", **common, "backends": sink},
+        ],
+    }
+
+
+def address_of(lab: Lab, host: str) -> str:
+    """A host's IPv4 address."""
+    return lab.host(host).address.partition("/")[0]
+
+
+def _spec(controller: str) -> LabSpec:
+    places = {name: InterfaceSpec(HYPERVISOR, name) for name in WEBS}
+    places |= {OUTSIDE: InterfaceSpec(SNIC, "p0"), SECOND: InterfaceSpec(HYPERVISOR, "eno1")}
+    hosts, ports = [], []
+    for number, (name, place) in enumerate(places.items(), 1):
+        hosts.append(HostSpec(name, (place,), f"10.0.0.{number}/24", f"02:00:00:00:00:{number:02x}"))
+        ports.append(PortSpec(number, name, place.switch, place.name))
+    switches = (SwitchSpec(HYPERVISOR), SwitchSpec(SNIC, "pf0hpf", f"pcie-{SNIC}"))
+    return LabSpec(switches, tuple(hosts), tuple(ports), controllers=(controller,)).with_slots(_SLOTS)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"[dim]... {text}[/dim]")

@@ -1,0 +1,180 @@
+"""What the demo shows, in order."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+
+from lab.agent_events import AgentEvents
+from lab.checks import Check, run_check
+from lab.demo.balancer import NAME, Balancer, moment
+from lab.demo.printing import Summary, print_begin, print_end, print_json, print_summary
+from lab.demo.sampling import CpuSampler
+from lab.demo.site import OUTSIDE, SECOND, SNIC, WEBS, Site, balancer_config
+from lab.demo.traffic import LITTLE, MUCH, Traffic
+from lab.errors import ControlError
+from lab.spec import HYPERVISOR
+
+_LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 5.0, 6.0, 8.0, 5.0
+_BACK_S = 30.0
+_SETTINGS: dict[str, Any] = {}
+
+
+class Story:
+    """The checks, and what they learn for those after them.
+
+    Args:
+        site: all that runs.
+        events: of its agent.
+        cpu: of its network functions.
+    """
+
+    def __init__(self, site: Site, events: AgentEvents, cpu: CpuSampler) -> None:
+        self._site, self._events, self._cpu = site, events, cpu
+        self._balancer = Balancer(site.agent, events)
+        self._traffic: Traffic | None = None
+        self.summary = Summary(dashboard=f"{site.agent.address}/dashboard")
+
+    def checks(self) -> list[Callable[[], Check]]:
+        """What is shown, in order."""
+        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.counted]
+
+    def one_switch(self) -> Check:
+        """The controller is connected to one datapath that has the ports of both switches."""
+        site = self._site
+        site.controller.wait_for_line(r": ports ")
+        seen = [line for line in site.controller.log.read_text().splitlines() if ": ports " in line]
+        expected = ", ".join(f"{port.number} {port.name}" for port in site.lab.state.ports)
+        holds = len(seen) == 1 and seen[0].endswith(expected)
+        behind = [
+            f"{s.name} ({', '.join(p.name for p in site.lab.state.ports if p.switch == s.name)})"
+            for s in site.status.switches
+        ]
+        detail = f"{seen[0] if seen else 'it sees none'}\nbehind it: {', '.join(behind)}"
+        return Check("the controller sees one switch", holds, detail)
+
+    def deploy(self) -> Check:
+        """A client of the agent orders a load balancer, and does not say where."""
+        shown = self._balancer.deploy(balancer_config(self._site.lab))
+        port, location = shown["ports"][0], shown["placement"]["location"]
+        self._site.controller.wait_for_line(rf"chain: .* {self._site.function_port}")
+        self._traffic = Traffic(self._site.lab, port["mac"])
+        detail = f"active at {location}, virtual port {port['number']}, for {len(WEBS)} web servers"
+        return Check(f"{NAME}, a layer-4 load balancer, deployed by REST", location == HYPERVISOR, detail)
+
+    def little(self) -> Check:
+        """Little traffic: it stays on the host."""
+        self._flow(LITTLE.name).set(LITTLE)
+        time.sleep(_LITTLE_S)
+        status = self._flow(LITTLE.name).outside.status()
+        holds = status["answered"] > 0 and not status["failed"] and not self._balancer.moves()
+        detail = (
+            f"{status['answered']} requests answered, {status['failed']} failed; it runs at {self._balancer.location()}"
+        )
+        return Check("little traffic", holds, detail)
+
+    def rise(self) -> Check:
+        """Traffic rises: it moves to the sNIC, with its connections."""
+        began = time.time()
+        self._flow(MUCH.name).set(MUCH)
+        time.sleep(_MUCH_S / 2)
+        self._balancer.request_move(SNIC)
+        move = self._balancer.await_move(0)
+        if move is None:
+            raise ControlError(f"{NAME} did not move to {SNIC}; see {self._site.agent.log}")
+        time.sleep(_MUCH_S)
+        requested, ended = moment(move["requested"]), moment(move["ended"])
+        summary = self.summary
+        summary.moves = [move]
+        summary.host_cores_before = self._cpu.cores(HYPERVISOR, began + 1.0, requested)
+        summary.host_cores_after = self._cpu.cores(HYPERVISOR, ended, time.time())
+        summary.nic_cores_after = self._cpu.cores(SNIC, ended + 1.0, time.time())
+        location = self._balancer.location()
+        holds = move["outcome"] == "done" and location == SNIC
+        freeze = move["report"].get("freeze_us")
+        detail = f"it moved to {location} in {ended - requested:.1f} s, frozen for {freeze} us"
+        if not holds:
+            detail = f"{move['outcome']} at step {move['step']}: {move['reason']}; it runs at {location}"
+        return Check("traffic rises", holds, detail)
+
+    def fall(self) -> Check:
+        """Traffic falls: nothing flaps."""
+        self._flow(LITTLE.name).set(LITTLE)
+        time.sleep(_CALM_S)
+        more = len(self._balancer.moves()) - len(self.summary.moves)
+        detail = f"it stays at {self._balancer.location()} for {_CALM_S:.0f} s" if not more else f"{more} moves more"
+        return Check("traffic falls", more == 0, detail)
+
+    def death(self) -> Check:
+        """The sNIC dies: service comes back on the host."""
+        traffic, summary, lab = self._flow("death"), self.summary, self._site.lab
+        summary.outside, summary.stream = traffic.end_outside()
+        summary.killed = traffic.second.phase("killed")
+        lab.switch(SNIC).power_off()
+        self._events.wait(lambda: traffic.second.status()["first_answer"]["new"], _BACK_S)
+        summary.back = traffic.second.status()["first_answer"]["new"]
+        time.sleep(_AFTER_S)
+        summary.second = traffic.end_second()
+        shown = self._balancer.show()
+        location = shown["placement"]["location"]
+        if summary.back is None:
+            state = f"{NAME} is {shown['status']} at {location}: {shown['reason']}"
+            detail = f"no request was answered within {_BACK_S:.0f} s; {state}"
+            return Check(f"{SNIC} dies", False, detail)
+        detail = f"{SECOND} is served again after {summary.back - summary.killed:.1f} s; {NAME} runs at {location}"
+        detail += f"\n({OUTSIDE} is cut off: its wire ends in {SNIC}; its traffic was ended before)"
+        return Check(f"{SNIC} dies, its switch and what runs there", location == HYPERVISOR, detail)
+
+    def counted(self) -> Check:
+        """Nothing was lost."""
+        return self.summary.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._traffic is not None:
+            self._traffic.close()
+
+    def _flow(self, when: str) -> Traffic:
+        if self._traffic is None:
+            raise ControlError(f"there is no traffic to change to {when!r}: {NAME} was not deployed")
+        return self._traffic
+
+
+def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
+    """Start everything, tell the story, print what it shows; True if all of it holds.
+
+    Args:
+        console: for people; on standard error when ``as_json``.
+        keep: leave it all running until Ctrl-C.
+        as_json: print one JSON object on standard output at the end.
+
+    Raises:
+        LabError: something did not come up, or ended; named.
+    """
+    with ExitStack() as stack:
+        site = stack.enter_context(Site(console, _SETTINGS))
+        cpu = stack.enter_context(CpuSampler(site.lab, (HYPERVISOR, SNIC)))
+        events = stack.enter_context(AgentEvents(site.agent.client))
+        story = stack.enter_context(Story(site, events, cpu))
+        print_begin(console, story.summary)
+        results = [run_check(check, site.require_running, console) for check in story.checks()]
+        print_summary(console, story.summary)
+        holds = all(each.holds for each in results)
+        print_end(console, site, holds, keep=keep)
+        if as_json:
+            print_json(holds, results, story.summary)
+        if keep:
+            _wait_for_interrupt(site)
+    return holds
+
+
+def _wait_for_interrupt(site: Site) -> None:
+    try:
+        site.lab.wait()
+    except KeyboardInterrupt:
+        return

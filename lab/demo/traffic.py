@@ -1,0 +1,78 @@
+"""The demo's traffic: two HTTP clients that count every request, and a stream of numbered packets through the VIP."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from lab.demo.site import DATA_VIP, OUTSIDE, SECOND, SINK, WEB_VIP
+from lab.frames import Endpoint
+from lab.http_report import HttpReport
+from lab.http_traffic import HttpClient
+from lab.server import Lab
+from lab.tally import StreamReport
+from lab.traffic import Stream
+
+_KEPT = 20
+_FRAME_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Level:
+    """How much traffic.
+
+    Attributes:
+        kept, new: requests per second of the client behind the sNIC.
+        packets: per second.
+    """
+
+    name: str
+    kept: float
+    new: float
+    packets: float
+
+
+LITTLE = Level("little", 20, 10, 100)
+MUCH = Level("much", 250, 50, 1500)
+_SECOND_KEPT, _SECOND_NEW = 20, 10
+
+
+class Traffic:
+    """Flows from the moment it is made: what the second client sends stays the same, the rest follows `set`.
+
+    Args:
+        lab: a running lab with the service deployed.
+        mac: of the network function's port.
+
+    Raises:
+        ControlError: a client gets no connection.
+    """
+
+    def __init__(self, lab: Lab, mac: str) -> None:
+        with ExitStack() as stack:
+            self.outside = stack.enter_context(HttpClient(lab, OUTSIDE, WEB_VIP, _KEPT))
+            self.second = stack.enter_context(HttpClient(lab, SECOND, WEB_VIP, _KEPT))
+            to = Endpoint(mac, DATA_VIP)
+            self._stream = stack.enter_context(
+                Stream(lab, OUTSIDE, SINK, rate=LITTLE.packets, size=_FRAME_BYTES, to=to)
+            )
+            self._stack = stack.pop_all()
+
+    def set(self, level: Level) -> None:
+        """Change how much there is, and count under its name."""
+        for client in (self.outside, self.second):
+            client.phase(level.name)
+        self.outside.rate(level.kept, level.new)
+        self.second.rate(_SECOND_KEPT, _SECOND_NEW)
+        self._stream.set_rate(level.packets)
+
+    def end_outside(self) -> tuple[HttpReport, StreamReport]:
+        """End what is behind the sNIC's wire, and report."""
+        stream = self._stream.stop()
+        return self.outside.stop(), stream
+
+    def end_second(self) -> HttpReport:
+        """End the second client, and report."""
+        return self.second.stop()
+
+    def close(self) -> None:
+        """End what still flows."""
+        self._stack.close()

@@ -1,0 +1,105 @@
+"""What became of HTTP requests. Pure arithmetic; `lab.http_load` feeds it.
+
+A request counts in the phase in which it began. Times are seconds since 1970.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+Kind = Literal["kept", "new"]
+"""Over a connection that is kept, or over one of its own."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request without a whole answer.
+
+    Attributes:
+        began, ended: when.
+        opened: when its connection was; None: it could not be.
+        why: the error, in words.
+    """
+
+    kind: Kind
+    began: float
+    ended: float
+    opened: float | None
+    why: str
+
+
+@dataclass
+class Count:
+    """Of the requests of one kind in one phase.
+
+    Attributes:
+        skipped: were due, and not sent because all kept connections were busy.
+        first_answer: when the first was answered; None: none was.
+        delays_ms: of the answered ones.
+    """
+
+    sent: int = 0
+    answered: int = 0
+    skipped: int = 0
+    first_answer: float | None = None
+    delays_ms: list[float] = field(default_factory=list)
+
+    def took(self, began: float, ended: float) -> None:
+        """A request was answered."""
+        self.answered += 1
+        self.delays_ms.append(round((ended - began) * 1000, 2))
+        if self.first_answer is None:
+            self.first_answer = ended
+
+    def delay_ms(self, share: float) -> float:
+        """A percentile, such as 0.99; 0 without answers."""
+        ordered = sorted(self.delays_ms)
+        return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else 0.0
+
+
+@dataclass
+class HttpReport:
+    """The result of a load.
+
+    Attributes:
+        phases: by name, in order; in each, counts by kind.
+        failures: all of them.
+    """
+
+    phases: dict[str, dict[Kind, Count]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def sent(self) -> int:
+        """Requests."""
+        return sum(count.sent for counts in self.phases.values() for count in counts.values())
+
+    @property
+    def answered(self) -> int:
+        """Requests with a whole answer."""
+        return sum(count.answered for counts in self.phases.values() for count in counts.values())
+
+    def failed_within(self, begin: float, end: float) -> list[Failure]:
+        """Failures that an outage explains.
+
+        Args:
+            begin: of the outage. A connection that was open then may have lost its state for ever.
+            end: when a request that began after ``begin`` was answered.
+        """
+        return [
+            failure
+            for failure in self.failures
+            if failure.ended >= begin
+            and (failure.began <= end or (failure.opened is not None and failure.opened <= end))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """What `to_json` made."""
+        phases = {
+            name: {kind: Count(**count) for kind, count in counts.items()} for name, counts in data["phases"].items()
+        }
+        return cls(phases, [Failure(**each) for each in data["failures"]])

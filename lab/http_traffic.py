@@ -1,0 +1,80 @@
+"""Web servers and HTTP clients in hosts of a running lab, steered from outside."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lab.ends import End
+from lab.http_report import HttpReport
+
+if TYPE_CHECKING:
+    from lab.server import Lab
+
+_TIMEOUT_S = 3.0
+
+
+class WebServer:
+    """A web server in a host, on port 80; it answers with the host's name, padded to ``size`` bytes.
+
+    Raises:
+        ControlError: it does not listen; its own words.
+    """
+
+    def __init__(self, lab: "Lab", host: str, size: int = 0) -> None:
+        self._end = End(lab, host, "lab.web", [f"--name={host}", f"--size={size}"])
+
+    def close(self) -> None:
+        """End it."""
+        self._end.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class HttpClient:
+    """An HTTP client in a host: requests at a steady rate, each counted, over kept connections and over new ones.
+
+    Args:
+        lab: a running lab of the substrate netns.
+        host: where the client is.
+        address: of the service, port 80.
+        kept: connections to keep; opened at the start.
+
+    Raises:
+        ControlError: a connection could not be opened; the client's own words.
+    """
+
+    def __init__(self, lab: "Lab", host: str, address: str, kept: int = 10) -> None:
+        self.host = host
+        arguments = [f"--address={address}", f"--kept={kept}", f"--timeout={_TIMEOUT_S}"]
+        self._end = End(lab, host, "lab.http_load", arguments)
+
+    def rate(self, kept: float, new: float) -> None:
+        """Requests per second from now on: over the kept connections, and each over a connection of its own."""
+        self._end.ask(f"rate {kept} {new}", "rate")
+
+    def phase(self, name: str) -> float:
+        """Count under another name from now on; returns when that began, in seconds since 1970."""
+        return float(self._end.ask(f"phase {name}", "phase")["at"])
+
+    def status(self) -> dict[str, Any]:
+        """``sent``, ``answered``, ``failed`` so far; ``first_answer`` of this phase, by kind, or None."""
+        return self._end.ask("status", "status")
+
+    def stop(self) -> HttpReport:
+        """Stop, wait for what is under way, and report."""
+        told = self._end.ask("stop", "report")
+        self.close()
+        return HttpReport.from_json({"phases": told["phases"], "failures": told["failures"]})
+
+    def close(self) -> None:
+        """End it; without a report, if `stop` was not called."""
+        self._end.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,115 @@
+"""The service chain example: packets for an address pass a network function's port, whenever that comes and goes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Packet
+
+from lab import Lab, LabSpec
+from lab.control_plane import Oneswitchd, OsKenController, find_installed, free_port
+from lab.errors import LabError
+from lab.wires import Wires
+from tests.examples.test_learning_switch import ROOT, wait_for
+
+VIP = "10.0.0.100"
+# Ports 1 and 2 are on the hypervisor, 3 and 4 on the smart NIC; 3 is the network function's.
+MACS = {number: f"02:00:00:00:00:{number:02x}" for number in (1, 2, 3, 4)}
+FUNCTION, NAME = 3, "nf3"
+
+
+class Server:
+    """A server of dummy devices with the example in charge of it."""
+
+    def __init__(self, lab: Lab, oneswitchd: Oneswitchd, wires: Wires, controller: OsKenController) -> None:
+        self.lab, self.oneswitchd, self.wires, self.controller = lab, oneswitchd, wires, controller
+        self.place = {port.number: (port.switch, port.interface) for port in lab.state.ports}
+        self.number = {at: port for port, at in self.place.items()}
+
+    def flows(self) -> str:
+        command = ["ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-flows", self.oneswitchd.management]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+
+    def send(self, in_port: int, frame: Packet) -> set[int]:
+        """By which ports a frame leaves, that entered at one."""
+        data = bytes(frame)
+        self.wires.inject(self.place[in_port], data)
+        return {self.number[at] for at, frames in self.wires.settle().items() if data in frames}
+
+    def learn_all(self) -> None:
+        for number, mac in MACS.items():
+            self.send(
+                number, Ether(src=mac, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, psrc=f"10.0.0.{number}", pdst="10.0.0.9")
+            )
+        wait_for(
+            "all senders learnt", lambda: all(f"in_port={n},dl_src={mac}" in self.flows() for n, mac in MACS.items())
+        )
+        self.wires.purge()
+
+
+def udp(source: int, target_mac: str, target: str) -> Packet:
+    return Ether(src=MACS[source], dst=target_mac) / IP(src=f"10.0.0.{source}", dst=target) / UDP(sport=1, dport=2)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    try:
+        find_installed("oneswitchd")
+    except LabError as error:
+        pytest.skip(str(error))
+    port = free_port()
+    chain = tmp_path / "chain.conf"
+    chain.write_text(f"[DEFAULT]\nvips = {VIP}, 10.0.0.101\nnetwork_function = {NAME}\n")
+    application, options = ROOT / "examples/service_chain.py", ["--config-file", str(chain)]
+    spec = LabSpec.star(1, 2, substrate="dummy", controllers=(f"tcp:127.0.0.1:{port}",))
+    with (
+        OsKenController(application, tmp_path, port, options) as controller,
+        Lab(spec).start() as lab,
+        Oneswitchd(lab.server_toml) as oneswitchd,
+        lab.wires() as wires,
+    ):
+        oneswitchd.wait_up(controllers=1)
+        made = Server(lab, oneswitchd, wires, controller)
+        wait_for("the chain", lambda: f"nw_dst={VIP}" in made.flows())
+        yield made
+        controller.require_running()
+
+
+def test_an_address_leads_through_the_function_and_others_do_not(server: Server) -> None:
+    assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2, 3, 4}, "an unknown address is flooded"
+    server.learn_all()
+    assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2}
+    assert server.send(1, udp(1, MACS[2], VIP)) == {FUNCTION}, "whatever Ethernet address it is sent to"
+    assert server.send(4, udp(4, MACS[FUNCTION], VIP)) == {FUNCTION}, "from the other switch too"
+    assert server.send(FUNCTION, udp(FUNCTION, MACS[2], VIP)) == {2}, "what comes from the function goes on"
+    asks = Ether(src=MACS[1], dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, psrc="10.0.0.1", pdst=VIP)
+    assert server.send(1, asks) == {FUNCTION}, "it is asked for the address, nobody else"
+
+
+def test_the_function_comes_and_goes(server: Server) -> None:
+    server.learn_all()
+    place = server.oneswitchd.client.find_port(NAME)
+    server.oneswitchd.client.delete_port(FUNCTION)
+    wait_for("the chain to end", lambda: f"nw_dst={VIP}" not in server.flows())
+    assert f"dl_dst={MACS[FUNCTION]}" not in server.flows(), "nor is it known as a receiver"
+    server.wires.purge()
+    assert server.send(1, udp(1, MACS[2], VIP)) == {2}
+    server.oneswitchd.client.add_port(FUNCTION, NAME, place.switch, place.interface)
+    wait_for("the chain", lambda: f"nw_dst={VIP}" in server.flows())
+    server.wires.purge()
+    assert server.send(1, udp(1, MACS[2], VIP)) == {FUNCTION}
+
+
+def test_an_address_that_moves_is_followed(server: Server) -> None:
+    server.learn_all()
+    moved = udp(4, MACS[2], "10.0.0.2")
+    moved.src = MACS[1]
+    assert server.send(4, moved) == {2}
+    wait_for("the sender at its new port", lambda: f"in_port=4,dl_src={MACS[1]}" in server.flows())
+    server.wires.purge()
+    assert server.send(2, udp(2, MACS[1], "10.0.0.1")) == {4}

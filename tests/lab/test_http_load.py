@@ -1,0 +1,85 @@
+"""HTTP between hosts of a lab: nothing goes uncounted, whatever happens to the server."""
+
+import json
+import time
+
+import pytest
+
+from lab.errors import ControlError
+from lab.http_traffic import HttpClient, WebServer
+from lab.server import Lab
+from lab.spec import LabSpec
+
+pytestmark = pytest.mark.lab
+
+SERVER = "10.0.0.1"  # vm1
+
+
+def wait_until_answered(client: HttpClient, more: int, timeout_s: float = 20.0) -> None:
+    status = client.status()
+    deadline, wanted = time.monotonic() + timeout_s, status["answered"] + more
+    while client.status()["answered"] < wanted:
+        assert time.monotonic() < deadline, client.status()
+        time.sleep(0.02)
+
+
+def test_every_request_is_answered_and_counted(demo: Lab) -> None:
+    with WebServer(demo, "vm1", size=3000), HttpClient(demo, "out1", SERVER, kept=5) as client:
+        client.rate(100, 50)
+        wait_until_answered(client, 60)
+        client.phase("slower")
+        client.rate(10, 0)
+        wait_until_answered(client, 5)
+        report = client.stop()
+    assert report.failures == []
+    assert report.sent == report.answered > 60
+    first, second = report.phases["start"], report.phases["slower"]
+    assert min(first["kept"].answered, first["new"].answered) > 10
+    assert second["kept"].answered >= 5
+    assert first["kept"].delay_ms(0.5) > 0
+
+
+def test_what_a_server_takes_with_it_is_counted_too(demo: Lab) -> None:
+    server = WebServer(demo, "vm1")
+    with HttpClient(demo, "out1", SERVER, kept=5) as client:
+        client.rate(100, 50)
+        wait_until_answered(client, 30)
+        died = client.phase("dead")
+        server.close()
+        with WebServer(demo, "vm1"):
+            client.rate(100, 50)
+            wait_until_answered(client, 60)
+            back = client.status()["first_answer"]["new"]
+            report = client.stop()
+    assert report.sent == report.answered + len(report.failures)
+    assert report.failures, "the connections that were kept did not notice"
+    assert report.failed_within(died, back) == report.failures
+
+
+def test_who_gets_no_connection_says_so(demo: Lab) -> None:
+    with pytest.raises(ControlError, match="Connect call failed"):
+        HttpClient(demo, "out1", SERVER)
+
+
+def test_slots_and_what_runs_there_end_with_their_snic(lab_dir: object) -> None:
+    with Lab(LabSpec.demo().with_slots(1)).start() as lab:
+        snic, host = lab.switch("snic0"), lab.switch("hypervisor")
+        kept = lab.popen("hypervisor.nf1", ["sleep", "1000"])
+        with lab.popen("snic0.nf1", ["sleep", "1000"]) as ended:
+            deadline = time.monotonic() + 10
+            while not (len(snic.processes()) > 1 and len(host.processes()) > 1):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            snic.power_off()
+            assert ended.wait(timeout=10) != 0
+        assert snic.processes() == []
+        assert kept.poll() is None
+        assert lab.state.switches[1].processes == {}
+        assert lab.state.switches[0].processes.keys() == {"ovs-vswitchd", "ovsdb-server"}
+        carrier = json.loads(lab.exec("hypervisor", ["ip", "-json", "link", "show", "pcie-snic0"]).stdout)[0]
+        assert carrier["operstate"] != "UP"
+        snic.power_on()
+        assert lab.state.switches[1].processes.keys() == {"ovs-vswitchd", "ovsdb-server"}
+        assert lab.state.links[0].up
+        kept.kill()
+        kept.wait()
