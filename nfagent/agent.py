@@ -8,14 +8,16 @@ from nfagent.api.access import Access
 from nfagent.api.app import application
 from nfagent.api.services import Services
 from nfagent.api.serving import Serving
+from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.desired import Desired
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
+from nfagent.monitor.making import make_monitor
 from nfagent.plumbing.server_config import ServerConfig
-from nfagent.protocols import Decider, Migrator, Monitor, Wiring
+from nfagent.protocols import Decider, Migrator, Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Store
@@ -42,14 +44,14 @@ class Agent:
         catalog = Catalog.of(config, server)
         access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
         switches = ServerWiring(server)
-        monitor: Monitor | None = None
         decider: Decider | None = None
         migrator: Migrator | None = None
         self._store = Store(Path(config.state))
         self._watch = Watch(self._wake)
-        starter = Starter(
-            self._store, catalog, config, _launchers(config, catalog), wiring or switches, self._watch.add
-        )
+        launchers = _launchers(config, catalog)
+        starter = Starter(self._store, catalog, config, launchers, wiring or switches, self._watch.add)
+        capacity = capacities(config, server)
+        self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)
         self._reconciler = Reconciler(self._store, catalog, starter, decider, migrator)
         services = Services(
             desired=Desired(self._store, catalog, moves_state=migrator is not None),
@@ -58,12 +60,13 @@ class Agent:
             access=access,
             status=switches.status,
             decider=decider,
-            monitor=monitor,
+            monitor=self._monitor,
             streams=BoundedSemaphore(config.api.streams),
         )
         self._watch.start()
         try:
             self._reconciler.start()
+            self._monitor.start()
             self._serving = Serving(application(services), config.api.listen, config.api.streams)
         except BaseException:
             self._stop_inside()
@@ -81,6 +84,7 @@ class Agent:
 
     def _stop_inside(self) -> None:
         self._reconciler.stop()
+        self._monitor.stop()
         self._watch.stop()
         self._store.close()
 

@@ -26,6 +26,8 @@ ENVIRONMENT = "NFAGENT_CONFIG"
 Where = tuple[str | int, ...]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 Words = Annotated[list[str], Field(min_length=1)]
+Cores = Annotated[float, Field(strict=False, ge=0.001, le=10_000)]
+Seconds = Annotated[float, Field(strict=False, ge=0.05, le=3600)]
 Anonymous = Literal["nobody", "tenant", "admin"]
 
 
@@ -153,15 +155,50 @@ class SshConfig(_Section):
 
 
 class LocationConfig(_Section):
-    """``[[location]]``: how processes run beside a switch; ``ssh`` names another machine, else it is this one."""
+    """``[[location]]``: how processes run beside a switch; ``ssh`` names another machine, else it is this one.
+
+    Attributes:
+        cores: that network functions may use there; None: see `nfagent.capacity`.
+        memory_mb: that they may use there; None: the optimiser does not count it.
+        pcie_mbps: of an sNIC's PCIe link, each way.
+        core_factor: how many of an sNIC's cores do what one of the host does; used until it was measured.
+    """
 
     switch: SwitchName
     ssh: SshConfig | None = None
+    cores: Cores | None = None
+    memory_mb: Annotated[int, Field(ge=1)] | None = None
+    pcie_mbps: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    core_factor: Annotated[float, Field(strict=False, ge=0.01, le=100)] | None = None
     slot: list[SlotConfig] = []
 
     def find_slot(self, name: str) -> model.Slot | None:
         """By name."""
         return next((slot.slot() for slot in self.slot if slot.name == name), None)
+
+
+class MonitorConfig(_Section):
+    """``[monitor]``: ``period_s`` is the time from sample to sample."""
+
+    period_s: Seconds = 1.0
+
+
+class DecideConfig(_Section):
+    """``[decide]``: see `placement.damper.Settings`.
+
+    Attributes:
+        enabled: False: instances stay where they are, and `placement` only proposes.
+        period_s: time from decision to decision; one after a change comes earlier.
+        window: how many of them traffic is remembered, and what a move saves is counted, for.
+        eps: what calm may cost: a fraction of the host's CPU.
+        crossing_us: latency of a PCIe link, for chains with a bound.
+    """
+
+    enabled: bool = True
+    period_s: Seconds = 1.0
+    window: Annotated[int, Field(ge=1, le=1000)] = 30
+    eps: Annotated[float, Field(strict=False, ge=0, le=1)] = 0.01
+    crossing_us: Annotated[int, Field(ge=0, le=1_000_000)] = 10
 
 
 _FLAVORS = [
@@ -189,6 +226,8 @@ class AgentConfig(_Section):
     api: ApiConfig = ApiConfig()
     quota: QuotaConfig = QuotaConfig()
     port_numbers: PortNumbers = PortNumbers()
+    monitor: MonitorConfig = MonitorConfig()
+    decide: DecideConfig = DecideConfig()
     kind: list[KindConfig] = []
     flavor: Annotated[list[FlavorConfig], Field(min_length=1)] = _FLAVORS
     location: list[LocationConfig] = []
@@ -226,6 +265,12 @@ class AgentConfig(_Section):
             if location.switch not in known:
                 problem = f"{self.server} has no switch {location.switch!r}; it has {', '.join(known)}"
                 raise ConfigError(path, None, f"location[{index}].switch", problem)
+            if location.switch == known[0] and location.pcie_mbps is not None:
+                problem = f"{known[0]} is the hypervisor: PCIe links are the sNICs'; name it at their locations"
+                raise ConfigError(path, None, f"location[{index}].pcie_mbps", problem)
+            if location.switch == known[0] and location.core_factor not in (None, 1.0):
+                problem = f"{known[0]} is the hypervisor: an sNIC's cores are compared with its own"
+                raise ConfigError(path, None, f"location[{index}].core_factor", problem)
         longest = f"{self.runtime}/{uuid.UUID(int=0)}.{max(known, key=len)}.sock"
         if len(longest.encode()) > SOCKET_PATH_MAX:
             problem = f"{self.runtime!r} is too long: a socket in it, as {longest}, has at most {SOCKET_PATH_MAX} bytes"

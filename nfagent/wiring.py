@@ -13,6 +13,7 @@ from nfagent.plumbing.server_config import ServerConfig
 from nfagent.plumbing.servers import ServerPlumbing
 from unoctl.client import Client
 from unoctl.errors import ApiRefusedError, UnoctlError
+from unoctl.model import Port as SwitchPort
 from unoctl.model import Status
 from unoctl.ports import LAGGING, SETTLE_S, SETTLE_STEP_S
 
@@ -57,6 +58,15 @@ class ServerWiring:
         """
         with self._client() as client:
             return client.status()
+
+    def ports(self) -> list[SwitchPort]:
+        """All virtual ports, as oneswitchd has them.
+
+        Raises:
+            UnoctlError: it does not say.
+        """
+        with self._client() as client:
+            return client.ports()
 
     def _client(self) -> Client:
         return Client(self._config.oneswitchd.api)

@@ -143,6 +143,14 @@ class SshLauncher:
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         self._sh(shlex.join([*enter, *command]))
 
+    def output(self, command: list[str]) -> str:
+        """What a command prints on that machine.
+
+        Raises:
+            LaunchError: it failed, or the machine cannot be reached.
+        """
+        return self._sh(shlex.join(command))
+
     def pidfd(self, process: Process) -> int | None:  # noqa: ARG002
         return None
 

@@ -6,7 +6,7 @@ Traffic counts bytes of frames without FCS, as Open vSwitch does; Mbps are 10^6 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rate:
     """Of traffic."""
 
@@ -14,7 +14,7 @@ class Rate:
     pps: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Load:
     """Of an instance.
 
@@ -31,7 +31,7 @@ class Load:
     flows: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LinkUse:
     """Of a PCIe link between the hypervisor and an sNIC."""
 
@@ -40,7 +40,7 @@ class LinkUse:
     capacity_mbps: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LocationUse:
     """Of a location.
 
@@ -53,7 +53,7 @@ class LocationUse:
     capacity_millicores: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One sample.
 
@@ -76,7 +76,7 @@ class Measurement:
     locations: dict[str, LocationUse]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Coefficient:
     """What a kind of network function costs, learnt from samples.
 

@@ -52,6 +52,8 @@ streams = 3
 instances = {instances}
 ports = 8
 workers = 250
+[monitor]
+period_s = {period_s}
 [port_numbers]
 first = 1000
 last = 1003
@@ -117,7 +119,9 @@ class FakeWiring:
             raise WiringError("no oneswitchd answers")
 
 
-def write_files(directory: Path, *, anonymous: str = "nobody", instances: int = 250, more: str = "") -> Path:
+def write_files(
+    directory: Path, *, anonymous: str = "nobody", instances: int = 250, period_s: float = 3600, more: str = ""
+) -> Path:
     """server.toml, agent.toml and tokens; returns the path of agent.toml."""
     toy = Path(__file__).with_name("toy_nf.py")
     values = {"directory": directory, "python": sys.executable, "toy": toy, "fake_enter": directory / "enter"}
@@ -125,7 +129,7 @@ def write_files(directory: Path, *, anonymous: str = "nobody", instances: int = 
     (directory / "enter").write_text('#!/bin/sh\n[ "$1" = ip ] || exec "$@"\n')
     (directory / "enter").chmod(0o755)
     (directory / "server.toml").write_text(_SERVER.format(**values))
-    text = _AGENT.format(**values, anonymous=anonymous, instances=instances) + more
+    text = _AGENT.format(**values, anonymous=anonymous, instances=instances, period_s=period_s) + more
     (directory / "agent.toml").write_text(text)
     tokens = directory / "tokens"
     tokens.write_text(f"acme tenant {TENANT_TOKEN}\nother tenant {OTHER_TOKEN}  # another\nops admin {ADMIN_TOKEN}\n")

@@ -1,0 +1,55 @@
+"""What locations can do: of agent.toml, or what is likely."""
+
+import os
+from dataclasses import dataclass
+
+from nfagent.config import AgentConfig
+from nfagent.plumbing.server_config import ServerConfig
+
+_NIC_CORES = 4.0
+_NIC_FACTOR = 2.0  # UNO 5.3: a DPI takes 5 cores of the host or 10 of the sNIC
+_PCIE_MBPS = 10_000
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Of a location.
+
+    Attributes:
+        millicores: that network functions may use.
+        memory_mb: None: nobody counts it.
+        pcie_mbps: of its link, each way; None: the hypervisor.
+        core_factor: millicores that do what one of the host does, until it was measured.
+        slots: how many there are, by their number of interfaces.
+    """
+
+    millicores: int
+    memory_mb: int | None
+    pcie_mbps: int | None
+    core_factor: float
+    slots: dict[int, int]
+
+    @property
+    def location_class(self) -> str:
+        """``host`` or ``nic``."""
+        return "host" if self.pcie_mbps is None else "nic"
+
+
+def capacities(config: AgentConfig, server: ServerConfig) -> dict[str, Capacity]:
+    """By location, the hypervisor first."""
+    return {switch.name: _capacity(config, switch.name, hub=switch.link is None) for switch in server.switch}
+
+
+def _capacity(config: AgentConfig, switch: str, *, hub: bool) -> Capacity:
+    location = config.find_location(switch)
+    slots: dict[int, int] = {}
+    for slot in location.slot:
+        slots[len(slot.wires)] = slots.get(len(slot.wires), 0) + 1
+    cores = location.cores or (float(os.cpu_count() or 1) if hub else _NIC_CORES)
+    return Capacity(
+        millicores=round(cores * 1000),
+        memory_mb=location.memory_mb,
+        pcie_mbps=None if hub else location.pcie_mbps or _PCIE_MBPS,
+        core_factor=1.0 if hub else location.core_factor or _NIC_FACTOR,
+        slots=slots,
+    )

@@ -1,0 +1,128 @@
+"""How busy the instances are: their own counters over the control socket, CPU time of their processes."""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfagent.control import Control
+from nfagent.errors import ControlError, ControlRefusedError
+from nfagent.monitor.measurement import Load, Rate
+from nfagent.monitor.subjects import Subject
+
+_ANSWER_S = 0.5
+_PAUSE_S = 10.0
+_BATCH = 64  # packets that a batch of the runtime has at most
+_CPUCLOCK_SCHED = 2  # clock_getcpuclockid(3): ids of processes' clocks, linux/posix-timers.h
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted of a process since it began; None: it is not known.
+
+    Attributes:
+        at: when, in seconds of a steady clock.
+        cpu_ns: CPU time of the process.
+        busy_ns: time of its workers in turns that brought packets.
+    """
+
+    at: float
+    cpu_ns: int | None = None
+    busy_ns: int | None = None
+    batches: int = 0
+    packets: int = 0
+    octets: int = 0
+    frames: int = 0
+    flows: int | None = None
+
+
+class LoadProbe:
+    """Asks processes. One that does not answer in time is left alone for a while.
+
+    Thread safety: one thread.
+    """
+
+    def __init__(self) -> None:
+        self._mute: dict[str, float] = {}
+
+    def look(self, subject: Subject) -> Counted:
+        """What a process counted until now."""
+        counters = self._counters(subject)
+        cpu = cpu_time_ns(subject.pid) if subject.pid is not None else None
+        at = time.monotonic()
+        if counters is None or not isinstance(counters.get("busy_ns"), int):
+            return Counted(at, cpu)
+        get = {name: value for name, value in counters.items() if isinstance(value, int | float)}
+        return Counted(
+            at,
+            cpu,
+            busy_ns=int(get["busy_ns"]),
+            batches=int(get.get("batches", 0)),
+            packets=int(get.get("packets_in", 0)),
+            octets=int(get.get("bytes_in", 0) + get.get("bytes_out", 0)),
+            frames=int(get.get("packets_in", 0) + get.get("packets_out", 0)),
+            flows=_flows(get),
+        )
+
+    def _counters(self, subject: Subject) -> dict[str, Any] | None:
+        now = time.monotonic()
+        if subject.control is None or self._mute.get(subject.incarnation, 0.0) > now:
+            return None
+        self._mute = {key: until for key, until in self._mute.items() if until > now}
+        try:
+            return Control(Path(subject.control)).ask("counters", timeout_s=_ANSWER_S)
+        except ControlRefusedError:
+            self._mute[subject.incarnation] = float("inf")  # it has none
+        except ControlError:
+            self._mute[subject.incarnation] = now + _PAUSE_S
+        return None
+
+
+def cpu_time_ns(pid: int) -> int | None:
+    """CPU time that all threads of a process have used; None: there is no such process."""
+    with contextlib.suppress(OSError):
+        return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
+    return None
+
+
+def _flows(counters: Mapping[str, float]) -> int | None:
+    """Entries in the tables of connections, as `nf`'s counters name them."""
+    used = [value for name, value in counters.items() if name == "flows" or name.startswith("table_used")]
+    return int(sum(used)) if used else None
+
+
+def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) -> Load:
+    """Between two looks at one process.
+
+    Args:
+        subject: whose.
+        before: the earlier look.
+        now: the later one.
+        traffic: over its ports, as the switches counted; None: they did not, and it counts itself.
+    """
+    seconds = max(now.at - before.at, 1e-6)
+    busy = None if before.busy_ns is None or now.busy_ns is None else max(0, now.busy_ns - before.busy_ns)
+    cpu = None if before.cpu_ns is None or now.cpu_ns is None else max(0, now.cpu_ns - before.cpu_ns)
+    used = cpu if cpu is not None else busy or 0
+    if busy is not None:
+        batches, packets = now.batches - before.batches, now.packets - before.packets
+        utilisation = util_plus(busy / 1e9, seconds * subject.workers, packets, batches)
+    else:
+        utilisation = min(1.0, used / 1e9 / (seconds * subject.workers))
+    if traffic is None:
+        octets, frames = max(0, now.octets - before.octets), max(0, now.frames - before.frames)
+        traffic = Rate(octets * 8 / 1e6 / seconds, frames / seconds)
+    return Load(utilisation, round(used / 1e6 / seconds), traffic, now.flows)
+
+
+def util_plus(busy_s: float, available_s: float, packets: int, batches: int) -> float:
+    """util+ of HNLB, section IV: time spent on packets, corrected for how full the batches were.
+
+    It is 0 without traffic, and 1 where every batch is full and every moment is used; between the two it is a fit.
+    """
+    if batches <= 0 or available_s <= 0:
+        return 0.0
+    fullness = min(1.0, packets / (batches * _BATCH))
+    return min(1.0, busy_s / available_s) * (1 + fullness) / 2

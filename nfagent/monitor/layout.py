@@ -1,0 +1,76 @@
+"""Which interface, which tag and which PCIe port stand for which virtual port, on each switch.
+
+docs/architecture.md says what the rules of ``edge`` do; this is its table of rules, read backwards.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nfagent.plumbing.server_config import ServerConfig
+from unoctl.model import Port
+
+MULTICAST = range(4087, 4095)
+"""VLAN ids of floods, MULTICAST(g)."""
+
+
+@dataclass
+class SwitchLayout:
+    """One switch.
+
+    Attributes:
+        local: virtual port by interface, of those that are at home here.
+        ingress: virtual port by VLAN id, INGRESS(V), of those that are executed here and at home elsewhere.
+        beyond: by PCIe port, the virtual ports that a flood into it reaches.
+    """
+
+    local: dict[str, int] = field(default_factory=dict)
+    ingress: dict[int, int] = field(default_factory=dict)
+    beyond: dict[str, frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Layout:
+    """The server.
+
+    Attributes:
+        switches: by name.
+        deliver: virtual port by VLAN id, DELIVER(V).
+        home: switch by virtual port.
+        executor: switch that runs its pipeline, by virtual port.
+    """
+
+    switches: dict[str, SwitchLayout]
+    deliver: dict[int, int] = field(default_factory=dict)
+    home: dict[int, str] = field(default_factory=dict)
+    executor: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, server: ServerConfig, ports: Iterable[Port]) -> "Layout":
+        """From server.toml and what oneswitchd says of its ports."""
+        made = cls({switch.name: SwitchLayout() for switch in server.switch})
+        for port in ports:
+            made._add(port)
+        hub = server.switch[0].name
+        for switch in server.switch[1:]:
+            if switch.link is None:
+                continue
+            there = frozenset(number for number, home in made.home.items() if home == switch.name)
+            made.switches[hub].beyond[switch.link.hypervisor] = there
+            made.switches[switch.name].beyond[switch.link.local] = frozenset(made.home) - there
+        return made
+
+    def _add(self, port: Port) -> None:
+        self.home[port.number] = port.switch
+        self.executor[port.number] = port.executing
+        if port.flow_id is not None:
+            self.deliver[port.flow_id] = port.number
+        places = [(port.switch, port.interface)]
+        if port.move is not None:
+            places.append((port.move.switch, port.move.interface))
+        for switch, interface in places:
+            if switch in self.switches:
+                self.switches[switch].local[interface] = port.number
+        if port.ingress_id is not None:
+            # While an executor moves both take packets.
+            for switch in self.switches.values():
+                switch.ingress[port.ingress_id] = port.number

@@ -1,0 +1,110 @@
+"""What a kind of network function costs, learnt from samples: millicores for each Mbps in and out, on host and sNIC.
+
+The estimate is the median of the samples' ratios, each weighted with its traffic: a regression through the origin that
+half of the samples may be wrong about (Bassett & Koenker 1978: least absolute deviations). What was learnt before a
+restart counts as so many samples more.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nfagent.monitor.measurement import Coefficient
+
+KEPT = 300
+"""Newest samples that count, for each kind and class of location."""
+
+DEFAULT = 1.0
+"""Millicores for each Mbps on the host while nothing was measured: a core for each Gbps."""
+
+_LEAST_MBPS = 5.0
+_LEAST_PPS = 100.0
+_LEAST_MILLICORES = 2
+_SATURATED = 0.9
+_PRIOR = 100
+_TRUSTED = 10
+
+
+@dataclass
+class _Known:
+    prior: Coefficient | None = None
+    ratios: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))  # ratio, weight
+    count: int = 0
+    newest: Coefficient | None = None
+
+
+class Learner:
+    """All kinds.
+
+    Thread safety: one thread calls `take`; `coefficients` may be called by any.
+
+    Args:
+        before: what was learnt by the agent that ran before.
+    """
+
+    def __init__(self, before: Iterable[Coefficient] = ()) -> None:
+        self._known = {(each.kind, each.location_class): _Known(prior=each, newest=each) for each in before}
+
+    def take(
+        self, kind: str, location_class: str, mbps: float, pps: float, millicores: int, utilisation: float
+    ) -> None:
+        """Learn from a sample. One with little traffic says nothing; one of a saturated instance too little."""
+        if mbps < _LEAST_MBPS or pps < _LEAST_PPS or millicores < _LEAST_MILLICORES or utilisation > _SATURATED:
+            return
+        known = self._known.get((kind, location_class))
+        if known is None:
+            known = _Known()
+            self._known = self._known | {(kind, location_class): known}
+        known.ratios.append((millicores / mbps, mbps))
+        known.count += 1
+        known.newest = _estimate(kind, location_class, known)
+
+    def coefficients(self) -> list[Coefficient]:
+        """What was learnt, by kind and class."""
+        found = [known.newest for _, known in sorted(self._known.items())]
+        return [each for each in found if each is not None]
+
+
+def _estimate(kind: str, location_class: str, known: _Known) -> Coefficient:
+    weighted = list(known.ratios)
+    before = 0
+    if known.prior is not None:
+        before = known.prior.samples
+        typical = sum(weight for _, weight in weighted) / len(weighted)
+        weighted.append((known.prior.millicores_per_mbps, typical * min(before, _PRIOR)))
+    middle = _median(weighted)
+    deviation = _median([(abs(ratio - middle) / middle, weight) for ratio, weight in weighted])
+    return Coefficient(kind, location_class, middle, before + known.count, deviation)
+
+
+def _median(weighted: list[tuple[float, float]]) -> float:
+    ordered = sorted(weighted)
+    half, below = sum(weight for _, weight in ordered) / 2, 0.0
+    for value, weight in ordered:
+        below += weight
+        if below >= half:
+            return value
+    return ordered[-1][0]
+
+
+def cost(learnt: Iterable[Coefficient], kind: str, location_class: str, core_factor: float) -> Coefficient:
+    """What a kind costs in a class of locations: as learnt there; else scaled from the other class; else a default.
+
+    Args:
+        learnt: all that is known.
+        kind: of the network function.
+        location_class: ``host`` or ``nic``.
+        core_factor: how many millicores of the sNIC do what one of the host does, while that was not measured.
+
+    Returns:
+        With ``samples`` 0 where it was not learnt there.
+    """
+    known = {each.location_class: each for each in learnt if each.kind == kind and each.samples >= _TRUSTED}
+    if location_class in known:
+        return known[location_class]
+    factor = core_factor if location_class == "nic" else 1 / core_factor
+    other = known.get("host" if location_class == "nic" else "nic")
+    if other is not None:
+        return Coefficient(kind, location_class, other.millicores_per_mbps * factor, 0, other.deviation)
+    scale = core_factor if location_class == "nic" else 1.0
+    return Coefficient(kind, location_class, DEFAULT * scale, 0, 0.0)

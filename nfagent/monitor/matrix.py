@@ -1,0 +1,167 @@
+"""Traffic from virtual port to virtual port, out of the data paths' counters.
+
+A packet is executed once, at one switch, and leaves that with the number of the port that it is for: at its interface,
+or tagged DELIVER(W) into a PCIe link. So the cached flows of the executing switches say who sends how much to whom,
+and what comes out of a PCIe link is not counted again.
+
+A cached flow does not count the packet that it was made for (lib/dpif-netdev.c, handle_packet_upcall; the kernel's
+data path likewise), so each new one is given one more. What is lost: packets between the last dump and the end of a
+flow that was removed before it was idle for 10 s, as after a change of rules. How much that is follows from the
+counters of the interfaces.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nfagent.monitor.layout import MULTICAST, Layout, SwitchLayout
+from nfagent.monitor.measurement import Rate
+from nfagent.monitor.megaflows import Megaflow, outcome
+from nfagent.monitor.port_counters import PortCounters
+
+_UNKNOWN_SIZE = 64  # bytes of a packet of which nothing is known
+_FEW = 1000.0  # bytes per second: a relative error of less says nothing
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a switch said.
+
+    Attributes:
+        flows_at, counters_at: when, in seconds of a steady clock.
+        flows: by key.
+        counters: by interface.
+    """
+
+    flows_at: float
+    flows: Mapping[tuple[str, str], Megaflow]
+    counters_at: float
+    counters: Mapping[str, PortCounters]
+
+
+@dataclass(frozen=True)
+class PortRates:
+    """Of an interface: into the switch, and out of it."""
+
+    rx: Rate
+    tx: Rate
+
+
+@dataclass
+class Traffic:
+    """Sums of bytes and packets per second; Mbps come last.
+
+    Attributes:
+        pairs: bytes and packets per second, by virtual ports, from -> to.
+    """
+
+    pairs: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, source: int, target: int, octets: float, packets: float) -> None:
+        """Add to a pair."""
+        before = self.pairs.get((source, target), (0.0, 0.0))
+        self.pairs[source, target] = (before[0] + octets, before[1] + packets)
+
+    def matrix(self) -> dict[tuple[int, int], Rate]:
+        """As `nfagent.monitor.measurement.Measurement` has it."""
+        return {pair: Rate(octets * 8 / 1e6, packets) for pair, (octets, packets) in self.pairs.items() if packets > 0}
+
+
+def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, after: Snapshot) -> None:
+    """Add what one switch executed between two looks at it."""
+    here = layout.switches[switch]
+    owners = _owners(here, after.flows)
+    seconds = after.flows_at - before.flows_at
+    if seconds <= 0:
+        return
+    for flow in after.flows.values():
+        source = _source(here, owners, flow)
+        done = outcome(flow.actions) if source is not None else None
+        if source is None or done is None:
+            continue
+        octets, packets = _grown(before.flows.get(flow.key), flow)
+        if packets:
+            for interface, vid in done.outputs:
+                for target in _targets(layout, here, interface, vid, source):
+                    traffic.add(source, target, octets / seconds, packets / seconds)
+
+
+def _grown(before: Megaflow | None, now: Megaflow) -> tuple[int, int]:
+    """Bytes and packets since the last look."""
+    if before is not None and before.packets <= now.packets and before.bytes <= now.bytes:
+        return now.bytes - before.bytes, now.packets - before.packets
+    size = now.bytes // now.packets if now.packets else _UNKNOWN_SIZE
+    return now.bytes + size, now.packets + 1
+
+
+def _source(here: SwitchLayout, owners: Mapping[int, int], flow: Megaflow) -> int | None:
+    """The virtual port that a flow's packets came from; None: not executed here."""
+    if flow.in_port in here.local:
+        return here.local[flow.in_port]
+    if flow.in_port not in here.beyond:
+        return None
+    if flow.recirculation:
+        return owners.get(flow.recirculation)
+    return here.ingress.get(flow.vid) if flow.vid is not None else None
+
+
+def _owners(here: SwitchLayout, flows: Mapping[tuple[str, str], Megaflow]) -> dict[int, int]:
+    """Whose packets are recirculated with an id, of those that came out of a PCIe link.
+
+    Open vSwitch gives an id to what is still to be done with a packet, the port that it enters ``virt`` by included.
+    """
+    found: dict[int, int] = {}
+    waiting = [flow for flow in flows.values() if flow.in_port in here.beyond]
+    while True:
+        known = len(found)
+        for flow in waiting:
+            source = _source(here, found, flow)
+            done = outcome(flow.actions) if source is not None else None
+            if source is not None and done is not None:
+                for identity in done.recirculations:
+                    found.setdefault(identity, source)
+        if len(found) == known:
+            return found
+
+
+def _targets(layout: Layout, here: SwitchLayout, interface: str, vid: int | None, source: int) -> tuple[int, ...]:
+    if interface in here.local:
+        return (here.local[interface],)
+    if interface not in here.beyond or vid is None:
+        return ()
+    if vid in MULTICAST:
+        return tuple(here.beyond[interface] - {source})
+    return (layout.deliver[vid],) if vid in layout.deliver else ()
+
+
+def port_rates(before: Snapshot, after: Snapshot) -> dict[str, PortRates]:
+    """Of each interface that both looks saw; one that was made anew between them is left out."""
+    found: dict[str, PortRates] = {}
+    seconds = after.counters_at - before.counters_at
+    for name, now in after.counters.items():
+        was = before.counters.get(name)
+        if was is None or seconds <= 0 or now.rx_bytes < was.rx_bytes or now.tx_bytes < was.tx_bytes:
+            continue
+        found[name] = PortRates(
+            Rate((now.rx_bytes - was.rx_bytes) * 8 / 1e6 / seconds, (now.rx_packets - was.rx_packets) / seconds),
+            Rate((now.tx_bytes - was.tx_bytes) * 8 / 1e6 / seconds, (now.tx_packets - was.tx_packets) / seconds),
+        )
+    return found
+
+
+def relative_error(matrix: Mapping[tuple[int, int], Rate], left: Mapping[int, Rate]) -> float:
+    """How far the matrix is from what the interfaces counted, which it was not made of.
+
+    Args:
+        matrix: from -> to.
+        left: what left the server at each virtual port, by the counters of its interface.
+
+    Returns:
+        Sum over the ports of |sum of the column - counted|, over what was counted.
+    """
+    columns = dict.fromkeys(left, 0.0)
+    for (_, target), rate in matrix.items():
+        if target in columns:
+            columns[target] += rate.mbps
+    counted = sum(rate.mbps for rate in left.values())
+    wrong = sum(abs(columns[port] - rate.mbps) for port, rate in left.items())
+    return wrong / counted if counted > _FEW * 8 / 1e6 else 0.0

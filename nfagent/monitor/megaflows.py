@@ -1,0 +1,114 @@
+"""Reads ``ovs-appctl dpctl/dump-flows -m --names``: the data path's cached flows, with exact counts while they live.
+
+What Open vSwitch prints, one flow a line (lib/odp-util.c, lib/dpctl.c of 3.1; with several PMD threads, a line
+``flow-dump from pmd on cpu core: N`` before those of each, and a flow may be in several)::
+
+    ufid:UUID, ...,recirc_id(0),...,in_port(vm1),...,vlan(vid=4,pcp=0),encap(...), packets:7, bytes:686, used:0.4s,
+    dp:ovs, actions:push_vlan(vid=4,pcp=0),pcie-snic0, dp-extra-info:...
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from unoctl.errors import ActionSyntaxError
+from unoctl.odp_actions import Term, parse, to_number
+
+_LINE = re.compile(
+    r"ufid:([0-9a-f-]+), .*?recirc_id\((0x[0-9a-f]+|[0-9]+)[/)].*?in_port\(([^)]*)\)(.*?), packets:([0-9]+),"
+    r" bytes:([0-9]+), used:.*? actions:(.*)"
+)
+_VLAN = re.compile(r"\bvlan\(vid=([0-9]+)(?:/(0x[0-9a-f]+))?[,)]")
+_THREAD = "flow-dump from "
+_EXTRA = ", dp-extra-info:"
+_SEVERAL = ("clone", "sample", "check_pkt_len", "actions", "gt", "le")
+
+
+@dataclass(frozen=True, slots=True)
+class Megaflow:
+    """One cached flow.
+
+    Attributes:
+        key: the same in the next dump if it is the same flow.
+        in_port: the interface that its packets entered by, kept when they are recirculated.
+        recirculation: 0: packets as they entered.
+        vid: that it matches, of the outermost VLAN tag; None: none.
+        actions: as printed; see `outcome`.
+    """
+
+    key: tuple[str, str]
+    in_port: str
+    recirculation: int
+    vid: int | None
+    packets: int
+    bytes: int
+    actions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What actions do with a packet.
+
+    Attributes:
+        outputs: interface and the VLAN id on top, of those that were pushed here (None: none was).
+        recirculations: ids that the packet goes on with.
+    """
+
+    outputs: tuple[tuple[str, int | None], ...]
+    recirculations: tuple[int, ...]
+
+
+def parse_dump(text: str) -> Iterator[Megaflow]:
+    """The flows of a dump; lines that are none are passed over."""
+    thread = ""
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            thread = line if line.startswith(_THREAD) else thread
+            continue
+        ufid, recirculation, in_port, rest, packets, octets, actions = match.groups()
+        yield Megaflow(
+            (thread, ufid),
+            in_port,
+            int(recirculation, 0),
+            _vid(rest),
+            int(packets),
+            int(octets),
+            actions.partition(_EXTRA)[0],
+        )
+
+
+def _vid(matched: str) -> int | None:
+    found = _VLAN.search(matched)
+    if found is None or (found[2] is not None and int(found[2], 16) & 0xFFF != 0xFFF):
+        return None
+    return int(found[1])
+
+
+@lru_cache(maxsize=8192)
+def outcome(actions: str) -> Outcome | None:
+    """What actions do; None: they are not understood."""
+    outputs: list[tuple[str, int | None]] = []
+    recirculations: list[int] = []
+    try:
+        _walk(parse(actions), [], outputs, recirculations)
+    except (ActionSyntaxError, RecursionError):
+        return None
+    return Outcome(tuple(outputs), tuple(recirculations))
+
+
+def _walk(
+    terms: tuple[Term, ...], tags: list[int], outputs: list[tuple[str, int | None]], recirculations: list[int]
+) -> None:
+    for term in terms:
+        if term.name == "push_vlan":
+            tags.append(term.number("vid"))
+        elif term.name == "pop_vlan":
+            del tags[-1:]
+        elif term.name == "recirc" and term.inner:
+            recirculations.append(to_number(term.inner[0].name, "recirc"))
+        elif term.name in _SEVERAL and term.inner is not None:
+            _walk(term.inner, list(tags), outputs, recirculations)
+        elif term.value is None and term.inner is None:
+            outputs.append((term.name, tags[-1] if tags else None))

@@ -1,0 +1,290 @@
+"""Measures again and again: what switches and instances counted, made into samples."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nfagent.capacity import Capacity
+from nfagent.catalog import Catalog
+from nfagent.monitor.instance_load import Counted, LoadProbe, load
+from nfagent.monitor.layout import Layout
+from nfagent.monitor.learning import Learner
+from nfagent.monitor.matrix import PortRates, Snapshot, Traffic, attribute, port_rates, relative_error
+from nfagent.monitor.measurement import Coefficient, LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.monitor.subjects import Subject, subjects
+from nfagent.monitor.switches import SwitchProbe
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.store import Store, coefficients
+from unoctl.errors import ToolError, UnoctlError
+from unoctl.model import Port
+
+_log = logging.getLogger(__name__)
+
+HISTORY_S = 300.0
+_SETTLED_S = 3.0  # a process is left to begin for so long before anything is learnt from it
+_KEEP_S = 60.0
+
+_NONE = Rate(0.0, 0.0)
+
+
+@dataclass
+class _Look:
+    """All that was counted until a moment."""
+
+    at: float
+    clock: float
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    counted: dict[str, Counted] = field(default_factory=dict)  # by incarnation
+
+
+class ServerMonitor:
+    """Threads and memory of measuring; see `nfagent.protocols.Monitor`.
+
+    Args:
+        store: who runs where, and what was learnt before.
+        catalog: of flavors.
+        server: switches and their links.
+        capacity: of the locations.
+        remote: locations on other machines.
+        probes: of the switches that can be asked.
+        ports: asks oneswitchd; raises `UnoctlError`.
+        period_s: from sample to sample.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        server: ServerConfig,
+        capacity: Mapping[str, Capacity],
+        remote: frozenset[str],
+        probes: Mapping[str, SwitchProbe],
+        ports: Callable[[], list[Port]],
+        period_s: float,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._server = server
+        self._capacity = capacity
+        self._remote = remote
+        self._probes = probes
+        self._ports = ports
+        self._period_s = period_s
+        self._learner = Learner(coefficients.everything(store.read))
+        self._kept = {(each.kind, each.location_class): each for each in self._learner.coefficients()}
+        self._kept_at = time.monotonic()
+        self._loads = LoadProbe()
+        self._layout: Layout | None = None
+        self._before: _Look | None = None
+        self._faults: dict[str, str] = {}
+        self._ring: deque[Measurement] = deque(maxlen=max(2, int(HISTORY_S / period_s)))
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what was learnt is kept."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._keep()
+        for probe in self._probes.values():
+            probe.close()
+
+    # ---- what others ask
+
+    def newest(self) -> Measurement | None:
+        with self._changed:
+            return self._ring[-1] if self._ring else None
+
+    def history(self) -> list[Measurement]:
+        with self._changed:
+            return list(self._ring)
+
+    def wait(self, after: float, timeout_s: float) -> Measurement | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping.is_set() or self._is_newer(after), timeout_s)
+            return self._ring[-1] if self._is_newer(after) else None
+
+    def coefficients(self) -> list[Coefficient]:
+        return self._learner.coefficients()
+
+    def _is_newer(self, after: float) -> bool:
+        return bool(self._ring) and self._ring[-1].at > after
+
+    # ---- measuring
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                self.sample()
+                if time.monotonic() - self._kept_at > _KEEP_S:
+                    self._keep()
+            except Exception:  # noqa: BLE001  a fault in one sample must not end measuring
+                _log.exception("a sample failed in a way that was not foreseen")
+            due = max(due + self._period_s, time.monotonic())
+            self._stopping.wait(due - time.monotonic())
+
+    def sample(self) -> Measurement | None:
+        """Look at everything; a measurement where there was a look before."""
+        running = subjects(self._store.read, self._catalog, self._remote)
+        self._layout = self._new_layout() or self._layout
+        look = _Look(time.time(), time.monotonic())
+        for name, probe in self._probes.items():
+            try:
+                look.snapshots[name] = probe.look()
+                self._well(name)
+            except ToolError as error:
+                self._fault(name, str(error))
+        look.counted = {each.incarnation: self._loads.look(each) for each in running}
+        before, self._before = self._before, look
+        if before is None:
+            return None
+        measured = self._measurement(before, look, running)
+        with self._changed:
+            self._ring.append(measured)
+            self._changed.notify_all()
+        return measured
+
+    def _new_layout(self) -> Layout | None:
+        try:
+            layout = Layout.of(self._server, self._ports())
+        except UnoctlError as error:
+            self._fault("oneswitchd", str(error))
+            return None
+        self._well("oneswitchd")
+        return layout
+
+    def _measurement(self, before: _Look, look: _Look, running: list[Subject]) -> Measurement:
+        layout = self._layout or Layout({})
+        traffic = Traffic()
+        rates: dict[str, dict[str, PortRates]] = {}
+        for name, snapshot in look.snapshots.items():
+            earlier = before.snapshots.get(name)
+            if earlier is not None and name in layout.switches:
+                attribute(traffic, layout, name, earlier, snapshot)
+                rates[name] = port_rates(earlier, snapshot)
+        matrix = traffic.matrix()
+        entered, left = _by_port(layout, rates)
+        loads = self._instance_loads(before, look, running, entered, left)
+        self._learn(running, loads, look.at - before.at)
+        return Measurement(
+            at=look.at,
+            window_s=look.clock - before.clock,
+            matrix=matrix,
+            error=relative_error(matrix, left) if rates else 1.0,
+            instances=loads,
+            links=self._links(rates),
+            locations=self._locations(running, loads),
+        )
+
+    def _instance_loads(
+        self,
+        before: _Look,
+        look: _Look,
+        running: list[Subject],
+        entered: Mapping[int, Rate],
+        left: Mapping[int, Rate],
+    ) -> dict[str, Load]:
+        earlier = self._ring[-1].instances if self._ring else {}
+        found: dict[str, Load] = {}
+        for subject in running:
+            then, now = before.counted.get(subject.incarnation), look.counted[subject.incarnation]
+            if then is None:
+                continue
+            counted = [table[port] for port in subject.ports for table in (entered, left) if port in table]
+            known = subject.ports and len(counted) == 2 * len(subject.ports)
+            made = load(subject, then, now, _sum(counted) if known else None)
+            # The ring keeps thousands; most are idle and the same.
+            found[subject.instance] = earlier[subject.instance] if earlier.get(subject.instance) == made else made
+        return found
+
+    def _learn(self, running: list[Subject], loads: Mapping[str, Load], window_s: float) -> None:
+        for subject in running:
+            made = loads.get(subject.instance)
+            capacity = self._capacity.get(subject.location)
+            settled = subject.steady and time.time() - subject.since > _SETTLED_S + window_s
+            if made is not None and capacity is not None and settled:
+                self._learner.take(
+                    subject.kind,
+                    capacity.location_class,
+                    made.traffic.mbps,
+                    made.traffic.pps,
+                    made.millicores,
+                    made.utilisation,
+                )
+
+    def _links(self, rates: Mapping[str, Mapping[str, PortRates]]) -> dict[str, LinkUse]:
+        """By what the hypervisor counted at its end; where it does not answer, by what the sNIC did at its own."""
+        found: dict[str, LinkUse] = {}
+        hub = rates.get(self._server.switch[0].name, {})
+        for switch in self._server.switch[1:]:
+            capacity = self._capacity[switch.name].pcie_mbps or 0
+            if switch.link is None:
+                continue
+            there = rates.get(switch.name, {}).get(switch.link.local)
+            if (here := hub.get(switch.link.hypervisor)) is not None:
+                found[switch.name] = LinkUse(here.tx, here.rx, capacity)
+            elif there is not None:
+                found[switch.name] = LinkUse(there.rx, there.tx, capacity)
+        return found
+
+    def _locations(self, running: list[Subject], loads: Mapping[str, Load]) -> dict[str, LocationUse]:
+        used = dict.fromkeys(self._capacity, 0)
+        for subject in running:
+            if subject.location in used and subject.instance in loads:
+                used[subject.location] += loads[subject.instance].millicores
+        return {name: LocationUse(used[name], each.millicores) for name, each in self._capacity.items()}
+
+    # ---- what is kept, what is said
+
+    def _keep(self) -> None:
+        """Write what was learnt, where it has changed by more than is worth a write."""
+        self._kept_at = time.monotonic()
+        changed = [each for each in self._learner.coefficients() if self._differs(each)]
+        if changed:
+            with self._store.change() as change:
+                coefficients.put(change, changed)
+            self._kept |= {(each.kind, each.location_class): each for each in changed}
+
+    def _differs(self, learnt: Coefficient) -> bool:
+        kept = self._kept.get((learnt.kind, learnt.location_class))
+        if kept is None:
+            return True
+        change = abs(learnt.millicores_per_mbps - kept.millicores_per_mbps)
+        return change > 0.01 * kept.millicores_per_mbps or learnt.samples > 2 * kept.samples
+
+    def _fault(self, what: str, why: str) -> None:
+        if self._faults.get(what) != why:
+            self._faults[what] = why
+            _log.warning("%s is not measured: %s", what, why)
+
+    def _well(self, what: str) -> None:
+        if self._faults.pop(what, None) is not None:
+            _log.info("%s is measured again", what)
+
+
+def _by_port(layout: Layout, rates: Mapping[str, Mapping[str, PortRates]]) -> tuple[dict[int, Rate], dict[int, Rate]]:
+    """What entered the server at each virtual port, and what left it there; of ports that are counted."""
+    entered: dict[int, Rate] = {}
+    left: dict[int, Rate] = {}
+    for switch, interfaces in rates.items():
+        for interface, port in layout.switches[switch].local.items():
+            if interface in interfaces:
+                entered[port] = _sum([entered.get(port, _NONE), interfaces[interface].rx])
+                left[port] = _sum([left.get(port, _NONE), interfaces[interface].tx])
+    return entered, left
+
+
+def _sum(rates: list[Rate]) -> Rate:
+    return Rate(sum(rate.mbps for rate in rates), sum(rate.pps for rate in rates))

@@ -1,0 +1,96 @@
+"""Asks the switches' data paths, over the control sockets of their vswitchd."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from nfagent.errors import LaunchError
+from nfagent.monitor.matrix import Snapshot
+from nfagent.monitor.megaflows import parse_dump
+from nfagent.monitor.port_counters import parse_show
+from unoctl.errors import ToolError
+from unoctl.unixctl import Unixctl
+
+_ANSWER_S = 5.0
+
+
+class Control(Protocol):
+    """A vswitchd that answers commands; raises `ToolError` where it does not."""
+
+    def call(self, command: str, *arguments: str) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class SwitchProbe:
+    """One switch. A connection is kept; it is made anew after a fault.
+
+    Thread safety: one thread at a time.
+
+    Args:
+        connect: to its vswitchd.
+        clock: of snapshots, in seconds.
+    """
+
+    def __init__(self, connect: Callable[[], Control], clock: Callable[[], float] = time.monotonic) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._control: Control | None = None
+
+    def look(self) -> Snapshot:
+        """What the data path counted until now.
+
+        Raises:
+            ToolError: nobody says.
+        """
+        try:
+            if self._control is None:
+                self._control = self._connect()
+            flows, flows_at = self._ask("dpctl/dump-flows", "-m", "--names")
+            counters, counters_at = self._ask("dpctl/show", "-s")
+        except ToolError:
+            self.close()
+            raise
+        return Snapshot(flows_at, {flow.key: flow for flow in parse_dump(flows)}, counters_at, parse_show(counters))
+
+    def close(self) -> None:
+        """Drop the connection; `look` makes another one."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _ask(self, command: str, *arguments: str) -> tuple[str, float]:
+        """An answer, and when it was made: in the middle between request and answer."""
+        assert self._control is not None
+        begun = self._clock()
+        text = self._control.call(command, *arguments)
+        return text, (begun + self._clock()) / 2
+
+
+def local_control(path: str) -> Callable[[], Control]:
+    """How to connect to a vswitchd of this machine."""
+    return lambda: Unixctl(Path(path), _ANSWER_S)
+
+
+class RemoteControl:
+    """A vswitchd of another machine, by a process there for each command.
+
+    Args:
+        run: a command there; raises `LaunchError`.
+        path: of the control socket there.
+    """
+
+    def __init__(self, run: Callable[[list[str]], str], path: str) -> None:
+        self._run = run
+        self._path = path
+
+    def call(self, command: str, *arguments: str) -> str:
+        """See `Control`."""
+        try:
+            return self._run(["ovs-appctl", "-t", self._path, command, *arguments])
+        except LaunchError as error:
+            raise ToolError(str(error)) from error
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,338 @@
+"""Measuring: what data paths print is read back, and made into who sends how much to whom."""
+
+import random
+import uuid
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nfagent.monitor.instance_load import Counted, cpu_time_ns, load, util_plus
+from nfagent.monitor.layout import Layout
+from nfagent.monitor.learning import Learner, cost
+from nfagent.monitor.matrix import Traffic, attribute, port_rates, relative_error
+from nfagent.monitor.measurement import Coefficient, Rate
+from nfagent.monitor.megaflows import Megaflow, Outcome, outcome, parse_dump
+from nfagent.monitor.port_counters import PortCounters, parse_show
+from nfagent.monitor.subjects import Subject
+from nfagent.monitor.switches import RemoteControl, SwitchProbe
+from nfagent.plumbing.server_config import ServerConfig
+from tests.nfagent.dumps import HUB, Home, Server, flow_line, port_block
+from unoctl.errors import ToolError
+from unoctl.model import Port
+
+NAMES = st.from_regex(r"[a-z][a-z0-9_.-]{0,14}", fullmatch=True).filter(lambda name: name not in ("drop", "in_port"))
+COUNTS = st.integers(0, 2**63)
+SERVER = ServerConfig.parse(
+    """
+[oneswitchd]
+datapath_id = "0000000000000001"
+api = "unix:/none"
+[[switch]]
+name = "hypervisor"
+virt = "unix:/a"
+edge = "unix:/b"
+[[switch]]
+name = "snic0"
+virt = "unix:/c"
+edge = "unix:/d"
+link = { hypervisor = "pcie-snic0", local = "pf0hpf" }
+[[switch]]
+name = "snic1"
+virt = "unix:/e"
+edge = "unix:/f"
+link = { hypervisor = "pcie-snic1", local = "pf0hpf" }
+"""
+)
+
+FLOW = st.builds(
+    Megaflow,
+    key=st.tuples(st.sampled_from(["", "flow-dump from pmd on cpu core: 3"]), st.uuids().map(str)),
+    in_port=NAMES,
+    recirculation=st.integers(0, 2**32 - 1),
+    vid=st.none() | st.integers(0, 4095),
+    packets=COUNTS,
+    bytes=COUNTS,
+    actions=st.lists(NAMES, min_size=1, max_size=4).map(",".join) | st.just("drop"),
+)
+
+
+@given(st.lists(FLOW, max_size=8), st.sampled_from(["", "/0xfff"]))
+def test_flows_are_read_as_they_were_printed(flows: list[Megaflow], mask: str) -> None:
+    lines: list[str] = []
+    flows.sort(key=lambda flow: flow.key[0])  # those of a thread follow its line
+    for flow in flows:
+        thread, ufid = flow.key
+        lines += [thread] if thread and thread not in lines else []
+        row = (ufid, flow.in_port, flow.recirculation, flow.vid, flow.packets, flow.bytes, flow.actions)
+        lines.append(flow_line(*row, mask=mask))
+    assert list(parse_dump("\n".join(lines))) == flows
+
+
+# Actions, each with what they do to (outputs, recirculations) under the tags that are on the packet.
+@st.composite
+def _actions(draw: st.DrawFn, depth: int = 0) -> list[object]:
+    leaf = st.one_of(
+        st.tuples(st.just("out"), NAMES.map(lambda name: f"x{name}")),
+        st.tuples(st.just("push"), st.integers(0, 4095)),
+        st.just(("pop",)),
+        st.tuples(st.just("recirc"), st.integers(1, 2**32 - 1)),
+        st.just(("noise",)),
+    )
+    inner = st.tuples(st.just("clone"), _actions(depth + 1)) if depth < 2 else leaf
+    return draw(st.lists(st.one_of(leaf, inner), min_size=1, max_size=5))
+
+
+def _print(actions: list[object]) -> str:
+    texts = {"pop": "pop_vlan", "noise": "set(ipv4(ttl=63)),hash(l4(0)),ct(commit,zone=1)"}
+    found = []
+    for what, *rest in actions:  # type: ignore[misc]
+        if what in texts:
+            found.append(texts[what])
+        elif what == "out":
+            found.append(rest[0])
+        elif what == "push":
+            found.append(f"push_vlan(vid={rest[0]},pcp=0)")
+        elif what == "recirc":
+            found.append(f"recirc({rest[0]:#x})")
+        else:
+            found.append(f"clone({_print(rest[0])})")
+    return ",".join(found)
+
+
+def _do(actions: list[object], tags: tuple[int, ...], done: tuple[list[object], list[int]]) -> None:
+    for what, *rest in actions:  # type: ignore[misc]
+        if what == "out":
+            done[0].append((rest[0], tags[-1] if tags else None))
+        elif what == "push":
+            tags = (*tags, rest[0])
+        elif what == "pop":
+            tags = tags[:-1]
+        elif what == "recirc":
+            done[1].append(rest[0])
+        elif what == "clone":
+            _do(rest[0], tags, done)
+
+
+@given(_actions())
+def test_actions_do_what_a_packet_would_see(actions: list[object]) -> None:
+    done: tuple[list[object], list[int]] = ([], [])
+    _do(actions, (), done)
+    assert outcome(_print(actions)) == Outcome(tuple(done[0]), tuple(done[1]))  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=300), st.integers(0, 10**6))
+def test_garbage_is_no_flow_and_does_no_harm(text: str, cut: int) -> None:
+    good = flow_line(str(uuid.UUID(int=1)), "vm1", 7, 5, 1, 64, "pop_vlan,clone(push_vlan(vid=4,pcp=0),pf0hpf),vm2")
+    cut %= len(good)
+    for each in (text, good[:cut] + text + good[cut:], good[:cut], good[cut:], f"{good}\n{text}\n{good}"):
+        for flow in parse_dump(each):
+            outcome(flow.actions)
+        parse_show(each)
+    outcome(text)
+
+
+def test_what_is_not_understood_is_said_to_be_so() -> None:
+    assert outcome("clone(vm1") is None
+    assert outcome("push_vlan(pcp=0),vm1") is None
+    assert outcome("clone(" * 5000 + "a" + ")" * 5000) is None
+
+
+def test_counters_are_read_as_they_were_printed() -> None:
+    text = port_block(0, "ovs-netdev (tap)", (0, 0), (0, 0)) + port_block(12, "vm1", (8, 784), (9, 10**15))
+    text += "  port 3: odd\n    RX packets:? errors:?\n    TX packets:1 errors:0\n    RX bytes:?  TX bytes:5\n"
+    assert parse_show(text) == {"ovs-netdev": PortCounters(), "vm1": PortCounters(8, 784, 9, 10**15)}
+
+
+def _ports(server: Server) -> list[Port]:
+    return [
+        Port(
+            number=home.number,
+            name=home.interface,
+            switch=home.switch,
+            interface=home.interface,
+            executes_at=home.executor or home.switch,
+            flow_id=home.deliver,
+            ingress_id=home.ingress,
+        )
+        for home in server.homes.values()
+    ]
+
+
+PLACES = st.sampled_from([HUB, "snic0", "snic1"])
+
+
+@settings(deadline=None)
+@given(
+    homes=st.lists(st.tuples(PLACES, st.none() | PLACES), min_size=2, max_size=7),
+    seed=st.integers(0, 2**32),
+)
+def test_the_matrix_is_what_was_sent(homes: list[tuple[str, str | None]], seed: int) -> None:
+    source = random.Random(seed)
+    server = Server(Home(number, switch, executor) for number, (switch, executor) in enumerate(homes, 1))
+    layout = Layout.of(SERVER, _ports(server))
+    clock = 0.0
+    probes = {name: SwitchProbe(lambda path=path: path, lambda: clock) for name, path in server.paths.items()}
+    before = {name: probe.look() for name, probe in probes.items()}
+    for second in (1.0, 2.0, 4.0):
+        sent: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        # One size for each pair: the packet that a flow was made for is not counted, and taken to be as the others.
+        for _ in range(source.randrange(8)):
+            one, other = source.choice(list(server.homes)), source.choice(list(server.homes))
+            packets, size = source.randrange(2, 100), 60 + one * 100 + other
+            server.send(one, other, packets, size)
+            sent[one, other][0] += packets
+            sent[one, other][1] += packets * size
+        passed, clock = second - clock, second
+        after = {name: probe.look() for name, probe in probes.items()}
+        traffic = Traffic()
+        left: dict[int, Rate] = {}
+        for name in probes:
+            attribute(traffic, layout, name, before[name], after[name])
+            rates = port_rates(before[name], after[name])
+            left |= {port: rates[i].tx for i, port in layout.switches[name].local.items() if i in rates}
+        before = after
+        matrix = traffic.matrix()
+        found = {pair: (round(rate.pps * passed), round(rate.mbps * passed * 1e6 / 8)) for pair, rate in matrix.items()}
+        assert found == {pair: tuple(row) for pair, row in sent.items()}
+        if second > 1.0:  # interfaces are counted from when they were seen first
+            assert relative_error(matrix, left) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_floods_reach_what_is_behind_a_link() -> None:
+    server = Server([Home(1, HUB), Home(2, "snic0"), Home(3, "snic0"), Home(4, "snic1")])
+    layout = Layout.of(SERVER, _ports(server))
+    clock = 0.0
+    probes = {name: SwitchProbe(lambda path=path: path, lambda: clock) for name, path in server.paths.items()}
+    before = {name: probe.look() for name, probe in probes.items()}
+    server.paths[HUB].hit("if1", 0, None, "push_vlan(vid=4088,pcp=0),pcie-snic0,pcie-snic1", 10, 100)
+    server.paths["snic0"].hit("pf0hpf", 0, 4088, "pop_vlan,if2,if3", 10, 104)
+    server.paths["snic0"].hit("if2", 0, None, "if3,push_vlan(vid=4088,pcp=0),pf0hpf", 20, 100)
+    clock = 1.0
+    traffic = Traffic()
+    for name, probe in probes.items():
+        attribute(traffic, layout, name, before[name], probe.look())
+    packets = {pair: round(rate.pps) for pair, rate in traffic.matrix().items()}
+    assert packets == {(1, 2): 10, (1, 3): 10, (1, 4): 10, (2, 3): 20, (2, 1): 20, (2, 4): 20}
+
+
+def test_a_flow_that_was_made_anew_counts_from_nothing() -> None:
+    server = Server([Home(1, HUB), Home(2, HUB)])
+    layout = Layout.of(SERVER, _ports(server))
+    clock = 0.0
+    probe = SwitchProbe(lambda: server.paths[HUB], lambda: clock)
+    server.send(1, 2, 50, 100)
+    before = probe.look()
+    (flow,) = server.paths[HUB].flows.values()
+    flow.packets, flow.octets, clock = 3, 300, 1.0
+    traffic = Traffic()
+    attribute(traffic, layout, HUB, before, probe.look())
+    assert traffic.matrix() == {(1, 2): Rate(400 * 8 / 1e6, 4.0)}
+
+
+def test_the_error_is_what_the_interfaces_say_it_is() -> None:
+    left = {1: Rate(10.0, 1.0), 2: Rate(30.0, 1.0)}
+    assert relative_error({(2, 1): Rate(10.0, 1.0), (1, 2): Rate(26.0, 1.0)}, left) == pytest.approx(0.1)
+    assert relative_error({(2, 1): Rate(1.0, 1.0)}, {1: Rate(0.0, 0.0)}) == 0.0
+    assert relative_error({}, left) == pytest.approx(1.0)
+
+
+def test_a_switch_elsewhere_is_asked_by_a_command() -> None:
+    server = Server([Home(1, HUB), Home(2, HUB)])
+    server.send(1, 2, 5, 100)
+    asked: list[list[str]] = []
+
+    def run(command: list[str]) -> str:
+        asked.append(command)
+        return server.paths[HUB].call(*command[3:])
+
+    snapshot = SwitchProbe(lambda: RemoteControl(run, "/c.ctl")).look()
+    assert [flow.packets for flow in snapshot.flows.values()] == [4]
+    assert asked[0] == ["ovs-appctl", "-t", "/c.ctl", "dpctl/dump-flows", "-m", "--names"]
+
+
+def test_a_switch_that_does_not_answer_is_asked_anew() -> None:
+    server = Server([Home(1, HUB), Home(2, HUB)])
+    made: list[object] = []
+
+    def connect() -> object:
+        if len(made) < 1:
+            made.append(None)
+            raise ToolError("nobody")
+        return server.paths[HUB]
+
+    probe = SwitchProbe(connect)  # type: ignore[arg-type]
+    with pytest.raises(ToolError):
+        probe.look()
+    assert probe.look().counters == {}
+
+
+# ---- instances
+
+
+SUBJECT = Subject("i", "l4lb", (1,), 2, HUB, "inc", 0.0, True, None, None)
+
+
+def test_utilisation_is_work_and_not_polling() -> None:
+    before = Counted(0.0, cpu_ns=0, busy_ns=0)
+    full = Counted(1.0, cpu_ns=2 * 10**9, busy_ns=10**9, batches=10, packets=640, octets=10**6, frames=1280, flows=7)
+    found = load(SUBJECT, before, full, None)
+    assert (found.utilisation, found.millicores, found.flows) == (0.5, 2000, 7)
+    assert found.traffic == Rate(8.0, 1280.0)
+    polling = Counted(1.0, cpu_ns=2 * 10**9, busy_ns=0)
+    assert load(SUBJECT, before, polling, Rate(1.0, 2.0)).utilisation == 0.0
+    assert load(SUBJECT, Counted(0.0, 0), Counted(1.0, 10**9), None).utilisation == 0.5  # opaque: CPU only
+    assert load(SUBJECT, Counted(0.0), Counted(1.0), None).millicores == 0
+    assert util_plus(1.0, 1.0, 10, 10) == pytest.approx((1 + 1 / 64) / 2)
+
+
+def test_cpu_time_of_a_process_that_is_gone_is_not_known() -> None:
+    assert cpu_time_ns(2**22 + 1) is None
+
+
+# ---- learning
+
+
+def test_what_a_kind_costs_is_learnt_in_spite_of_outliers() -> None:
+    learner, source = Learner(), random.Random(1)
+    for _ in range(200):
+        mbps = source.uniform(10, 1000)
+        millicores = round(mbps * 0.5 * source.uniform(0.95, 1.05))
+        if source.random() < 0.2:
+            millicores *= 10
+        learner.take("dpi", "host", mbps, 1000.0, millicores, 0.5)
+    (learnt,) = learner.coefficients()
+    assert learnt.millicores_per_mbps == pytest.approx(0.5, rel=0.05)
+    assert (learnt.samples, learnt.kind) == (200, "dpi")
+    assert learnt.deviation < 0.1
+
+
+def test_nothing_is_learnt_from_little_traffic_or_saturation() -> None:
+    learner = Learner()
+    learner.take("dpi", "host", 1.0, 1000.0, 500, 0.5)
+    learner.take("dpi", "host", 100.0, 5.0, 500, 0.5)
+    learner.take("dpi", "host", 100.0, 1000.0, 500, 0.95)
+    learner.take("dpi", "host", 100.0, 1000.0, 0, 0.1)
+    assert learner.coefficients() == []
+
+
+def test_what_was_learnt_before_counts_and_gives_way() -> None:
+    learner = Learner([Coefficient("dpi", "nic", 2.0, 50, 0.1)])
+    for _ in range(20):
+        learner.take("dpi", "nic", 100.0, 1000.0, 400, 0.5)
+    assert learner.coefficients()[0].millicores_per_mbps == 2.0
+    for _ in range(60):
+        learner.take("dpi", "nic", 100.0, 1000.0, 400, 0.5)
+    assert learner.coefficients()[0].millicores_per_mbps == 4.0
+
+
+def test_what_was_not_measured_is_scaled_from_what_was() -> None:
+    host = Coefficient("dpi", "host", 0.5, 100, 0.1)
+    assert cost([host], "dpi", "host", 2.0) == host
+    assert cost([host], "dpi", "nic", 2.0) == Coefficient("dpi", "nic", 1.0, 0, 0.1)
+    nic = Coefficient("dpi", "nic", 3.0, 100, 0.1)
+    assert cost([nic], "dpi", "host", 2.0).millicores_per_mbps == 1.5
+    assert cost([host, nic], "dpi", "nic", 2.0) == nic
+    assert [cost([], "x", where, 2.0).millicores_per_mbps for where in ("host", "nic")] == [1.0, 2.0]
+    assert cost([Coefficient("dpi", "host", 9.0, 3, 0.1)], "dpi", "host", 2.0).millicores_per_mbps == 1.0  # too few
