@@ -11,7 +11,18 @@ from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
 from tests.oracle.observation import Observation
-from tests.oracle.steps import Check, Inject, PortMod, RestartOneswitchd, RestartSwitch, Script, Send, Step, Timed
+from tests.oracle.steps import (
+    BreakLink,
+    Check,
+    Inject,
+    PortMod,
+    RestartOneswitchd,
+    RestartSwitch,
+    Script,
+    Send,
+    Step,
+    Timed,
+)
 from tests.oracle.world import OneBridge, OneSwitch, World, clear_messages, server
 from unoctl.errors import UnoctlError
 
@@ -56,7 +67,7 @@ class Comparison:
 
     def _start(self) -> None:
         self.ours = OneSwitch(self.script.switches, self._binary, self.script.executor)
-        self.reference = OneBridge(server(self.script.switches).reference())
+        self.reference = OneBridge(server(self.script.switches).reference(), self.ours.behind)
         self._broken = False
 
     def close(self) -> None:
@@ -93,6 +104,8 @@ class Comparison:
         self.steps += 1
         # The reference first: what it can do and oneswitchd cannot is found even if oneswitchd hangs.
         expected, seen = self._apply(self.reference, step), self._apply(self.ours, step)
+        if isinstance(step, BreakLink):
+            seen, expected = seen.with_link_states(), expected.with_link_states()
         if isinstance(step, Timed):
             self._let_time_pass(step, seen, expected)
         self._await(seen, expected)

@@ -12,6 +12,7 @@ from tests.oracle import frames, pools, rules
 from tests.oracle import openflow as of
 from tests.oracle.openflow import FlowMod, Oxm
 from tests.oracle.steps import (
+    BreakLink,
     Bulk,
     Check,
     Execute,
@@ -335,7 +336,7 @@ _MESSAGES: tuple[Callable[[Draw, Model], bytes], ...] = (
 @st.composite
 def step(draw: Draw, model: Model) -> Step:
     """The next step."""
-    kind = draw(st.integers(0, 84))
+    kind = draw(st.integers(0, 86))
     if kind < 28:
         count = draw(st.integers(1, 4))
         makers = [draw(st.sampled_from(_MESSAGES)) for _ in range(count)]
@@ -368,7 +369,10 @@ def step(draw: Draw, model: Model) -> Step:
         return Send((message.hex(),), "change_treatment", controller)
     if kind < 82:
         return Interface(draw(st.sampled_from(pools.PORTS)), draw(st.booleans()))
-    return draw(_rare(model)) if kind < 83 else Check()
+    if kind < 84:
+        messages = [maker(draw, model).hex() for maker in draw(st.lists(st.sampled_from(_MESSAGES), max_size=3))]
+        return BreakLink(draw(st.integers(0, 1)), tuple(messages))
+    return draw(_rare(model)) if kind < 85 else Check()
 
 
 def _controller(draw: Draw) -> int:

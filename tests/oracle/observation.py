@@ -4,6 +4,7 @@ Kept byte for byte, but for: durations, MAC addresses of ports, the order in whi
 flow_removed and port-status messages.
 """
 
+import dataclasses
 import re
 import struct
 from collections import Counter
@@ -61,6 +62,11 @@ class Observation:
         state = {name: strip(lines) for name, lines in self.state.items() if name not in ("aggregate", "tables")}
         removed = Counter(strip(self.removed.elements()))
         return Observation(strip(self.replies), self.packet_ins, removed, self.port_status, self.frames, state)
+
+    def with_link_states(self) -> "Observation":
+        """Of port-status only which ports were reported down, which up: how a link goes down is not compared."""
+        states = Counter({_link_state(line): 1 for line in self.port_status})
+        return dataclasses.replace(self, port_status=states)
 
     def differences(self, reference: "Observation") -> list[str]:
         """In words, what is not as in ``reference``; [] if all is."""
@@ -185,6 +191,12 @@ def port(data: bytes) -> str:
     number = struct.unpack_from("!I", data)[0]
     name = data[16:32].rstrip(b"\0").decode(errors="replace")
     return f"port {number} {name} rest {data[32:].hex()}"
+
+
+def _link_state(line: str) -> str:
+    who, _, rest = line.partition(" rest ")
+    state = struct.unpack_from("!I", bytes.fromhex(rest), 4)[0]
+    return f"{who} {'down' if state & of.LINK_DOWN else 'up'}"
 
 
 def _xid(frame: bytes) -> int:

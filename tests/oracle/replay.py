@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.oracle.compare import Comparison, DifferenceError
-from tests.oracle.steps import Bulk, Inject, RestartOneswitchd, RestartSwitch, Script, Send, Step, Timed
+from tests.oracle.steps import BreakLink, Bulk, Inject, RestartOneswitchd, RestartSwitch, Script, Send, Step, Timed
 
 
 def main() -> int:
@@ -53,7 +53,7 @@ def outcome(comparison: Comparison, script: Script) -> DifferenceError | None:
 def shrunk(comparison: Comparison, script: Script) -> Script:
     """The shortest script found by leaving out steps, messages and frames, that still makes a difference."""
     fails = lambda steps: outcome(comparison, dataclasses.replace(script, steps=steps)) is not None  # noqa: E731
-    slow = (Timed, Bulk, RestartSwitch, RestartOneswitchd)
+    slow = (Timed, Bulk, RestartSwitch, RestartOneswitchd, BreakLink)
     quick: list[Step] = [step for step in script.steps if not isinstance(step, slow)]
     steps = _minimal(quick if fails(quick) else script.steps, fails)
     changed = True

@@ -92,9 +92,20 @@ class RestartOneswitchd:
 
 @dataclass(frozen=True)
 class RestartSwitch:
-    """An ovs-vswitchd is killed and starts again, of an sNIC if there is one: on one bridge, nothing happens."""
+    """An ovs-vswitchd is killed and starts again: on one bridge, nothing happens."""
 
     switch: int
+
+
+@dataclass(frozen=True)
+class BreakLink:
+    """The PCIe link of an sNIC is cut, messages are sent, it is mended: on one bridge, the hosts behind it go away.
+
+    Without an sNIC, the messages are all.
+    """
+
+    switch: int
+    messages: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -114,13 +125,14 @@ Step = (
     | Reconnect
     | RestartOneswitchd
     | RestartSwitch
+    | BreakLink
     | Check
 )
 _KINDS: dict[str, Callable[..., Step]] = {
     each.__name__: each
     for each in (
         *(Send, Bulk, Timed, PortMod, Inject, Move, Execute, Interface),
-        *(Reconnect, RestartOneswitchd, RestartSwitch, Check),
+        *(Reconnect, RestartOneswitchd, RestartSwitch, BreakLink, Check),
     )
 }
 

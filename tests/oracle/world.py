@@ -2,13 +2,15 @@
 
 import dataclasses
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from lab.control_plane import Oneswitchd
+from lab.errors import StartError
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.unixctl import Unixctl
@@ -20,6 +22,7 @@ from tests.oracle.channel import Channel, ChannelError
 from tests.oracle.observation import Observation
 from tests.oracle.pools import PORTS
 from tests.oracle.steps import (
+    BreakLink,
     Bulk,
     Check,
     Execute,
@@ -42,6 +45,7 @@ _MARKER = 0x6D61726B6572
 # Roles' generation ids from anything near 0 to 0 without going back: they wrap, and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
 _ALL_PORT_CONFIG = 0b1100101
+_NOTICE_S, _POLL_S = 10.0, 0.005
 
 
 class World:
@@ -125,6 +129,11 @@ class World:
                 self.restart()
             case RestartSwitch():
                 self.restart_switch(step.switch)
+            case BreakLink():
+                self.break_link(step.switch)
+                self.channel.send(b"".join(bytes.fromhex(message) for message in step.messages))
+                self._barriers()
+                self.mend_link(step.switch)
             case Check():
                 pass
         return self._observe(step)
@@ -184,6 +193,14 @@ class World:
     def restart_switch(self, switch: int) -> None:
         """A switch ends and starts again; one bridge, which would lose its rules, does not."""
 
+    def break_link(self, switch: int) -> None:
+        """The PCIe link of an sNIC is cut; returns when that has been noticed."""
+        raise NotImplementedError
+
+    def mend_link(self, switch: int) -> None:
+        """The end of `break_link`."""
+        raise NotImplementedError
+
     def _hang_up(self) -> None:
         for channel in (self.channel, *self._others.values()):
             channel.close()
@@ -199,6 +216,9 @@ class World:
 
     def _set_interface(self, port: int, *, up: bool) -> None:
         (self._down.discard if up else self._down.add)(port)
+        self._set_admin_state(port, up=up)
+
+    def _set_admin_state(self, port: int, *, up: bool) -> None:
         for switch, interface in self.interfaces_of(port):
             self._controls[switch].call("netdev-dummy/set-admin-state", interface, "up" if up else "down")
             self._controls[switch].call("version")  # answered in a later turn, which has noticed
@@ -346,7 +366,36 @@ def bulk(step: Bulk) -> bytes:
 
 
 class OneBridge(World):
-    """One plain Open vSwitch bridge: what is right."""
+    """One plain Open vSwitch bridge: what is right.
+
+    Args:
+        spec: of its lab.
+        behind: which ports a broken PCIe link would cut off.
+    """
+
+    def __init__(self, spec: LabSpec, behind: Callable[[int], list[int]]) -> None:
+        self._behind = behind
+        self._cut_off: set[int] = set()
+        super().__init__(spec)
+
+    def break_link(self, switch: int) -> None:
+        up = {port for port, _, state in self._port_states() if not state & of.LINK_DOWN}
+        self._cut_off = up & set(self._behind(switch))
+        for port in self._cut_off:
+            self._set_admin_state(port, up=False)
+
+    def mend_link(self, switch: int) -> None:
+        for port in self._cut_off:
+            self._set_admin_state(port, up=True)
+        # Open vSwitch says that a port is up, and a moment later that it is live.
+        deadline = time.monotonic() + _NOTICE_S
+        while self._cut_off - {port for port, config, state in self._port_states() if config & 1 or state & of.LIVE}:
+            if time.monotonic() > deadline:
+                raise StartError(f"not all of ports {sorted(self._cut_off)} are live after {_NOTICE_S:g} s")
+            time.sleep(_POLL_S)
+
+    def _port_states(self) -> list[tuple[int, int, int]]:
+        return [struct.unpack_from("!I28xII", data) for data in self._port_descriptions()]
 
     def _connect(self) -> Channel:
         address = self.lab.state.switches[0].virt
@@ -368,6 +417,7 @@ class OneSwitch(World):
         self._daemon: Oneswitchd | None = None
         self.spec = dataclasses.replace(server(switches), executor=executor)
         self._executed: set[int] = set()
+        self._cut_off: set[int] = set()
         super().__init__(self.spec)
 
     @property
@@ -396,19 +446,56 @@ class OneSwitch(World):
         self._daemon = None
 
     def restart_switch(self, switch: int) -> None:
-        """Kill the ovs-vswitchd of an sNIC and start it again; the hypervisor's, if there is no sNIC.
-
-        After the hypervisor's end the sNICs' dummy devices take up to 8 s to connect again.
-        """
-        candidates = self.spec.switches[1:] or self.spec.switches
-        restarted = self.lab.switch(candidates[switch % len(candidates)].name)
+        """Kill an ovs-vswitchd and start it again."""
+        hub, *snics = [each.name for each in self.spec.switches]
+        restarted = self.lab.switch([hub, *snics][switch % (1 + len(snics))])
+        up = {port.number for port in self.daemon.client.ports() if port.state == "up"}
+        # Without their sockets the sNICs' PCIe ports do not wait for up to 8 s before they call the hypervisor again.
+        cut = snics if restarted.name == hub else []
+        for snic in cut:
+            self.lab.unlink(snic)
         restarted.kill("ovs-vswitchd")
         restarted.start("ovs-vswitchd")
+        for snic in cut:
+            self.lab.relink(snic)
         self._open_controls()
         self.wires.reconnect()
         for port in sorted(self._down):
             self._set_interface(port, up=False)
         self.daemon.wait_up()
+        self._await_ports(up, "up")
+
+    def break_link(self, switch: int) -> None:
+        snic, behind = self._snic(switch), set(self.behind(switch))
+        self._cut_off = {port.number for port in self.daemon.client.ports() if port.state == "up"} & behind
+        if snic is not None:
+            self.lab.unlink(snic)
+            self._await_ports(self._cut_off, "down")
+
+    def mend_link(self, switch: int) -> None:
+        snic = self._snic(switch)
+        if snic is not None:
+            self.lab.relink(snic)
+            self._await_ports(self._cut_off, "up")
+
+    def behind(self, switch: int) -> list[int]:
+        """The ports that are cut off when the link of the sNIC with this index (modulo their number) is.
+
+        They are at that sNIC, or their pipeline is.
+        """
+        snic = self._snic(switch)
+        return [port.number for port in self.daemon.client.ports() if snic in (port.switch, port.executing)]
+
+    def _snic(self, switch: int) -> str | None:
+        snics = self.spec.switches[1:]
+        return snics[switch % len(snics)].name if snics else None
+
+    def _await_ports(self, numbers: set[int], state: str) -> None:
+        deadline = time.monotonic() + _NOTICE_S
+        while {port.state for port in self.daemon.client.ports() if port.number in numbers} - {state}:
+            if time.monotonic() > deadline:
+                raise StartError(f"not all of ports {sorted(numbers)} are {state} after {_NOTICE_S:g} s")
+            time.sleep(_POLL_S)
 
     def interfaces_of(self, port: int) -> list[Place]:
         place = self.spec.ports[port - 1].switch, self.spec.ports[port - 1].interface

@@ -12,6 +12,11 @@ use openflow13::{port_no, AsyncMasks, ErrorCode, Features, Message, Role, Switch
 const CAPABILITIES: u32 = 0x4f;
 const TABLES: u8 = 254;
 
+/// Of a mask for OpenFlow 1.3 Open vSwitch keeps these bits; flow_removed has two that only later versions use.
+const PACKET_IN_REASONS: u32 = 0x7;
+const PORT_STATUS_REASONS: u32 = 0x7;
+const FLOW_REMOVED_REASONS: u32 = 0x3f;
+
 impl Core {
     pub(crate) fn features(&self) -> Features {
         let hub = self.switches[HUB].features.as_ref();
@@ -117,7 +122,11 @@ impl Core {
 
     pub(crate) fn set_async(&mut self, id: ControllerId, masks: AsyncMasks) {
         if let Some(controller) = self.controllers.get_mut(&id) {
-            controller.asynchronous = masks;
+            controller.asynchronous = AsyncMasks {
+                packet_in: masks.packet_in.map(|mask| mask & PACKET_IN_REASONS),
+                port_status: masks.port_status.map(|mask| mask & PORT_STATUS_REASONS),
+                flow_removed: masks.flow_removed.map(|mask| mask & FLOW_REMOVED_REASONS),
+            };
         }
     }
 
