@@ -15,7 +15,7 @@ from placement.formulate import Program
 AUTO = "auto"
 KERNEL_SHARE = 0.6
 """Part of the time that the kernel gets with one sNIC, at most."""
-KERNEL_SECONDS = 0.7
+KERNEL_SECONDS = 0.6
 KERNEL_LONG_SHARE = 0.1
 """What the kernel seldom needs more of: a general solver that starts from its placement is then sooner done. Where
 there is much time, this part of it, because only the kernel leaves a certificate."""
