@@ -69,7 +69,8 @@ class ServerWiring:
             return client.ports()
 
     def _client(self) -> Client:
-        return Client(self._config.oneswitchd.api)
+        own = self._config.oneswitchd
+        return Client(own.api, token_file=own.api_token_file)
 
 
 def _map(client: Client, port: Port, location: str, interface: str) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -26,19 +27,30 @@ MOVE_TIMEOUT_S = 120.0
 _ONE_EACH = httpx.Limits(max_keepalive_connections=0)
 
 
+def _bearer(token_file: str | None) -> dict[str, str]:
+    if token_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {Path(token_file).read_text().strip()}"}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"[oneswitchd] api_token_file {token_file}: cannot be read: {error}") from error
+
+
 class Client:
     """A connection to one oneswitchd.
 
     Args:
         api: ``unix:PATH`` or ``tcp:HOST:PORT``, as in ``[oneswitchd] api``.
         timeout_s: how long one request may take; a move may take longer.
+        token_file: has the token for ``tcp:``.
 
     Raises:
-        ConfigError: ``api`` is neither.
+        ConfigError: ``api`` is neither, or the file cannot be read.
     """
 
-    def __init__(self, api: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, api: str, timeout_s: float = REQUEST_TIMEOUT_S, token_file: str | None = None) -> None:
         self.api = api
+        self._token_file = token_file
         self._timeout_s = timeout_s
         self._path: str | None = None
         kind, _, rest = api.partition(":")
@@ -49,7 +61,13 @@ class Client:
             transport, base = httpx.HTTPTransport(limits=_ONE_EACH), f"http://{rest}"
         else:
             raise ConfigError(f"[oneswitchd] api is '{api}'; expected unix:PATH or tcp:HOST:PORT")
-        self._http = httpx.Client(transport=transport, base_url=base, timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(
+            transport=transport, base_url=base, timeout=timeout_s, trust_env=False, headers=_bearer(token_file)
+        )
+
+    def another(self) -> "Client":
+        """One more connection to the same oneswitchd."""
+        return Client(self.api, self._timeout_s, self._token_file)
 
     def __enter__(self) -> Self:
         return self

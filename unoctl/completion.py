@@ -37,7 +37,7 @@ def log_settings(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _client(session: Session) -> Client:
-    return Client(session.server.api, timeout_s=ASK_TIMEOUT_S)
+    return Client(session.server.api, ASK_TIMEOUT_S, session.server.api_token_file)
 
 
 def _offer(ctx: typer.Context, incomplete: str, find: Callable[[Session], Iterable[str]]) -> list[str]:

@@ -287,7 +287,7 @@ def _watched(client: Client, number: int, request: Callable[[], Port], progress:
     progress.update(f"port {number}: moving")
     thread = threading.Thread(target=work, name=f"move-{number}", daemon=True)
     thread.start()
-    with Client(client.api) as watcher:
+    with client.another() as watcher:
         while thread.is_alive():
             thread.join(0.1)
             _say_stage(watcher, number, progress)

@@ -57,4 +57,4 @@ class Session:
 
     def client(self) -> Client:
         """A new connection to oneswitchd."""
-        return Client(self.server.api)
+        return Client(self.server.api, token_file=self.server.api_token_file)

@@ -43,9 +43,7 @@ class SwitchProbe:
         for datapath in dpif.parse_show(openflow_tools.appctl(self._control, "dpif/show")):
             if any(port.bridge == TRACED_BRIDGE for port in datapath.ports):
                 return datapath
-        raise TraceError(
-            f"switch {self.name} has no bridge {TRACED_BRIDGE}; unoctl plumb makes it"
-        )
+        raise TraceError(f"switch {self.name} has no bridge {TRACED_BRIDGE}; unoctl plumb makes it")
 
     @cached_property
     def vlan_limit(self) -> int:

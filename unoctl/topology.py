@@ -78,6 +78,7 @@ class Server:
     ports: tuple[ConfiguredPort, ...]
     tls: Tls | None = None
     source: ServerConfig | None = field(default=None, compare=False, repr=False)
+    api_token_file: str | None = None
 
     @property
     def hub(self) -> Switch:
@@ -157,6 +158,7 @@ def load(path: Path) -> Server:
         ),
         tls=Tls(daemon.tls.private_key, daemon.tls.certificate, daemon.tls.ca_certificate) if daemon.tls else None,
         source=config,
+        api_token_file=daemon.api_token_file,
     )
 
 

@@ -49,7 +49,7 @@ def run(server: Server, virtual_port: str, packet: str, ct_next: Sequence[str], 
 
 def _ports(server: Server, virtual_port: str) -> tuple[list[Port], Port, tuple[str, ...]]:
     try:
-        with Client(server.api) as client:
+        with Client(server.api, token_file=server.api_token_file) as client:
             return client.ports(), client.find_port(virtual_port), ()
     except ApiUnreachableError:
         ports = [

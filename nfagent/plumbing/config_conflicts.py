@@ -30,6 +30,13 @@ def conflicts(config: ServerConfig) -> Iterator[Conflict]:
         if switch.name == HOME:
             yield ("switch", index, "name"), f"{HOME!r} is what executor calls a port's own switch"
     yield from _executor_conflicts(config, ("oneswitchd", "executor"), config.oneswitchd.executor)
+    is_tcp, token_file = config.oneswitchd.api.startswith("tcp:"), config.oneswitchd.api_token_file
+    if is_tcp and token_file is None:
+        problem = "api_token_file is missing: a file with the token that clients of an API on TCP must show"
+        yield ("oneswitchd", "api"), problem
+    if token_file is not None and not is_tcp:
+        problem = "is for an API on TCP; a unix socket is guarded by its file mode"
+        yield ("oneswitchd", "api_token_file"), problem
     for index, port in enumerate(config.port):
         yield from _port_conflicts(config, index, port)
         yield from _executor_conflicts(config, ("port", index, "executor"), port.executor)

@@ -53,13 +53,14 @@ class TlsConfig(_Section):
 
 
 class OneswitchdConfig(_Section):
-    """``[oneswitchd]``: the daemon's own addresses and files."""
+    """``[oneswitchd]``: the daemon's own addresses and files. ``api_token_file`` belongs to an API on TCP."""
 
     datapath_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{16}$")]
     executor: SwitchName = HOME
     listen: list[Listen] = []
     controllers: list[Connect] = []
     api: ApiAddress = "unix:/run/oneswitch/oneswitchd.sock"
+    api_token_file: str | None = None
     state: str | None = None
     journal: str | None = None
     audit_s: Annotated[int, Field(ge=0, le=86400)] = 30

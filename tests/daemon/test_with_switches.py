@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd, free_port
 from lab.directory import ENVIRONMENT
-from unoctl.errors import UnoctlError
+from unoctl.cli import app
+from unoctl.client import Client
+from unoctl.errors import ApiRefusedError, ConfigError, UnoctlError
 from unoctl.model import Status
 
 SETTLE_S = 30.0
@@ -265,3 +268,27 @@ ca_certificate = "{pki}/pki/switchca/cacert.pem"
         with pytest.raises(AssertionError, match="Protocol error"):
             ofctl("show", target.replace("ssl", "tcp"))
         assert "dpid:0000000000000001" in ofctl("show", daemon.management)
+
+
+def test_an_api_on_tcp_is_for_those_who_have_the_token(lab: Lab) -> None:
+    text, token = lab.server_toml.read_text(), lab.directory / "token"
+    own = next(line for line in text.splitlines() if line.startswith("api = "))
+    api = f"tcp:127.0.0.1:{free_port()}"
+    token.write_text("a-token-of-some-length\n")
+    lab.server_toml.write_text(text.replace(own, f'api = "{api}"\napi_token_file = "{token}"'))
+    with started(lab) as daemon:
+        wait_for("the API", lambda: _connects(int(api.rpartition(":")[2])))
+        with Client(api, token_file=str(token)) as client:
+            assert client.status().version
+        assert daemon.client.status().version
+        with Client(api) as client, pytest.raises(ApiRefusedError, match="Bearer"):
+            client.status()
+        shown = CliRunner().invoke(app, ["--config", str(lab.server_toml), "show"])
+        assert shown.exit_code == 0, shown.output
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Client(api, token_file="/nonexistent")
+
+
+def _connects(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

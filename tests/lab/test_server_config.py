@@ -93,6 +93,8 @@ CASES = {
     "address without a kind": ('"tcp:192.168.100.2:6640"', '"192.168.100.2:6640"', "switch[1].virt"),
     "passive address where one connects": ('"tcp:127.0.0.1:6633"', '"ptcp:6633"', "oneswitchd.controllers[0]"),
     "active address where one listens": ('"punix:/run', '"unix:/run', "oneswitchd.listen[1]"),
+    "API on TCP without a token": ('"ssl:[::1]"]', '"ssl:[::1]"]\napi = "tcp:127.0.0.1:1"', "oneswitchd.api"),
+    "token for a unix socket": ('"ssl:[::1]"]', '"ssl:[::1]"]\napi_token_file = "t"', "oneswitchd.api_token_file"),
     "TCP port out of range": ("ptcp:6653", "ptcp:66533", "oneswitchd.listen[0]"),
     "datapath id too short": ('"00000000000000ab"', '"ab"', "oneswitchd.datapath_id"),
     "a table for an array of tables": ("[[port]]\nnumber = 1\n", "[port]\nnumber = 1\n", "port"),

@@ -89,13 +89,13 @@ class Facts:
     @cached_property
     def status(self) -> Status:
         """Oneswitchd's status."""
-        with Client(self.server.api, timeout_s=ASK_TIMEOUT_S) as client:
+        with Client(self.server.api, ASK_TIMEOUT_S, self.server.api_token_file) as client:
             return client.status()
 
     @cached_property
     def mapped(self) -> list[Port]:
         """The virtual ports, from oneswitchd."""
-        with Client(self.server.api, timeout_s=ASK_TIMEOUT_S) as client:
+        with Client(self.server.api, ASK_TIMEOUT_S, self.server.api_token_file) as client:
             return client.ports()
 
     @cached_property
