@@ -11,6 +11,8 @@ from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
 from tests.oracle.observation import Observation
+from tests.oracle.one_bridge import OneBridge
+from tests.oracle.one_switch import OneSwitch, server
 from tests.oracle.steps import (
     BreakLink,
     Check,
@@ -23,7 +25,7 @@ from tests.oracle.steps import (
     Step,
     Timed,
 )
-from tests.oracle.world import OneBridge, OneSwitch, World, clear_messages, server
+from tests.oracle.world import World, clear_messages
 from unoctl.errors import UnoctlError
 
 _TURN_S, _LATE_TURNS = 0.05, 60

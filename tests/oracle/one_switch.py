@@ -1,0 +1,146 @@
+"""oneswitchd over several switches: what is compared with one bridge."""
+
+import dataclasses
+import time
+from pathlib import Path
+
+from lab.control_plane import Oneswitchd
+from lab.errors import StartError
+from lab.spec import LabSpec
+from lab.wires import Place
+from nfagent.plumbing.names import HOME
+from tests.oracle.channel import Channel
+from tests.oracle.pools import PORTS
+from tests.oracle.world import NOTICE_S, POLL_S, World
+
+
+class OneSwitch(World):
+    """oneswitchd over ``switches`` switches.
+
+    Args:
+        switches: how many; the hypervisor is one of them.
+        binary: None finds the installed oneswitchd.
+        executor: the server's default; runs begin with it.
+    """
+
+    def __init__(self, switches: int, binary: Path | None = None, executor: str = HOME) -> None:
+        self._binary = binary
+        self._mutant = ""
+        self._daemon: Oneswitchd | None = None
+        self.spec = dataclasses.replace(server(switches), executor=executor)
+        self._executed: set[int] = set()
+        self._cut_off: set[int] = set()
+        super().__init__(self.spec)
+
+    @property
+    def daemon(self) -> Oneswitchd:
+        """The running oneswitchd."""
+        if self._daemon is None:
+            variables = {"ONESWITCH_MUTANT": self._mutant} if self._mutant else {}
+            self._daemon = self._stack.enter_context(Oneswitchd(self.lab.server_toml, self._binary, variables))
+            self._daemon.wait_up()
+        return self._daemon
+
+    def begin_mutant(self, name: str) -> None:
+        """Another oneswitchd, with the fault ``name`` ("": none), that knows nothing of the one before."""
+        self._hang_up()
+        self.daemon.stop()
+        for file in (self.daemon.config.oneswitchd.state, self.daemon.config.oneswitchd.journal):
+            Path(str(file)).unlink(missing_ok=True)
+        self._daemon, self._mutant = None, name
+        self._executed.clear()
+        self.places = {port.number: (port.switch, port.interface) for port in self.spec.ports}
+        self.channel = self._connect()
+        self._fresh = True
+
+    def _end_control_plane(self) -> None:
+        self.daemon.stop()
+        self._daemon = None
+
+    def restart_switch(self, switch: int) -> None:
+        """Kill an ovs-vswitchd and start it again."""
+        hub, *snics = [each.name for each in self.spec.switches]
+        restarted = self.lab.switch([hub, *snics][switch % (1 + len(snics))])
+        up = {port.number for port in self.daemon.client.ports() if port.state == "up"}
+        # Without their sockets the sNICs' PCIe ports do not wait for up to 8 s before they call the hypervisor again.
+        cut = snics if restarted.name == hub else []
+        for snic in cut:
+            self.lab.unlink(snic)
+        restarted.kill("ovs-vswitchd")
+        restarted.start("ovs-vswitchd")
+        for snic in cut:
+            self.lab.relink(snic)
+        self._open_controls()
+        self.wires.reconnect()
+        for port in sorted(self._down):
+            self._set_interface(port, up=False)
+        self.daemon.wait_up()
+        self._await_ports(up, "up")
+
+    def break_link(self, switch: int) -> None:
+        snic, behind = self._snic(switch), set(self.behind(switch))
+        self._cut_off = {port.number for port in self.daemon.client.ports() if port.state == "up"} & behind
+        if snic is not None:
+            self.lab.unlink(snic)
+            self._await_ports(self._cut_off, "down")
+
+    def mend_link(self, switch: int) -> None:
+        snic = self._snic(switch)
+        if snic is not None:
+            self.lab.relink(snic)
+            self._await_ports(self._cut_off, "up")
+
+    def behind(self, switch: int) -> list[int]:
+        """The ports that are cut off when the link of the sNIC with this index (modulo their number) is.
+
+        They are at that sNIC, or their pipeline is.
+        """
+        snic = self._snic(switch)
+        return [port.number for port in self.daemon.client.ports() if snic in (port.switch, port.executing)]
+
+    def _snic(self, switch: int) -> str | None:
+        snics = self.spec.switches[1:]
+        return snics[switch % len(snics)].name if snics else None
+
+    def _await_ports(self, numbers: set[int], state: str) -> None:
+        deadline = time.monotonic() + NOTICE_S
+        while {port.state for port in self.daemon.client.ports() if port.number in numbers} - {state}:
+            if time.monotonic() > deadline:
+                raise StartError(f"not all of ports {sorted(numbers)} are {state} after {NOTICE_S:g} s")
+            time.sleep(POLL_S)
+
+    def interfaces_of(self, port: int) -> list[Place]:
+        place = self.spec.ports[port - 1].switch, self.spec.ports[port - 1].interface
+        hosts = [[(each.switch, each.name) for each in host.interfaces] for host in self.spec.hosts]
+        return next(places for places in hosts if place in places)
+
+    def _connect(self) -> Channel:
+        return self.greet(Channel(Path(self.daemon.management.removeprefix("unix:"))))
+
+    def move(self, port: int, switch: int) -> None:
+        """Move a port to the switch with this index (modulo their number)."""
+        goal = self.spec.switches[switch % len(self.spec.switches)].name
+        if self.places[port][0] == goal:
+            return
+        interface = next(name for switch, name in self.interfaces_of(port) if switch == goal)
+        self.daemon.client.move_port(port, goal, interface, "done", 0)
+        self.places[port] = (goal, interface)
+
+    def execute(self, port: int, switch: int) -> None:
+        """Run a port's pipeline at the switch with this index (modulo their number)."""
+        goal = self.spec.switches[switch % len(self.spec.switches)].name
+        self.daemon.client.change_executor(port, goal, "done", 0)
+        self._executed.add(port)
+
+    def home(self) -> None:
+        for port in self._executed:
+            self.daemon.client.change_executor(port, self.spec.executor, "done", 0)
+        self._executed.clear()
+        names = [switch.name for switch in self.spec.switches]
+        for port in self.spec.ports:
+            self.move(port.number, names.index(port.switch))
+
+
+def server(switches: int) -> LabSpec:
+    """Six hosts, evenly over the switches, each of which can move to any switch."""
+    return LabSpec.star(switches - 1, len(PORTS) // switches, mobile=True, substrate="dummy")
