@@ -23,6 +23,7 @@ mod service;
 mod sessions;
 mod snapshot;
 mod state;
+mod ways;
 
 use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},

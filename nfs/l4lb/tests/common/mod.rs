@@ -6,6 +6,7 @@ use etherparse::{
     IpHeaders, Ipv4Header, Ipv6Header, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
 };
 use nf_l4lb::L4lb;
+use nf_packet::{checksum, Arp, ArpOperation, Icmp, MacAddress};
 use nf_runtime::testing::{Harness, Output};
 use serde_json::{json, Value};
 
@@ -365,4 +366,65 @@ impl Lab for Harness<L4lb> {
     fn count(&self, name: &str) -> u64 {
         self.counters()[name].as_u64().unwrap_or(0)
     }
+}
+
+pub fn arp(operation: ArpOperation, sender: (&str, [u8; 6]), target: &str) -> Vec<u8> {
+    let address = |text: &str| text.parse().unwrap();
+    let message = Arp {
+        operation,
+        sender_mac: MacAddress(sender.1),
+        sender: address(sender.0),
+        target_mac: MacAddress(if operation == ArpOperation::Reply {
+            PORT_MAC
+        } else {
+            [0; 6]
+        }),
+        target: address(target),
+    };
+    let mut frame = Vec::new();
+    let to = if operation == ArpOperation::Reply {
+        PORT_MAC
+    } else {
+        [0xff; 6]
+    };
+    frame.extend_from_slice(&to);
+    frame.extend_from_slice(&sender.1);
+    frame.extend_from_slice(&[8, 6]);
+    let mut bytes = [0; Arp::BYTES];
+    message.write(&mut bytes);
+    frame.extend_from_slice(&bytes);
+    frame
+}
+
+pub fn icmpv6(source: &str, destination: &str, message: &[u8], hop_limit: u8) -> Vec<u8> {
+    let (source, destination): (std::net::Ipv6Addr, std::net::Ipv6Addr) =
+        (source.parse().unwrap(), destination.parse().unwrap());
+    let mut message = message.to_vec();
+    Icmp::new_checked(&mut message[..])
+        .unwrap()
+        .fill_checksum(source.into(), destination.into());
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2(GATEWAY_MAC, PORT_MAC)
+        .ipv6(source.octets(), destination.octets(), hop_limit)
+        .write(&mut frame, etherparse::IpNumber::IPV6_ICMP, &message)
+        .unwrap();
+    frame
+}
+
+/// The fragments of an IPv4 frame: the payload cut after `at` bytes, a multiple of 8.
+pub fn fragments(frame: &[u8], at: usize, id: u16) -> [Vec<u8>; 2] {
+    let piece = |from: usize, to: usize, more: bool| {
+        let mut piece = frame[..34].to_vec();
+        piece.extend_from_slice(&frame[34 + from..34 + to]);
+        let length = (piece.len() - 14) as u16;
+        piece[16..18].copy_from_slice(&length.to_be_bytes());
+        piece[18..20].copy_from_slice(&id.to_be_bytes());
+        let field = (from as u16 / 8) | u16::from(more) << 13;
+        piece[20..22].copy_from_slice(&field.to_be_bytes());
+        piece[24..26].fill(0);
+        let sum = checksum::of(&piece[14..34]);
+        piece[24..26].copy_from_slice(&sum.to_be_bytes());
+        piece
+    };
+    [piece(0, at, true), piece(at, frame.len() - 34, false)]
 }

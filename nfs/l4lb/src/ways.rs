@@ -1,0 +1,150 @@
+//! Interfaces, the ways from them to neighbours, and what is known of these.
+
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use nf_packet::MacAddress;
+
+use crate::{
+    config::Prefix,
+    snapshot::Snapshot,
+    state::{Address, State},
+};
+
+pub struct Interface {
+    pub mtu: usize,
+    pub prefixes: Vec<Prefix>,
+    pub gateways: Vec<Way>,
+}
+
+impl Interface {
+    /// Its own address of the same version as `like`.
+    #[must_use]
+    pub fn address(&self, like: IpAddr) -> Option<IpAddr> {
+        self.prefixes
+            .iter()
+            .map(|prefix| prefix.address)
+            .find(|address| address.is_ipv4() == like.is_ipv4())
+    }
+}
+
+/// The next station on the way to an address.
+#[repr(C)]
+pub struct Way {
+    /// MAC address, and bit 48 where it is known.
+    hop: AtomicU64,
+    pub interface: usize,
+    /// Of that interface.
+    pub mtu: usize,
+    pub next: IpAddr,
+}
+
+const KNOWN: u64 = 1 << 48;
+
+impl Way {
+    pub(crate) fn new(next: IpAddr, interface: usize, mtu: usize) -> Self {
+        Self {
+            next,
+            interface,
+            mtu,
+            hop: AtomicU64::new(0),
+        }
+    }
+
+    #[must_use]
+    #[inline]
+    pub fn mac(&self) -> Option<MacAddress> {
+        let hop = self.hop.load(Ordering::Relaxed);
+        (hop & KNOWN != 0).then(|| MacAddress::from_bits(hop & (KNOWN - 1)))
+    }
+
+    pub fn set_mac(&self, mac: Option<MacAddress>) {
+        let hop = mac.map_or(0, |mac| mac.to_bits() | KNOWN);
+        self.hop.store(hop, Ordering::Relaxed);
+    }
+}
+
+impl Snapshot {
+    /// Interface and next station for an address: its own link first, else a gateway.
+    #[must_use]
+    pub fn route(&self, address: IpAddr) -> Option<(usize, IpAddr)> {
+        self.on_link(address)
+            .map(|interface| (interface, address))
+            .or_else(|| {
+                self.gateway(address)
+                    .map(|gateway| (gateway.interface, gateway.next))
+            })
+    }
+
+    #[must_use]
+    pub fn on_link(&self, address: IpAddr) -> Option<usize> {
+        self.interfaces.iter().position(|interface| {
+            interface
+                .prefixes
+                .iter()
+                .any(|prefix| prefix.contains(address))
+        })
+    }
+
+    /// The first interface's that has one of the address' version.
+    #[must_use]
+    pub fn gateway(&self, address: IpAddr) -> Option<&Way> {
+        self.interfaces
+            .iter()
+            .flat_map(|interface| &interface.gateways)
+            .find(|gateway| gateway.next.is_ipv4() == address.is_ipv4())
+    }
+
+    /// Every way whose next station has to be known.
+    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+        let gateways = self
+            .interfaces
+            .iter()
+            .flat_map(|interface| &interface.gateways);
+        let backends = self.in_use().map(|(_, backend)| &backend.way);
+        gateways.chain(backends)
+    }
+
+    /// Fills in what is known of the neighbours.
+    pub fn resolve(&self, state: &State, now: u64) {
+        for neighbour in &self.config.neighbours {
+            if let Some(mac) = self.fixed(neighbour.address) {
+                self.learn(neighbour.address, neighbour.interface, mac);
+            }
+        }
+        for way in self.ways().filter(|way| way.mac().is_none()) {
+            // A life of zero would end it: it lives as long as one that was confirmed now.
+            let known =
+                state
+                    .neighbours
+                    .get(&Address::from(way.next), now, crate::neighbours::LIFETIME);
+            if let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) {
+                way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
+            }
+        }
+    }
+
+    /// A neighbour's address became known.
+    pub fn learn(&self, address: IpAddr, interface: usize, mac: MacAddress) {
+        for way in self.ways() {
+            if way.next == address && way.interface == interface {
+                way.set_mac(Some(mac));
+            }
+        }
+    }
+
+    /// A neighbour does not answer any more.
+    pub fn forget(&self, address: IpAddr) {
+        self.ways()
+            .filter(|way| way.next == address)
+            .for_each(|way| way.set_mac(None));
+    }
+
+    /// Of a neighbour that is configured and so is neither asked for nor learnt.
+    #[must_use]
+    pub fn fixed(&self, address: IpAddr) -> Option<MacAddress> {
+        self.fixed.get(&address).copied()
+    }
+}

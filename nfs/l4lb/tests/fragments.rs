@@ -1,0 +1,147 @@
+//! Fragments, tags in front of tunnels.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use common::*;
+use nf_packet::checksum;
+use nf_runtime::testing::Output;
+use serde_json::json;
+
+/// Puts the IPv4 packets of two frames together again.
+fn whole(first: &[u8], second: &[u8]) -> Vec<u8> {
+    let mut frame = first.to_vec();
+    frame.extend_from_slice(&second[34..]);
+    let length = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&length.to_be_bytes());
+    frame[20..22].fill(0);
+    frame[24..26].fill(0);
+    let sum = checksum::of(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn fragments_follow_their_first() {
+    for (mode, snat) in [("nat", false), ("nat", true), ("ipip", false)] {
+        let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": mode, "snat": snat,
+            "algorithm": "round-robin", "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
+        let mut lb = lb(json!([dns]));
+        let sent = Sent::client(4000, 0)
+            .udp()
+            .to("192.0.2.1", 53)
+            .payload(&[5; 300]);
+        let [first, second] = fragments(&sent.frame(), 104, 77);
+        assert_eq!(
+            lb.process(0, &second),
+            Output::Dropped("fragment without first")
+        );
+        let Output::Sent(0, one) = lb.process(0, &first) else {
+            panic!()
+        };
+        let Output::Sent(0, two) = lb.process(0, &second) else {
+            panic!("{mode} {snat}")
+        };
+        assert_eq!(one[..6], two[..6], "the same backend");
+        if mode == "ipip" {
+            assert_eq!((&one[34..], &two[34..]), (&first[14..], &second[14..]));
+            continue;
+        }
+        let seen = read(&whole(&one, &two));
+        let backend = seen.destination;
+        assert_eq!(
+            (seen.payload.len(), snat),
+            (300, seen.source.0 == ip("10.0.0.2"))
+        );
+        // The answer is in fragments too.
+        let answer = Sent {
+            source: backend,
+            destination: seen.source,
+            from: seen.to,
+            ..sent.clone()
+        };
+        let [first, second] = fragments(&answer.frame(), 200, 78);
+        let Output::Sent(0, one) = lb.process(0, &first) else {
+            panic!()
+        };
+        let Output::Sent(0, two) = lb.process(0, &second) else {
+            panic!()
+        };
+        let seen = read(&whole(&one, &two));
+        assert_eq!(
+            (seen.source, seen.destination),
+            (sent.destination, sent.source)
+        );
+    }
+}
+
+#[test]
+fn packets_in_fragments_are_told_apart() {
+    let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "algorithm": "round-robin",
+        "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
+    let mut lb = lb(json!([dns]));
+    let sent = |port: u16| {
+        Sent::client(port, 0)
+            .udp()
+            .to("192.0.2.1", 53)
+            .payload(&[5; 300])
+            .frame()
+    };
+    let one = fragments(&sent(4000), 104, 1);
+    let other = fragments(&sent(4001), 104, 2);
+    let to: Vec<Vec<u8>> = [&one[0], &other[0], &one[1], &other[1]]
+        .map(|frame| match lb.process(0, frame) {
+            Output::Sent(0, frame) => frame[..6].to_vec(),
+            dropped => panic!("{dropped:?}"),
+        })
+        .to_vec();
+    assert_ne!(to[0], to[1]);
+    assert_eq!((&to[0], &to[1]), (&to[2], &to[3]));
+}
+
+#[test]
+fn tags_stay_in_front_of_a_tunnel() {
+    for backend in ["10.0.0.11", "fd00::11"] {
+        let web = with(
+            vip("ipip", &[]),
+            "backends",
+            json!([{"name": "a", "address": backend}]),
+        );
+        let mut lb = lb(json!([web]));
+        let plain = Sent::client(4000, SYN).frame();
+        let mut tagged = plain[..12].to_vec();
+        tagged.extend_from_slice(&[0x81, 0, 0, 7]);
+        tagged.extend_from_slice(&plain[12..]);
+        let Output::Sent(0, tagged) = lb.process(0, &tagged) else {
+            panic!()
+        };
+        let Output::Sent(0, plain) = lb.process(0, &plain) else {
+            panic!()
+        };
+        assert_eq!(
+            (&tagged[..12], &tagged[12..16]),
+            (&plain[..12], &[0x81, 0, 0, 7][..])
+        );
+        assert_eq!(tagged[16..], plain[12..]);
+    }
+}
+
+#[test]
+fn overlapping_fragments_go_on_or_are_refused() {
+    let mut lb = lb(json!([vip("ipip", &[11])]));
+    let frame = Sent::client(4000, ACK).payload(&[5; 100]).frame();
+    let [first, second] = fragments(&frame, 64, 9);
+    lb.process(0, &first);
+    // Overlaps what was sent, but not the header: the backend's to judge.
+    let [_, overlapping] = fragments(&frame, 40, 9);
+    assert!(matches!(lb.process(0, &overlapping), Output::Sent(..)));
+    assert!(matches!(lb.process(0, &second), Output::Sent(..)));
+    // Would overwrite the flags (RFC 1858).
+    let [_, over_header] = fragments(&frame, 8, 9);
+    assert_eq!(lb.process(0, &over_header), Output::Dropped("malformed"));
+    // Too short for the header.
+    let [tiny, _] = fragments(&frame, 16, 10);
+    assert_eq!(lb.process(0, &tiny), Output::Dropped("malformed"));
+}

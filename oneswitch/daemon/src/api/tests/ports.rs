@@ -1,0 +1,187 @@
+//! Ports: listed, mapped, moved, deleted.
+
+use super::*;
+
+#[tokio::test]
+async fn ports_are_listed_and_found() {
+    let fixture = Fixture::new().await;
+    let ports = fixture.get("/v1/ports").await;
+    assert_eq!(ports.status, 200);
+    let first = &ports.body[0];
+    assert_eq!(ports.body.as_array().unwrap().len(), 2);
+    assert_eq!(
+        (
+            &first["number"],
+            &first["name"],
+            &first["switch"],
+            &first["interface"]
+        ),
+        (
+            &json!(1),
+            &json!("vm1"),
+            &json!("hypervisor"),
+            &json!("vm1")
+        )
+    );
+    assert_eq!(
+        (
+            &first["state"],
+            &first["config"],
+            &first["mac"],
+            &first["move"]
+        ),
+        (&json!("down"), &json!([]), &Value::Null, &Value::Null)
+    );
+    assert!(
+        first["reason"].as_str().unwrap().contains("hypervisor"),
+        "{first}"
+    );
+    assert!(first["flow_id"].as_u64().unwrap() > 0);
+    assert_eq!(
+        (
+            &first["executor"],
+            &first["executes_at"],
+            &first["ingress_id"]
+        ),
+        (&json!("home"), &json!("hypervisor"), &Value::Null)
+    );
+    assert_eq!(&fixture.get("/v1/ports/1").await.body, first);
+    for unknown in ["7", "abc", "-1", "99999999999", ""] {
+        let refused = fixture.get(&format!("/v1/ports/{unknown}")).await;
+        let detail = Fixture::refused(&refused, 404, "port-unknown");
+        assert!(detail.contains(unknown), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_port_is_gone_from_the_file_before_the_answer() {
+    let fixture = Fixture::new().await;
+    let gone = fixture.send("DELETE", "/v1/ports/2", "", "").await;
+    assert_eq!((gone.status, gone.body), (204, Value::Null));
+    let state = fixture.state();
+    assert_eq!(state["ports"].as_array().unwrap().len(), 1);
+    assert_eq!(state["deleted"][0]["number"], 2);
+    Fixture::refused(
+        &fixture.send("DELETE", "/v1/ports/2", "", "").await,
+        404,
+        "port-unknown",
+    );
+}
+
+#[tokio::test]
+async fn an_executor_that_cannot_be_is_refused_with_the_contracts_word() {
+    let fixture = Fixture::new().await;
+    for (path, body, status, code) in [
+        (
+            "/v1/ports/1/executor",
+            json!({"executor": "snic9"}),
+            404,
+            "switch-unknown",
+        ),
+        (
+            "/v1/ports/9/executor",
+            json!({"executor": "home"}),
+            404,
+            "port-unknown",
+        ),
+        (
+            "/v1/ports/1/executor",
+            json!({"executor": "home"}),
+            409,
+            "switch-down",
+        ),
+        ("/v1/ports/1/executor", json!({}), 400, "malformed"),
+        (
+            "/v1/ports/1/executor",
+            json!({"executor": "home", "grace_ms": 600_001}),
+            400,
+            "malformed",
+        ),
+    ] {
+        let refused = fixture.json("POST", path, body).await;
+        Fixture::refused(&refused, status, code);
+    }
+    let wrong = fixture.send("DELETE", "/v1/ports/1/executor", "", "").await;
+    Fixture::refused(&wrong, 405, "method-not-allowed");
+}
+
+#[tokio::test]
+async fn a_port_that_cannot_be_mapped_is_refused_with_the_contracts_word() {
+    let fixture = Fixture::new().await;
+    let good = json!({"name": "nine", "switch": "hypervisor", "interface": "vm9"});
+    for (key, value, status, code) in [
+        ("switch", json!("snic9"), 404, "switch-unknown"),
+        ("number", json!(1), 409, "port-number-taken"),
+        ("number", json!(0), 422, "number-out-of-range"),
+        ("number", json!(65_024), 422, "number-out-of-range"),
+        ("number", json!(-1), 422, "number-out-of-range"),
+        (
+            "number",
+            json!(99_999_999_999_u64),
+            422,
+            "number-out-of-range",
+        ),
+        ("name", json!("vm1"), 409, "name-taken"),
+        ("name", json!("0123456789abcdef"), 422, "name-too-long"),
+        ("interface", json!("vm1"), 409, "interface-taken"),
+        ("interface", json!("vm9"), 409, "switch-down"),
+    ] {
+        let mut body = good.clone();
+        body[key] = value;
+        Fixture::refused(&fixture.json("POST", "/v1/ports", body).await, status, code);
+    }
+}
+
+#[tokio::test]
+async fn moves_are_refused_with_the_contracts_word() {
+    let fixture = Fixture::new().await;
+    let good =
+        json!({"switch": "snic0", "interface": "pf0vf1", "until": "prepared", "grace_ms": 0});
+    for (number, body, status, code) in [
+        (9, good.clone(), 404, "port-unknown"),
+        (
+            1,
+            json!({"switch": "snic9", "interface": "x"}),
+            404,
+            "switch-unknown",
+        ),
+        (
+            1,
+            json!({"switch": "snic0", "interface": "pf0vf0"}),
+            409,
+            "interface-taken",
+        ),
+        (1, good, 409, "switch-down"),
+        (
+            1,
+            json!({"switch": "snic0", "interface": "x", "until": "never"}),
+            400,
+            "malformed",
+        ),
+        (
+            1,
+            json!({"switch": "snic0", "interface": "x", "grace_ms": 600_001}),
+            400,
+            "malformed",
+        ),
+    ] {
+        let refused = fixture
+            .json("POST", &format!("/v1/ports/{number}/move"), body)
+            .await;
+        Fixture::refused(&refused, status, code);
+    }
+    for empty in ["", "{}"] {
+        Fixture::refused(
+            &fixture
+                .send("POST", "/v1/ports/1/move/continue", "", empty)
+                .await,
+            409,
+            "no-move",
+        );
+    }
+    Fixture::refused(
+        &fixture.send("DELETE", "/v1/ports/1/move", "", "").await,
+        409,
+        "no-move",
+    );
+}
