@@ -11,10 +11,11 @@ full for the first time, all are awake: what was decided before was decided on t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placement import evaluate
-from placement.errors import InfeasibleError, PlacementError
+from placement.errors import DeadlineError, InfeasibleError, MoveOrderError, PlacementError
 from placement.model import Locations, Problem, robust
 from placement.solve import Plan, solve
 
@@ -60,6 +61,7 @@ class Damper:
         self._rests: dict[str, int] = {}
         self._now = 0
         self._known: list[Problem] = []
+        self._is_awake = self._wakes = False
 
     def step(self, sample: Problem) -> Plan:
         """Take in a sample and decide.
@@ -75,8 +77,25 @@ class Damper:
             InfeasibleError: not even the present sample can be satisfied. What runs is unchanged.
             PlacementError: as ``solve``.
         """
+        self.observe(sample)
+        return self.decide()
+
+    def observe(self, sample: Problem) -> None:
+        """Take in a sample, and leave the decision for later."""
         self._samples.append(sample)
         self._now += 1
+
+    def revise(self, samples: Sequence[Problem]) -> None:
+        """Replace the samples of the window: the same moments, after NFs came or went or may run elsewhere."""
+        self._samples = deque(samples, maxlen=self.settings.window)
+        self._known = []
+
+    def rest(self, nf: str) -> None:
+        """Let an NF rest that was moved by somebody else."""
+        self._rests[nf] = self._now + self.settings.window
+
+    def decide(self) -> Plan:
+        """Decide on the samples that were taken in; returns and raises as `step`."""
         plan = self._decide()
         for move in plan.moves:
             self._rests[move.nf] = self._now + self.settings.window
@@ -85,7 +104,9 @@ class Damper:
 
     def _decide(self) -> Plan:
         distinct = self._distinct()
-        fresh = any(sample not in self._known for sample in distinct) or self._now == self.settings.window
+        self._wakes = not self._is_awake and self._now >= self.settings.window
+        self._is_awake = self._is_awake or self._wakes
+        fresh = any(sample not in self._known for sample in distinct) or self._wakes
         self._known = distinct
         if self.current is None:
             self.reason = "first placement"
@@ -121,8 +142,8 @@ class Damper:
         settings = self.settings
         try:
             better = self._solve(self._pinned(problem, self._resting()))
-        except InfeasibleError:
-            # Staying is feasible, so only a move order or a new NF can be in the way.
+        except (InfeasibleError, MoveOrderError, DeadlineError):
+            # Staying is feasible, so only a move order, a new NF or the time can be in the way.
             self.reason = "nothing better is within reach"
             return stay
         gain = stay.host_cost - better.host_cost
@@ -153,7 +174,7 @@ class Damper:
         return solve(problem, self.current, eps * 3 / 4, gap=eps / 4, deadline=self.settings.deadline)
 
     def _resting(self) -> set[str]:
-        if self._now == self.settings.window:
+        if self._wakes:
             return set()
         return {name for name, until in self._rests.items() if until > self._now}
 

@@ -18,6 +18,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,13 +58,21 @@ class SchemaError(ProblemError):
 class InfeasibleError(PlacementError):
     """No placement satisfies all limits.
 
-    Attributes:
-        report: what would make it feasible, what conflicts, and the certificate.
+    Args:
+        diagnose: works out the report, which takes longer than to find out that there is no placement.
     """
 
-    def __init__(self, report: Infeasibility) -> None:
-        super().__init__(str(report))
-        self.report = report
+    def __init__(self, diagnose: Callable[[], Infeasibility]) -> None:
+        super().__init__()
+        self._diagnose = diagnose
+
+    @cached_property
+    def report(self) -> Infeasibility:
+        """What would make it feasible, what conflicts, and the certificate. Worked out when first asked for."""
+        return self._diagnose()
+
+    def __str__(self) -> str:
+        return str(self.report)
 
 
 class DeadlineError(PlacementError):

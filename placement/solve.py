@@ -247,7 +247,7 @@ class _Solver:
         if answer.status == Status.INFEASIBLE:
             if start is not None:
                 raise BackendError(f"backend {answer.backend!r} calls {goal!r} infeasible, and a placement is known")
-            raise InfeasibleError(diagnose(self.problem, self.program, answer))
+            raise InfeasibleError(lambda: diagnose(self.problem, self.program, answer))
         modes = answer.modes if answer.modes is not None else start
         if modes is None:
             raise DeadlineError(
