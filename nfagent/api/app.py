@@ -7,7 +7,7 @@ from apiflask import APIBlueprint, APIFlask
 from flask import g, request
 from flask.json.provider import DefaultJSONProvider
 
-from nfagent.api import chains, document, events, instances, load, migrations, offer, placement, problems
+from nfagent.api import chains, document, events, instances, load, metrics, migrations, offer, placement, problems
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
 
@@ -59,6 +59,7 @@ def application(known: Services) -> APIFlask:
     for each in (instances, offer, chains, migrations, load, placement, events):
         native.register_blueprint(each.blueprint)
     app.register_blueprint(native)
+    app.register_blueprint(metrics.blueprint)
     app.register_blueprint(routes.blueprint)
     app.spec_processor(document.finished)
     return app

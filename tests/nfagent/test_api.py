@@ -311,3 +311,18 @@ def test_the_document_is_the_one_that_is_checked_in(world: World) -> None:
 
 def test_the_socket_is_for_its_owner_only(world: World) -> None:
     assert (world.directory / "nfagent.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_metrics_are_for_administrators(own_world: World) -> None:
+    made = own_world.create("counted")
+    own_world.wait_status(made, "active")
+    answer = own_world.admin.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert 'nfagent_instances{status="active"} 1' in lines
+    assert 'nfagent_instances{status="error"} 0' in lines
+    assert "# TYPE nfagent_migrations_total counter" in lines
+    assert "nfagent_migrations_open 0" in lines
+    events = next(int(line.split()[1]) for line in lines if line.startswith("nfagent_events_total "))
+    assert events > 0
+    refused(own_world.tenant.get("/metrics"), 403, "administrators-only")
