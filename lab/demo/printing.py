@@ -23,6 +23,7 @@ class Summary:
     Attributes:
         dashboard: address.
         moves: the planned ones, as REST shows them.
+        outside, second, again: of the client behind the sNIC's wire, of the other one, of the first after the revival.
         killed, back: when the sNIC died, and when a request that began after that was answered, in seconds since 1970.
         host_cores_before, host_cores_after, nic_cores_after: CPU seconds per second of the NFs, under the same traffic.
     """
@@ -31,6 +32,7 @@ class Summary:
     moves: list[dict[str, Any]] = field(default_factory=list)
     outside: HttpReport = field(default_factory=HttpReport)
     second: HttpReport = field(default_factory=HttpReport)
+    again: HttpReport = field(default_factory=HttpReport)
     stream: StreamReport | None = None
     killed: float = 0.0
     back: float | None = None
@@ -40,8 +42,8 @@ class Summary:
 
     @property
     def sent(self) -> int:
-        """HTTP requests of both clients."""
-        return self.outside.sent + self.second.sent
+        """HTTP requests of all clients."""
+        return sum(report.sent for report in (self.outside, self.second, self.again))
 
     @property
     def failed_inside(self) -> list[Failure]:
@@ -52,7 +54,8 @@ class Summary:
     def failed_outside(self) -> list[Failure]:
         """Requests that nothing explains."""
         inside = self.failed_inside
-        return self.outside.failures + [each for each in self.second.failures if each not in inside]
+        unexplained = [each for each in self.second.failures if each not in inside]
+        return self.outside.failures + self.again.failures + unexplained
 
     def check(self) -> Check:
         """Whether nothing was lost that should not be."""
@@ -116,15 +119,20 @@ def print_summary(console: Console, summary: Summary) -> None:
 def print_end(console: Console, site: Site, holds: bool, *, keep: bool) -> None:
     """What to look at now."""
     console.print()
-    if not holds:
-        directory = site.lab.directory
-        console.print(
-            f"[red]Not all of it holds.[/red] Logs: {directory}/nfagent/nfagent.log, {directory}/*.log,", soft_wrap=True
-        )
-    if keep:
-        console.print("It keeps running; Ctrl-C ends it. In another terminal, try:")
-    else:
+    if holds and not keep:
         console.print("Next: `.venv/bin/uno-lab demo --keep` leaves it running to look around.")
+    if holds:
+        return
+    here = site.lab.directory
+    console.print("[red]Not all of it holds.[/red] What was said meanwhile:")
+    for path, what in (
+        (site.agent.log, "the agent: why it moved what, what failed"),
+        (here / "nfagent/state/log", "the load balancer's processes"),
+        (site.oneswitchd.log, "oneswitchd"),
+        (site.controller.log, "the controller"),
+        (here / "switches", "Open vSwitch, a directory for each switch"),
+    ):
+        console.print(f"  {path}  {what}", highlight=False, soft_wrap=True)
 
 
 def print_json(holds: bool, results: list[Check], summary: Summary) -> None:

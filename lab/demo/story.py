@@ -11,6 +11,7 @@ from rich.console import Console
 from lab.agent_events import AgentEvents
 from lab.checks import Check, run_check
 from lab.demo.balancer import NAME, Balancer, moment
+from lab.demo.keeping import keep_running
 from lab.demo.printing import Summary, print_begin, print_end, print_json, print_summary
 from lab.demo.sampling import CpuSampler
 from lab.demo.site import OUTSIDE, SECOND, SNIC, WEBS, Site, balancer_config
@@ -19,7 +20,7 @@ from lab.errors import ControlError
 from lab.spec import HYPERVISOR
 
 _LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 5.0, 6.0, 8.0, 5.0
-_BACK_S = 30.0
+_BACK_S, _SERVED = 30.0, 20
 _SETTINGS: dict[str, Any] = {}
 
 
@@ -40,7 +41,7 @@ class Story:
 
     def checks(self) -> list[Callable[[], Check]]:
         """What is shown, in order."""
-        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.counted]
+        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.revival, self.counted]
 
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of both switches."""
@@ -116,8 +117,8 @@ class Story:
         lab.switch(SNIC).power_off()
         self._events.wait(lambda: traffic.second.status()["first_answer"]["new"], _BACK_S)
         summary.back = traffic.second.status()["first_answer"]["new"]
+        traffic.second.phase("after")
         time.sleep(_AFTER_S)
-        summary.second = traffic.end_second()
         shown = self._balancer.show()
         location = shown["placement"]["location"]
         if summary.back is None:
@@ -128,6 +129,19 @@ class Story:
         detail += f"\n({OUTSIDE} is cut off: its wire ends in {SNIC}; its traffic was ended before)"
         return Check(f"{SNIC} dies, its switch and what runs there", location == HYPERVISOR, detail)
 
+    def revival(self) -> Check:
+        """The sNIC has power again: who is behind its wire is served again."""
+        traffic, began = self._flow("revival"), time.monotonic()
+        self._site.lab.switch(SNIC).power_on()
+        traffic.begin_outside_again()
+        served = self._events.wait(lambda: traffic.outside.status()["answered"] >= _SERVED, _BACK_S)
+        detail = f"{OUTSIDE} is served again after {time.monotonic() - began:.1f} s"
+        if not served:
+            detail = f"{OUTSIDE} is not served again within {_BACK_S:.0f} s: {traffic.outside.status()}"
+        self.summary.again = traffic.end_outside_again()
+        self.summary.second = traffic.end_second()
+        return Check(f"{SNIC} has power again", bool(served), detail)
+
     def counted(self) -> Check:
         """Nothing was lost."""
         return self.summary.check()
@@ -136,6 +150,10 @@ class Story:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the traffic, if it still flows."""
         if self._traffic is not None:
             self._traffic.close()
 
@@ -168,13 +186,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         print_end(console, site, holds, keep=keep)
         if as_json:
             print_json(holds, results, story.summary)
+        story.close()
         if keep:
-            _wait_for_interrupt(site)
+            keep_running(site, console)
     return holds
-
-
-def _wait_for_interrupt(site: Site) -> None:
-    try:
-        site.lab.wait()
-    except KeyboardInterrupt:
-        return

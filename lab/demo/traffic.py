@@ -31,7 +31,7 @@ class Level:
 
 
 LITTLE = Level("little", 20, 10, 100)
-MUCH = Level("much", 250, 50, 1500)
+MUCH = Level("much", 300, 60, 4000)
 _SECOND_KEPT, _SECOND_NEW = 20, 10
 
 
@@ -47,6 +47,7 @@ class Traffic:
     """
 
     def __init__(self, lab: Lab, mac: str) -> None:
+        self._lab = lab
         with ExitStack() as stack:
             self.outside = stack.enter_context(HttpClient(lab, OUTSIDE, WEB_VIP, _KEPT))
             self.second = stack.enter_context(HttpClient(lab, SECOND, WEB_VIP, _KEPT))
@@ -68,6 +69,16 @@ class Traffic:
         """End what is behind the sNIC's wire, and report."""
         stream = self._stream.stop()
         return self.outside.stop(), stream
+
+    def begin_outside_again(self) -> None:
+        """A client behind the sNIC's wire once more."""
+        self.outside = self._stack.enter_context(HttpClient(self._lab, OUTSIDE, WEB_VIP, _KEPT))
+        self.outside.phase("again")
+        self.outside.rate(LITTLE.kept, LITTLE.new)
+
+    def end_outside_again(self) -> HttpReport:
+        """End it, and report."""
+        return self.outside.stop()
 
     def end_second(self) -> HttpReport:
         """End the second client, and report."""
