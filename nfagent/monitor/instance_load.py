@@ -11,6 +11,7 @@ from nfagent.control import Control
 from nfagent.errors import ControlError, ControlRefusedError
 from nfagent.monitor.measurement import Load, Rate
 from nfagent.monitor.subjects import Subject
+from nfagent.processes import PROC
 
 _ANSWER_S = 0.5
 _PAUSE_S = 10.0
@@ -81,10 +82,21 @@ class LoadProbe:
 
 
 def cpu_time_ns(pid: int) -> int | None:
-    """CPU time that all threads of a process have used; None: there is no such process."""
-    with contextlib.suppress(OSError):
-        return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
-    return None
+    """CPU time that a process and those below it have used; None: there is no such process.
+
+    Words that enter a PID namespace wait outside of it: what works is then a child of the process that was started.
+    """
+    try:
+        used = time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
+    except OSError:
+        return None
+    return used + sum(cpu_time_ns(child) or 0 for child in _children(pid))
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):  # it has ended, or the kernel has no CONFIG_PROC_CHILDREN
+        return [int(each) for each in (PROC / f"{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def _flows(counters: Mapping[str, float]) -> int | None:

@@ -1,6 +1,8 @@
 """Measuring: what data paths print is read back, and made into who sends how much to whom."""
 
 import random
+import subprocess
+import sys
 import uuid
 from collections import defaultdict
 
@@ -289,6 +291,18 @@ def test_utilisation_is_work_and_not_polling() -> None:
 
 def test_cpu_time_of_a_process_that_is_gone_is_not_known() -> None:
     assert cpu_time_ns(2**22 + 1) is None
+
+
+def test_cpu_time_is_that_of_what_a_process_waits_for_too() -> None:
+    spins = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    argv = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, spins]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "\n"
+        used = cpu_time_ns(waiting.pid)
+        waiting.communicate("\n")
+    assert used is not None
+    assert used >= 200_000_000
 
 
 # ---- learning
