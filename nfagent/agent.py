@@ -59,6 +59,7 @@ class Agent:
             server=server,
             access=access,
             status=switches.status,
+            ports=switches.ports,
             decider=decider,
             monitor=self._monitor,
             streams=BoundedSemaphore(config.api.streams),

@@ -63,6 +63,25 @@ class Access:
             return Client(OPERATORS, admin=self._anonymous == "admin")
         raise UnauthorizedError("token-missing", "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)")
 
+    def badge(self, token: str) -> str:
+        """What a browser keeps instead of a token: it opens the dashboard and nothing else.
+
+        Raises:
+            UnauthorizedError: the token is not known.
+        """
+        self._bearer(token)
+        return _badge(_digest(token))
+
+    def visitor(self, environ: Mapping[str, Any], badge: str | None) -> Client:
+        """Who looks at the dashboard: as `client`, or with a badge.
+
+        Raises:
+            UnauthorizedError: nobody who is known.
+        """
+        shown = _digest(badge or "")
+        found = [entry.client for entry in self._entries if hmac.compare_digest(_digest(_badge(entry.digest)), shown)]
+        return found[0] if found else self.client(environ)
+
     def _bearer(self, token: str) -> Client:
         digest = _digest(token)
         # All are compared, each in constant time: how long it takes tells nothing about any of them.
@@ -84,6 +103,11 @@ def _token(environ: Mapping[str, Any]) -> str:
 def _digest(token: str) -> bytes:
     # Of equal length, whatever is compared.
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _badge(digest: bytes) -> str:
+    # Follows from the token, so that it outlives a restart of the agent; the token does not follow from it.
+    return hmac.new(digest, b"dashboard", hashlib.sha256).hexdigest()
 
 
 def _read(path: Path) -> list[_Entry]:

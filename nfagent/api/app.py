@@ -10,6 +10,7 @@ from flask.json.provider import DefaultJSONProvider
 from nfagent.api import chains, document, events, instances, load, metrics, migrations, offer, placement, problems
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
+from nfagent.dashboard import routes as dashboard
 
 BODY_MAX = 1 << 20
 _OPEN_PATHS = ("/openapi.json",)
@@ -61,6 +62,7 @@ def application(known: Services) -> APIFlask:
     app.register_blueprint(native)
     app.register_blueprint(metrics.blueprint)
     app.register_blueprint(routes.blueprint)
+    app.register_blueprint(dashboard.blueprint(known))
     app.spec_processor(document.finished)
     return app
 
@@ -68,4 +70,6 @@ def application(known: Services) -> APIFlask:
 def _authenticate() -> None:
     if request.path in _OPEN_PATHS or request.path.rstrip("/") in routes.OPEN_PATHS:
         return
+    if request.blueprint == dashboard.NAME:
+        return  # it knows browsers by other means
     g.client = services().access.client(request.environ)

@@ -12,7 +12,7 @@ from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
 from nfagent.plumbing.server_config import ServerConfig
 from nfagent.protocols import Decider, Monitor
-from unoctl.model import Status
+from unoctl.model import Port, Status
 
 _KEY = "nfagent"
 
@@ -23,6 +23,7 @@ class Services:
 
     Attributes:
         status: asks oneswitchd; raises `UnoctlError`.
+        ports: asks oneswitchd for the virtual ports; raises `UnoctlError`.
         decider: None: nobody decides yet.
         monitor: None: nobody measures.
         streams: taken by each client that follows events.
@@ -33,6 +34,7 @@ class Services:
     server: ServerConfig
     access: Access
     status: Callable[[], Status]
+    ports: Callable[[], list[Port]]
     decider: Decider | None
     monitor: Monitor | None
     streams: BoundedSemaphore

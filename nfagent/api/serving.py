@@ -18,6 +18,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 _THREADS = 8
 _BODY_MAX = 64 << 20  # beyond this the connection is closed; below it the application says what is wrong
 _POLL_S = 10.0
+_STALLED_MS = 60_000  # a client that takes nothing for so long is disconnected: it would keep a thread
 
 
 class ServingError(AgentError):
@@ -66,6 +67,7 @@ class Serving:
             threads=threads,
             ident="nfagent",
             send_bytes=1,  # an event is sent when it happens, not when there are enough of them
+            channel_request_lookahead=1,  # so that who follows something is noticed when it goes
             max_request_body_size=_BODY_MAX,
             asyncore_use_poll=True,
             clear_untrusted_proxy_headers=True,
@@ -128,6 +130,7 @@ def _tcp(rest: str) -> tuple[socket.socket, str]:
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # its connections have it, too
         listener.bind(found[4])
         undo.pop_all()
     return listener, f"tcp:{host}:{listener.getsockname()[1]}"

@@ -104,7 +104,7 @@ def test_unknown_kinds_flavors_and_things(world: World) -> None:
     refused(world.admin.get(f"{V1}/migrations/{10**30}"), 404, "migration-unknown")
     refused(world.admin.get(f"{V1}/switches/ghost"), 404, "switch-unknown", "ghost")
     refused(tenant.get("/api/v1/nothing"), 404, "path-unknown", "/api/v1/nothing")
-    refused(tenant.get("/"), 404, "path-unknown")
+    refused(tenant.get("/nothing"), 404, "path-unknown")
     answer = tenant.delete(f"{V1}/kinds")
     refused(answer, 405, "method-not-allowed", "DELETE")
     assert "GET" in answer.headers["allow"]

@@ -47,7 +47,8 @@ class Follower:
 def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
     with client.stream("GET", PATH, timeout=60, **options) as response:
         assert response.status_code == 200
-        yield Follower(response)
+        follower = Follower(response)  # held here: a reader that is forgotten closes the connection
+        yield follower
 
 
 def test_events_are_told_as_they_happen_and_again_from_any_id(world: World) -> None:

@@ -1,0 +1,83 @@
+"""The page's fragments with the version at which each last changed: made once for all who look."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+TICK_S = 0.5
+"""The page changes at most so often."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """HTML, and the version of the page that it came with."""
+
+    html: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Edition:
+    """The page at a version.
+
+    Attributes:
+        run: of the agent: versions of another run are not comparable.
+        fragments: by id of the element that they are in.
+    """
+
+    run: str
+    version: int
+    fragments: Mapping[str, Fragment]
+
+    @property
+    def id(self) -> str:
+        """As clients know it."""
+        return f"{self.run}-{self.version}"
+
+    def html(self) -> dict[str, str]:
+        """All of it."""
+        return {name: fragment.html for name, fragment in self.fragments.items()}
+
+    def since(self, seen: str) -> dict[str, str]:
+        """What is other than in the edition with that id; everything where that is not known."""
+        run, _, number = seen.rpartition("-")
+        # An id of this run was made here, whoever brings it; but anybody can bring anything.
+        is_number = number.isascii() and number.isdecimal() and len(number) <= 18
+        version = int(number) if run == self.run and is_number else -1
+        return {name: fragment.html for name, fragment in self.fragments.items() if fragment.version > version}
+
+
+class Board:
+    """Makes editions when somebody looks, at most one each `TICK_S`.
+
+    Args:
+        make: HTML of all fragments as it should be now.
+    """
+
+    def __init__(self, make: Callable[[], dict[str, str]]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made = float("-inf")
+        self._edition = Edition(secrets.token_hex(4), 0, MappingProxyType({}))
+
+    def newest(self) -> Edition:
+        """The page as it is, or was less than `TICK_S` ago."""
+        with self._lock:
+            if time.monotonic() - self._made >= TICK_S:
+                self._edition = _next(self._edition, self._make())
+                self._made = time.monotonic()
+            return self._edition
+
+
+def _next(old: Edition, html: dict[str, str]) -> Edition:
+    kept = {
+        name: old.fragments[name] for name in html if name in old.fragments and old.fragments[name].html == html[name]
+    }
+    if len(kept) == len(html):
+        return old
+    version = old.version + 1
+    fragments = {name: kept.get(name) or Fragment(text, version) for name, text in html.items()}
+    return Edition(old.run, version, MappingProxyType(fragments))

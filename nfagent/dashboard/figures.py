@@ -1,0 +1,72 @@
+"""Figures as people read them. What is not known is said by who shows it, never by a zero."""
+
+from datetime import UTC, datetime
+
+_DAY_S = 86_400
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def rate(mbps: float) -> str:
+    """Of traffic, from megabits per second."""
+    if mbps <= 0:
+        return "0 Mb/s"
+    if mbps < 0.1:
+        return "< 0.1 Mb/s"
+    if mbps < 9.95:
+        return f"{mbps:.1f} Mb/s"
+    if mbps < 999.5:
+        return f"{mbps:.0f} Mb/s"
+    return f"{mbps / 1000:.2f} Gb/s" if mbps < 99_950 else f"{mbps / 1000:.0f} Gb/s"
+
+
+def count(number: int) -> str:
+    """Of things."""
+    if number < 10_000:
+        return f"{number:,}"
+    if number < 999_500:
+        return f"{number / 1000:.0f} k" if number >= 99_950 else f"{number / 1000:.1f} k"
+    return f"{number / 1_000_000:.1f} M"
+
+
+def cores(millicores: int) -> str:
+    """CPU as a number of cores."""
+    return f"{millicores / 1000:.1f}" if millicores < 99_950 else f"{millicores / 1000:.0f}"
+
+
+def size(number: int) -> str:
+    """Of bytes, decimal."""
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(_BYTE_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} {_BYTE_UNITS[unit]}" if unit == 0 or value >= 9.95 else f"{value:.1f} {_BYTE_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time."""
+    if seconds < 0.000_999_5:
+        return f"{max(seconds, 0) * 1e6:.0f} µs"
+    if seconds < 0.999_5:
+        return f"{seconds * 1e3:.1f} ms" if seconds < 0.099_95 else f"{seconds * 1e3:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def percent(part: float, whole: float) -> int:
+    """A share, from 0 to 100; all of nothing is 0."""
+    return max(0, min(100, round(100 * part / whole))) if whole > 0 else 0
+
+
+def clock(at: float, now: float) -> str:
+    """A moment, in UTC: the time of day, with the date where it is not today's."""
+    moment = datetime.fromtimestamp(at, UTC)
+    today = int(at // _DAY_S) == int(now // _DAY_S)
+    return f"{moment:%H:%M:%S}" if today else f"{moment.day} {moment:%b %H:%M}"
+
+
+def stamp(at: float) -> str:
+    """A moment, for programs."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,303 @@
+"""Lanes: the locations with the network functions that run there, and the PCIe links between them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nfagent.dashboard import figures, sparkline
+from nfagent.dashboard.snapshot import Place, Snapshot
+from nfagent.dashboard.sparkline import Sparkline
+from nfagent.model import Running, View
+from nfagent.monitor.measurement import Load, Measurement, Rate
+from unoctl.model import SwitchState
+
+State = Literal["up", "down", "syncing", "unknown"]
+Level = Literal["calm", "high", "full"]
+
+_HIGH, _FULL = 70, 90  # percent
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of something, in percent."""
+
+    percent: int
+
+    @property
+    def level(self) -> Level:
+        """How near to its end it is."""
+        return "full" if self.percent >= _FULL else "high" if self.percent >= _HIGH else "calm"
+
+
+@dataclass(frozen=True)
+class PortTag:
+    """A virtual port; ``flow_id`` None: oneswitchd does not say."""
+
+    number: int
+    flow_id: int | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """An instance's load, in words; ``flows`` None: it does not say."""
+
+    bar: Bar
+    millicores: str
+    traffic: str
+    flows: str | None
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why an instance is where it is."""
+
+    text: str
+    runner_up: str | None
+    binding: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Card:
+    """An instance.
+
+    Attributes:
+        status: as `nfagent.model.Status`, or ``incoming``: only on its way to this lane.
+        note: what is wrong with it, or where it goes.
+        wanted: ``pinned`` to or ``wanted`` at a location, in words.
+    """
+
+    key: str
+    name: str
+    project: str
+    kind: str
+    flavor: str
+    status: str
+    note: str | None
+    wanted: str | None
+    ports: tuple[PortTag, ...]
+    usage: Usage | None
+    course: Sparkline | None
+    why: Why | None
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A location.
+
+    Attributes:
+        reason: why it is not up.
+        used: CPU of capacity, in words; None: not measured yet.
+        slots: taken of all, in words; None: it has none.
+    """
+
+    name: str
+    is_hub: bool
+    state: State
+    reason: str | None
+    bar: Bar | None
+    used: str | None
+    slots: str | None
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a link."""
+
+    bar: Bar
+    rate: str
+    course: Sparkline | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A PCIe link; ``to_nic`` and ``to_host`` are None while nobody has measured it."""
+
+    nic: str
+    hub: str
+    state: State
+    capacity: str | None
+    to_nic: Direction | None
+    to_host: Direction | None
+
+
+def lane(known: Snapshot, place: Place) -> Lane:
+    """A location with what runs there, and what is on its way there."""
+    state, reason = condition(known, place)
+    use = known.measured.locations.get(place.name) if known.measured else None
+    here = [row for row in known.running if row.location == place.name]
+    taken = sum(row.slot is not None for row in here)
+    return Lane(
+        name=place.name,
+        is_hub=place.is_hub,
+        state=state,
+        reason=reason,
+        bar=Bar(figures.percent(use.millicores, use.capacity_millicores)) if use else None,
+        used=f"{figures.cores(use.millicores)} of {figures.cores(use.capacity_millicores)} cores" if use else None,
+        slots=f"{taken} of {place.slots}" if place.slots else None,
+        cards=_cards(known, here),
+    )
+
+
+def waiting(known: Snapshot) -> tuple[Card, ...]:
+    """Instances that run nowhere."""
+    return tuple(_card(known, view, view.status, _note(view)) for view in known.views if view.running is None)
+
+
+def link(known: Snapshot, place: Place) -> Link:
+    """The PCIe link of an sNIC."""
+    hub = next(each.name for each in known.places if each.is_hub)
+    use = known.measured.links.get(place.name) if known.measured else None
+    to_nic = to_host = None
+    if use:
+        to_nic = _direction(known, use.to_nic, use.capacity_mbps, lambda sample: _to_nic(sample, place.name))
+        to_host = _direction(known, use.to_host, use.capacity_mbps, lambda sample: _to_host(sample, place.name))
+    switch = _switch(known, place.name)
+    state: State = "unknown"
+    if switch and switch.link:
+        state = "up" if switch.link.state == "up" else "down"
+    return Link(place.name, hub, state, figures.rate(use.capacity_mbps) if use else None, to_nic, to_host)
+
+
+def condition(known: Snapshot, place: Place) -> tuple[State, str | None]:
+    """Whether a location works, and if it does not, why."""
+    switch = _switch(known, place.name)
+    outage = known.outages.get(place.name)
+    if outage is not None and outage.type == "location.down":
+        return "down", str(outage.payload.get("reason") or "nfagent says so")
+    if switch is None:
+        return "unknown", known.switches.reason or "oneswitchd does not know this switch"
+    if switch.link is not None and switch.link.state != "up":
+        return "down", "its PCIe link is down"
+    for name, bridge in (("virt", switch.virt), ("edge", switch.edge)):
+        if bridge.state == "down":
+            why = f": {bridge.last_error}" if bridge.last_error else ""
+            return "down", f"oneswitchd does not reach its bridge {name}{why}"
+        if bridge.state != "up":
+            return "syncing", f"the rules of its bridge {name} are being compared"
+    return "up", None
+
+
+def _switch(known: Snapshot, name: str) -> SwitchState | None:
+    status = known.switches.status
+    return next((switch for switch in status.switches if switch.name == name), None) if status else None
+
+
+def _cards(known: Snapshot, here: list[Running]) -> tuple[Card, ...]:
+    rows = {row.instance: row for row in here}
+    cards = []
+    for view in known.views:
+        row = rows.get(view.instance.id)
+        if row is None:
+            continue
+        if row.role == "serving":
+            cards.append(_card(known, view, view.status, _note(view)))
+        else:
+            source = view.running.location if view.running else "nowhere"
+            cards.append(_card(known, view, "incoming", f"on its way from {source}"))
+    return tuple(cards)
+
+
+def _note(view: View) -> str | None:
+    if view.migration is not None:
+        return f"moving to {view.migration.target}"
+    return view.running.reason if view.running else None
+
+
+def _card(known: Snapshot, view: View, status: str, note: str | None) -> Card:
+    instance = view.instance
+    serving = status != "incoming"
+    load = known.measured.instances.get(instance.id) if known.measured and serving else None
+    ports = tuple(PortTag(port.number, _flow_id(known, port.number)) for port in instance.ports)
+    return Card(
+        key=f"{instance.id}-{'serving' if serving else 'incoming'}",
+        name=instance.name,
+        project=instance.project,
+        kind=instance.kind,
+        flavor=instance.flavor,
+        status=status,
+        note=note,
+        wanted=_wanted(view) if serving else None,
+        ports=ports if serving else (),
+        usage=_usage(load) if load else None,
+        course=_course(known, instance.id) if load else None,
+        why=why(known.whys.get(instance.id)) if serving else None,
+    )
+
+
+def _wanted(view: View) -> str | None:
+    instance = view.instance
+    if instance.pin is not None:
+        return f"pinned to {instance.pin}"
+    here = view.running.location if view.running else None
+    if instance.target not in (None, here) and view.migration is None:
+        return f"wanted at {instance.target}"
+    return None
+
+
+def _flow_id(known: Snapshot, number: int) -> int | None:
+    port = known.switches.ports.get(number)
+    return port.flow_id if port else None
+
+
+def _usage(load: Load) -> Usage:
+    return Usage(
+        bar=Bar(figures.percent(load.utilisation, 1.0)),
+        millicores=f"{load.millicores:,}",
+        traffic=figures.rate(load.traffic.mbps),
+        flows=None if load.flows is None else figures.count(load.flows),
+    )
+
+
+def _course(known: Snapshot, instance: str) -> Sparkline | None:
+    samples = [
+        (sample.at, sample.instances[instance].traffic.mbps) for sample in known.history if instance in sample.instances
+    ]
+    return _drawn(known, samples, max((value for _, value in samples), default=0.0))
+
+
+def _drawn(known: Snapshot, samples: list[tuple[float, float]], ceiling: float) -> Sparkline | None:
+    # A course of zeros is one, too: a line at the bottom.
+    return sparkline.draw(samples, known.measured.at, ceiling or 1.0) if known.measured else None
+
+
+def _to_nic(sample: Measurement, nic: str) -> Rate | None:
+    return sample.links[nic].to_nic if nic in sample.links else None
+
+
+def _to_host(sample: Measurement, nic: str) -> Rate | None:
+    return sample.links[nic].to_host if nic in sample.links else None
+
+
+def _direction(known: Snapshot, now: Rate, capacity: int, of: Callable[[Measurement], Rate | None]) -> Direction:
+    samples = [(sample.at, found.mbps) for sample in known.history if (found := of(sample)) is not None]
+    ceiling = max((value for _, value in samples), default=0.0)
+    return Direction(Bar(figures.percent(now.mbps, capacity)), figures.rate(now.mbps), _drawn(known, samples, ceiling))
+
+
+def why(said: Mapping[str, Any] | None) -> Why | None:
+    """What the decider said, in words; None: it said nothing."""
+    text = said.get("text") if said else None
+    if said is None or not text:
+        return None
+    runner_up = said.get("runner_up")
+    return Why(
+        text=str(text),
+        runner_up=_alternative(runner_up) if runner_up else None,
+        binding=tuple(_limit(each) for each in said.get("binding") or ()),
+    )
+
+
+def _alternative(said: Mapping[str, Any] | str) -> str:
+    if isinstance(said, str):
+        return said
+    cost = int(said.get("host_cost") or 0)
+    words = "at the same host cost" if cost == 0 else f"host cost {cost:+,} millicores"
+    blocked = " and ".join(_limit(each) for each in said.get("blocked_by") or ())
+    return f"{said.get('location')}, {words}" + (f"; {blocked} forbids it" if blocked else "")
+
+
+def _limit(said: Mapping[str, Any] | str) -> str:
+    if isinstance(said, str):
+        return said
+    return f"{said.get('limit')} ({said.get('used'):,} of {said.get('allowed'):,})"

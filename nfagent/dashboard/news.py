@@ -1,0 +1,218 @@
+"""What an operator should see first: what is wrong, the figures of the whole server, what has just happened."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nfagent.dashboard import figures, lanes, progress, sparkline
+from nfagent.dashboard.lanes import Bar
+from nfagent.dashboard.snapshot import Snapshot
+from nfagent.dashboard.sparkline import Sparkline
+from nfagent.model import Event
+
+Gravity = Literal["critical", "warning", "info", "calm"]
+
+_NAMED = 5
+_STALE_S = 10.0
+_STALE_WINDOWS = 5
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line of the banner."""
+
+    gravity: Gravity
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure of the whole server; ``value`` None: not measured yet."""
+
+    label: str
+    value: str | None
+    note: str
+    bar: Bar | None = None
+    course: Sparkline | None = None
+
+
+@dataclass(frozen=True)
+class News:
+    """An event, in words."""
+
+    id: int
+    at: str
+    stamp: str
+    about: str
+    text: str
+    gravity: Gravity
+
+
+def notices(known: Snapshot) -> tuple[Notice, ...]:
+    """What is wrong, the worst first; never empty: that nothing is wrong is said, too."""
+    found = [*_outages(known), *_switches(known), *_errors(known), *_measuring(known)]
+    if found:
+        return tuple(found)
+    places = " and ".join(place.name for place in known.places)
+    return (Notice("calm", "No faults known", f"{places} {'are' if len(known.places) > 1 else 'is'} up"),)
+
+
+def _outages(known: Snapshot) -> list[Notice]:
+    down, doubtful = [], []
+    for place in known.places:
+        state, reason = lanes.condition(known, place)
+        if state == "down":
+            outage = known.outages.get(place.name)
+            told = outage is not None and outage.type == "location.down"
+            since = f" since {figures.clock(outage.time, known.at)}" if outage and told else ""
+            down.append(Notice("critical", f"{place.name} is down{since}", reason or ""))
+        elif state != "up" and known.switches.status is not None:
+            doubtful.append(Notice("warning", f"{place.name} is {state}", reason or ""))
+    return down + doubtful
+
+
+def _errors(known: Snapshot) -> list[Notice]:
+    broken = [view for view in known.views if view.status == "error"]
+    if not broken:
+        return []
+    title = "A network function has an error" if len(broken) == 1 else f"{len(broken)} network functions have errors"
+    named = ", ".join(view.instance.name for view in broken[:_NAMED])
+    return [Notice("warning", title, named + (" and others" if len(broken) > _NAMED else ""))]
+
+
+def _switches(known: Snapshot) -> list[Notice]:
+    if known.switches.status is not None:
+        return []
+    why = known.switches.reason or "it was not asked"
+    return [Notice("warning", "Nothing is known of the switches and their links", why)]
+
+
+def _measuring(known: Snapshot) -> list[Notice]:
+    measured = known.measured
+    if measured is None:
+        why = "the first measurement is under way" if known.measures else "this agent has no part that measures"
+        return [Notice("info", "Not measured yet", f"loads and rates are not known: {why}")]
+    if is_stale(known):
+        text = f"the figures here are of {figures.clock(measured.at, known.at)}, and may not be so any more"
+        return [Notice("warning", "Measuring has stopped", text)]
+    return []
+
+
+def is_stale(known: Snapshot) -> bool:
+    """Whether the newest measurement is too old to be about now."""
+    measured = known.measured
+    return measured is not None and known.at - measured.at > max(_STALE_S, _STALE_WINDOWS * measured.window_s)
+
+
+def tiles(known: Snapshot) -> tuple[Tile, ...]:
+    """The figures."""
+    return (_functions(known), _traffic(known), *_cpu(known), _migrations(known))
+
+
+def _functions(known: Snapshot) -> Tile:
+    counted: dict[str, int] = {}
+    for view in known.views:
+        counted[view.status] = counted.get(view.status, 0) + 1
+    parts = [f"{number} {status}" for status, number in sorted(counted.items())]
+    return Tile("Network functions", str(len(known.views)), ", ".join(parts) or "none deployed")
+
+
+def _traffic(known: Snapshot) -> Tile:
+    label = "Traffic through the server"
+    if known.measured is None:
+        return Tile(label, None, "")
+    samples = [(each.at, sum(rate.mbps for rate in each.matrix.values())) for each in known.history]
+    top = max((value for _, value in samples), default=0.0)
+    now = sum(rate.mbps for rate in known.measured.matrix.values())
+    course = sparkline.draw(samples, known.measured.at, top or 1.0)
+    packets = sum(rate.pps for rate in known.measured.matrix.values())
+    return Tile(label, figures.rate(now), f"{figures.count(round(packets))} packets/s", course=course)
+
+
+def _cpu(known: Snapshot) -> list[Tile]:
+    hubs = [place.name for place in known.places if place.is_hub]
+    nics = [place.name for place in known.places if not place.is_hub]
+    found = [_cores(known, "Host CPU for functions", hubs)]
+    if nics:
+        found.append(_cores(known, "Smart NIC CPU" if len(nics) == 1 else "Smart NICs' CPU", nics))
+    return found
+
+
+def _cores(known: Snapshot, label: str, names: list[str]) -> Tile:
+    measured = known.measured
+    uses = [measured.locations[name] for name in names if name in measured.locations] if measured else []
+    if not uses:
+        return Tile(label, None, "")
+    used, capacity = sum(use.millicores for use in uses), sum(use.capacity_millicores for use in uses)
+    note = f"of {figures.cores(capacity)} cores"
+    return Tile(label, figures.cores(used), note, bar=Bar(figures.percent(used, capacity)))
+
+
+def _migrations(known: Snapshot) -> Tile:
+    open_ones = sum(move.ended is None for move in known.moves)
+    ended = progress.past(known)
+    freeze = next((each.freeze for each in ended if each.freeze), None)
+    note = f"last freeze {freeze}" if freeze else f"{len(ended)} recently" if ended else "none so far"
+    return Tile("Migrations under way", str(open_ones), note)
+
+
+def events(known: Snapshot) -> tuple[News, ...]:
+    """The newest first."""
+    return tuple(_news(known, event) for event in known.news)
+
+
+def _news(known: Snapshot, event: Event) -> News:
+    payload = event.payload
+    tell = _TOLD.get(event.type)
+    about = str(payload.get("instance") or event.subject)
+    return News(
+        id=event.id,
+        at=figures.clock(event.time, known.at),
+        stamp=figures.stamp(event.time),
+        about=known.names.get(about) or str(payload.get("name") or about[:24]),
+        text=tell(payload) if tell else event.type,
+        gravity=_gravity(event),
+    )
+
+
+def _gravity(event: Event) -> Gravity:
+    if event.type in ("process.error", "location.down") or event.payload.get("outcome") == "failed":
+        return "critical"
+    if event.payload.get("outcome") == "rolled-back":
+        return "warning"
+    return "calm"
+
+
+def _place(payload: Mapping[str, Any]) -> str:
+    if payload.get("pin"):
+        return f"pinned to {payload['pin']}"
+    return f"wanted at {payload['target']}" if payload.get("target") else "may be anywhere"
+
+
+def _because(words: str, payload: Mapping[str, Any]) -> str:
+    return f"{words}: {payload['reason']}" if payload.get("reason") else words
+
+
+_TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "instance.created": lambda payload: f"created, a {payload.get('kind')}",
+    "instance.configured": lambda payload: f"given configuration {payload.get('generation')}",
+    "instance.described": lambda _: "renamed or labelled",
+    "instance.pinned": _place,
+    "instance.aimed": _place,
+    "instance.deleting": lambda _: "to be deleted",
+    "instance.deleted": lambda _: "deleted",
+    "instance.recovered": lambda payload: _because("recovered", payload),
+    "process.starting": lambda _: "starting",
+    "process.active": lambda _: "active",
+    "process.stopping": lambda _: "stopping",
+    "process.error": lambda payload: _because("error", payload),
+    "process.gone": lambda _: "its process has ended",
+    "migration.requested": lambda payload: f"is to move from {payload.get('source')} to {payload.get('target')}",
+    "migration.ended": lambda payload: _because(
+        f"move from {payload.get('source')} to {payload.get('target')}: {payload.get('outcome')}", payload
+    ),
+    "placement.decided": lambda payload: f"decided: {len(payload.get('moves') or ())} to move",
+    "location.down": lambda payload: _because("down", payload),
+    "location.up": lambda _: "up again",
+}

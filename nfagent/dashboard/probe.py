@@ -1,0 +1,68 @@
+"""What oneswitchd says, asked beside the page: one that does not answer must not hold the page up."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from unoctl.errors import UnoctlError
+from unoctl.model import Port, Status
+
+_EVERY_S = 1.0
+_SLOW_S = 3.0
+
+Asks = Callable[[], tuple[Status, list[Port]]]
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What is known of the switches.
+
+    Attributes:
+        status: None: oneswitchd does not say; then ``reason`` says why.
+        ports: by number.
+    """
+
+    status: Status | None
+    reason: str | None
+    ports: Mapping[int, Port] = field(default_factory=dict)
+
+
+class Probe:
+    """Asks again, at most once a second, when somebody wants to know.
+
+    Args:
+        asks: asks oneswitchd; raises `UnoctlError`.
+    """
+
+    def __init__(self, asks: Asks) -> None:
+        self._asks = asks
+        self._changed = threading.Condition()
+        self._newest: Switches | None = None
+        self._asked = float("-inf")
+        self._is_asking = False
+
+    def newest(self, patience_s: float = 0.0) -> Switches:
+        """The newest answer; where there was none yet, it is waited for so long."""
+        with self._changed:
+            now = time.monotonic()
+            if not self._is_asking and now - self._asked >= _EVERY_S:
+                self._is_asking, self._asked = True, now
+                threading.Thread(target=self._ask, name="dashboard probe", daemon=True).start()
+            if self._newest is None:
+                self._changed.wait_for(lambda: self._newest is not None, patience_s)
+            if self._newest is None or (self._is_asking and now - self._asked > _SLOW_S):
+                return Switches(None, "oneswitchd has been asked and has not answered yet")
+            return self._newest
+
+    def _ask(self) -> None:
+        answer = Switches(None, "what oneswitchd answers is not understood here; nfagent's log says more")
+        try:
+            status, ports = self._asks()
+            answer = Switches(status, None, {port.number: port for port in ports})
+        except UnoctlError as error:
+            answer = Switches(None, str(error))
+        finally:
+            with self._changed:
+                self._newest, self._is_asking = answer, False
+                self._changed.notify_all()

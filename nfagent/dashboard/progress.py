@@ -1,0 +1,165 @@
+"""Migrations: how far those under way are, and what became of the others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nfagent.dashboard import figures
+from nfagent.dashboard.snapshot import Snapshot
+from nfagent.model import Migration
+
+STEPS = ("prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "handover", "done")
+"""Of a migration with state (docs/nfagent.md)."""
+_RESTART_STEPS = ("restart", "done")
+
+StepState = Literal["done", "now", "next", "skipped", "undone"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step.
+
+    Attributes:
+        state: ``undone``: where it went no further, and back.
+        at: time of day at which it was begun; None: it was not, or nobody said.
+        took: how long it took; None as with ``at``, or not over yet.
+    """
+
+    name: str
+    state: StepState
+    at: str | None
+    took: str | None
+
+
+@dataclass(frozen=True)
+class Move:
+    """A migration with its steps; ``outcome`` None: it goes on."""
+
+    epoch: int
+    name: str
+    source: str
+    target: str
+    how: str
+    requested: str
+    outcome: str | None
+    percent: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Past:
+    """A migration that has ended; None: not reported.
+
+    Attributes:
+        lost: what state was lost; ``nothing`` where it is known that nothing was.
+    """
+
+    epoch: int
+    name: str
+    source: str
+    target: str
+    how: str
+    outcome: str
+    reason: str | None
+    ended: str
+    stamp: str
+    took: str | None
+    freeze: str | None
+    state: str | None
+    lost: str | None
+    loses: bool
+
+
+def shown(known: Snapshot) -> tuple[Move, ...]:
+    """Those that go on, the oldest first; where there is none, the last one: most are over before one has looked."""
+    under_way = [move for move in reversed(known.moves) if move.ended is None]
+    return tuple(_move(known, move) for move in under_way or known.moves[:1])
+
+
+def past(known: Snapshot) -> tuple[Past, ...]:
+    """Those that have ended, the newest first."""
+    return tuple(_past(known, move, move.ended) for move in known.moves if move.ended is not None)
+
+
+def _move(known: Snapshot, move: Migration) -> Move:
+    steps = _steps(known, move)
+    begun = sum(step.state in ("done", "now", "skipped") for step in steps)
+    return Move(
+        epoch=move.epoch,
+        name=_name(known, move),
+        source=move.source,
+        target=move.target,
+        how=_how(move),
+        requested=figures.clock(move.requested, known.at),
+        outcome=move.outcome,
+        percent=figures.percent(begun, len(steps)),
+        steps=steps,
+    )
+
+
+def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
+    begun = {step.name: step for step in known.steps.get(move.epoch, ())}
+    order = STEPS if move.mode == "state" else _RESTART_STEPS
+    # A step that is not known here is still shown, at the end.
+    order += tuple(name for name in begun if name not in order)
+    reached = order.index(move.step) if move.step in order else -1
+    if move.outcome == "done":
+        reached = len(order)
+    steps = []
+    for place, name in enumerate(order):
+        state: StepState = "done" if name in begun or name == "done" else "skipped"
+        if place == reached:
+            state = "now" if move.ended is None else "undone"
+        elif place > reached:
+            state = "next" if move.ended is None else "skipped"
+        time = begun.get(name)
+        at = figures.clock(time.at, known.at) if time else None
+        took = figures.duration(time.took_s) if time and time.took_s is not None else None
+        steps.append(Step(name, state, at, took))
+    return tuple(steps)
+
+
+def _past(known: Snapshot, move: Migration, ended: float) -> Past:
+    report = move.report
+    freeze, state = _whole(report, "freeze_us"), _whole(report, "state_bytes")
+    lost = _lost(report)
+    return Past(
+        epoch=move.epoch,
+        name=_name(known, move),
+        source=move.source,
+        target=move.target,
+        how=_how(move),
+        outcome=move.outcome or "unknown",
+        reason=move.reason,
+        ended=figures.clock(ended, known.at),
+        stamp=figures.stamp(ended),
+        took=figures.duration(ended - move.started) if move.started else None,
+        freeze=None if freeze is None else figures.duration(freeze / 1e6),
+        state=None if state is None else figures.size(state),
+        lost=lost,
+        loses=lost not in (None, "nothing"),
+    )
+
+
+def _lost(report: Mapping[str, Any]) -> str | None:
+    if "lost_state" not in report:
+        return "all state: restarted" if report.get("restarted") else None
+    lost = report["lost_state"]
+    if lost is None:
+        return "nothing"
+    flows = lost.get("flows")
+    what = "state" if flows is None else f"{figures.count(int(flows))} flows"
+    return f"{what}: {lost.get('why') or 'for a reason that is not said'}"
+
+
+def _whole(report: Mapping[str, Any], key: str) -> int | None:
+    found = report.get(key)
+    return int(found) if isinstance(found, int | float) else None
+
+
+def _how(move: Migration) -> str:
+    return str(move.report.get("mode") or ("with its state" if move.mode == "state" else "restart"))
+
+
+def _name(known: Snapshot, move: Migration) -> str:
+    return known.names.get(move.instance, move.instance[:8])

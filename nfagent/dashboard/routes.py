@@ -1,0 +1,142 @@
+"""``/dashboard``: the page, its stream of changes, and who may see them: administrators."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flask import Blueprint, Response, json, redirect, request
+from flask.typing import ResponseReturnValue
+
+from nfagent.api.services import Services
+from nfagent.dashboard import render, snapshot
+from nfagent.dashboard.board import TICK_S, Board
+from nfagent.dashboard.probe import Probe
+from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError, UnavailableError
+from nfagent.store import Store
+
+NAME = "dashboard"
+PATH = "/dashboard"
+
+HEARTBEAT_S = 5.0
+_COOKIE = "nfagent_dashboard"
+_PATIENCE_S = 1.0  # of the first page, with oneswitchd
+_NEVER = 2**63
+_A_YEAR_S = 31_536_000  # a wall is not asked for its token every day
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def blueprint(known: Services) -> Blueprint:
+    """The dashboard of an agent."""
+    made = Blueprint(NAME, __name__, static_folder="static", static_url_path=f"{PATH}/static")
+    views = _Views(known)
+    made.add_url_rule("/", "root", _root)
+    made.add_url_rule(PATH, "page", views.page)
+    made.add_url_rule(f"{PATH}/stream", "stream", views.stream)
+    made.add_url_rule(f"{PATH}/login", "login", views.login, methods=["POST"])
+    made.add_url_rule(f"{PATH}/logout", "logout", _logout, methods=["POST"])
+    made.after_request(_guarded)
+    return made
+
+
+class _Views:
+    def __init__(self, known: Services) -> None:
+        self._known = known
+        self._probe = Probe(lambda: (known.status(), known.ports()))
+        self._board = Board(lambda: render.fragments(snapshot.take(known, self._probe.newest())))
+
+    def page(self) -> ResponseReturnValue:
+        """The page as it is now."""
+        try:
+            self._check()
+        except RefusedError as error:
+            return _door(error if isinstance(error, ForbiddenError) else None, error.status)
+        self._probe.newest(_PATIENCE_S)
+        edition = self._board.newest()
+        datapath = self._known.server.oneswitchd.datapath_id
+        signed_in = _COOKIE in request.cookies
+        return _html(render.page(edition.html(), edition.id, datapath, time.time(), signed_in=signed_in), 200)
+
+    def stream(self) -> ResponseReturnValue:
+        """What changes on the page, until the client goes."""
+        self._check()
+        if not self._known.streams.acquire(blocking=False):
+            most = self._known.config.api.streams
+            raise UnavailableError("too-many-streams", f"{most} clients follow; no more are allowed ([api] streams)")
+        response = Response(
+            content_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        response.call_on_close(self._known.streams.release)
+        seen = request.headers.get("Last-Event-ID") or request.args.get("seen", "")
+        is_gone = request.environ.get("waitress.client_disconnected") or (lambda: False)
+        response.response = _changes(self._board, self._known.desired.store, seen, is_gone)
+        return response
+
+    def login(self) -> ResponseReturnValue:
+        """A token for a cookie."""
+        token = request.form.get("token", "").strip()
+        access = self._known.access
+        try:
+            badge = access.badge(token)
+            access.visitor({}, badge).require_admin("the dashboard")
+        except RefusedError as error:
+            return _door(error, error.status)
+        response = redirect(PATH, 303)
+        # Not `secure`: nfagent itself speaks no TLS; what stands in front of it may add that.
+        response.set_cookie(_COOKIE, badge, path=PATH, httponly=True, samesite="Strict", max_age=_A_YEAR_S)
+        return response
+
+    def _check(self) -> None:
+        who = self._known.access.visitor(request.environ, request.cookies.get(_COOKIE))
+        who.require_admin("the dashboard")
+
+
+def _root() -> ResponseReturnValue:
+    return redirect(PATH)
+
+
+def _logout() -> ResponseReturnValue:
+    response = redirect(PATH, 303)
+    response.delete_cookie(_COOKIE, path=PATH)
+    return response
+
+
+def _door(error: RefusedError | None, status: int) -> Response:
+    """The form that asks for a token, and why the last one would not do."""
+    response = _html(render.login(error.detail if error else None), status)
+    if status == UnauthorizedError.status:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="nfagent"'
+    return response
+
+
+def _html(text: str, status: int) -> Response:
+    return Response(text, status, content_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store"})
+
+
+def _guarded(response: Response) -> Response:
+    response.headers.extend(_HEADERS)
+    return response
+
+
+def _changes(board: Board, store: Store, seen: str, is_gone: Callable[[], bool]) -> Iterator[str]:
+    """Server-sent events: ``update`` with what changed, ``beat`` so that a dead connection is noticed."""
+    yield "retry: 2000\n\n"
+    told = float("-inf")
+    while not store.is_ending and not is_gone():
+        edition = board.newest()
+        changed = edition.since(seen)
+        now = time.monotonic()
+        if changed:
+            seen, told = edition.id, now
+            yield _event("update", edition.id, {"at": render.clock(time.time()), "fragments": changed})
+        elif now - told >= HEARTBEAT_S:
+            told = now
+            yield _event("beat", edition.id, {"at": render.clock(time.time())})
+        store.wait(_NEVER, TICK_S)  # until then, or until the agent stops
+
+
+def _event(kind: str, number: str, body: dict[str, Any]) -> str:
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(body)}\n\n"

@@ -1,0 +1,167 @@
+"""What is so at a moment, read from the store, the monitor, the decider and oneswitchd."""
+
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nfagent.api.services import Services
+from nfagent.dashboard.probe import Switches
+from nfagent.errors import UnavailableError
+from nfagent.model import Decision, Event, Instance, Migration, Running, View
+from nfagent.monitor.measurement import Measurement
+from nfagent.store import events, instances, migrations, processes
+from nfagent.store.instances import Filter
+
+_MIGRATIONS = 8
+_EVENTS = 12
+_STEPS = 100  # more than any migration has, also one that is taken up again after crashes
+_QUIET = frozenset({"placement.process", "migration.step"})
+"""Not news: said in other words by other events, and shown as progress."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A location, as it is configured.
+
+    Attributes:
+        slots: for processes with ports.
+    """
+
+    name: str
+    is_hub: bool
+    slots: int
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step that was begun.
+
+    Attributes:
+        took_s: None: not known yet.
+    """
+
+    name: str
+    at: float
+    took_s: float | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is so.
+
+    Attributes:
+        at: seconds since 1970.
+        running: all processes, those that are to be too.
+        moves: open migrations and the newest of the others, the newest first.
+        steps: those of each migration that were begun, in their order, by epoch.
+        news: the newest events, the newest first.
+        outages: the newest event that says of a location that it is down or up, by its name.
+        names: of instances by id, those that are no more too.
+        measured: None: nobody has measured yet.
+        measures: whether somebody is to measure.
+        decision: None: nothing was decided yet.
+        whys: what the decider says of each instance, by id.
+    """
+
+    at: float
+    places: tuple[Place, ...]
+    views: list[View]
+    running: list[Running]
+    moves: list[Migration]
+    steps: Mapping[int, list[StepTime]]
+    news: list[Event]
+    outages: Mapping[str, Event]
+    names: Mapping[str, str]
+    switches: Switches
+    measured: Measurement | None
+    history: list[Measurement]
+    measures: bool
+    decision: Decision | None
+    whys: Mapping[str, Mapping[str, Any]]
+
+
+def take(known: Services, switches: Switches) -> Snapshot:
+    """Read it."""
+    db = known.desired.store.read
+    views = instances.views(db, Filter())
+    moves = _moves(db)
+    news = [event for event in events.newest(db, 4 * _EVENTS) if event.type not in _QUIET][:_EVENTS]
+    monitor = known.monitor
+    decision, whys = _decided(known, [view.instance for view in views])
+    mentioned = [*(move.instance for move in moves), *(event.subject for event in news)]
+    return Snapshot(
+        at=time.time(),
+        places=_places(known),
+        views=views,
+        running=processes.everything(db),
+        moves=moves,
+        steps={move.epoch: _steps(db, move) for move in moves},
+        news=news,
+        outages={place.name: found for place in _places(known) for found in _outage(db, place.name)},
+        names=_names(db, views, mentioned),
+        switches=switches,
+        measured=monitor.newest() if monitor else None,
+        history=monitor.history() if monitor else [],
+        measures=monitor is not None,
+        decision=decision,
+        whys=whys,
+    )
+
+
+def _places(known: Services) -> tuple[Place, ...]:
+    return tuple(
+        Place(switch.name, switch.link is None, len(known.config.find_location(switch.name).slot))
+        for switch in known.server.switch
+    )
+
+
+def _moves(db: sqlite3.Connection) -> list[Migration]:
+    under_way = migrations.page(db, None, "none", 1000, None)
+    ended = [move for move in migrations.page(db, None, None, _MIGRATIONS, None) if move.ended is not None]
+    return sorted([*under_way, *ended], key=lambda move: move.epoch, reverse=True)
+
+
+def _steps(db: sqlite3.Connection, move: Migration) -> list[StepTime]:
+    """As the journal's events say them; a report, once there is one, knows them better."""
+    reported = move.report.get("steps")
+    if reported:
+        return [StepTime(str(step["step"]), float(step["at"]), float(step["us"]) / 1e6) for step in reported]
+    told = events.newest(db, _STEPS, str(move.epoch), "migration.step")
+    written = [(str(event.payload["step"]), event.time) for event in reversed(told)]
+    ends = [at for _, at in written[1:]] + [move.ended]
+    return [
+        StepTime(name, at, None if end is None else end - at) for (name, at), end in zip(written, ends, strict=True)
+    ]
+
+
+def _outage(db: sqlite3.Connection, location: str) -> list[Event]:
+    return events.newest(db, 1, location, "location.")
+
+
+def _names(db: sqlite3.Connection, views: list[View], mentioned: Iterable[str]) -> dict[str, str]:
+    names = {view.instance.id: view.instance.name for view in views}
+    for reference in mentioned:
+        if reference not in names:
+            for event in events.newest(db, 1, reference, "instance."):
+                if "name" in event.payload:
+                    names[reference] = str(event.payload["name"])
+    return names
+
+
+def _decided(known: Services, wanted: list[Instance]) -> tuple[Decision | None, dict[str, Mapping[str, Any]]]:
+    decider = known.decider
+    if decider is None:
+        return None, {}
+    try:
+        decision = decider.proposal()
+    except UnavailableError:
+        return None, {}
+    whys: dict[str, Mapping[str, Any]] = {}
+    for instance in wanted:
+        try:
+            whys[instance.id] = decider.why(instance)
+        except UnavailableError:
+            continue  # it is newer than the decision
+    return decision, whys

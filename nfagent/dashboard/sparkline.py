@@ -1,0 +1,72 @@
+"""The course of a figure over the last minutes, as the path of a small SVG."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WINDOW_S = 300.0
+WIDTH, HEIGHT = 120, 24
+_BUCKET_S = 5.0
+
+Samples = Sequence[tuple[float, float]]
+"""Moments, growing, with the figure at each."""
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """Paths in a box of `WIDTH` x `HEIGHT`; time goes from left to right, the right edge is the newest sample.
+
+    Attributes:
+        line: broken where nothing was measured.
+        area: below it.
+    """
+
+    line: str
+    area: str
+
+
+def draw(samples: Samples, end: float, ceiling: float) -> Sparkline | None:
+    """Draw.
+
+    Args:
+        samples: means of 5 s are drawn, so that the shape stays as it is while it moves.
+        end: the moment at the right edge.
+        ceiling: the figure at the upper edge.
+
+    Returns:
+        None where there is no course yet: fewer than two points.
+    """
+    runs = _runs(samples, end)
+    if ceiling <= 0 or sum(len(run) for run in runs) < 2:
+        return None
+    line, area = [], []
+    for run in runs:
+        points = [(_across(at, end), _up(value, ceiling)) for at, value in run]
+        drawn = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        line.append(f"M{drawn}")
+        area.append(f"M{points[0][0]:.1f} {HEIGHT}L{drawn}L{points[-1][0]:.1f} {HEIGHT}Z")
+    return Sparkline("".join(line), "".join(area))
+
+
+def _runs(samples: Samples, end: float) -> list[list[tuple[float, float]]]:
+    """Means of the buckets, each at its last sample's moment, in runs without a gap."""
+    buckets: dict[int, list[tuple[float, float]]] = {}
+    for at, value in samples:
+        if end - WINDOW_S < at <= end:
+            buckets.setdefault(int(at // _BUCKET_S), []).append((at, value))
+    runs: list[list[tuple[float, float]]] = []
+    previous = None
+    for number, found in buckets.items():
+        if previous is None or number > previous + 1:
+            runs.append([])
+        runs[-1].append((found[-1][0], sum(value for _, value in found) / len(found)))
+        previous = number
+    return runs
+
+
+def _across(at: float, end: float) -> float:
+    return WIDTH * max(0.0, 1 - (end - at) / WINDOW_S)
+
+
+def _up(value: float, ceiling: float) -> float:
+    # A pixel is left at both edges, where half of the line's width would be cut off.
+    return 1 + (HEIGHT - 2) * (1 - min(max(value / ceiling, 0.0), 1.0))

@@ -1,0 +1,54 @@
+"""An agent whose dashboard shows what a test says, and a browser to look at it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from playwright.sync_api import Browser, sync_playwright
+
+from nfagent.dashboard import snapshot
+from nfagent.dashboard.snapshot import Snapshot
+from tests.nfagent.world import World
+
+
+class Stage:
+    """An agent that serves on ``url``; ``shown`` is what its dashboard takes for so."""
+
+    def __init__(self, directory: Path, shown: Snapshot) -> None:
+        self.shown = shown
+        self.world = World(directory, anonymous="admin")
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"{self.world.url}/dashboard"
+
+
+@contextmanager
+def stage(shown: Snapshot) -> Iterator[Stage]:
+    """Serve a dashboard."""
+    with TemporaryDirectory(prefix="nfagent-") as name:
+        made = Stage(Path(name), shown)
+        try:
+            with patch.object(snapshot, "take", lambda *_: made.shown):
+                yield made
+        finally:
+            made.world.stop()
+
+
+def chromium() -> str | None:
+    """Path of a browser that is installed; nothing is downloaded."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextmanager
+def browser(path: str) -> Iterator[Browser]:
+    """Start the browser."""
+    with sync_playwright() as playwright:
+        # Without its sandbox, which root may not use; it opens nothing but the page under test.
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--force-color-profile=srgb"])
+        yield started
+        started.close()

@@ -1,0 +1,335 @@
+"""What is shown of what is so."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nfagent.dashboard import lanes, news, progress, render
+from nfagent.dashboard.probe import Switches
+from nfagent.dashboard.snapshot import Place, Snapshot, StepTime
+from nfagent.model import Event, View
+from tests.nfagent.dashboard import sample
+from tests.nfagent.dashboard.sample import AT, HOST, NIC
+from unoctl.model import LinkState
+
+_VOID = {"input", "link", "meta", "br"}
+
+
+class Outline(HTMLParser):
+    """Elements and texts of a page; fails where elements are not closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.words.append(" ".join(data.split()))
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def page(known: Snapshot) -> Outline:
+    return Outline(render.page(render.fragments(known), "x-1", "00000000000000a1", AT, signed_in=True))
+
+
+def words(known: Snapshot, fragment: str) -> str:
+    return Outline(render.fragments(known)[fragment]).text
+
+
+def of(known: Snapshot, name: str) -> View:
+    return next(view for view in known.views if view.instance.name == name)
+
+
+def with_view(known: Snapshot, name: str, **fields: Any) -> Snapshot:
+    views = [replace(view, **fields) if view.instance.name == name else view for view in known.views]
+    return replace(known, views=views)
+
+
+def test_the_page_is_whole_and_its_ids_are_unique() -> None:
+    outline = page(sample.server())
+    ids = [attributes["id"] for _, attributes in outline.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    referred = [attributes["aria-labelledby"] for _, attributes in outline.tags if "aria-labelledby" in attributes]
+    assert set(referred) <= set(ids)
+    assert len(referred) >= 10
+
+
+def test_nothing_comes_from_elsewhere_or_breaks_the_policy() -> None:
+    for tag, attributes in page(sample.server()).tags:
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "action"):
+            assert (attributes.get(name) or "/").startswith(("/", "#")), (tag, attributes)
+        assert tag != "style"
+        assert tag != "script" or attributes.get("src")
+
+
+def test_network_functions_are_in_the_lane_where_they_run() -> None:
+    known = sample.server()
+    host, nic = words(known, "hub"), words(known, "lane-1")
+    assert "tenant-a-lb l4lb, medium active util+ 31 % millicores 620 traffic 1.48 Gb/s flows 9,120" in host
+    assert "port 1002 flow-id 13" in host
+    assert "edge-lb" in nic
+    assert "edge-lb" not in host
+    assert "CPU 1.4 of 4.0 cores slots 3 of 6" in host
+    assert "tenant-b-lb l4lb, small migrating moving to snic0" in host
+    assert "tenant-b-lb l4lb, small incoming on its way from hypervisor" in nic
+
+
+def test_the_link_says_what_goes_each_way() -> None:
+    said = words(sample.server(), "link-1")
+    assert "to snic0: 3.19 Gb/s 32 %" in said
+    assert "to hypervisor: 7.42 Gb/s 74 %" in said
+    assert "of 10.00 Gb/s each way" in said
+
+
+def test_why_a_function_is_where_it_is() -> None:
+    said = words(sample.server(), "hub")
+    assert "tenant-a-lb is on hypervisor: snic0 would save 620 there" in said
+    assert "runner-up snic0, host cost -620 millicores; PCIe snic0 up (10,900 of 10,000) forbids it" in said
+    assert "what binds PCIe snic0 up (9,800 of 10,000)" in said
+    assert "probe is on hypervisor: it has no other mode runner-up none: it can run nowhere else" in said
+
+
+def test_what_is_not_measured_is_not_zero() -> None:
+    known = sample.unmeasured()
+    for fragment in ("tiles", "hub", "lane-1", "link-1"):
+        said = words(known, fragment)
+        assert "not measured yet" in said
+        assert " 0 " not in f" {said} ".replace("slots 0 ", "")
+    assert "Not measured yet. loads and rates are not known: this agent has no part that measures" in words(
+        known, "banner"
+    )
+    assert "the first measurement is under way" in words(replace(known, measures=True), "banner")
+
+
+def test_one_that_was_not_measured_among_others_that_were() -> None:
+    known = sample.server()
+    measured = known.measured
+    assert measured
+    loads = {key: load for key, load in measured.instances.items() if key != of(known, "probe").instance.id}
+    said = words(replace(known, measured=replace(measured, instances=loads)), "hub")
+    assert "probe probe, small active load: not measured yet" in said
+
+
+def test_a_measurement_of_long_ago_is_no_news() -> None:
+    known = sample.server()
+    assert known.measured
+    old = replace(known, measured=replace(known.measured, at=AT - 60))
+    assert "Measuring has stopped. the figures here are of 14:12:20" in words(old, "banner")
+    assert "No faults known" in words(known, "banner")
+
+
+def down(link: str = "up", state: str = "up") -> Switches:
+    ends = LinkState(hypervisor="pcie-snic0", local="pf0hpf", state=link)
+    told = sample.switches()
+    assert told.status
+    nic = sample.switch(NIC, ends, state)
+    return replace(told, status=told.status.model_copy(update={"switches": (told.status.switches[0], nic)}))
+
+
+@pytest.mark.parametrize(
+    ("switches", "banner", "lane"),
+    [
+        (down(link="down"), "snic0 is down. its PCIe link is down", "snic0 smart NIC down"),
+        (
+            down(state="down"),
+            "snic0 is down. oneswitchd does not reach its bridge virt: connection refused",
+            "snic0 smart NIC down",
+        ),
+        (down(state="syncing"), "snic0 is syncing. the rules of its bridge virt", "snic0 smart NIC syncing"),
+        (
+            Switches(None, "nobody answers at /run/x.sock"),
+            "Nothing is known of the switches and their links. nobody answers at /run/x.sock",
+            "snic0 smart NIC unknown",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_location_is_said(switches: Switches, banner: str, lane: str) -> None:
+    known = replace(sample.server(), switches=switches)
+    assert banner in words(known, "banner")
+    assert lane in words(known, "lane-1")
+
+
+def test_since_when_a_location_is_down() -> None:
+    outage = Event(7, AT - 30, "location.down", NIC, None, {"location": NIC, "reason": "its machine is gone"})
+    known = replace(sample.server(), outages={NIC: outage})
+    assert "snic0 is down since 14:12:50. its machine is gone" in words(known, "banner")
+    back = replace(outage, type="location.up")
+    assert "No faults known" in words(replace(known, outages={NIC: back}), "banner")
+
+
+def test_an_error_of_a_function() -> None:
+    known = sample.server()
+    failed = with_view(
+        known, "probe", status="error", running=sample.running(of(known, "probe").instance, HOST, reason="it <ended>")
+    )
+    assert "A network function has an error. probe" in words(failed, "banner")
+    assert "error it <ended>" in words(failed, "hub")
+
+
+def test_one_that_runs_nowhere_is_shown_apart() -> None:
+    known = with_view(sample.server(), "probe", status="building", running=None)
+    known = replace(known, running=[row for row in known.running if row.instance != of(known, "probe").instance.id])
+    assert "Not running probe probe, small building" in words(known, "waiting")
+    assert "probe" not in words(known, "hub")
+    assert words(sample.server(), "waiting") == ""
+
+
+def test_a_migration_and_how_far_it_is() -> None:
+    known = sample.server()
+    (move,) = progress.shown(known)
+    assert [(step.name, step.state) for step in move.steps] == [
+        ("prepare", "done"),
+        ("precopy", "done"),
+        ("freeze", "done"),
+        ("delta", "done"),
+        ("COMMIT", "now"),
+        ("flip", "next"),
+        ("drain", "next"),
+        ("handover", "next"),
+        ("done", "next"),
+    ]
+    assert (move.steps[2].at, move.steps[2].took) == ("14:13:18", "420 µs")
+
+
+def test_a_step_that_was_left_out_and_one_that_is_not_known() -> None:
+    known = sample.server()
+    steps = [StepTime("prepare", AT - 2, 1.0), StepTime("freeze", AT - 1, 0.1), StepTime("polish", AT, None)]
+    (move,) = progress.shown(replace(known, steps={8: steps}))
+    assert [step.state for step in move.steps[:5]] == ["done", "skipped", "done", "skipped", "now"]
+    assert move.steps[-1].name == "polish"
+
+
+def test_the_last_migration_is_shown_until_there_is_another() -> None:
+    known = sample.server()
+    (move,) = progress.shown(replace(known, moves=known.moves[1:]))
+    assert (move.name, move.outcome) == ("edge-lb", "done")
+    (undone,) = progress.shown(replace(known, moves=known.moves[-1:]))
+    assert [step.state for step in undone.steps[:3]] == ["skipped", "undone", "skipped"]
+    assert progress.shown(replace(known, moves=[])) == ()
+    assert "No network function has moved yet" in words(replace(known, moves=[]), "migrations")
+
+
+def test_what_became_of_migrations() -> None:
+    said = words(sample.server(), "migrations")
+    assert "edge-lb hypervisor → to snic0 memfd done 1.5 s 412 µs 18 MB nothing" in said
+    assert "restart done 2.4 s - - 1,204 flows: snic0 went down" in said
+    assert "rolled-back the new instance did not answer in 1 s" in said
+
+
+@pytest.mark.parametrize(
+    ("report", "lost"),
+    [
+        ({}, None),
+        ({"restarted": True}, "all state: restarted"),
+        ({"lost_state": None}, "nothing"),
+        ({"lost_state": {"why": "the sNIC died"}}, "state: the sNIC died"),
+        ({"lost_state": {"flows": 0, "why": "x"}}, "0 flows: x"),
+    ],
+)
+def test_what_was_lost(report: dict[str, Any], lost: str | None) -> None:
+    known = sample.server()
+    moves = [replace(known.moves[1], report=report)]
+    assert [past.lost for past in progress.past(replace(known, moves=moves))] == [lost]
+
+
+def test_every_event_has_words_and_one_that_is_not_known_its_type() -> None:
+    known = sample.server()
+    strange = [Event(9, AT, "strange.thing", "who", None, {})]
+    assert "14:13:20 who strange.thing" in words(replace(known, news=strange), "events")
+    for event in news.events(known):
+        assert event.text
+
+
+_TEXT = st.text(min_size=1, max_size=40) | st.sampled_from(
+    [
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "' onmouseover='x",
+        "{{ 7 * 7 }}",
+        "</article>",
+        "&lt;",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_TEXT, _TEXT)
+def test_nothing_that_somebody_wrote_becomes_markup(name: str, reason: str) -> None:
+    known = sample.server()
+    plain = [tag for tag, _ in page(_written(known, "name", "reason")).tags]
+    written = page(_written(known, name, reason))
+    assert [tag for tag, _ in written.tags] == plain
+    for _, attributes in written.tags:
+        assert not any(key.startswith("on") for key in attributes)
+
+
+def _written(known: Snapshot, name: str, reason: str) -> Snapshot:
+    """A server in which all that users or programs write is one of these."""
+    view = known.views[0]
+    assert view.running
+    instance = replace(view.instance, name=name, project=name, kind=name, flavor=name, pin=name)
+    broken = View(instance, "error", replace(view.running, reason=reason), None)
+    event = Event(5, AT, "process.error", instance.id, None, {"reason": reason, "name": name})
+    report = {"mode": name, "lost_state": {"why": reason}}
+    return replace(
+        known,
+        views=[broken, *known.views[1:]],
+        names=dict(known.names) | {instance.id: name},
+        news=[event, Event(4, AT, name, name, None, {})],
+        moves=[
+            replace(known.moves[0], source=name, report=report),
+            replace(known.moves[1], reason=reason, report=report),
+        ],
+        steps={8: [StepTime(name, AT, None)]},
+        switches=Switches(None, reason),
+        whys={instance.id: {"text": reason, "runner_up": name, "binding": [reason]}},
+        places=(Place(HOST, True, 1), Place(NIC, False, 1)),
+    )
+
+
+def test_a_server_with_several_smart_nics_and_one_without() -> None:
+    known = sample.server()
+    several = replace(known, places=(*known.places, Place("snic1", False, 2)))
+    outline = page(several)
+    ids = {attributes.get("id") for _, attributes in outline.tags}
+    assert {"hub", "lane-1", "link-1", "lane-2", "link-2"} <= ids
+    assert "use: not measured yet" in words(several, "link-2")
+    alone = replace(known, places=known.places[:1])
+    assert "Smart NIC" not in words(alone, "tiles")
+    assert page(alone)
+
+
+def test_the_bars_change_colour_near_the_end() -> None:
+    assert [lanes.Bar(percent).level for percent in (0, 69, 70, 89, 90, 100)] == [
+        "calm",
+        "calm",
+        "high",
+        "high",
+        "full",
+        "full",
+    ]

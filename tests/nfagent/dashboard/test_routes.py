@@ -1,0 +1,255 @@
+"""The page over HTTP: who may see it, and its stream."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from nfagent.dashboard import board, routes, snapshot
+from nfagent.dashboard.probe import Probe
+from tests.nfagent.dashboard import sample
+from tests.nfagent.world import ADMIN_TOKEN, TENANT_TOKEN, World, wait_until
+from unoctl.errors import UnoctlError
+from unoctl.model import Status
+
+PAGE, STREAM = "/dashboard", "/dashboard/stream"
+
+
+@pytest.fixture
+def browser(world: World) -> Iterator[httpx.Client]:
+    """Without a token, with cookies."""
+    with httpx.Client(base_url=world.url, timeout=30, trust_env=False) as client:
+        yield client
+
+
+class Follower:
+    """Reads a stream."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._lines = response.iter_lines()
+        assert next(self._lines) == "retry: 2000"
+
+    def next(self) -> tuple[str, str, dict[str, Any]]:
+        """The next event: id, type, data."""
+        fields: dict[str, str] = {}
+        for line in self._lines:
+            name, _, value = line.partition(": ")
+            if name:
+                fields[name] = value
+            elif fields:
+                return fields["id"], fields["event"], json.loads(fields["data"])
+        raise EOFError
+
+    def until(self, fragment: str, word: str) -> None:
+        """Read until a fragment has a word."""
+        while word not in self.next()[2].get("fragments", {}).get(fragment, ""):
+            pass
+
+
+@contextmanager
+def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
+    with client.stream("GET", STREAM, timeout=60, **options) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        follower = Follower(response)  # held here: a reader that is forgotten closes the connection
+        yield follower
+
+
+def test_the_root_leads_to_the_page(world: World) -> None:
+    answer = world.operator.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (302, PAGE)
+    answer = world.operator.get(PAGE)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "no network function runs here" in answer.text
+    assert "Sign out" not in answer.text
+
+
+@pytest.mark.parametrize("path", [PAGE, STREAM, "/dashboard/static/dashboard.css", "/"])
+def test_nothing_may_be_loaded_from_elsewhere(world: World, path: str) -> None:
+    with world.operator.stream("GET", path) as answer:
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_who_is_not_known_is_asked_for_a_token(world: World, browser: httpx.Client) -> None:
+    answer = browser.get(PAGE)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert 'action="/dashboard/login"' in answer.text
+    assert "hypervisor" not in answer.text
+    assert browser.get(STREAM).status_code == 401
+    assert browser.get("/dashboard/static/dashboard.css").status_code == 200
+    for answer in (browser.post("/dashboard/login", data={"token": "<b>wrong"}), browser.post("/dashboard/login")):
+        assert answer.status_code == 401
+        assert "not known here" in answer.text
+        assert "set-cookie" not in answer.headers
+
+
+def test_a_tenant_is_not_shown_where_things_run(world: World, browser: httpx.Client) -> None:
+    assert world.tenant.get(PAGE).status_code == 403
+    assert world.tenant.get(STREAM).status_code == 403
+    answer = browser.post("/dashboard/login", data={"token": TENANT_TOKEN})
+    assert answer.status_code == 403
+    assert "administrators" in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_token_once_and_then_a_cookie_that_opens_nothing_else(world: World, browser: httpx.Client) -> None:
+    answer = browser.post("/dashboard/login", data={"token": ADMIN_TOKEN})
+    assert (answer.status_code, answer.headers["location"]) == (303, PAGE)
+    cookie = answer.headers["set-cookie"]
+    assert all(part in cookie for part in ("HttpOnly", "SameSite=Strict", "Path=/dashboard"))
+    assert ADMIN_TOKEN not in cookie
+    page = browser.get(PAGE)
+    assert page.status_code == 200
+    assert "Sign out" in page.text
+    with following(browser) as follower:
+        assert follower.next()[1] == "update"
+    badge = browser.cookies["nfagent_dashboard"]
+    for headers in ({"Cookie": f"nfagent_dashboard={badge}"}, {"Authorization": f"Bearer {badge}"}):
+        assert httpx.get(f"{world.url}/api/v1/instances", headers=headers, trust_env=False).status_code == 401
+    assert browser.post("/dashboard/logout").status_code == 303
+    assert browser.get(PAGE).status_code == 401
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "f" * 64, "\xe9" * 64, ADMIN_TOKEN])
+def test_a_cookie_that_is_none(world: World, browser: httpx.Client, cookie: str) -> None:
+    headers = {b"Cookie": f"nfagent_dashboard={cookie}".encode("latin-1")}
+    assert browser.get(PAGE, headers=headers).status_code == 401
+
+
+def test_the_cookie_outlives_a_restart(own_world: World) -> None:
+    with httpx.Client(base_url=own_world.url, trust_env=False) as before:
+        before.post("/dashboard/login", data={"token": ADMIN_TOKEN})
+        badge = before.cookies["nfagent_dashboard"]
+    own_world.stop()
+    own_world.start()
+    answer = httpx.get(own_world.url + PAGE, headers={"Cookie": f"nfagent_dashboard={badge}"}, trust_env=False)
+    assert answer.status_code == 200
+
+
+def test_what_happens_is_told_and_only_what_changed(own_world: World) -> None:
+    seen = own_world.operator.get(PAGE).text.partition('data-seen="')[2].partition('"')[0]
+    with following(own_world.operator, params={"seen": seen}) as follower:
+        number, kind, _ = follower.next()
+        assert (number, kind) == (seen, "beat")
+        own_world.wait_status(own_world.create("appears"), "active")
+        follower.until("hub", "</span>active")
+        own_world.operator.patch("/api/v1/instances/appears", json={"labels": {"a": "b"}})
+        _, kind, data = follower.next()
+        assert (kind, set(data["fragments"])) == ("update", {"events"})
+
+
+def test_a_client_that_comes_again_is_told_what_it_missed(own_world: World) -> None:
+    with following(own_world.operator) as follower:
+        last, _, first = follower.next()
+    assert {"banner", "tiles", "waiting", "migrations", "events", "hub", "link-1", "lane-1"} == set(first["fragments"])
+    own_world.create("missed")
+    with following(own_world.operator, headers={"Last-Event-ID": last}) as follower:
+        follower.until("events", "missed")
+
+
+def test_no_more_streams_than_there_are_threads_for(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "HEARTBEAT_S", 1000.0)
+    with following(own_world.operator), following(own_world.operator), following(own_world.operator):
+        answer = own_world.operator.get(STREAM)
+        assert (answer.status_code, answer.json()["code"]) == (503, "too-many-streams")
+        assert own_world.operator.get(PAGE).status_code == 200
+    # Who has gone leaves its place to others, also while nothing happens that could be sent.
+    wait_until(lambda: _answers(own_world.operator))
+
+
+def _answers(client: httpx.Client) -> bool:
+    with client.stream("GET", STREAM) as response:
+        return response.status_code == 200
+
+
+def test_one_that_does_not_read_holds_up_nobody(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Far more than the kernel and the server keep for a client: its thread stands still after a few of them.
+    editions = iter(range(10**9))
+    monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
+    monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"{next(editions)} " + "x" * 30_000_000})
+    host, _, port = own_world.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as stalled:
+        stalled.sendall(f"GET {STREAM} HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {ADMIN_TOKEN}\r\n\r\n".encode())
+        assert stalled.recv(100).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"edition {next(editions)}"})
+        with following(own_world.operator) as follower:
+            told = [follower.next()[2]["fragments"]["hub"] for _ in range(4)]
+        assert told == sorted(set(told))
+        assert own_world.operator.get("/api/v1/kinds").status_code == 200
+
+
+def test_stopping_does_not_wait_for_those_who_look(own_world: World) -> None:
+    with following(own_world.operator) as follower:
+        follower.next()
+        own_world.agent.stop()
+        with pytest.raises((EOFError, httpx.HTTPError)):
+            follower.until("hub", "never")
+    own_world.start()
+
+
+def test_a_page_that_cannot_be_made_ends_the_stream(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with following(own_world.operator) as follower:
+        follower.next()
+        monkeypatch.setattr(snapshot, "take", lambda *_: 1 / 0)
+        with pytest.raises((EOFError, httpx.HTTPError)):
+            follower.until("hub", "never")
+    assert own_world.operator.get(PAGE).status_code == 500
+
+
+def test_an_edition_has_the_version_at_which_each_fragment_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "TICK_S", 0.0)
+    made = [{"a": "1", "b": "1"}, {"a": "1", "b": "1"}, {"a": "2", "b": "1"}]
+    shown = board.Board(lambda: made.pop(0))
+    first = shown.newest()
+    assert first.html() == {"a": "1", "b": "1"}
+    assert first.since(first.id) == {}
+    assert shown.newest() is first
+    second = shown.newest()
+    assert second.since(first.id) == {"a": "2"}
+    for strange in ("", "x", "0-0", f"{second.run}-", f"{second.run}-{'9' * 5000}", f"{second.run}-\u0663", "-1"):
+        if strange != f"{second.run}-{'9' * 5000}":
+            assert second.since(strange) == second.html()
+
+
+def test_editions_are_not_made_more_often_than_they_may() -> None:
+    calls = []
+    shown = board.Board(lambda: calls.append(1) or {})
+    for _ in range(100):
+        shown.newest()
+    assert len(calls) == 1
+
+
+class Oneswitchd:
+    """Answers when it is let, and then is gone."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.asked = 0
+
+    def __call__(self) -> tuple[Status, list[Any]]:
+        self.asked += 1
+        assert self.let.wait(30)
+        if self.asked > 1:
+            raise UnoctlError("it is gone")
+        return Status(version="1", datapath_id="1"), []
+
+
+def test_an_oneswitchd_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Oneswitchd()
+    probe = Probe(asked)
+    for _ in range(3):
+        assert probe.newest().reason == "oneswitchd has been asked and has not answered yet"
+    assert asked.asked == 1
+    asked.let.set()
+    assert probe.newest(30.0).status is not None
+    monkeypatch.setattr("nfagent.dashboard.probe._EVERY_S", 0.0)
+    wait_until(lambda: probe.newest().reason == "it is gone")
