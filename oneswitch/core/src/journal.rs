@@ -17,7 +17,7 @@ use crate::translate::removal_of;
 use crate::truth::{Changes, Group, Meter, Request};
 use openflow13::{
     FlowMod, FlowModCommand, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
-    Multipart, MultipartReply,
+    Multipart, MultipartReply, PortStats,
 };
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -284,7 +284,6 @@ pub struct PortSettings {
 
 impl PortSettings {
     pub fn of(port: &VirtualPort) -> Self {
-        let b = &port.base;
         Self {
             number: port.number,
             config: port.config,
@@ -292,20 +291,7 @@ impl PortSettings {
             // A change of the executor that is not done is lost, and its flow-id with it.
             ingress_id: port.ingress_id.filter(|_| port.executor != Executor::Home),
             hw_addr: port.hw_addr,
-            base: [
-                b.rx_packets,
-                b.tx_packets,
-                b.rx_bytes,
-                b.tx_bytes,
-                b.rx_dropped,
-                b.tx_dropped,
-                b.rx_errors,
-                b.tx_errors,
-                b.rx_frame_err,
-                b.rx_over_err,
-                b.rx_crc_err,
-                b.collisions,
-            ],
+            base: counters(&mut port.base.clone()).map(|counter| *counter),
             name: port.name.clone(),
         }
     }
@@ -314,22 +300,28 @@ impl PortSettings {
     pub fn restore(&self, port: &mut VirtualPort) {
         port.config = self.config;
         port.hw_addr = self.hw_addr;
-        let b = &mut port.base;
-        [
-            b.rx_packets,
-            b.tx_packets,
-            b.rx_bytes,
-            b.tx_bytes,
-            b.rx_dropped,
-            b.tx_dropped,
-            b.rx_errors,
-            b.tx_errors,
-            b.rx_frame_err,
-            b.rx_over_err,
-            b.rx_crc_err,
-            b.collisions,
-        ] = self.base;
+        for (counter, value) in counters(&mut port.base).into_iter().zip(self.base) {
+            *counter = value;
+        }
     }
+}
+
+/// In the order of `ofp_port_stats`.
+fn counters(stats: &mut PortStats) -> [&mut u64; 12] {
+    [
+        &mut stats.rx_packets,
+        &mut stats.tx_packets,
+        &mut stats.rx_bytes,
+        &mut stats.tx_bytes,
+        &mut stats.rx_dropped,
+        &mut stats.tx_dropped,
+        &mut stats.rx_errors,
+        &mut stats.tx_errors,
+        &mut stats.rx_frame_err,
+        &mut stats.rx_over_err,
+        &mut stats.rx_crc_err,
+        &mut stats.collisions,
+    ]
 }
 
 /// Fragment flags, the flood generation's number, and the ports.
