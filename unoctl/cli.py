@@ -12,6 +12,7 @@ from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
 from unoctl.doctor import checkup
 from unoctl.errors import UnoctlError
 from unoctl.model import Stage
+from unoctl.nf.commands import app as nf_app
 from unoctl.plumber import OvsdbPlumber
 from unoctl.render import Format, Output, View, table
 from unoctl.session import Choice, Session
@@ -27,6 +28,7 @@ port_app = typer.Typer(help="Make, move and remove virtual ports.", no_args_is_h
 log_app = typer.Typer(help="Log levels of oneswitchd.", no_args_is_help=True)
 app.add_typer(port_app, name="port")
 app.add_typer(log_app, name="log")
+app.add_typer(nf_app, name="nf")
 
 FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
 PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]

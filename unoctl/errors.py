@@ -9,9 +9,9 @@
     +-- ToolError                an Open vSwitch tool is missing, failed or did not answer in time
     +-- ApiError
     |   +-- ApiUnreachableError  nothing listens at the REST address, or no permission
-    |   +-- ApiNoAnswerError      oneswitchd got the request and did not answer: the outcome is not known
-    |   +-- ApiAnswerError       the answer is not what docs/architecture.md promises
-    |   +-- ApiRefusedError      oneswitchd refused: status, code and detail of the problem+json
+    |   +-- ApiNoAnswerError     the request arrived and was not answered: the outcome is not known
+    |   +-- ApiAnswerError       the answer is not what the contract promises
+    |   +-- ApiRefusedError      refused: status, code and detail of the problem+json
     +-- PlumbingError            bridges or ports could not be changed over OVSDB
     +-- TextError                the output of an Open vSwitch tool cannot be understood
     |   +-- ActionSyntaxError    ... a list of data-path actions
@@ -58,40 +58,50 @@ class ToolError(UnoctlError):
 
 
 class ApiError(UnoctlError):
-    """Base of what can go wrong between unoctl and oneswitchd."""
+    """Base of what can go wrong between unoctl and oneswitchd, or nfagent."""
 
     code = "api"
 
 
-class ApiUnreachableError(ApiError):
+class _SilenceError(ApiError):
+    """No answer; the code begins with who should have given one."""
+
+    suffix: str
+
+    def __init__(self, text: str, peer: str = "oneswitchd") -> None:
+        super().__init__(text)
+        self.code = f"{peer}-{self.suffix}"
+
+
+class ApiUnreachableError(_SilenceError):
     """Nothing answers at the REST address."""
 
-    code = "oneswitchd-unreachable"
+    suffix = "unreachable"
 
 
-class ApiNoAnswerError(ApiError):
-    """oneswitchd got the request but did not answer, or not in time; the outcome is not known."""
+class ApiNoAnswerError(_SilenceError):
+    """The request arrived but was not answered, or not in time; the outcome is not known."""
 
-    code = "oneswitchd-no-answer"
+    suffix = "no-answer"
 
 
 class ApiAnswerError(ApiError):
-    """The answer is not of the form that docs/architecture.md promises."""
+    """The answer is not of the form that was promised: docs/architecture.md, docs/openapi.json."""
 
-    code = "oneswitchd-answer"
+    code = "api-answer"
 
 
 class ApiRefusedError(ApiError):
-    """oneswitchd refused the request (RFC 9457).
+    """The request was refused (RFC 9457).
 
     Attributes:
         status: HTTP status.
         code: the contract's word, for example ``interface-missing``.
-        detail: oneswitchd's sentence.
+        detail: the peer's sentence.
     """
 
-    def __init__(self, status: int, code: str, detail: str) -> None:
-        super().__init__(f"refused by oneswitchd ({code}): {detail}")
+    def __init__(self, status: int, code: str, detail: str, peer: str = "oneswitchd") -> None:
+        super().__init__(f"refused by {peer} ({code}): {detail}")
         self.status = status
         self.code = code
         self.detail = detail

@@ -1,0 +1,121 @@
+"""``unoctl nf`` against an agent in this process, whose network functions are a small program."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.nfagent.world import TENANT_TOKEN, World
+from unoctl.cli import app
+from unoctl.errors import ConfigChoiceError, ConfigError
+from unoctl.nf import finding
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("nf"))
+    yield made
+    made.close()
+
+
+def nf(world: World, *arguments: str, environment: dict[str, str] | None = None) -> Result:
+    address = f"unix:{world.directory}/nfagent.sock"
+    variables = {"UNO_LAB_DIR": "/nonexistent", "NFAGENT_API": address, "NFAGENT_TOKEN": "", "COLUMNS": "200"}
+    result = CliRunner().invoke(app, ["nf", *arguments], env=variables | (environment or {}))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_it_deploys_shows_configures_and_deletes(world: World, tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text("value = 1\n")
+    (tmp_path / "two.json").write_text('{"value": 2}')
+    made = nf(world, "deploy", "toy1", "--kind", "toy", "--with", str(tmp_path / "one.toml"), "--format=json")
+    assert made.exit_code == 0, made.stderr
+    shown = json.loads(made.stdout)
+    assert (shown["status"], shown["config_state"], shown["config"]) == ("active", "applied", {"value": 1})
+    assert "toy1" in nf(world, "list").stdout
+    assert "runs at hypervisor" in nf(world, "show", "toy1").stdout
+    changed = nf(world, "configure", "toy1", str(tmp_path / "two.json"), "--format=json")
+    assert json.loads(changed.stdout)["config"] == {"value": 2}
+    gone = nf(world, "delete", "toy1")
+    assert (gone.exit_code, gone.stdout) == (0, "")
+    missing = nf(world, "show", "toy1")
+    assert missing.exit_code == 1
+    assert "refused by nfagent (instance-unknown)" in missing.stderr
+
+
+def test_what_does_not_come_up_is_said_with_the_reason(world: World) -> None:
+    made = nf(world, "deploy", "bad", "--kind", "broken")
+    assert made.exit_code == 1
+    assert "it cannot be" in made.stdout
+    nf(world, "delete", "bad")
+
+
+def test_it_moves_what_is_restarted_and_says_how_it_ended(world: World) -> None:
+    nf(world, "deploy", "still", "--kind", "sleeper")
+    moved = nf(world, "migrate", "still", "--format=json")
+    assert moved.exit_code == 0, moved.stderr
+    assert json.loads(moved.stdout)["outcome"] == "done"
+    listed = nf(world, "migrations", "still").stdout
+    assert "hypervisor -> snic0" in listed
+    assert "done" in listed
+    nf(world, "deploy", "local", "--kind", "here-only")
+    failed = nf(world, "migrate", "local", "snic0")
+    assert failed.exit_code == 1
+    assert "not there" in failed.stdout
+    for name in ("still", "local"):
+        nf(world, "delete", name)
+
+
+def test_kinds_say_how_they_move(world: World) -> None:
+    rows = {line.split()[0]: line.split()[1] for line in nf(world, "kinds").stdout.splitlines()}
+    assert (rows["toy"], rows["sleeper"]) == ("state", "restart")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("deploy", "x", "--kind", "nothing"), 1, "nothing"),
+        (("deploy", "x", "--kind", "toy", "--with", "/nonexistent.toml"), 2, "/nonexistent.toml"),
+        (("migrate", "nobody"), 1, "nobody"),
+        (("show", "a/b"), 1, "a/b"),
+        (("list", "--agent", "unix:/nonexistent.sock"), 1, "no nfagent answers at unix:/nonexistent.sock"),
+        (("list", "--agent", "nonsense"), 1, "nonsense"),
+        (("why", "nobody"), 1, "nobody"),
+    ],
+)
+def test_what_is_wrong_is_named(world: World, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
+    result = nf(world, *arguments)
+    assert result.exit_code == exit_code, result.output
+    assert said in result.stderr
+
+
+def test_a_token_opens_the_tcp_address(world: World) -> None:
+    address = "tcp:" + world.url.removeprefix("http://")
+    refused = nf(world, "list", "--agent", address)
+    assert refused.exit_code == 1
+    assert "refused by nfagent" in refused.stderr
+    assert nf(world, "list", "--agent", address, environment={"NFAGENT_TOKEN": TENANT_TOKEN}).exit_code == 0
+
+
+def test_it_finds_the_agent(tmp_path: Path) -> None:
+    none = tmp_path / "none.toml"
+    assert finding.address("unix:/a", None, {"NFAGENT_API": "unix:/b"}, none) == "unix:/a"
+    assert finding.address(None, None, {"NFAGENT_API": "unix:/b"}, none) == "unix:/b"
+    lab = tmp_path / "labs" / "one"
+    (lab / "nfagent").mkdir(parents=True)
+    (lab / "server.toml").touch()
+    (lab / "nfagent" / "agent.toml").write_text('[api]\nlisten = ["unix:/c", "tcp:127.0.0.1:1"]\n')
+    labs = {"UNO_LAB_DIR": str(tmp_path / "labs")}
+    assert finding.address(None, None, labs, none) == "unix:/c"
+    assert finding.address(None, "one", labs | {"NFAGENT_API": "unix:/b"}, none) == "unix:/c"
+    assert (
+        finding.address(None, None, labs | {"NFAGENT_CONFIG": str(lab / "nfagent" / "agent.toml")}, none) == "unix:/c"
+    )
+    with pytest.raises(ConfigChoiceError, match="two"):
+        finding.address(None, "two", labs, none)
+    (tmp_path / "broken.toml").write_text("api = 1\n")
+    with pytest.raises(ConfigError, match="broken"):
+        finding.address(None, None, {"NFAGENT_CONFIG": str(tmp_path / "broken.toml")}, none)

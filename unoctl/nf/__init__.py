@@ -1,0 +1,1 @@
+"""``unoctl nf``: network functions, through nfagent."""

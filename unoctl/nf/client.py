@@ -1,0 +1,107 @@
+"""The REST client of nfagent (docs/openapi.json). Answers are plain data, as they come."""
+
+import json
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+from unoctl.rest import NFAGENT, Rest
+
+Json = dict[str, Any]
+
+TIMEOUT_S = 30.0
+_PAGE = 500
+
+
+class NfClient:
+    """A connection to one nfagent.
+
+    Args:
+        api: ``unix:PATH`` or ``tcp:HOST:PORT``.
+        token: for TCP.
+        timeout_s: how long a request may take.
+
+    Raises:
+        ConfigError: ``api`` is neither. All methods raise ``ApiError``.
+    """
+
+    def __init__(self, api: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self._rest = Rest(NFAGENT, api, token, timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rest.close()
+
+    def kinds(self) -> list[Json]:
+        """What can be deployed."""
+        return self._get("kinds")["kinds"]
+
+    def instances(self) -> list[Json]:
+        """All instances, oldest first."""
+        return list(self._pages("instances", "instances"))
+
+    def instance(self, reference: str) -> Json:
+        """One instance, by id or name."""
+        return self._get(f"instances/{quote(reference, safe='')}")
+
+    def create(self, order: Json) -> Json:
+        """Ask for an instance."""
+        return self._rest.ask(Json, "POST", "/api/v1/instances", order)
+
+    def amend(self, reference: str, changes: Json) -> Json:
+        """Change an instance's configuration, name, labels or pin."""
+        return self._rest.ask(Json, "PATCH", f"/api/v1/instances/{quote(reference, safe='')}", changes)
+
+    def delete(self, reference: str) -> Json:
+        """Ask for the end of an instance."""
+        return self._rest.ask(Json, "DELETE", f"/api/v1/instances/{quote(reference, safe='')}")
+
+    def migrate(self, reference: str, target: str | None) -> Json:
+        """Ask for a migration."""
+        order = {"instance": reference} | ({"target": target} if target else {})
+        return self._rest.ask(Json, "POST", "/api/v1/migrations", order)
+
+    def migration(self, epoch: int) -> Json:
+        """One migration."""
+        return self._get(f"migrations/{epoch}")
+
+    def migrations(self, instance: str | None, most: int) -> list[Json]:
+        """Migrations, newest first; ``instance``: its id."""
+        query = {"limit": most} | ({"instance": instance} if instance else {})
+        return self._get(f"migrations?{urlencode(query)}")["migrations"]
+
+    def why(self, reference: str) -> Json:
+        """Why an instance runs where it does."""
+        return self._get(f"placement/why/{quote(reference, safe='')}")
+
+    def load(self) -> Json:
+        """The newest measurement."""
+        return self._get("load")
+
+    def events(self, after: int | None = None, subject: str | None = None) -> Iterator[Json]:
+        """What happens, from now on or ``after`` an id. Between events come empty ones, the first at once."""
+        given = {"after": after, "subject": subject}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        for line in self._rest.stream(f"/api/v1/events?{query}"):
+            if line.startswith("data: "):
+                yield json.loads(line.removeprefix("data: "))
+            elif line.startswith(":"):
+                yield {}
+
+    def _get(self, path: str) -> Json:
+        return self._rest.ask(Json, "GET", f"/api/v1/{path}")
+
+    def _pages(self, path: str, member: str) -> Iterator[Json]:
+        marker: str | None = None
+        while True:
+            query = {"limit": _PAGE} | ({"marker": marker} if marker else {})
+            page = self._get(f"{path}?{urlencode(query)}")
+            yield from page[member]
+            marker = page["next"]
+            if marker is None:
+                return

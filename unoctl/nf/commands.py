@@ -1,0 +1,299 @@
+"""``unoctl nf``: the commands. Where one is asked to wait, events tell when to look again."""
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, UnoctlError, UsageError
+from unoctl.nf import finding, views
+from unoctl.nf.client import Json, NfClient
+from unoctl.render import Format, Output, Progress, View
+
+app = typer.Typer(help="Deploy network functions, see where they run and why, move them.", no_args_is_help=True)
+
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="ADDRESS", help="Of nfagent: unix:PATH or tcp:HOST:PORT.")
+]
+FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
+PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")]
+Reference = Annotated[str, typer.Argument(metavar="NF", help="Name or id.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Its configuration, JSON or TOML.")]
+
+_NOT_FOUND = 404
+
+
+@contextmanager
+def _errors(output: Output) -> Iterator[None]:
+    try:
+        yield
+    except UnoctlError as error:
+        output.error(error)
+        raise typer.Exit(error.exit_status) from error
+
+
+def _run(
+    ctx: typer.Context,
+    agent: str | None,
+    chosen: Format | None,
+    pretty: bool,
+    work: Callable[[NfClient, Output], View | None],
+) -> None:
+    output = Output(chosen or ctx.obj.format, pretty or ctx.obj.pretty)
+    with _errors(output):
+        api = finding.address(agent, ctx.obj.choice.lab, os.environ)
+        with NfClient(api, os.environ.get("NFAGENT_TOKEN")) as client:
+            view = work(client, output)
+        if view is not None:
+            output.show(view)
+    if view is not None and view.exit_status:
+        raise typer.Exit(view.exit_status)
+
+
+@app.command("kinds")
+def kinds(
+    ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
+) -> None:
+    """What can be deployed."""
+    _run(ctx, agent, chosen, pretty, lambda client, _: views.kinds(client.kinds()))
+
+
+@app.command("list")
+def list_command(
+    ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
+) -> None:
+    """All network functions."""
+    _run(ctx, agent, chosen, pretty, lambda client, _: views.instances(client.instances()))
+
+
+@app.command("show")
+def show(
+    ctx: typer.Context,
+    reference: Reference,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """One network function."""
+    _run(ctx, agent, chosen, pretty, lambda client, _: views.instance(client.instance(reference)))
+
+
+@app.command("deploy")
+def deploy(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new network function.")],
+    kind: Annotated[str, typer.Option("--kind", metavar="K", help="One of: unoctl nf kinds")],
+    config: Annotated[
+        Path | None, typer.Option("--with", metavar="FILE", help="Its configuration, JSON or TOML.")
+    ] = None,
+    ports: Annotated[int | None, typer.Option("--ports", min=0, max=2, help="How many virtual ports.")] = None,
+    flavor: Annotated[str | None, typer.Option("--flavor", metavar="F", help="Its size.")] = None,
+    pin: Annotated[
+        str | None, typer.Option("--pin", metavar="S", help="The only switch where it may run; default: it is decided.")
+    ] = None,
+    no_wait: NoWaitOption = False,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Deploy a network function, and wait until it runs."""
+
+    def work(client: NfClient, output: Output) -> View:
+        given = {"name": name, "kind": kind, "ports": ports, "flavor": flavor, "pin": pin}
+        order: Json = {key: value for key, value in given.items() if value is not None}
+        if config is not None:
+            order["config"] = _configuration(config)
+        made = client.create(order)
+        return views.instance(made) if no_wait else _await_settled(client, output, made["id"])
+
+    _run(ctx, agent, chosen, pretty, work)
+
+
+@app.command("configure")
+def configure(
+    ctx: typer.Context,
+    reference: Reference,
+    config: ConfigFile,
+    no_wait: NoWaitOption = False,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Give a network function another configuration, and wait until it is in force."""
+
+    def work(client: NfClient, output: Output) -> View:
+        amended = client.amend(reference, {"config": _configuration(config)})
+        return views.instance(amended) if no_wait else _await_settled(client, output, amended["id"])
+
+    _run(ctx, agent, chosen, pretty, work)
+
+
+@app.command("delete")
+def delete(
+    ctx: typer.Context,
+    reference: Reference,
+    no_wait: NoWaitOption = False,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """End a network function, and wait until it is gone."""
+
+    def work(client: NfClient, output: Output) -> View | None:
+        ended = client.delete(reference)
+        if no_wait:
+            return views.instance(ended)
+        with output.progress(f"deleting {ended['name']}") as progress:
+            _until(client, lambda: _is_gone(client, ended["id"], progress))
+        return None
+
+    _run(ctx, agent, chosen, pretty, work)
+
+
+@app.command("migrate")
+def migrate(
+    ctx: typer.Context,
+    reference: Reference,
+    target: Annotated[
+        str | None, typer.Argument(metavar="[SWITCH]", help="Where to; may be left out if there is one other.")
+    ] = None,
+    no_wait: NoWaitOption = False,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Move a network function with its state, and wait until it has arrived."""
+
+    def work(client: NfClient, output: Output) -> View:
+        asked = client.migrate(reference, target)
+        if no_wait:
+            return views.migrations([asked], {asked["instance"]: reference})
+        with output.progress(f"moving {reference} to {asked['target']}") as progress:
+            return views.migration(_until(client, lambda: _ended(client, asked["epoch"], progress)))
+
+    _run(ctx, agent, chosen, pretty, work)
+
+
+@app.command("migrations")
+def migrations(
+    ctx: typer.Context,
+    reference: Annotated[str | None, typer.Argument(metavar="[NF]", help="Only of this one.")] = None,
+    most: Annotated[int, typer.Option("--most", min=1, max=1000, help="How many, the newest first.")] = 20,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """What was moved, when, how it ended."""
+
+    def work(client: NfClient, _: Output) -> View:
+        only = client.instance(reference)["id"] if reference else None
+        return views.migrations(client.migrations(only, most), _names(client))
+
+    _run(ctx, agent, chosen, pretty, work)
+
+
+@app.command("why")
+def why(
+    ctx: typer.Context,
+    reference: Reference,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """Why a network function runs where it does, and not elsewhere."""
+    _run(ctx, agent, chosen, pretty, lambda client, _: views.why(client.why(reference), reference))
+
+
+@app.command("load")
+def load(
+    ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
+) -> None:
+    """Measured load: network functions, PCIe links, who sends how much to whom."""
+    _run(ctx, agent, chosen, pretty, lambda client, _: views.load(client.load(), _names(client)))
+
+
+@app.command("events")
+def events(
+    ctx: typer.Context,
+    after: Annotated[int | None, typer.Option("--after", min=0, help="Begin after this id; default: now.")] = None,
+    agent: AgentOption = None,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
+) -> None:
+    """What happens, as it happens, until Ctrl-C; with --format json an object a line."""
+
+    def work(client: NfClient, output: Output) -> None:
+        for event in client.events(after):
+            if "id" in event:
+                output.show(View(event, views.event(event)))
+
+    try:
+        _run(ctx, agent, chosen, pretty, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+# ---- waiting
+
+
+def _until(client: NfClient, look: Callable[[], Any]) -> Any:
+    """Look at once and after each event, until there is something."""
+    for _ in client.events():
+        found = look()
+        if found is not None:
+            return found
+    raise ApiNoAnswerError(
+        "nfagent ended while it was waited for; what was accepted goes on when it is back", "nfagent"
+    )
+
+
+def _await_settled(client: NfClient, output: Output, instance: str) -> View:
+    def look() -> Json | None:
+        found = client.instance(instance)
+        progress.update(f"{found['name']}: {found['status']}")
+        waits = found["status"] == "active" and found["config_state"] == "pending" and not found["reason"]
+        return None if waits or found["status"] not in ("active", "error") else found
+
+    with output.progress("deploying") as progress:
+        found = _until(client, look)
+    applied = found["status"] == "active" and found["config_state"] == "applied"
+    return views.instance(found, 0 if applied else 1)
+
+
+def _is_gone(client: NfClient, instance: str, progress: Progress) -> bool | None:
+    try:
+        found = client.instance(instance)
+    except ApiRefusedError as error:
+        if error.status == _NOT_FOUND:
+            return True
+        raise
+    progress.update(f"{found['name']}: {found['reason'] or found['status']}")
+    return None
+
+
+def _ended(client: NfClient, epoch: int, progress: Progress) -> Json | None:
+    found = client.migration(epoch)
+    progress.update(f"migration {epoch}: {found['step']}")
+    return found if found["outcome"] is not None else None
+
+
+def _names(client: NfClient) -> dict[str, str]:
+    return {each["id"]: each["name"] for each in client.instances()}
+
+
+def _configuration(path: Path) -> Json:
+    """JSON where it begins with a brace, else TOML."""
+    try:
+        text = path.read_text()
+        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: neither JSON nor TOML: {error}") from error
+    return found

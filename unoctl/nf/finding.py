@@ -1,0 +1,53 @@
+"""Which nfagent a command is about, and with which token.
+
+Order: ``--agent``, ``$NFAGENT_API``, the agent.toml that ``$NFAGENT_CONFIG`` names, the one of the lab that is meant,
+``/etc/nfagent/agent.toml``. The token for TCP is ``$NFAGENT_TOKEN``.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from unoctl.discovery import labs
+from unoctl.errors import ConfigChoiceError, ConfigError
+
+SYSTEM_CONFIG = Path("/etc/nfagent/agent.toml")
+_IN_LAB = Path("nfagent") / "agent.toml"
+
+
+def address(
+    named: str | None, lab: str | None, environment: Mapping[str, str], system_config: Path = SYSTEM_CONFIG
+) -> str:
+    """``unix:PATH`` or ``tcp:HOST:PORT``.
+
+    Raises:
+        ConfigError: agent.toml cannot be read, or does not say.
+        ConfigChoiceError: there is none, or several labs have one.
+    """
+    if found := named or (None if lab else environment.get("NFAGENT_API")):
+        return found
+    if lab is None and (config := environment.get("NFAGENT_CONFIG")):
+        return _listened(Path(config))
+    running = {name: path.parent / _IN_LAB for name, path in labs(environment).items() if lab in (None, name)}
+    files = {name: path for name, path in running.items() if path.exists()}
+    if lab is None and system_config.exists():
+        return _listened(system_config)
+    if len(files) == 1:
+        return _listened(*files.values())
+    if files:
+        raise ConfigChoiceError(f"several labs run; choose one: {', '.join(f'--lab {name}' for name in files)}")
+    given = f"lab {lab} has" if lab else f"nothing names one, {system_config} does not exist, and no lab has"
+    raise ConfigChoiceError(
+        f"no nfagent is known: {given} no nfagent/agent.toml; give its address: --agent unix:/run/nfagent/nfagent.sock"
+    )
+
+
+def _listened(path: Path) -> str:
+    """The first address that agent.toml has it listen at: the unix socket, as a rule."""
+    try:
+        listen = tomllib.loads(path.read_text()).get("api", {}).get("listen", ["unix:/run/nfagent/nfagent.sock"])
+        return str(listen[0])
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; name the address with --agent") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError, IndexError, TypeError) as error:
+        raise ConfigError(f"{path}: no [api] listen can be read from it ({error}); see: nfagent check") from error

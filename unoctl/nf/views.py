@@ -1,0 +1,164 @@
+"""What ``unoctl nf`` prints: tables and trees of nfagent's answers."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from unoctl.nf.client import Json
+from unoctl.render import View, state, table, tree_text
+
+_STATES = {"active": "up", "applied": "up", "done": "up", "error": "fail", "failed": "fail", "rolled-back": "warn"}
+_UNTIL_S = 19  # of a time as RFC 3339 writes it: to the second
+
+
+def kinds(found: list[Json]) -> View:
+    """What can be deployed."""
+    rows = [
+        (each["name"], "state" if each["movable"] else "restart", "-".join(map(str, each["ports"])), each["summary"])
+        for each in found
+    ]
+    return View(found, table(("KIND", "MOVES BY", "PORTS", "WHAT IT IS"), rows))
+
+
+def instances(found: list[Json]) -> View:
+    """One line for each."""
+    rows = [
+        (
+            each["name"],
+            each["kind"],
+            _state(each["status"]),
+            (each["placement"] or {}).get("location"),
+            ", ".join(str(port["number"]) for port in each["ports"]) or None,
+            each["reason"],
+        )
+        for each in found
+    ]
+    return View(found, table(("NAME", "KIND", "STATUS", "RUNS AT", "PORTS", "REASON"), rows))
+
+
+def instance(found: Json, exit_status: int = 0) -> View:
+    """All of one."""
+    lines: list[tuple[int, Text | str]] = [(0, f"{found['name']} ({found['id']})")]
+    lines.append((1, Text.assemble("status ", _state(found["status"]))))
+    if found["reason"]:
+        lines.append((1, f"reason {found['reason']}"))
+    lines.append((1, f"kind {found['kind']}, flavor {found['flavor']}, project {found['project']}"))
+    lines += [(1, f"port {port['number']} {port['name']} {port['mac']}") for port in found["ports"]]
+    placed = found["placement"]
+    if placed:
+        pinned = f", pinned to {placed['pin']}" if placed["pin"] else ""
+        wanted = f", wanted at {placed['target']}" if placed["target"] not in (None, placed["location"]) else ""
+        slot = f", slot {placed['slot']}" if placed["slot"] else ""
+        lines.append((1, f"runs at {placed['location'] or 'no place'}{slot}{pinned}{wanted}"))
+    lines.append((1, Text.assemble("configuration ", _state(found["config_state"]))))
+    return View(found, tree_text(lines), exit_status)
+
+
+def migrations(found: list[Json], names: Mapping[str, str]) -> View:
+    """Newest first; ``names``: of instances by id."""
+    rows = [
+        (
+            each["epoch"],
+            names.get(each["instance"], each["instance"]),
+            f"{each['source']} -> {each['target']}",
+            each["mode"],
+            _state(each["outcome"]) if each["outcome"] else each["step"],
+            _milliseconds(each["report"].get("freeze_us")),
+            _time(each["requested"]),
+            each["reason"],
+        )
+        for each in found
+    ]
+    columns = ("EPOCH", "NF", "WAY", "MODE", "OUTCOME", "FREEZE", "REQUESTED", "REASON")
+    return View(found, table(columns, rows, right=("EPOCH", "FREEZE")))
+
+
+def migration(found: Json) -> View:
+    """One that has ended; its exit status says whether as it should."""
+    way = f"{found['source']} -> {found['target']}"
+    head = Text.assemble(f"migration {found['epoch']}: {way} ", _state(found["outcome"]))
+    lines: list[tuple[int, Text | str]] = [(0, head)]
+    if found["reason"]:
+        lines.append((1, f"reason {found['reason']}"))
+    lines += [(1 + depth, line) for depth, line in _tree(found["report"])]
+    return View(found, tree_text(lines), 0 if found["outcome"] == "done" else 1)
+
+
+def why(found: Json, name: str) -> View:
+    """As the optimiser says it."""
+    lines: list[tuple[int, Text | str]] = [(0, f"{name} runs at {found['location'] or 'no place'}")]
+    lines += [(1 + depth, line) for depth, line in _tree(found["why"])]
+    return View(found, tree_text(lines))
+
+
+def load(found: Json, names: Mapping[str, str]) -> View:
+    """Instances, links, locations, and who talks to whom."""
+    lines: list[tuple[int, Text | str]] = [
+        (0, f"at {_time(found['at'])}, over {found['window_s']:.1f} s; traffic is exact to {found['error']:.1%}")
+    ]
+    for name, use in sorted(found["locations"].items()):
+        of = f"{use['millicores']} of {use['capacity_millicores']} millicores"
+        lines.append((0, f"{name}: {of} by network functions"))
+    for name, link in sorted(found["links"].items()):
+        ways = f"{link['to_nic']['mbps']:.1f} Mbps to it, {link['to_host']['mbps']:.1f} from it"
+        lines.append((0, f"PCIe link of {name}: {ways}, of {link['capacity_mbps']}"))
+    for key, use in sorted(found["instances"].items(), key=lambda item: names.get(item[0], item[0])):
+        flows = f", {use['flows']} flows" if use["flows"] is not None else ""
+        work = f"{use['utilisation']:.0%} of its workers, {use['millicores']} millicores"
+        lines.append((0, f"{names.get(key, key)}: {work}, {_traffic(use['traffic'])}{flows}"))
+    lines += [(0, f"port {pair['from']} -> {pair['to']}: {_traffic(pair)}") for pair in found["matrix"]]
+    return View(found, tree_text(lines))
+
+
+def event(found: Json) -> Text:
+    """A line."""
+    data = found["data"]
+    told = ", ".join(f"{key} {_word(value)}" for key, value in data.items() if value is not None)
+    return Text(f"{found['id']} {_time(found['time'])} {found['type']} {found['subject']}{': ' if told else ''}{told}")
+
+
+def _traffic(rate: Json) -> str:
+    return f"{rate['mbps']:.1f} Mbps, {rate['pps']:.0f} packets/s"
+
+
+def _tree(value: Any) -> Iterable[tuple[int, str]]:
+    """Nested data, an entry a line."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value, 1)
+    for key, inner in entries:
+        if inner is None or inner in ({}, []):
+            continue
+        if isinstance(inner, dict | list) and any(isinstance(each, dict | list) for each in _values(inner)):
+            yield 0, f"{key}:"
+            yield from ((1 + depth, line) for depth, line in _tree(inner))
+        else:
+            yield 0, f"{key}: {_word(inner)}"
+
+
+def _values(inner: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return inner.values() if isinstance(inner, dict) else inner
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_word(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_word, value))
+    return json.dumps(value)
+
+
+def _state(word: str | None) -> Text:
+    if word is None:
+        return Text("-")
+    return Text(word, style=state(_STATES.get(word, "")).style) if word in _STATES else Text(word)
+
+
+def _time(text: str) -> str:
+    return text[:_UNTIL_S].replace("T", " ")
+
+
+def _milliseconds(microseconds: int | None) -> str | None:
+    return None if microseconds is None else f"{microseconds / 1000:.2f} ms"
