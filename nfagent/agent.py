@@ -15,9 +15,11 @@ from nfagent.desired import Desired
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
+from nfagent.migrate.making import make_migrator
+from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
 from nfagent.plumbing.server_config import ServerConfig
-from nfagent.protocols import Decider, Migrator, Wiring
+from nfagent.protocols import Decider, Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Store
@@ -32,6 +34,7 @@ class Agent:
         config: agent.toml.
         server: server.toml.
         wiring: of ports; None: on the switches of ``server``.
+        switching: of ports that move; None: on the switches of ``server``.
 
     Attributes:
         addresses: where it serves.
@@ -40,21 +43,29 @@ class Agent:
         AgentError, ConfigError: it cannot be started; nothing of it runs.
     """
 
-    def __init__(self, config: AgentConfig, server: ServerConfig, wiring: Wiring | None = None) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        server: ServerConfig,
+        wiring: Wiring | None = None,
+        switching: Switching | None = None,
+    ) -> None:
         catalog = Catalog.of(config, server)
         access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
         switches = ServerWiring(server)
         decider: Decider | None = None
-        migrator: Migrator | None = None
         self._store = Store(Path(config.state))
         self._watch = Watch(self._wake)
-        launchers = _launchers(config, catalog)
+        local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
+        launchers = _launchers(config, catalog, local)
         starter = Starter(self._store, catalog, config, launchers, wiring or switches, self._watch.add)
         capacity = capacities(config, server)
         self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)
+        moves = switching or ServerSwitching(server, switches)
+        migrator = make_migrator(config, self._store, catalog, starter, moves, local)
         self._reconciler = Reconciler(self._store, catalog, starter, decider, migrator)
         services = Services(
-            desired=Desired(self._store, catalog, moves_state=migrator is not None),
+            desired=Desired(self._store, catalog),
             config=config,
             server=server,
             access=access,
@@ -96,11 +107,9 @@ class Agent:
         self.stop()
 
 
-def _launchers(config: AgentConfig, catalog: Catalog) -> dict[str, Launcher]:
-    runtime = Path(config.runtime)
-    local = LocalLauncher(runtime, Path(config.state) / "log")
+def _launchers(config: AgentConfig, catalog: Catalog, local: LocalLauncher) -> dict[str, Launcher]:
     found: dict[str, Launcher] = {}
     for location in catalog.locations:
         ssh = config.find_location(location).ssh
-        found[location] = local if ssh is None else SshLauncher(location, ssh, runtime)
+        found[location] = local if ssh is None else SshLauncher(location, ssh, Path(config.runtime))
     return found

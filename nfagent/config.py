@@ -154,6 +154,19 @@ class SshConfig(_Section):
     directory: AbsolutePath = "/run/nfagent"
 
 
+class MigrateConfig(_Section):
+    """``[migrate]``: how state moves.
+
+    Attributes:
+        mode: ``auto``: its memory is handed over where both processes are on this machine, else it is copied; ``copy``:
+            it is copied always.
+        rate_mbps: of copying, at most; None: as fast as it goes.
+    """
+
+    mode: Literal["auto", "copy"] = "auto"
+    rate_mbps: Annotated[int, Field(ge=1)] | None = None
+
+
 class LocationConfig(_Section):
     """``[[location]]``: how processes run beside a switch; ``ssh`` names another machine, else it is this one.
 
@@ -162,6 +175,8 @@ class LocationConfig(_Section):
         memory_mb: that they may use there; None: the optimiser does not count it.
         pcie_mbps: of an sNIC's PCIe link, each way.
         core_factor: how many of an sNIC's cores do what one of the host does; used until it was measured.
+        address: where processes there can be reached from other locations, for state that is copied; default: the
+            machine that ``ssh`` names.
     """
 
     switch: SwitchName
@@ -170,6 +185,7 @@ class LocationConfig(_Section):
     memory_mb: Annotated[int, Field(ge=1)] | None = None
     pcie_mbps: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     core_factor: Annotated[float, Field(strict=False, ge=0.01, le=100)] | None = None
+    address: str | None = None
     slot: list[SlotConfig] = []
 
     def find_slot(self, name: str) -> model.Slot | None:
@@ -225,6 +241,7 @@ class AgentConfig(_Section):
     nf: str = "nf"
     api: ApiConfig = ApiConfig()
     quota: QuotaConfig = QuotaConfig()
+    migrate: MigrateConfig = MigrateConfig()
     port_numbers: PortNumbers = PortNumbers()
     monitor: MonitorConfig = MonitorConfig()
     decide: DecideConfig = DecideConfig()

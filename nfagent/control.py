@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from nfagent.errors import ControlRefusedError, ControlUnreachableError
 
@@ -28,18 +28,32 @@ class Answer:
     descriptors: list[int]
 
 
-class Control:
-    """An instance, as far as its control socket reaches. A connection for each request: none to find broken later.
+class Connection:
+    """An open connection to an instance's control socket, for several requests; one that broke answers none any more.
+
+    Thread safety: one thread at a time.
 
     Args:
         path: of the socket.
+        timeout_s: of the connecting, and of each answer unless a request says otherwise.
+
+    Raises:
+        ControlUnreachableError: nobody answers there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, timeout_s: float = TIMEOUT_S) -> None:
         self.path = path
+        self._timeout_s = timeout_s
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise ControlUnreachableError(f"{path}: nobody answers: {error.strerror or error}") from error
 
     def ask(
-        self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
+        self, verb: str, *, timeout_s: float | None = None, descriptors: Sequence[int] = (), **arguments: Any
     ) -> dict[str, Any]:
         """Send a request and return its answer; file descriptors that come with it are closed.
 
@@ -53,24 +67,58 @@ class Control:
         return answer.value
 
     def exchange(
-        self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
+        self, verb: str, *, timeout_s: float | None = None, descriptors: Sequence[int] = (), **arguments: Any
     ) -> Answer:
         """As `ask`, with the file descriptors that come with the answer."""
         line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
         received: list[int] = []
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(timeout_s)
-                connection.connect(str(self.path))
-                _send(connection, line, descriptors)
-                value = _value(verb, _line(connection, received))
+            self._socket.settimeout(timeout_s or self._timeout_s)
+            _send(self._socket, line, descriptors)
+            value = _value(verb, _line(self._socket, received))
         except BaseException as error:
             for descriptor in received:
                 os.close(descriptor)
             if isinstance(error, (OSError, ValueError)):
+                self.close()  # the answer to this request must not be taken for that to the next
                 raise ControlUnreachableError(f"{self.path}: no answer to {verb}: {error}") from error
             raise
         return Answer(value, received)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Control:
+    """An instance, as far as its control socket reaches. A connection for each request: none to find broken later.
+
+    Args:
+        path: of the socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def ask(
+        self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
+    ) -> dict[str, Any]:
+        """As `Connection.ask`."""
+        with Connection(self.path, timeout_s) as connection:
+            return connection.ask(verb, descriptors=descriptors, **arguments)
+
+    def exchange(
+        self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
+    ) -> Answer:
+        """As `Connection.exchange`."""
+        with Connection(self.path, timeout_s) as connection:
+            return connection.exchange(verb, descriptors=descriptors, **arguments)
 
 
 def _send(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:

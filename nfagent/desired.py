@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nfagent.catalog import Catalog
-from nfagent.errors import ConflictError, ForbiddenError, InvalidError, QuotaError, UnavailableError, UnknownError
+from nfagent.errors import ConflictError, ForbiddenError, InvalidError, QuotaError, UnknownError
 from nfagent.model import Chain, Instance, Kind, Migration, View
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
@@ -62,15 +62,13 @@ class Desired:
     Args:
         store: where they are written.
         catalog: what there is.
-        moves_state: whether there is a `Migrator`.
 
     All methods raise what `nfagent.errors.RefusedError` is the base of, and are done on disk when they return.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, *, moves_state: bool) -> None:
+    def __init__(self, store: Store, catalog: Catalog) -> None:
         self.store = store
         self.catalog = catalog
-        self._moves_state = moves_state
 
     # ---- instances
 
@@ -178,11 +176,6 @@ class Desired:
         client.require_admin("migrating")
         view = self.show(client, reference)
         instance, kind = view.instance, self.catalog.kind(view.instance.kind)
-        if kind.movable and not self._moves_state:
-            detail = (
-                f"instance {instance.name!r}: this agent has no part that moves state; only kinds without state move"
-            )
-            raise UnavailableError("migration-unavailable", detail)
         with self.store.change() as change:
             current = instances.view(change.db, instance.id)
             source = current.running if current else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from nfagent.catalog import Catalog
 from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError, UnavailableError, WiringError
+from nfagent.migrate.keepers import key_of
 from nfagent.model import Instance, Migration, Mode, Outcome, Running
 from nfagent.protocols import Decider, Migrator
 from nfagent.schedule import Schedule
@@ -45,11 +46,11 @@ class Reconciler:
         catalog: what there is.
         starter: of processes.
         decider: None: instances begin on the hypervisor and stay where they are.
-        migrator: None: state does not move.
+        migrator: of state.
     """
 
     def __init__(
-        self, store: Store, catalog: Catalog, starter: Starter, decider: Decider | None, migrator: Migrator | None
+        self, store: Store, catalog: Catalog, starter: Starter, decider: Decider | None, migrator: Migrator
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -58,12 +59,13 @@ class Reconciler:
         self._migrator = migrator
         self._failures: dict[str, _Failures] = {}
         self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
+        self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be brought, and until when
         self._schedule = Schedule(self.step, _THREADS)
         self._follower = threading.Thread(target=self._follow, name="follow events", daemon=True)
 
     def start(self) -> None:
         """Begin: with everything, since anything may have happened."""
-        for key in self._starter.end_strays():
+        for key in self._starter.end_strays([key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]):
             _log.warning("a process that nobody knows of was ended: %s", key)
         for running in processes.everything(self._store.read):
             with contextlib.suppress(LaunchError):  # its location is gone from server.toml: its step says so
@@ -102,6 +104,7 @@ class Reconciler:
         if instance is None:
             self._failures.pop(key, None)
             self._refused.pop(key, None)
+            self._held_back.pop(key, None)
             return None
         migration = migrations.open_of(self._store.read, key)
         rows = processes.of(self._store.read, key)
@@ -215,22 +218,31 @@ class Reconciler:
 
     def _relocate(self, instance: Instance, serving: Running) -> float | None:
         goal = self._wanted(instance, serving)
+        pause = self._pause(instance, goal)
+        if pause > 0:
+            return pause
         mode: Mode = "state" if self._starter.kind(instance).movable else "restart"
-        if mode == "state" and self._migrator is None:
-            self._starter.note(serving, f"wanted at {goal}, but this agent has no part that moves state")
-            return None
         with self._store.change() as change:
             migrations.request(change, instance, serving.location, goal, mode)
         return 0.0
 
+    def _pause(self, instance: Instance, goal: str) -> float:
+        """Seconds until it may be tried again to bring an instance where it could not be brought the last time."""
+        refused, until = self._held_back.get(instance.id, ("", 0.0))
+        return until - time.monotonic() if refused == goal else 0.0
+
     def _migrate(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
         if migration.mode == "restart":
-            return self._restart(instance, migration, serving)
-        if self._migrator is None:
-            _log.error("migration %d is open, and this agent has no part that moves state", migration.epoch)
-            return _AGAIN_S
-        self._migrator.run(migration)
-        return 0.0 if migrations.open_of(self._store.read, instance.id) is None else self._retry(instance)
+            delay = self._restart(instance, migration, serving)
+        else:
+            self._migrator.run(migration)
+            delay = 0.0
+        now = migrations.find(self._store.read, migration.epoch)
+        if now is not None and now.outcome is None:
+            return delay or self._retry(instance)
+        if now is not None and now.outcome != "done":
+            self._held_back[instance.id] = migration.target, time.monotonic() + self._retry(instance)
+        return delay
 
     def _restart(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
         """A migration of what has no state that moves: it ends at the source and begins at the target."""

@@ -9,15 +9,16 @@ import logging
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.control import Control
 from nfagent.errors import ControlError, ControlUnreachableError, LaunchError
 from nfagent.launch import Launcher, Process, Task
-from nfagent.launch.commands import command_line
-from nfagent.model import Instance, Kind, Role, Running, Slot
+from nfagent.launch.commands import ARENA_FD, RINGS_FD, command_line
+from nfagent.model import Instance, Kind, Port, Role, Running, Slot
 from nfagent.protocols import Wiring
 from nfagent.store import Store, processes
 
@@ -125,8 +126,16 @@ class Starter:
         with self._store.change() as change:
             return processes.update(change, running, reason=reason, since=time.time())
 
-    def launch(self, instance: Instance, running: Running, *, hold: bool = False) -> Running:
-        """Start the process of a row, or find it, and wait until it is ready. ``hold``: for a migration to commit.
+    def launch(
+        self, instance: Instance, running: Running, *, hold: bool = False, adopt: tuple[int, int] | None = None
+    ) -> Running:
+        """Start the process of a row, or find it, and wait until it is ready.
+
+        Args:
+            instance: whose.
+            running: the row.
+            hold: it waits for a migration to commit.
+            adopt: descriptors of the state and of the rings that it goes on with.
 
         Raises:
             LaunchError: it did not come up; nothing of it is left.
@@ -136,7 +145,7 @@ class Starter:
             slot = self._slot(running)
             if slot is not None:
                 self._prepare(launcher, instance, slot)
-            process = launcher.start(self._task(launcher, instance, running, slot, hold=hold))
+            process = launcher.start(self._task(launcher, instance, running, slot, hold=hold, adopt=adopt))
             with self._store.change() as change:
                 running = processes.update(change, running, pid=process.pid, pid_started=process.started)
             self._await_ready(launcher, running, process)
@@ -152,9 +161,8 @@ class Starter:
         Raises:
             WiringError: a port could not be connected; the process runs on.
         """
-        slot = self._slot(running)
-        for port, wire in zip(instance.ports, slot.wires if slot else (), strict=False):
-            self._wiring.connect(port, running.location, wire.edge)
+        for port, edge in self.wires(instance, running):
+            self._wiring.connect(port, running.location, edge)
         with self._store.change() as change:
             return processes.update(change, running, phase="active", reason=None, since=time.time())
 
@@ -164,14 +172,23 @@ class Starter:
         Raises:
             WiringError: nobody says.
         """
-        slot = self._slot(running)
-        if slot is None:
-            return True
-        homes = self._wiring.homes()
-        wanted = {
-            port.number: (running.location, wire.edge) for port, wire in zip(instance.ports, slot.wires, strict=False)
-        }
+        wanted = {port.number: (running.location, edge) for port, edge in self.wires(instance, running)}
+        homes = self._wiring.homes() if wanted else {}
         return all(homes.get(number) == home for number, home in wanted.items())
+
+    def wires(self, instance: Instance, running: Running) -> list[tuple[Port, str]]:
+        """The instance's ports with the interfaces, on the bridge ``edge``, of this process's slot."""
+        slot = self._slot(running)
+        edges = [wire.edge for wire in slot.wires] if slot else []
+        return list(zip(instance.ports, edges, strict=False))
+
+    def control_path(self, running: Running) -> Path:
+        """A process's control socket, as this machine reaches it.
+
+        Raises:
+            LaunchError: its location cannot be asked.
+        """
+        return self._launcher(running.location).control_path(_key(running.instance, running.location))
 
     def find(self, running: Running) -> Process | None:
         """The process of a row, if it runs."""
@@ -204,9 +221,7 @@ class Starter:
         """
         if running.control is None:
             raise ControlUnreachableError(f"instance {instance.name!r} has no control socket: its kind is not movable")
-        Control(self._launcher(running.location).control_path(_key(instance.id, running.location))).ask(
-            "configure", config=instance.config
-        )
+        Control(self.control_path(running)).ask("configure", config=instance.config)
         with self._store.change() as change:
             return processes.update(change, running, generation=instance.generation, reason=None)
 
@@ -237,9 +252,10 @@ class Starter:
         for port in instance.ports:
             self._wiring.disconnect(port)
 
-    def end_strays(self) -> list[str]:
-        """End processes that no row tells of; returns their keys."""
+    def end_strays(self, kept: Collection[str] = ()) -> list[str]:
+        """End processes that no row tells of, but for those with the keys ``kept``; returns their keys."""
         known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
+        known.update(kept)
         strays = []
         for location, launcher in {id(each): (name, each) for name, each in self._launchers.items()}.values():
             try:
@@ -285,12 +301,21 @@ class Starter:
         for port, wire in zip(instance.ports, slot.wires, strict=False):
             launcher.call(slot.enter, ["ip", "link", "set", "dev", wire.inside, "address", port.mac, "up"])
 
-    def _task(self, launcher: Launcher, instance: Instance, running: Running, slot: Slot | None, *, hold: bool) -> Task:
+    def _task(
+        self,
+        launcher: Launcher,
+        instance: Instance,
+        running: Running,
+        slot: Slot | None,
+        *,
+        hold: bool,
+        adopt: tuple[int, int] | None,
+    ) -> Task:
         key = _key(instance.id, running.location)
         interfaces = tuple(wire.inside for wire in slot.wires[: len(instance.ports)]) if slot else ()
         places = launcher.places(key, interfaces)
         flavor = self._catalog.flavors.get(instance.flavor)
-        command = command_line(self.kind(instance), instance, flavor, places, hold=hold)
+        command = command_line(self.kind(instance), instance, flavor, places, hold=hold, adopt=adopt is not None)
         return Task(
             key=key,
             incarnation=running.incarnation,
@@ -298,6 +323,7 @@ class Starter:
             command=tuple(command),
             config=json.dumps(instance.config),
             variables={"NFAGENT_INSTANCE": instance.id, "NFAGENT_NAME": instance.name},
+            descriptors=dict(zip((ARENA_FD, RINGS_FD), adopt or (), strict=False)),
         )
 
     def _await_ready(self, launcher: Launcher, running: Running, process: Process) -> None:

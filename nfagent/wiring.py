@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from nfagent.errors import WiringError
 from nfagent.model import Port
+from nfagent.plumbing.bridges import Plumbing
 from nfagent.plumbing.errors import PlumbingError
 from nfagent.plumbing.server_config import ServerConfig
 from nfagent.plumbing.servers import ServerPlumbing
@@ -36,16 +37,27 @@ class ServerWiring:
             with self._plumbing, ServerPlumbing(self._config) as plumbing:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
-            with self._client() as client:
+            with self.client() as client:
                 _settled(lambda: _map(client, port, location, interface))
 
+    def attach(self, location: str, interface: str) -> None:
+        """Put an interface on the bridge ``edge`` of a location.
+
+        Raises:
+            WiringError: it could not be.
+        """
+        with _explained(f"interface {interface} of {location}"), self._plumbing:
+            switch = self._config.find_switch(location)
+            with Plumbing(switch, tls=self._config.oneswitchd.tls) as plumbing:
+                plumbing.attach(interface)
+
     def homes(self) -> dict[int, tuple[str, str]]:
-        with _explained("the virtual ports"), self._client() as client:
+        with _explained("the virtual ports"), self.client() as client:
             return {port.number: (port.switch, port.interface) for port in client.ports()}
 
     def disconnect(self, port: Port) -> None:
         with _explained(f"port {port.number} ({port.name})"):
-            with self._client() as client:
+            with self.client() as client:
                 _unmap(client, port)
             with self._plumbing, ServerPlumbing(self._config) as plumbing:
                 plumbing.remove_virtual_port(port.number)
@@ -56,7 +68,7 @@ class ServerWiring:
         Raises:
             UnoctlError: nothing.
         """
-        with self._client() as client:
+        with self.client() as client:
             return client.status()
 
     def ports(self) -> list[SwitchPort]:
@@ -65,10 +77,11 @@ class ServerWiring:
         Raises:
             UnoctlError: it does not say.
         """
-        with self._client() as client:
+        with self.client() as client:
             return client.ports()
 
-    def _client(self) -> Client:
+    def client(self) -> Client:
+        """Of oneswitchd."""
         own = self._config.oneswitchd
         return Client(own.api, token_file=own.api_token_file)
 

@@ -15,7 +15,7 @@ _EPOCH_MAX = 2**63 - 1
 @blueprint.post("/migrations")
 @blueprint.input(MigrationOrder)
 @blueprint.output(MigrationOut, status_code=202, description="Accepted and on disk")
-@blueprint.doc(responses=[403, 404, 409, 503])
+@blueprint.doc(responses=[403, 404, 409])
 def create_migration(json_data: MigrationOrder) -> MigrationOut:
     """Ask for a migration.
 

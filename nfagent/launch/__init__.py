@@ -4,7 +4,7 @@ A process has a *key*, INSTANCE.LOCATION, and there is never more than one of a 
 KEY.lock for as long as it lives, which the kernel gives to one and takes back when it ends, whoever else crashes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,7 @@ class Task:
         command: what is run.
         config: text of the file ``{config}``.
         variables: added to its environment.
+        descriptors: open files that it gets, by the number that each has there.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Task:
     command: tuple[str, ...]
     config: str
     variables: dict[str, str]
+    descriptors: dict[int, int] = field(default_factory=dict)
 
 
 class Launcher(Protocol):

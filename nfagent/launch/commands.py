@@ -12,6 +12,9 @@ from nfagent.model import Flavor, Instance, Kind
 _PORTS = "{ports}"
 _HOLD = "--hold"
 
+ARENA_FD, RINGS_FD = 7, 8
+"""Numbers that the state and the rings of a process that is no more have at the one that goes on with them."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -23,9 +26,17 @@ class Places:
 
 
 def command_line(
-    kind: Kind, instance: Instance, flavor: Flavor | None, places: Places, *, hold: bool = False
+    kind: Kind, instance: Instance, flavor: Flavor | None, places: Places, *, hold: bool = False, adopt: bool = False
 ) -> list[str]:
-    """What is to be run for an instance; ``hold``: it waits for a migration to commit.
+    """What is to be run for an instance.
+
+    Args:
+        kind: of it.
+        instance: whose.
+        flavor: of it; None: one worker.
+        places: what has a name where it runs.
+        hold: it waits for a migration to commit.
+        adopt: it goes on with the state and the rings behind `ARENA_FD` and `RINGS_FD`.
 
     Raises:
         LaunchError: a placeholder that there is not.
@@ -49,4 +60,5 @@ def command_line(
             raise LaunchError(
                 f"kind {kind.name}: {word!r} has a placeholder that there is not ({error}); there are {known}, {_PORTS}"
             ) from error
-    return [*words, _HOLD] if hold else words
+    inherited = ["--arena-fd", str(ARENA_FD), "--rings-fd", str(RINGS_FD)] if adopt else []
+    return [*words, *([_HOLD] if hold else []), *inherited]

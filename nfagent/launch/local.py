@@ -15,6 +15,7 @@ from nfagent.launch import Places, Process, Task
 from nfagent.processes import PROC, start_time
 
 _LOCK_FD = 9  # the shell's syntax has one digit for it
+_ABOVE = 64
 # The shell notes its id and becomes the program: with that id, in that session, with that lock.
 _BECOME = f'echo "$$ $0" >&{_LOCK_FD} && exec "$@"'
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -66,6 +67,8 @@ class LocalLauncher:
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_suffix(".log.1"))  # what the one before said is not this one's last words
         argv = ["/bin/sh", "-c", _BECOME, task.incarnation, *task.enter, *task.command]
+        # From numbers that none of the new ones are: the actions are done in turn.
+        passed = {new: fcntl.fcntl(old, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for new, old in task.descriptors.items()}
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
             return os.posix_spawn(
@@ -77,6 +80,7 @@ class LocalLauncher:
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
                     (os.POSIX_SPAWN_DUP2, 1, 2),
+                    *((os.POSIX_SPAWN_DUP2, old, new) for new, old in passed.items()),
                 ],
                 setsid=True,
                 setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
@@ -84,6 +88,9 @@ class LocalLauncher:
             )
         except OSError as error:
             raise LaunchError(f"{task.key}: {task.command[0]} cannot be started: {error.strerror}") from error
+        finally:
+            for descriptor in passed.values():
+                os.close(descriptor)
 
     def _noted(self, task: Task, pid: int) -> Process:
         """The process that was spawned, once it has noted itself."""

@@ -97,6 +97,8 @@ class SshLauncher:
         return path
 
     def start(self, task: Task) -> Process:
+        if task.descriptors:
+            raise LaunchError(f"{task.key}: open files cannot be handed to {self._config.host}")
         found = self.find(task.key)
         if found is not None and found.incarnation == task.incarnation:
             return found

@@ -137,6 +137,11 @@ class Store:
                 self._last_event = max(self._last_event, change.last_event)
                 self._changed.notify_all()
 
+    def checkpoint(self) -> None:
+        """Move what is in the write-ahead log to its place, so that the next transaction does not have to."""
+        with self._writing:
+            self.read.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
     @property
     def last_event(self) -> int:
         """Id of the newest event; 0 if there was none yet."""

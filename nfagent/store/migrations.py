@@ -28,11 +28,14 @@ def request(change: Change, instance: Instance, source: str, target: str, mode: 
     return migration
 
 
-def step(change: Change, migration: Migration, name: str) -> Migration:
-    """Write that a step is about to be begun."""
-    started = migration.started or time.time()
-    change.db.execute("UPDATE migration SET step = ?, started = ? WHERE epoch = ?", (name, started, migration.epoch))
-    changed = replace(migration, step=name, started=started)
+def step(change: Change, migration: Migration, name: str, report: dict[str, Any] | None = None) -> Migration:
+    """Write that a step is about to be begun, and what is to be reported so far."""
+    started, known = migration.started or time.time(), migration.report if report is None else report
+    change.db.execute(
+        "UPDATE migration SET step = ?, started = ?, report = ? WHERE epoch = ?",
+        (name, started, json.dumps(known), migration.epoch),
+    )
+    changed = replace(migration, step=name, started=started, report=known)
     _tell(change, "migration.step", changed)
     return changed
 
@@ -60,6 +63,11 @@ def open_of(db: sqlite3.Connection, instance: str) -> Migration | None:
     """The one of an instance that has not ended."""
     row = db.execute("SELECT * FROM migration WHERE instance = ? AND ended IS NULL", (instance,)).fetchone()
     return None if row is None else _migration(row)
+
+
+def open_epochs(db: sqlite3.Connection) -> list[int]:
+    """Of all that have not ended."""
+    return [row["epoch"] for row in db.execute("SELECT epoch FROM migration WHERE ended IS NULL")]
 
 
 def page(

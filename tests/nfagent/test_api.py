@@ -261,9 +261,6 @@ def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
         refused(answer, 503, "no-decision", "nothing has been decided yet")
     placed = world.admin.get(f"{V1}/placement").json()["placement"]
     assert "undecided" in [each["name"] for each in placed]
-    world.wait_status(world.create("stateful", "toy"), "active")
-    answer = world.operator.post(f"{V1}/migrations", json={"instance": "stateful", "target": "snic0"})
-    refused(answer, 503, "migration-unavailable", "stateful")
 
 
 def test_load_is_what_was_measured(world: World) -> None:

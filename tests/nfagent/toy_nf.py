@@ -1,10 +1,16 @@
-"""A network function that touches no packet and speaks the control protocol of nfs/README.md.
+"""A network function that touches no packet and speaks the control protocol of nfs/README.md, migration included.
 
-Its configuration may hold ``refuse``: it then refuses to be configured so, or ``slow_s``: it is ready only then.
+Its state is a number, which the verb ``count`` raises while it is its own; the schema is what its configuration says is
+its ``schema``. Its configuration may also hold ``refuse``: it then refuses to be configured so (``start``: to start),
+``slow_s``: it is ready only then, or ``slow_commit_s``.
 """
 
 import argparse
+import array
 import json
+import mmap
+import os
+import socket
 import socketserver
 import sys
 import threading
@@ -12,28 +18,214 @@ import time
 from pathlib import Path
 from typing import Any
 
+_BYTES = 4096
+
+
+class RefusalError(Exception):
+    """Is answered instead."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        self.code, self.detail = code, detail
+        super().__init__(detail)
+
+
+class Shared:
+    """A number in memory that is shared by its descriptor."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = os.memfd_create("toy") if descriptor is None else descriptor
+        if descriptor is None:
+            os.ftruncate(self.descriptor, _BYTES)
+        self._memory = mmap.mmap(self.descriptor, _BYTES)
+
+    def get(self) -> int:
+        """The number."""
+        return int.from_bytes(self._memory[:8], "little")
+
+    def set(self, number: int) -> None:
+        """Change it."""
+        self._memory[:8] = number.to_bytes(8, "little")
+
 
 class Toy:
     """The instance."""
 
-    def __init__(self, config: dict[str, Any], ports: list[str], *, hold: bool) -> None:
-        self.config = config
-        self.ports = ports
-        self.mode = "holding" if hold else "running"
+    def __init__(self, config: dict[str, Any], ports: list[str], *, hold: bool, arena: int | None) -> None:
+        self.settings, self.ports = config, ports
+        self.state = Shared(arena)
+        self.phase = "waiting" if hold else "running"
+        self.epoch = 0
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.rings = Shared()
+        self.peer: socket.socket | None = None
+        self.pending: Shared | None = None
+        self.markers = 0
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What is answered."""
-        verb = request.get("do")
-        if verb == "status":
-            return {"ok": {"kind": "toy", "mode": self.mode, "ports": [{"name": name} for name in self.ports]}}
-        if verb == "config":
-            return {"ok": {"config": self.config}}
-        if verb == "configure":
-            if "refuse" in request["config"]:
-                return {"error": {"code": "configuration", "detail": "refuse: it was asked to"}}
-            self.config = request["config"]
-            return {"ok": {}}
-        return {"error": {"code": "verb-unknown", "detail": f"no verb {verb!r}"}}
+    def answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
+        """What is answered, and the descriptors beside it."""
+        try:
+            verb = str(request.get("do"))
+            plain = getattr(self, f"say_{verb}", None)
+            if plain is not None:
+                return {"ok": plain(request)}, []
+            known = getattr(self, f"do_{verb}", None)
+            if known is None:
+                raise RefusalError("verb-unknown", f"no verb {verb!r}")
+            return self._migrate(verb, known, request, received)
+        except RefusalError as refusal:
+            return {"error": {"code": refusal.code, "detail": refusal.detail}}, []
+
+    def _migrate(
+        self, verb: str, known: Any, request: dict[str, Any], received: list[int]
+    ) -> tuple[dict[str, Any], list[int]]:
+        epoch = request["epoch"]
+        if verb == "orphaned":
+            return {"ok": {"epoch": epoch}}, []
+        if epoch < self.epoch:
+            raise RefusalError("epoch", f"epoch {epoch} is over; this is epoch {self.epoch}")
+        if epoch > self.epoch:
+            if (verb, self.phase) not in (("prepare", "running"), ("hold", "waiting"), ("abort", "waiting")):
+                raise RefusalError("epoch", f"{verb!r} of epoch {epoch}, while epoch {self.epoch} is {self.phase}")
+            self.epoch, self.answers = epoch, {}
+        if verb not in self.answers:
+            self.answers[verb] = known(request, received) | {"epoch": epoch}
+        beside = [self.state.descriptor, self.rings.descriptor] if verb == "prepare" else []
+        return {"ok": self.answers[verb]}, beside
+
+    def _expect(self, verb: str, *phases: str) -> None:
+        if self.phase not in phases:
+            raise RefusalError("out-of-turn", f"{verb!r} while this instance is {self.phase}")
+
+    # ---- verbs of every instance
+
+    def say_status(self, _: dict[str, Any]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        ports = [{"name": name} for name in self.ports]
+        mode = "run" if self.phase in ("running", "prepared") else "hold"
+        found: dict[str, Any] = {"kind": "toy", "mode": mode, "ports": ports, "number": self.state.get()}
+        return found | ({"migration": {"epoch": self.epoch, "phase": self.phase}} if self.epoch else {})
+
+    def say_config(self, _: dict[str, Any]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        return {"config": self.settings}
+
+    def say_counters(self, _: dict[str, Any]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        return {"flows": self.state.get()}
+
+    def say_count(self, _: dict[str, Any]) -> dict[str, Any]:
+        """One more."""
+        self._expect("count", "running", "prepared")
+        self.state.set(self.state.get() + 1)
+        return {"number": self.state.get()}
+
+    def say_configure(self, request: dict[str, Any]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("configure", "running")
+        if "refuse" in request["config"]:
+            raise RefusalError("configuration", "refuse: it was asked to")
+        self.settings = request["config"]
+        return {}
+
+    # ---- of the one that gives
+
+    def do_prepare(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("prepare", "running")
+        self.phase = "prepared"
+        rings = {"queues": 1, "words": 512, "schema": self.settings.get("schema", 1)}
+        return {"kind": "toy", "schema": "1", "bytes": _BYTES, "config": self.settings, "rings": rings}
+
+    def do_precopy(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("precopy", "prepared")
+        self.peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.peer.connect(request["to"].removeprefix("unix:"))
+        except OSError as error:
+            raise RefusalError("peer", f"cannot connect: {error}") from error
+        return {"rounds": 1, "bytes": _BYTES, "left": 0}
+
+    def do_freeze(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("freeze", "prepared")
+        self.phase = "frozen"
+        return {"stopped_us": 1}
+
+    def do_delta(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("delta", "frozen")
+        assert self.peer is not None
+        try:
+            self.peer.sendall(self.state.get().to_bytes(8, "little"))
+            if not self.peer.recv(1):
+                raise RefusalError("peer", "the new instance closed the connection")
+        except OSError as error:
+            raise RefusalError("peer", str(error)) from error
+        self.phase = "delivered"
+        return {"bytes": 8, "digest": "0"}
+
+    def do_drain(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("drain", "given")
+        self.markers += request["paths"]
+        self.phase = "gone"
+        return {"relayed": [0]}
+
+    def do_thaw(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("thaw", "prepared", "frozen", "delivered")
+        self.phase = "running"
+        return {}
+
+    # ---- of the one that takes
+
+    def do_hold(self, request: dict[str, Any], received: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("hold", "waiting")
+        theirs, ours = request["rings"]["schema"], self.settings.get("schema_here", self.settings.get("schema", 1))
+        if theirs != ours:
+            raise RefusalError("schema", f"region number: schema {theirs}, expected {ours}")
+        self.phase = "holding"
+        if request["mode"] == "memfd":
+            self.pending = Shared(received[0])
+            return {}
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(request["listen"].removeprefix("unix:"))
+        listener.listen()
+        threading.Thread(target=self._receive, args=[listener], daemon=True).start()
+        return {"address": request["listen"]}
+
+    def _receive(self, listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        pending = Shared()
+        pending.set(int.from_bytes(peer.recv(8), "little"))
+        self.pending = pending
+        peer.send(b"k")
+
+    def do_commit(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("commit", "holding", "frozen", "delivered")
+        time.sleep(self.settings.get("slow_commit_s", 0))
+        if self.phase != "holding":
+            self.phase = "given"
+            return {}
+        if self.pending is None:
+            raise RefusalError("peer", "no state")
+        self.state, self.phase = self.pending, "relayed-to"
+        return {}
+
+    def do_handover(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("handover", "relayed-to")
+        self.phase = "running"
+        return {"relayed": 0, "orphaned": False}
+
+    def do_abort(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("abort", "waiting", "holding")
+        self.phase = "gone"
+        return {}
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
@@ -43,21 +235,36 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     def __init__(self, path: str, toy: Toy) -> None:
         self.toy = toy
+        self.turn = threading.Lock()
         super().__init__(path, Handler)
 
 
-class Handler(socketserver.StreamRequestHandler):
+class Handler(socketserver.BaseRequestHandler):
     """One client."""
+
+    request: socket.socket
 
     def handle(self) -> None:
         assert isinstance(self.server, Server)
-        for line in self.rfile:
+        line, received = b"", array.array("i")
+        while True:
+            chunk, beside, _, _ = self.request.recvmsg(1 << 16, socket.CMSG_LEN(32))
+            for _level, _kind, data in beside:
+                received.frombytes(data[: len(data) - len(data) % received.itemsize])
+            line += chunk
+            if not chunk:
+                return
+            if not line.endswith(b"\n"):
+                continue
             request = json.loads(line)
             if request.get("do") == "stop":
-                self.wfile.write(b'{"ok": {}}\n')
+                self.request.sendall(b'{"ok": {}}\n')
                 threading.Thread(target=self.server.shutdown).start()
                 return
-            self.wfile.write(json.dumps(self.server.toy.answer(request)).encode() + b"\n")
+            with self.server.turn:
+                answer, descriptors = self.server.toy.answer(request, list(received))
+            socket.send_fds(self.request, [json.dumps(answer).encode() + b"\n"], descriptors)
+            line, received = b"", array.array("i")
 
 
 def main() -> int:
@@ -66,13 +273,16 @@ def main() -> int:
     parser.add_argument("--port", action="append", default=[])
     parser.add_argument("--control", required=True)
     parser.add_argument("--hold", action="store_true")
+    parser.add_argument("--arena-fd", type=int)
+    parser.add_argument("--rings-fd", type=int)
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
     if config.get("refuse") == "start":
         print("toy: refuse: it was asked to", file=sys.stderr)
         return 2
     time.sleep(config.get("slow_s", 0))
-    with Server(options.control, Toy(config, options.port, hold=options.hold)) as server:
+    toy = Toy(config, options.port, hold=options.hold, arena=options.arena_fd)
+    with Server(options.control, toy) as server:
         server.serve_forever(0.1)
     return 0
 

@@ -12,6 +12,7 @@ import httpx
 from nfagent.agent import Agent
 from nfagent.config import AgentConfig
 from nfagent.errors import WiringError
+from nfagent.migrate.switching import Place
 from nfagent.model import Port
 from nfagent.processes import PROC
 
@@ -96,7 +97,9 @@ command = ["{python}", "{toy}", "--config", "{{config}}", "{{ports}}", "--contro
 class FakeWiring:
     """Remembers where ports are, and refuses when told to."""
 
-    places: dict[int, tuple[str, str]] = field(default_factory=dict)
+    places: dict[int, Place] = field(default_factory=dict)
+    moves: dict[int, Place] = field(default_factory=dict)
+    markers: list[tuple[int, int, int]] = field(default_factory=list)
     broken: bool = False
 
     def connect(self, port: Port, location: str, interface: str) -> None:
@@ -113,6 +116,40 @@ class FakeWiring:
         """See `nfagent.protocols.Wiring`."""
         self._check()
         self.places.pop(port.number, None)
+
+    # ---- moves, as `nfagent.migrate.switching.Switching`
+
+    def prepare(self, port: Port, location: str, interface: str) -> None:
+        """See `Switching`."""
+        self._check()
+        self.moves[port.number] = (location, interface)
+
+    def abort(self, port: Port) -> None:
+        """See `Switching`."""
+        self._check()
+        self.moves.pop(port.number, None)
+
+    def flip(self, port: Port, location: str, interface: str) -> None:
+        """See `Switching`."""
+        self._check()
+        self.places[port.number] = (location, interface)
+
+    def quiesce(self) -> None:
+        """See `Switching`."""
+        self._check()
+
+    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
+        """See `Switching`."""
+        self._check()
+        assert self.places[port.number] == new != old
+        self.markers.append((port.number, epoch, first))
+        return 2
+
+    def finish(self, port: Port, location: str, interface: str) -> None:
+        """See `Switching`."""
+        self._check()
+        self.places[port.number] = (location, interface)
+        self.moves.pop(port.number, None)
 
     def _check(self) -> None:
         if self.broken:
@@ -150,7 +187,7 @@ class World:
     def start(self) -> None:
         """Start the agent."""
         config = AgentConfig.load(self._path)
-        self.agent = Agent(config, config.load_server(self._path), self.wiring)
+        self.agent = Agent(config, config.load_server(self._path), self.wiring, self.wiring)
         self.url = "http://" + self.agent.addresses[1].removeprefix("tcp:")
         self.operator = self._client(
             httpx.Client(

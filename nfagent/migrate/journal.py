@@ -1,0 +1,106 @@
+"""A migration as it is written down: its steps, and the report that grows with them."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from nfagent.model import Migration, Outcome
+from nfagent.store import Change, Store, migrations
+
+COMMIT = "COMMIT"
+COMMITTED = (COMMIT, "flip", "drain", "done")
+"""Steps from which there is no way back."""
+
+
+@dataclass
+class Report:
+    """`Migration.report`.
+
+    Attributes:
+        mode: ``memfd``: the state's memory was handed over; ``copy``: its content was sent.
+        freeze_us: time in which no instance processed packets, which waited in rings.
+        relayed: packets that came by the old path after that, and were processed at the new instance.
+        state_bytes: of the memory that was handed over, or of all that was sent.
+        rounds: of copying while packets were processed.
+        steps: what was done, when (seconds since 1970) and for how long.
+        flows: that the state was of; None: the kind does not say.
+        lost_state: None: none was lost; else ``why``, ``flows``, ``instances``.
+        rolled_back_at: step from which it went back.
+        replaced: the new process died after COMMIT and another one took its place.
+        restart_at: where a process goes on with what state is left, the old and the new one being of no use any more.
+        why: it goes back, or has to be restarted.
+    """
+
+    mode: Literal["memfd", "copy"] | None = None
+    freeze_us: int | None = None
+    relayed: int | None = None
+    state_bytes: int | None = None
+    rounds: int = 0
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    flows: int | None = None
+    lost_state: dict[str, Any] | None = None
+    rolled_back_at: str | None = None
+    replaced: bool = False
+    restart_at: str | None = None
+    why: str | None = None
+
+
+class Journal:
+    """One migration's row.
+
+    Args:
+        store: where it is.
+        migration: as it is written.
+    """
+
+    def __init__(self, store: Store, migration: Migration) -> None:
+        self._store = store
+        self.migration = migration
+        known = {name: value for name, value in migration.report.items() if name in Report.__dataclass_fields__}
+        self.report = Report(**known)
+
+    @property
+    def epoch(self) -> int:
+        """The migration's number."""
+        return self.migration.epoch
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether there is no way back."""
+        return self.migration.step in COMMITTED
+
+    def step(self, name: str) -> None:
+        """Write that a step is about to be begun; on disk when this returns."""
+        with self._store.change() as change:
+            self.migration = migrations.step(change, self.migration, name, asdict(self.report))
+
+    def reach(self, name: str) -> None:
+        """As `step`, unless a later step after COMMIT is written already."""
+        if COMMITTED.index(name) > COMMITTED.index(self.migration.step):
+            self.step(name)
+
+    def note(self) -> None:
+        """Write what the report says now."""
+        self.step(self.migration.step)
+
+    def look(self) -> None:
+        """See what is written: after a failure to write nobody knows."""
+        found = migrations.find(self._store.read, self.epoch)
+        if found is not None:
+            self.migration = found
+
+    @contextlib.contextmanager
+    def timed(self, effect: str) -> Iterator[None]:
+        """Note when something is done and how long that takes."""
+        at, start = time.time(), time.monotonic()
+        try:
+            yield
+        finally:
+            took = round((time.monotonic() - start) * 1e6)
+            self.report.steps.append({"step": effect, "at": round(at, 6), "us": took})
+
+    def end(self, change: Change, outcome: Outcome, reason: str | None) -> None:
+        """Write how it ended."""
+        self.migration = migrations.end(change, self.migration, outcome, reason, asdict(self.report))

@@ -1,0 +1,79 @@
+"""A process that keeps open files for others: the state and the rings of a migration, whoever else dies meanwhile.
+
+    python -I -S keeper.py SOCKET
+
+Requests and answers are lines as on an instance's control socket: ``put`` takes the descriptors beside it in the place
+of those it had, and anything in ``note``; ``get`` gives both back. It ends by SIGTERM. Only the standard library, and
+nothing of this package, is imported: it is there in a moment, and costs little memory.
+"""
+
+import json
+import os
+import socket
+import sys
+from array import array
+from pathlib import Path
+from typing import Any
+
+_FDS_MAX = 8
+_LINE_MAX = 1 << 20
+_CLIENT_S = 10.0
+
+
+class Keeper:
+    """What is kept."""
+
+    def __init__(self) -> None:
+        self.note: Any = None
+        self.descriptors: list[int] = []
+
+    def serve(self, client: socket.socket) -> None:
+        """Answer one client until it goes."""
+        client.settimeout(_CLIENT_S)
+        received: list[int] = []
+        line = b""
+        while True:
+            chunk, beside, _, _ = client.recvmsg(1 << 16, socket.CMSG_LEN(_FDS_MAX * 4), socket.MSG_CMSG_CLOEXEC)
+            for _level, _kind, data in beside:
+                received += array("i", data[: len(data) - len(data) % 4])
+            line += chunk
+            if not chunk or len(line) > _LINE_MAX:
+                return
+            if line.endswith(b"\n"):
+                answer, descriptors = self._answer(json.loads(line), received)
+                socket.send_fds(client, [json.dumps(answer).encode() + b"\n"], descriptors)
+                line, received = b"", []
+
+    def _answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
+        verb = request.get("do")
+        if verb == "put":
+            before, self.descriptors, self.note = self.descriptors, received, request.get("note")
+            for descriptor in before:
+                os.close(descriptor)
+            return {"ok": {}}, []
+        for descriptor in received:
+            os.close(descriptor)
+        if verb == "get":
+            return {"ok": {"note": self.note}}, self.descriptors
+        return {"error": {"code": "verb-unknown", "detail": f"no verb {verb!r}; there are put, get"}}, []
+
+
+def main() -> None:
+    """Serve until the end."""
+    path, keeper = Path(sys.argv[1]), Keeper()
+    path.unlink(missing_ok=True)
+    os.umask(0o077)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        while True:
+            client, _ = listener.accept()
+            with client:
+                try:
+                    keeper.serve(client)
+                except (OSError, ValueError) as error:
+                    print(f"keeper: a client: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Keepers, one for each migration that has state to keep: started, asked, and ended."""
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nfagent.control import Control
+from nfagent.errors import ControlError, ControlUnreachableError, LaunchError
+from nfagent.launch import Task
+from nfagent.launch.local import LocalLauncher
+
+_PROGRAM = Path(__file__).with_name("keeper.py")
+_READY_S = 10.0
+_POLL_S = 0.005
+_GRACE_S = 1.0
+
+
+class Kept:
+    """Descriptors of a state and of its rings, with what `prepare` answered; closed at the end of a ``with`` block."""
+
+    def __init__(self, prepared: dict[str, Any], descriptors: list[int]) -> None:
+        self.prepared = prepared
+        self.descriptors = descriptors
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether both are there: from another machine none come."""
+        return len(self.descriptors) == len(("state", "rings"))
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The state's, the rings'."""
+        return self.descriptors[0], self.descriptors[1]
+
+    def close(self) -> None:
+        """Close them."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Keepers:
+    """The keepers of this machine.
+
+    Args:
+        launcher: of processes on this machine; a keeper has the key ``keeper.EPOCH``, and so outlives the agent.
+    """
+
+    def __init__(self, launcher: LocalLauncher) -> None:
+        self._launcher = launcher
+
+    def keep(self, epoch: int, kept: Kept) -> None:
+        """Have these kept.
+
+        Raises:
+            LaunchError, ControlError: they are not.
+        """
+        key = key_of(epoch)
+        path = self._launcher.control_path(key)
+        command = (sys.executable, "-I", "-S", str(_PROGRAM), str(path))
+        self._launcher.start(Task(key, str(epoch), (), command, "", {}))
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                Control(path).ask("put", descriptors=kept.descriptors, note=kept.prepared)
+                return
+            except ControlUnreachableError as error:
+                if time.monotonic() > deadline or self._launcher.find(key) is None:
+                    raise LaunchError(f"the keeper of migration {epoch} does not answer: {error}") from error
+            time.sleep(_POLL_S)
+
+    def fetch(self, epoch: int) -> Kept | None:
+        """What is kept; None: nothing, or the keeper is dead."""
+        try:
+            answer = Control(self._launcher.control_path(key_of(epoch))).exchange("get")
+        except ControlError:
+            return None
+        return Kept(answer.value.get("note") or {}, answer.descriptors)
+
+    def end(self, epoch: int) -> None:
+        """Let go what is kept; nothing happens where there is no keeper."""
+        with contextlib.suppress(LaunchError):  # it does not end: the next start of the agent tries again
+            self._launcher.stop(key_of(epoch), _GRACE_S)
+
+
+def key_of(epoch: int) -> str:
+    """The key of a migration's keeper among the processes of this machine."""
+    return f"keeper.{epoch}"

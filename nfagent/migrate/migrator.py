@@ -1,0 +1,82 @@
+"""Migrations of state, from what is written to their end."""
+
+import logging
+import sqlite3
+
+from nfagent.errors import AgentError
+from nfagent.migrate import protocol, recover
+from nfagent.migrate.move import Move, Parts, TurnBackError
+from nfagent.migrate.peer import PeerGoneError
+from nfagent.model import Migration
+from nfagent.store import instances, migrations, processes
+
+_log = logging.getLogger(__name__)
+
+_DEATHS = 4  # of its processes, that one call bears
+
+
+class StateMigrator:
+    """See `nfagent.protocols.Migrator`.
+
+    Args:
+        parts: what it works with.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def run(self, migration: Migration) -> None:
+        """As far as it can be brought now; where something is in the way, it is called again later."""
+        instance = instances.find(self._parts.store.read, migration.instance)
+        if instance is None:
+            with self._parts.store.change() as change:
+                migrations.end(change, migration, "failed", "there is no such instance", migration.report)
+            return
+        move = Move(self._parts, migration, instance)
+        try:
+            if migration.step == "requested":
+                _begin(move)
+            elif not move.journal.is_committed:
+                recover.roll_back(move, f"the agent ended during step {migration.step}")
+            if move.journal.is_committed and move.journal.migration.outcome is None:
+                _go_on(move)
+        except AgentError as error:
+            _log.warning("migration %d of instance %s waits: %s", migration.epoch, instance.name, error)
+        finally:
+            move.close()
+
+
+def _begin(move: Move) -> None:
+    for row in processes.of(move.parts.store.read, move.instance.id):
+        if row.role != "serving":
+            move.end(row, 0.0)  # left over
+    try:
+        if not move.is_wanted():
+            raise TurnBackError("the instance is being deleted", "cancelled")
+        protocol.prepare(move)
+        protocol.commit(move)
+    except (AgentError, sqlite3.Error) as error:
+        move.journal.look()
+        if move.journal.is_committed:
+            _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, error)
+            return
+        outcome = error.outcome if isinstance(error, TurnBackError) else "rolled-back"
+        recover.roll_back(move, str(error), outcome)
+
+
+def _go_on(move: Move) -> None:
+    for _ in range(_DEATHS):
+        if move.journal.report.restart_at is not None:
+            recover.restart(move)
+            return
+        try:
+            protocol.settle(move)
+            protocol.flip(move)
+            protocol.drain(move)
+            protocol.finish(move)
+        except PeerGoneError as gone:
+            _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, gone)
+            if gone.role == "incoming":
+                recover.replace_new(move)
+        else:
+            return

@@ -1,0 +1,231 @@
+"""What a migration works with, and where it stands."""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nfagent.errors import AgentError, LaunchError
+from nfagent.migrate.journal import Journal
+from nfagent.migrate.keepers import Keepers, Kept
+from nfagent.migrate.peer import Peer, PeerGoneError
+from nfagent.migrate.switching import Switching
+from nfagent.model import Instance, Migration, Outcome, Role, Running
+from nfagent.starter import Starter
+from nfagent.store import Store, instances, processes
+
+
+class TurnBackError(AgentError):
+    """The migration is to be rolled back, for the reason that this says.
+
+    Attributes:
+        outcome: what it has then come to.
+    """
+
+    def __init__(self, reason: str, outcome: Outcome = "rolled-back") -> None:
+        self.outcome: Outcome = outcome
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What all migrations work with.
+
+    Attributes:
+        keepers: on this machine.
+        runtime: directory of sockets on this machine.
+        home: the hypervisor.
+        addresses: by location: where instances there listen for state that is copied, as ``192.168.100.1``.
+        local: the locations whose processes are on this machine, where open files pass.
+        copies: whether state is copied even where it could be handed over.
+        rate_mbps: at most, of copying; None: as fast as can be.
+        is_down: whether a location is cut off, so that what runs there counts as ended.
+    """
+
+    store: Store
+    starter: Starter
+    switching: Switching
+    keepers: Keepers
+    runtime: Path
+    home: str
+    addresses: Mapping[str, str]
+    local: frozenset[str]
+    copies: bool
+    rate_mbps: int | None
+    is_down: Callable[[str], bool]
+
+
+class Move:
+    """A migration that is being worked on.
+
+    Args:
+        parts: what it works with.
+        migration: as it is written.
+        instance: that moves.
+    """
+
+    def __init__(self, parts: Parts, migration: Migration, instance: Instance) -> None:
+        self.parts = parts
+        self.instance = instance
+        self.journal = Journal(parts.store, migration)
+        self._kept: Kept | None = None
+        self._peers: dict[str, Peer] = {}
+
+    @property
+    def source(self) -> str:
+        """Where the instance was."""
+        return self.journal.migration.source
+
+    @property
+    def target(self) -> str:
+        """Where it goes."""
+        return self.journal.migration.target
+
+    @property
+    def is_local(self) -> bool:
+        """Whether both processes are on this machine."""
+        return {self.source, self.target} <= self.parts.local
+
+    def is_wanted(self) -> bool:
+        """Whether the instance is not to be deleted."""
+        found = instances.find(self.parts.store.read, self.instance.id)
+        return found is not None and found.present
+
+    def as_running(self, config: dict[str, Any], old: Running) -> Instance:
+        """The instance with the configuration that is in force, which the new process has to have, too."""
+        return replace(self.instance, config=config, generation=old.generation)
+
+    # ---- its processes
+
+    def row(self, role: Role) -> Running | None:
+        """Of the old process (``serving``) or the new one (``incoming``)."""
+        rows = processes.of(self.parts.store.read, self.instance.id)
+        return next((row for row in rows if row.role == role), None)
+
+    def peer(self, role: Role) -> Peer | None:
+        """The old or the new process, if it runs where it can be reached."""
+        row, known = self.row(role), self._peers.pop(role, None)
+        if known is not None and (row is None or row.incarnation != known.running.incarnation):
+            known.close()
+            known = None
+        if row is None or row.phase == "stopping":
+            return None
+        if self.parts.is_down(row.location):
+            self.halt(row, 0.0)
+            return None
+        found = known or Peer(self.parts.starter, row, self.journal.epoch)
+        if not found.is_alive():
+            found.close()
+            return None
+        self._peers[role] = found
+        return found
+
+    def need(self, role: Role) -> Peer:
+        """As `peer`.
+
+        Raises:
+            PeerGoneError: it does not run.
+        """
+        found = self.peer(role)
+        if found is None:
+            row = self.row(role)
+            said = self.parts.starter.ending(row) if row else "it has not been started yet"
+            which = "old" if role == "serving" else "new"
+            raise PeerGoneError(role, f"the {which} process does not run: {said}")
+        return found
+
+    def halt(self, row: Running, grace_s: float) -> Running:
+        """End a process and keep its row; one at a location that is cut off need not be reached.
+
+        Raises:
+            LaunchError: it does not end.
+        """
+        try:
+            return self.parts.starter.halt(row, grace_s)
+        except LaunchError:
+            if not self.parts.is_down(row.location):
+                raise
+            return row
+
+    def end(self, row: Running | None, grace_s: float) -> None:
+        """As `halt`, and forget it."""
+        if row is not None:
+            row = self.halt(row, grace_s)
+            with self.parts.store.change() as change:
+                processes.remove(change, row)
+
+    # ---- its state
+
+    def keep(self, kept: Kept) -> None:
+        """Hold on to these, here and, where it has them all, in a keeper.
+
+        Raises:
+            LaunchError, ControlError: no keeper has them.
+        """
+        self._drop()
+        self._kept = kept
+        if kept.is_whole:
+            self.parts.keepers.keep(self.journal.epoch, kept)
+
+    def fetch(self) -> Kept | None:
+        """The state's and the rings' descriptors, from whoever still has them."""
+        if self._kept is None:
+            self._kept = self.parts.keepers.fetch(self.journal.epoch) or self._prepared_again()
+        return self._kept if self._kept is not None and self._kept.is_whole else None
+
+    def _prepared_again(self) -> Kept | None:
+        """The keeper is dead; the old process, if it has not given its work away, answers `prepare` as before."""
+        with contextlib.suppress(AgentError):
+            old = self.peer("serving")
+            if old is not None and old.phase() not in ("none", "running", "gone"):
+                answer = old.exchange("prepare")
+                return Kept(answer.value, answer.descriptors)
+        return None
+
+    def listen(self) -> str:
+        """Where the new process is to listen for state that is copied.
+
+        Raises:
+            TurnBackError: nobody has said.
+        """
+        if self.is_local:
+            path = self.parts.runtime / f"{self.instance.id}.{self.target}.state"
+            path.unlink(missing_ok=True)
+            return f"unix:{path}"
+        if self.target not in self.parts.addresses:
+            detail = f"agent.toml does not say where instances at {self.target} listen for state: add its key address"
+            raise TurnBackError(detail)
+        return f"tcp:{self.parts.addresses[self.target]}:0"
+
+    # ---- its end
+
+    def take_over(self, outcome: Outcome, reason: str | None, serving: Running | None, old: Running | None) -> None:
+        """Write, at once, that one process serves, that the old one is no more, and that the migration has ended."""
+        with self.parts.store.change() as change:
+            if old is not None:
+                processes.remove(change, old)
+            if serving is not None:
+                now = time.time()
+                processes.update(change, serving, role="serving", phase="active", reason=None, since=now)
+            at = serving.location if serving is not None else self.source
+            wanted = instances.find(change.db, self.instance.id)
+            if wanted is not None and wanted.target == self.target != at:
+                instances.aim(change, wanted.id, at)
+            self.journal.end(change, outcome, reason)
+        self.close()
+        self.parts.keepers.end(self.journal.epoch)
+        (self.parts.runtime / f"{self.instance.id}.{self.target}.state").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give back what is only for the time of working on it."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None

@@ -1,0 +1,190 @@
+"""The steps forward: up to COMMIT, where anything that fails turns back, and from there to the end.
+
+nfs/README.md, "Migration", says what the verbs do; docs/nfagent.md which step is written when. Each effect is within
+`Journal.timed`, after the step that covers it has been written.
+"""
+
+import time
+from typing import Any
+
+from nfagent.errors import ControlRefusedError
+from nfagent.migrate.journal import COMMIT
+from nfagent.migrate.keepers import Kept
+from nfagent.migrate.move import Move, TurnBackError
+from nfagent.migrate.peer import Peer, PeerGoneError
+
+_STOP_S = 2.0  # the old process has nothing to do any more
+_COPY_S = 600.0
+_DRAIN_MS = 2_000
+_DRAINS = 5
+_HANDOVER_MS = 20_000
+_MARGIN_S = 10.0
+_FIT_BYTES = 1 << 20
+
+# ---- before COMMIT
+
+
+def prepare(move: Move) -> None:
+    """A process that holds at the target, the state's memory in safe hands, rules for the new interfaces.
+
+    Raises:
+        TurnBackError, AgentError: it cannot be done.
+    """
+    move.journal.report.mode = "memfd" if move.is_local and not move.parts.copies else "copy"
+    move.journal.step("prepare")
+    old, starter = move.need("serving"), move.parts.starter
+    if not starter.is_connected(move.instance, old.running):
+        starter.serve(move.instance, old.running)
+    with move.journal.timed("prepare"):
+        row = starter.begin(move.as_running({}, old.running), move.target, "incoming", None)
+        answer = old.exchange("prepare")
+        prepared = answer.value
+        move.keep(Kept(prepared, answer.descriptors))
+    move.journal.report.flows = old.flows()
+    move.journal.report.state_bytes = prepared["bytes"]
+    with move.journal.timed("start"):
+        starter.launch(move.as_running(prepared["config"], old.running), row, hold=True)
+    with move.journal.timed("rules"):
+        for port, edge in starter.wires(move.instance, row):
+            move.parts.switching.prepare(port, move.target, edge)
+    if move.journal.report.mode == "memfd":
+        with move.journal.timed("hold"):
+            hold(move, move.need("incoming"))
+    else:
+        copy(move, old, move.need("incoming"), prepared["rings"])
+
+
+def hold(move: Move, new: Peer) -> None:
+    """Hand the state's memory to the new process, which uses it from `commit` on."""
+    kept = move.fetch()
+    if kept is None:
+        raise TurnBackError("nobody has the state's memory any more")
+    new.ask("hold", mode="memfd", rings=kept.prepared["rings"], descriptors=kept.descriptors)
+
+
+def copy(move: Move, old: Peer, new: Peer, rings: dict[str, int]) -> None:
+    """Send the state while packets are processed, until little of it is left."""
+    move.journal.step("precopy")
+    report = move.journal.report
+    arguments: dict[str, Any] = {}
+    if move.parts.rate_mbps is not None:
+        arguments["rate_mbps"] = move.parts.rate_mbps
+    with move.journal.timed("hold"):
+        held = new.ask("hold", mode="copy", listen=move.listen(), rings=rings)
+    with move.journal.timed("precopy"):
+        done = old.ask("precopy", timeout_s=_COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
+    report.rounds, report.state_bytes = done["rounds"], done["bytes"]
+
+
+def commit(move: Move) -> None:
+    """Let the right to send go over. Packets wait from `freeze` until the new process has answered `commit`.
+
+    Raises:
+        TurnBackError, AgentError: before COMMIT was written; `Journal.is_committed` says.
+    """
+    if not move.is_wanted():
+        raise TurnBackError("the instance is being deleted", "cancelled")
+    journal, old, new = move.journal, move.need("serving"), move.need("incoming")
+    old.phase()
+    new.phase()  # both connections are there now
+    move.parts.store.checkpoint()
+    journal.step("freeze")
+    frozen = time.monotonic()
+    with journal.timed("freeze"):
+        old.ask("freeze")
+    if journal.report.mode == "copy":
+        with journal.timed("delta"):
+            journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
+    with journal.timed(COMMIT):
+        journal.step(COMMIT)
+    with journal.timed("commit"):
+        new.ask("commit")
+    journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
+
+
+# ---- from COMMIT on: each can be done again, and again after the new process was replaced
+
+
+def settle(move: Move) -> None:
+    """Both processes know of the commit, whichever of them still lives.
+
+    Raises:
+        PeerGoneError: the new one does not run.
+        AgentError: it goes on later.
+    """
+    new = move.need("incoming")
+    if new.phase() in ("none", "waiting"):
+        # It took the place of one that died: what that one was changing may be half done.
+        hold(move, new)
+        new.ask("commit", repair=True)
+    else:
+        new.ask("commit")
+    old = move.peer("serving")
+    if old is None:
+        new.ask("orphaned")
+        return
+    try:
+        old.ask("commit")
+    except PeerGoneError:
+        new.ask("orphaned")
+
+
+def flip(move: Move) -> None:
+    """The switches send to the new process, and nothing by the old ways any more."""
+    move.journal.reach("flip")
+    new = move.need("incoming")
+    with move.journal.timed("flip"):
+        for port, edge in move.parts.starter.wires(move.instance, new.running):
+            move.parts.switching.flip(port, new.running.location, edge)
+    with move.journal.timed("quiesce"):
+        move.parts.switching.quiesce()
+
+
+def drain(move: Move) -> None:
+    """What was sent by the old ways has arrived at the old process, and is relayed."""
+    move.journal.reach("drain")
+    new, old = move.need("incoming"), move.peer("serving")
+    with move.journal.timed("drain"):
+        if old is not None:
+            try:
+                _drain_old(move, old, new)
+            except PeerGoneError as gone:
+                if gone.role != "serving":
+                    raise
+                old = None
+        if old is None or move.journal.report.replaced:
+            # Who wrote into the rings is dead; or who died may have read their ends.
+            new.ask("orphaned")
+    with move.journal.timed("handover"):
+        timeout_s = _HANDOVER_MS / 1000 + _MARGIN_S
+        done = new.ask("handover", timeout_ms=_HANDOVER_MS, timeout_s=timeout_s)
+    move.journal.report.relayed = done["relayed"]
+
+
+def _drain_old(move: Move, old: Peer, new: Peer) -> None:
+    if old.phase() == "gone":
+        return  # it has answered already
+    for attempt in range(_DRAINS):
+        paths, wires = 0, move.parts.starter.wires
+        ends = zip(wires(move.instance, old.running), wires(move.instance, new.running), strict=True)
+        for (port, left), (_, taken) in ends:
+            was, now = (old.running.location, left), (new.running.location, taken)
+            paths += move.parts.switching.mark(port, was, now, move.journal.epoch, paths)
+        try:
+            old.ask("drain", paths=paths, timeout_ms=_DRAIN_MS, timeout_s=_DRAIN_MS / 1000 + _MARGIN_S)
+            return
+        except ControlRefusedError as error:
+            if error.code != "timeout" or attempt == _DRAINS - 1:  # a marker was lost: again
+                raise
+
+
+def finish(move: Move) -> None:
+    """Nothing leads to the old process any more; it goes."""
+    move.journal.reach("done")
+    new = move.need("incoming")
+    with move.journal.timed("done"):
+        for port, edge in move.parts.starter.wires(move.instance, new.running):
+            move.parts.switching.finish(port, new.running.location, edge)
+        old = move.row("serving")
+        old = old and move.halt(old, _STOP_S)
+    move.take_over("done", None, new.running, old)

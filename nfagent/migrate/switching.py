@@ -1,0 +1,222 @@
+"""The switches' part in a migration: oneswitchd's moves of ports, and markers down the paths that were left."""
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from nfagent.errors import WiringError
+from nfagent.model import Port
+from nfagent.plumbing.errors import PlumbingError
+from nfagent.plumbing.names import EDGE
+from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
+from nfagent.wiring import ServerWiring
+from unoctl import model, openflow_tools
+from unoctl.client import Client
+from unoctl.errors import ApiRefusedError, ToolError, UnoctlError
+from unoctl.model import Stage
+from unoctl.ports import LAGGING, SETTLE_S, SETTLE_STEP_S
+from unoctl.unixctl import Unixctl
+
+_log = logging.getLogger(__name__)
+
+# What oneswitchd waits for after a flip, and, at most, before it: the moves' own, since markers end the old paths here.
+_GRACE_MS = 100
+# Without ovs-appctl: Open vSwitch looks at each flow that it caches within max-revalidator (500 ms); two rounds.
+_BOUNDED_QUIESCE_S = 1.0
+_ROUNDS = 2
+_VLAN = 0x8100
+_CFI = 0x1000  # of an OXM's VLAN id: there is a tag
+_MARKER_TYPE = b"\x88\xb5"
+_MARKER_MAGIC = b"nfmg"
+_MARKER_BYTES = 60
+_FROM = bytes.fromhex("026e666d6700")
+
+
+Place = tuple[str, str]
+"""A location, and an interface on its bridge ``edge``."""
+
+
+class Switching(Protocol):
+    """What the switches do in a migration. All methods can be called again; they raise `WiringError`."""
+
+    def prepare(self, port: Port, location: str, interface: str) -> None:
+        """Make everything for the port at this interface; traffic stays where it is."""
+        ...
+
+    def abort(self, port: Port) -> None:
+        """Undo `prepare`."""
+        ...
+
+    def flip(self, port: Port, location: str, interface: str) -> None:
+        """Point all paths to this interface; the old one goes on working in both directions."""
+        ...
+
+    def quiesce(self) -> None:
+        """Wait until no switch sends anything by paths that have been flipped."""
+        ...
+
+    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
+        """Send a marker down each path that led to the port before it was flipped.
+
+        Args:
+            port: which.
+            old: where it was.
+            new: where it has gone.
+            epoch: of the migration.
+            first: number of the first path; the others follow.
+
+        Returns:
+            How many paths there are.
+        """
+        ...
+
+    def finish(self, port: Port, location: str, interface: str) -> None:
+        """Remove what led to the old interface."""
+        ...
+
+
+class ServerSwitching:
+    """See `Switching`.
+
+    Args:
+        config: of the server.
+        wiring: of ports.
+    """
+
+    def __init__(self, config: ServerConfig, wiring: ServerWiring) -> None:
+        self._config = config
+        self._wiring = wiring
+        tls = config.oneswitchd.tls
+        self._tls = tls and openflow_tools.Tls(tls.private_key, tls.certificate, tls.ca_certificate)
+
+    def prepare(self, port: Port, location: str, interface: str) -> None:
+        self._wiring.attach(location, interface)
+        with _explained(port), self._wiring.client() as client:
+            at = client.port(port.number)
+            if at.move is not None and not _is_to(at.move, location, interface):
+                client.abort_move(port.number)
+            self._toward(client, port, location, interface, "prepared")
+
+    def abort(self, port: Port) -> None:
+        with _explained(port), self._wiring.client() as client:
+            try:
+                if client.port(port.number).move is not None:
+                    client.abort_move(port.number)
+            except ApiRefusedError as error:
+                if error.code not in ("port-unknown", "no-move"):
+                    raise
+
+    def flip(self, port: Port, location: str, interface: str) -> None:
+        with _explained(port), self._wiring.client() as client:
+            self._toward(client, port, location, interface, "flipped")
+
+    def finish(self, port: Port, location: str, interface: str) -> None:
+        with _explained(port), self._wiring.client() as client:
+            self._toward(client, port, location, interface, "done")
+
+    def _toward(self, client: Client, port: Port, location: str, interface: str, until: Stage) -> None:
+        """As far as ``until``, whatever has been done of it; an oneswitchd that was restarted has forgotten moves."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            at = client.port(port.number)
+            try:
+                if at.move is not None and _is_to(at.move, location, interface):
+                    client.continue_move(port.number, until)
+                elif (at.switch, at.interface) != (location, interface):
+                    client.move_port(port.number, location, interface, until, _GRACE_MS)
+                return
+            except ApiRefusedError as error:
+                # It has just ended by itself, or plumbing's ports have not reached oneswitchd yet.
+                if error.code not in (*LAGGING, "no-move") or time.monotonic() > deadline:
+                    raise
+            time.sleep(SETTLE_STEP_S)
+
+    def quiesce(self) -> None:
+        with ThreadPoolExecutor(len(self._config.switch)) as pool:
+            if not all(pool.map(_revalidate, self._config.switch)):
+                time.sleep(_BOUNDED_QUIESCE_S)
+
+    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
+        with _explained(port), self._wiring.client() as client:
+            at = client.port(port.number)
+        if at.move is None or at.flow_id is None or (at.switch, at.interface) != new:
+            raise WiringError(f"port {port.number} ({port.name}) is not flipped to {new[1]} of {new[0]}")
+        paths = self._old_paths(at.flow_id, old, new[0])
+        with _explained(port):
+            messages = [
+                (switch.edge, f"in_port=controller,packet={marker(port.mac, epoch, number).hex()},actions={actions}")
+                for number, (switch, actions) in enumerate(paths, first)
+            ]
+            with ThreadPoolExecutor(len(messages)) as pool:
+                list(pool.map(self._send, messages))
+        return len(paths)
+
+    def _send(self, message: tuple[str, str]) -> None:
+        openflow_tools.ofctl("packet-out", *message, tls=self._tls)
+
+    def _old_paths(self, flow_id: int, left: Place, location: str) -> list[tuple[SwitchConfig, str]]:
+        """Where the last stretch of a way to the old interface begins, and what leads along it from there.
+
+        While a port moves, a switch sends what arrives for it to the new interface, but never back where it came from
+        (`arrival_goal` in oneswitch/core/src/edge.rs). So the old interface is reached from its own switch, from the
+        hypervisor, and from the new one.
+        """
+        hub, old = self._config.hypervisor, self._config.find_switch(left[0])
+        tagged = f"push_vlan:{_VLAN:#x},set_field:{_CFI | flow_id}->vlan_vid"
+        paths = [(old, f"output:{left[1]}")]
+        if old.link is not None:
+            paths.append((hub, f"{tagged},output:{old.link.hypervisor}"))
+        new = self._config.find_switch(location)
+        if new.link is not None and new.name != old.name:
+            paths.append((new, f"{tagged},output:{new.link.local}"))
+        return paths
+
+
+def _revalidate(switch: SwitchConfig) -> bool:
+    """Wait until a switch has looked at all flows that it caches, in a round that began after this was called.
+
+    False: it cannot be asked. The command waits for the end of a round, which may have begun before: hence two.
+    """
+    try:
+        with contextlib.closing(Unixctl(Path(switch.control or ""))) as daemon:
+            for _ in range(_ROUNDS):
+                with contextlib.suppress(ToolError):  # before 2.17 there are no such entries: it takes longer
+                    _begin_round(daemon)
+                daemon.call("revalidator/wait")
+    except ToolError as error:
+        _log.info("%s cannot be asked when its caches are right: %s", switch.name, error)
+        return False
+    return True
+
+
+def _begin_round(daemon: Unixctl) -> None:
+    """Have a round begin now and not within 500 ms (max-revalidator): an address that was learnt goes.
+
+    No rule of ``edge`` looks at addresses that were learnt, and this one is nobody's.
+    """
+    address = (_FROM[:3] + random.randbytes(3)).hex(":")
+    daemon.call("fdb/add", EDGE, EDGE, "0", address)
+    daemon.call("fdb/del", EDGE, "0", address)
+
+
+def marker(mac: str, epoch: int, path: int) -> bytes:
+    """The frame that goes down a path last; nf_runtime::migration::marker."""
+    frame = bytes.fromhex(mac.replace(":", "")) + _FROM + _MARKER_TYPE + _MARKER_MAGIC
+    return (frame + epoch.to_bytes(8, "big") + path.to_bytes(4, "big")).ljust(_MARKER_BYTES, b"\0")
+
+
+def _is_to(move: model.Move, location: str, interface: str) -> bool:
+    return (move.switch, move.interface) == (location, interface)
+
+
+@contextlib.contextmanager
+def _explained(port: Port) -> Iterator[None]:
+    try:
+        yield
+    except (UnoctlError, PlumbingError) as error:
+        raise WiringError(f"port {port.number} ({port.name}): {error}") from error

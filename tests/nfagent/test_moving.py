@@ -1,0 +1,71 @@
+"""Network functions move between host and smart NIC with their state, on real switches under traffic."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.agent import AgentProcess
+from lab.control_plane import Oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.server import Lab
+from lab.spec import LabSpec
+from lab.traffic import Stream
+from nfagent.control import Control
+from tests.nfagent.test_server import Deployment
+from tests.nfagent.world import processes_of, wait_until
+
+pytestmark = pytest.mark.lab
+
+MIGRATIONS = "/api/v1/migrations"
+SLOT = {"hypervisor": "hypervisor.nf1", "snic0": "snic0.nf1"}
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[Deployment]:
+    spec = LabSpec.demo(static_arp=True).with_slots(1, interfaces=2)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
+        patch.setenv(ENVIRONMENT, path)
+        with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
+            oneswitchd.wait_up()
+            with AgentProcess(lab, Path(path) / "agent") as agent:
+                yield Deployment(lab, oneswitchd, agent)
+
+
+def migrate(deployment: Deployment, instance: str) -> dict[str, Any]:
+    """A migration to the other side, when it has ended."""
+    answer = deployment.client.post(MIGRATIONS, json={"instance": instance})
+    assert answer.status_code == 202, answer.text
+    path = f"{MIGRATIONS}/{answer.json()['epoch']}"
+    wait_until(lambda: deployment.client.get(path).json()["ended"] is not None)
+    return deployment.client.get(path).json()
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: int) -> None:
+    made = deployment.create(name=f"mover{ports}", kind="forward", ports=ports)
+    numbers = [port["number"] for port in made["ports"]]
+    deployment.add_flow(f"in_port=1,actions=output:{numbers[0]}")
+    deployment.add_flow(f"in_port={numbers[-1]},actions=output:4")
+    with Stream(deployment.lab, "vm1", "out1", rate=1000) as stream:
+        ended = [migrate(deployment, made["name"]) for _ in range(2)]
+        report = stream.stop()
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0), report
+    assert report.received > 0
+    for migration, (source, target) in zip(ended, (("hypervisor", "snic0"), ("snic0", "hypervisor")), strict=True):
+        assert (migration["source"], migration["target"]) == (source, target)
+        assert (migration["outcome"], migration["reason"]) == ("done", None)
+        told = migration["report"]
+        assert (told["mode"], told["lost_state"], told["flows"]) == ("memfd", None, 1)
+        assert told["relayed"] > 0
+        assert 0 < told["freeze_us"] < sum(step["us"] for step in told["steps"])
+    shown = deployment.wait(made["id"])
+    assert (shown["placement"]["location"], shown["placement"]["slot"]) == ("hypervisor", SLOT["hypervisor"])
+    assert processes_of(made["id"]) == [shown["placement"]["pid"]]
+    # The table came along: every packet of the stream was counted in one flow.
+    control = Control(deployment.agent.runtime / f"{made['id']}.hypervisor.sock")
+    assert control.ask("counters")["flows"] == 1
+    assert [path.name for path in deployment.agent.runtime.glob("keeper.*")] == []
+    deployment.delete(made["id"])
