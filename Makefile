@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 600
 # Every compiler brings new lints. Those of this one are errors, and all are in CI: a newer one must not break `make test`.
 CLIPPY_VERSION := 1.95
 PYTEST_ARGS ?=
+# Where `make man` writes to.
+MAN ?= build/man
 # ovs-vswitchd, ip and ethtool live in sbin, which an ordinary user's PATH lacks on Debian.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 # The copy inside the wheel; without this pyright looks for a newer one on the network.
@@ -18,7 +20,7 @@ export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 PYTHON_SOURCES = $(wildcard lab nfagent placement unoctl examples tests bench) tools/profile
 SHELL_SOURCES = tools/prepare tools/mininet .ci/run
 
-.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python soak fuzz screenshots deny lock clean
+.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python soak fuzz screenshots deny lock man clean
 
 help: ## this list
 	@echo "One server with smart NICs as one OpenFlow switch. Start with: make demo"
@@ -39,6 +41,12 @@ demo: prepare-run ## an emulated server, a controller, traffic, and a port that 
 	@$(BIN)/uno-lab demo
 
 test: prepare-test lint test-rust test-python ## all checks that CI does
+
+man: ## manual pages, from docs/man into build/man
+	@tools/prepare man
+	@mkdir -p "$(MAN)"
+	@for page in docs/man/*.md; do \
+		pandoc --from markdown-smart --to man --standalone --shift-heading-level-by=-1 --output "$(MAN)/$$(basename "$$page" .md)" "$$page"; done
 
 lint: prepare-test ## formatting, types and lints of Python, Rust and shell
 	@echo "==> ruff, pyright, shellcheck"

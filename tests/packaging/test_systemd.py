@@ -1,0 +1,59 @@
+"""The units of packaging/systemd, as far as systemd tells without running them."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).resolve().parents[2] / "packaging/systemd"
+NAMES = ("oneswitchd", "nfagent")
+ANALYZE = shutil.which("systemd-analyze")
+
+needs_systemd = pytest.mark.skipif(
+    ANALYZE is None, reason="no systemd-analyze; Debian's package systemd, which tools/prepare test installs"
+)
+
+
+def analyze(*arguments: str | Path) -> str:
+    assert ANALYZE is not None
+    done = subprocess.run([ANALYZE, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    return done.stdout + done.stderr
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+    for name in NAMES:
+        # The programs are not installed where this runs.
+        text = re.sub(r"^ExecStart=/usr/local/bin/\w+", "ExecStart=/bin/true", _text(name), flags=re.MULTILINE)
+        (tmp_path / f"{name}.service").write_text(text)
+    said = analyze("verify", "--man=no", *(tmp_path / f"{name}.service" for name in NAMES))
+    # It names what it does not know and goes on: any line about these files is a fault.
+    assert [line for line in said.splitlines() if any(name in line for name in NAMES)] == []
+
+
+@needs_systemd
+@pytest.mark.parametrize(("name", "threshold"), [("oneswitchd", 20), ("nfagent", 40)])
+def test_its_exposure_is_low(name: str, threshold: int) -> None:
+    """In tenths of systemd's points: 0 is nothing, 100 is a service without any restriction (which has 96)."""
+    analyze("security", "--offline=yes", f"--threshold={threshold}", UNITS / f"{name}.service")
+
+
+def test_network_functions_outlive_the_agent() -> None:
+    settings = dict(re.findall(r"^(\w+)=(.*)$", _text("nfagent"), re.MULTILINE))
+    assert (settings["KillMode"], settings["OOMPolicy"]) == ("process", "continue")
+    assert settings["RuntimeDirectoryPreserve"] == "yes"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_configuration_needs_is_there(name: str) -> None:
+    """The directories of the defaults in server.toml and agent.toml."""
+    folder = {"oneswitchd": "oneswitch", "nfagent": "nfagent"}[name]
+    for kind in ("Configuration", "Runtime", "State"):
+        assert f"{kind}Directory={folder}\n" in _text(name)
+
+
+def _text(name: str) -> str:
+    return (UNITS / f"{name}.service").read_text()
