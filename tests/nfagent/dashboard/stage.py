@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 from playwright.sync_api import Browser, sync_playwright
 
+from nfagent.api.services import Services
 from nfagent.dashboard import snapshot
+from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Snapshot
 from tests.nfagent.world import World
 
@@ -32,8 +34,14 @@ def stage(shown: Snapshot) -> Iterator[Stage]:
     """Serve a dashboard."""
     with TemporaryDirectory(prefix="nfagent-") as name:
         made = Stage(Path(name), shown)
+        take = snapshot.take
+
+        def staged(known: Services, switches: Switches) -> Snapshot:
+            is_here = Path(known.config.state).is_relative_to(name)  # there may be other agents in this process
+            return made.shown if is_here else take(known, switches)
+
         try:
-            with patch.object(snapshot, "take", lambda *_: made.shown):
+            with patch.object(snapshot, "take", staged):
                 yield made
         finally:
             made.world.stop()

@@ -277,7 +277,7 @@ _TEXT = st.text(min_size=1, max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(_TEXT, _TEXT)
 def test_nothing_that_somebody_wrote_becomes_markup(name: str, reason: str) -> None:
     known = sample.server()
