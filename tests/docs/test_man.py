@@ -57,7 +57,7 @@ def commands_of_help(program: str, names: tuple[str, ...]) -> Commands:
 
 
 PROGRAMS = {
-    "unoctl.1.md": lambda: _without_common(commands_of(unoctl_cli.app), {"--format", "--pretty"}),
+    "unoctl.1.md": lambda: _without_common(commands_of(unoctl_cli.app), {"--format", "--pretty", "--agent"}),
     "uno-lab.1.md": lambda: commands_of(lab_cli.app),
     "nfagent.8.md": lambda: commands_of(agent_cli.app),
     "nf.1.md": lambda: commands_of_help("nf", ("run", "list", "replay")),
@@ -66,8 +66,8 @@ PROGRAMS = {
 
 
 def _without_common(commands: Commands, common: set[str]) -> Commands:
-    """Options that every command takes stand once on the page."""
-    return {name: options - common if name else options for name, options in commands.items()}
+    """Options that many commands take stand once on the page."""
+    return {name: options - common if name else options | common for name, options in commands.items()}
 
 
 def sections(page: Path) -> dict[str, str]:
