@@ -1,0 +1,69 @@
+"""The demo says that something was lost exactly when something was."""
+
+import dataclasses
+
+import pytest
+
+from lab.demo.printing import Summary
+from lab.http_report import Count, Failure, HttpReport
+from lab.tally import StreamReport
+
+KILLED, BACK = 100.0, 104.0
+CLEAN = StreamReport(sent=1000, received=1000, lost=0, duplicated=0, reordered=0, longest_gap_ms=1.0)
+
+
+def http(*failures: Failure) -> HttpReport:
+    count = Count(sent=50, answered=50 - len(failures), delays_ms=[1.0])
+    return HttpReport({"little": {"kept": Count(), "new": count}}, list(failures))
+
+
+def failure(began: float, opened: float | None = None) -> Failure:
+    return Failure("new", began, began + 1.0, opened, "reset")
+
+
+def summary() -> Summary:
+    made = Summary("http://127.0.0.1:1/dashboard", stream=CLEAN, killed=KILLED, back=BACK)
+    return dataclasses.replace(made, outside=http(), second=http(), again=http())
+
+
+def test_all_is_well() -> None:
+    check = summary().check()
+    assert check.holds
+    assert check.figures["requests"] == 150
+
+
+def test_what_the_outage_explains_is_told_and_holds() -> None:
+    made = summary()
+    made.second = http(failure(101.0), failure(99.5), failure(106.0, opened=99.0))
+    check = made.check()
+    assert check.holds
+    assert (check.figures["failed"], check.figures["failed_in_outage"], check.figures["outage_s"]) == (0, 3, 4.0)
+
+
+@pytest.mark.parametrize("who", ["outside", "second", "again"])
+def test_a_failure_that_nothing_explains_is_told(who: str) -> None:
+    made = summary()
+    setattr(made, who, http(failure(90.0)))
+    check = made.check()
+    assert not check.holds
+    assert "1 of 150 requests failed" in check.detail
+    assert "reset" in check.detail
+
+
+@pytest.mark.parametrize("what", ["lost", "duplicated", "reordered"])
+def test_a_packet_is_told(what: str) -> None:
+    made = summary()
+    made.stream = dataclasses.replace(CLEAN, **{what: 1})
+    assert not made.check().holds
+
+
+def test_without_a_stream_nothing_is_claimed() -> None:
+    made = summary()
+    made.stream = None
+    assert not made.check().holds
+
+
+def test_service_that_never_came_back_explains_all_that_failed_since() -> None:
+    made = summary()
+    made.back, made.second = None, http(failure(200.0), failure(98.0))
+    assert len(made.failed_outside) == 1
