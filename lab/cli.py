@@ -167,8 +167,8 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,
 ) -> None:
-    """One server, one switch: a controller, traffic, and a port that moves under it."""
-    from lab.tour import run  # it imports much that the other commands do not need
+    """A load balancer on one server: deployed by REST, moved to the smart NIC under traffic, every packet counted."""
+    from lab.demo.story import run  # it imports much that the other commands do not need
 
     console = Console(stderr=output is Format.json, highlight=False)
     with _errors_told():

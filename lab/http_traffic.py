@@ -9,7 +9,7 @@ from lab.http_report import HttpReport
 if TYPE_CHECKING:
     from lab.server import Lab
 
-_TIMEOUT_S = 3.0
+_TIMEOUT_S = 5.0
 
 
 class WebServer:

@@ -34,7 +34,7 @@ class Summary:
     second: HttpReport = field(default_factory=HttpReport)
     again: HttpReport = field(default_factory=HttpReport)
     stream: StreamReport | None = None
-    killed: float = 0.0
+    killed: float | None = None
     back: float | None = None
     host_cores_before: float | None = None
     host_cores_after: float | None = None
@@ -48,6 +48,8 @@ class Summary:
     @property
     def failed_inside(self) -> list[Failure]:
         """Requests that the sNIC's death explains."""
+        if self.killed is None:
+            return []
         return self.second.failed_within(self.killed, self.back if self.back is not None else float("inf"))
 
     @property
@@ -70,7 +72,7 @@ class Summary:
 
     def figures(self) -> dict[str, Any]:
         """For --format=json."""
-        outage = None if self.back is None else round(self.back - self.killed, 2)
+        outage = None if self.back is None or self.killed is None else round(self.back - self.killed, 2)
         return {
             "requests": self.sent,
             "failed": len(self.failed_outside),

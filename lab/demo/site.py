@@ -26,7 +26,7 @@ SINK = "web3"
 _NAME = "demo"
 _APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "service_chain.py"
 _FIRST_PORT = 1000
-_ANSWER_BYTES = 4096
+_ANSWER_BYTES = 512
 _SLOTS = 2
 
 

@@ -41,7 +41,7 @@ class Story:
 
     def checks(self) -> list[Callable[[], Check]]:
         """What is shown, in order."""
-        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.revival, self.counted]
+        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.back, self.counted]
 
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of both switches."""
@@ -93,13 +93,7 @@ class Story:
         summary.host_cores_before = self._cpu.cores(HYPERVISOR, began + 1.0, requested)
         summary.host_cores_after = self._cpu.cores(HYPERVISOR, ended, time.time())
         summary.nic_cores_after = self._cpu.cores(SNIC, ended + 1.0, time.time())
-        location = self._balancer.location()
-        holds = move["outcome"] == "done" and location == SNIC
-        freeze = move["report"].get("freeze_us")
-        detail = f"it moved to {location} in {ended - requested:.1f} s, frozen for {freeze} us"
-        if not holds:
-            detail = f"{move['outcome']} at step {move['step']}: {move['reason']}; it runs at {location}"
-        return Check("traffic rises", holds, detail)
+        return Check("traffic rises", *self._moved(move, SNIC))
 
     def fall(self) -> Check:
         """Traffic falls: nothing flaps."""
@@ -108,6 +102,27 @@ class Story:
         more = len(self._balancer.moves()) - len(self.summary.moves)
         detail = f"it stays at {self._balancer.location()} for {_CALM_S:.0f} s" if not more else f"{more} moves more"
         return Check("traffic falls", more == 0, detail)
+
+    def back(self) -> Check:
+        """An operator asks for it on the host."""
+        traffic, summary = self._flow("back"), self.summary
+        self._balancer.request_move(HYPERVISOR)
+        move = self._balancer.await_move(len(summary.moves))
+        time.sleep(_AFTER_S)
+        summary.outside, summary.stream = traffic.end_outside()
+        summary.second = traffic.end_second()
+        if move is None:
+            raise ControlError(f"{NAME} did not move to {HYPERVISOR}; see {self._site.agent.log}")
+        summary.moves.append(move)
+        return Check("an operator asks for it on the host", *self._moved(move, HYPERVISOR))
+
+    def _moved(self, move: dict[str, Any], target: str) -> tuple[bool, str]:
+        """Whether a migration was one to there, and what it was like."""
+        location = self._balancer.location()
+        if move["outcome"] != "done" or location != target:
+            return False, f"{move['outcome']} at step {move['step']}: {move['reason']}; it runs at {location}"
+        took_s = moment(move["ended"]) - moment(move["requested"])
+        return True, f"it moved to {location} in {took_s:.1f} s, frozen for {move['report']['freeze_us'] / 1000:.1f} ms"
 
     def death(self) -> Check:
         """The sNIC dies: service comes back on the host."""

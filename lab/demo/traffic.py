@@ -12,7 +12,7 @@ from lab.tally import StreamReport
 from lab.traffic import Stream
 
 _KEPT = 20
-_FRAME_BYTES = 512
+_FRAME_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Level:
 
 
 LITTLE = Level("little", 20, 10, 100)
-MUCH = Level("much", 300, 60, 4000)
+MUCH = Level("much", 120, 25, 500)
 _SECOND_KEPT, _SECOND_NEW = 20, 10
 
 

@@ -1,0 +1,35 @@
+"""``make demo`` holds, as an ordinary user, again and again."""
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+CODE = "import sys; sys.argv = ['uno-lab', 'demo', '--format=json']; from lab.cli import main; main()"
+ROUNDS = 10
+
+
+def check_that_it_holds(run_as_user) -> None:
+    done = run_as_user(CODE, timeout=200)
+    if "is not installed" in done.stderr:
+        pytest.skip(f"that user may not run this project's programs: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["holds"]
+    figures = told["figures"]
+    assert figures["requests"] > 500
+    assert figures["packets"] > 5000
+    assert [figures[name] for name in ("failed", "lost", "duplicated", "reordered")] == [0, 0, 0, 0]
+    assert len(figures["freeze_us"]) == figures["moves"] >= 1
+
+
+def test_the_demo_holds(run_as_user) -> None:
+    check_that_it_holds(run_as_user)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2400)
+def test_the_demo_holds_again_and_again(run_as_user) -> None:
+    for _ in range(ROUNDS):
+        check_that_it_holds(run_as_user)
