@@ -51,7 +51,7 @@ class News:
 
 def notices(known: Snapshot) -> tuple[Notice, ...]:
     """What is wrong, the worst first; never empty: that nothing is wrong is said, too."""
-    found = [*_outages(known), *_switches(known), *_errors(known), *_measuring(known)]
+    found = [*_outages(known), *_switches(known), *_errors(known), *_deciding(known), *_measuring(known)]
     if found:
         return tuple(found)
     places = " and ".join(place.name for place in known.places)
@@ -86,6 +86,28 @@ def _switches(known: Snapshot) -> list[Notice]:
         return []
     why = known.switches.reason or "it was not asked"
     return [Notice("warning", "Nothing is known of the switches and their links", why)]
+
+
+def _deciding(known: Snapshot) -> list[Notice]:
+    said = known.decision.explanation if known.decision else {}
+    if said.get("feasible") is not False:
+        return []
+    return [Notice("warning", "No placement keeps all limits", str(said.get("reason") or ""))]
+
+
+def placement(known: Snapshot) -> str:
+    """What was decided last, in a sentence."""
+    decision = known.decision
+    if decision is None:
+        return "no placement was decided yet" if known.decides else "this agent has no part that decides"
+    said = decision.explanation
+    words = f"decided {figures.clock(decision.decided, known.at)}"
+    if said.get("reason"):
+        words += f": {said['reason']}"
+    cost = said.get("host_millicores")
+    if isinstance(cost, int):
+        words += f"; {cost:,} millicores on the host" + (", proven to be the least" if said.get("proven") else "")
+    return words
 
 
 def _measuring(known: Snapshot) -> list[Notice]:

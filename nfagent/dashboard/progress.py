@@ -11,6 +11,8 @@ from nfagent.model import Migration
 STEPS = ("prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "handover", "done")
 """Of a migration with state (docs/nfagent.md)."""
 _RESTART_STEPS = ("restart", "done")
+_PARTS = {"start": "prepare", "rules": "prepare", "commit": "COMMIT", "quiesce": "flip"}
+"""What a report tells apart, and is one step here."""
 
 StepState = Literal["done", "now", "next", "skipped", "undone"]
 
@@ -42,7 +44,6 @@ class Move:
     how: str
     requested: str
     outcome: str | None
-    percent: int
     steps: tuple[Step, ...]
 
 
@@ -82,8 +83,6 @@ def past(known: Snapshot) -> tuple[Past, ...]:
 
 
 def _move(known: Snapshot, move: Migration) -> Move:
-    steps = _steps(known, move)
-    begun = sum(step.state in ("done", "now", "skipped") for step in steps)
     return Move(
         epoch=move.epoch,
         name=_name(known, move),
@@ -92,17 +91,17 @@ def _move(known: Snapshot, move: Migration) -> Move:
         how=_how(move),
         requested=figures.clock(move.requested, known.at),
         outcome=move.outcome,
-        percent=figures.percent(begun, len(steps)),
-        steps=steps,
+        steps=_steps(known, move),
     )
 
 
 def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
-    begun = {step.name: step for step in known.steps.get(move.epoch, ())}
+    begun, took = _times(move, known.steps.get(move.epoch, {}))
     order = STEPS if move.mode == "state" else _RESTART_STEPS
-    # A step that is not known here is still shown, at the end.
+    # A step that is not known here, as one that mends what a crash left, is still shown, at the end.
     order += tuple(name for name in begun if name not in order)
-    reached = order.index(move.step) if move.step in order else -1
+    here = str(move.report.get("rolled_back_at") or move.step)
+    reached = order.index(here) if here in order else -1
     if move.outcome == "done":
         reached = len(order)
     steps = []
@@ -112,11 +111,23 @@ def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
             state = "now" if move.ended is None else "undone"
         elif place > reached:
             state = "next" if move.ended is None else "skipped"
-        time = begun.get(name)
-        at = figures.clock(time.at, known.at) if time else None
-        took = figures.duration(time.took_s) if time and time.took_s is not None else None
-        steps.append(Step(name, state, at, took))
+        at, seconds = begun.get(name), took.get(name)
+        length = figures.duration(seconds) if seconds is not None and state != "now" else None
+        steps.append(Step(name, state, figures.clock(at, known.at) if at else None, length))
     return tuple(steps)
+
+
+def _times(move: Migration, written: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """When each step was begun, and how many seconds it took, as far as the journal and the report know."""
+    begun, took = {name: at for name, at in written.items() if name != "requested"}, dict[str, float]()
+    for part in move.report.get("steps") or ():
+        name = str(part["step"])
+        if name == "hold":  # the new process is told where state will come from: as a part of what follows
+            name = "precopy" if move.report.get("mode") == "copy" else "prepare"
+        name = _PARTS.get(name, name)
+        begun.setdefault(name, float(part["at"]))
+        took[name] = took.get(name, 0.0) + float(part["us"]) / 1e6
+    return begun, took
 
 
 def _past(known: Snapshot, move: Migration, ended: float) -> Past:

@@ -51,6 +51,7 @@ def fragments(known: Snapshot) -> dict[str, str]:
         "banner": _render("banner.html", notices=news.notices(known)),
         "tiles": _render("tiles.html", tiles=news.tiles(known)),
         "waiting": _render("waiting.html", cards=lanes.waiting(known)),
+        "placement": _render("placement.html", text=news.placement(known)),
         "migrations": _render("migrations.html", moves=progress.shown(known), past=progress.past(known)),
         "events": _render("events.html", events=news.events(known)),
         "hub": _render("lane.html", lane=lanes.lane(known, known.places[hub]), key="hub"),

@@ -35,19 +35,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """A step that was begun.
-
-    Attributes:
-        took_s: None: not known yet.
-    """
-
-    name: str
-    at: float
-    took_s: float | None
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """What is so.
 
@@ -55,12 +42,13 @@ class Snapshot:
         at: seconds since 1970.
         running: all processes, those that are to be too.
         moves: open migrations and the newest of the others, the newest first.
-        steps: those of each migration that were begun, in their order, by epoch.
+        steps: when each step of a migration was first written, by epoch and name, in their order.
         news: the newest events, the newest first.
         outages: the newest event that says of a location that it is down or up, by its name.
         names: of instances by id, those that are no more too.
         measured: None: nobody has measured yet.
         measures: whether somebody is to measure.
+        decides: whether somebody is to decide.
         decision: None: nothing was decided yet.
         whys: what the decider says of each instance, by id.
     """
@@ -70,7 +58,7 @@ class Snapshot:
     views: list[View]
     running: list[Running]
     moves: list[Migration]
-    steps: Mapping[int, list[StepTime]]
+    steps: Mapping[int, Mapping[str, float]]
     news: list[Event]
     outages: Mapping[str, Event]
     names: Mapping[str, str]
@@ -78,6 +66,7 @@ class Snapshot:
     measured: Measurement | None
     history: list[Measurement]
     measures: bool
+    decides: bool
     decision: Decision | None
     whys: Mapping[str, Mapping[str, Any]]
 
@@ -105,6 +94,7 @@ def take(known: Services, switches: Switches) -> Snapshot:
         measured=monitor.newest() if monitor else None,
         history=monitor.history() if monitor else [],
         measures=monitor is not None,
+        decides=known.decider is not None,
         decision=decision,
         whys=whys,
     )
@@ -123,17 +113,12 @@ def _moves(db: sqlite3.Connection) -> list[Migration]:
     return sorted([*under_way, *ended], key=lambda move: move.epoch, reverse=True)
 
 
-def _steps(db: sqlite3.Connection, move: Migration) -> list[StepTime]:
-    """As the journal's events say them; a report, once there is one, knows them better."""
-    reported = move.report.get("steps")
-    if reported:
-        return [StepTime(str(step["step"]), float(step["at"]), float(step["us"]) / 1e6) for step in reported]
-    told = events.newest(db, _STEPS, str(move.epoch), "migration.step")
-    written = [(str(event.payload["step"]), event.time) for event in reversed(told)]
-    ends = [at for _, at in written[1:]] + [move.ended]
-    return [
-        StepTime(name, at, None if end is None else end - at) for (name, at), end in zip(written, ends, strict=True)
-    ]
+def _steps(db: sqlite3.Connection, move: Migration) -> dict[str, float]:
+    """As the journal's events say; a step that is written again was begun when it was first written."""
+    written: dict[str, float] = {}
+    for event in reversed(events.newest(db, _STEPS, str(move.epoch), "migration.step")):
+        written.setdefault(str(event.payload["step"]), event.time)
+    return written
 
 
 def _outage(db: sqlite3.Connection, location: str) -> list[Event]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfagent.dashboard.probe import Switches
-from nfagent.dashboard.snapshot import Place, Snapshot, StepTime
+from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.model import Decision, Event, Instance, Migration, Port, Running, View
 from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from unoctl.model import BridgeState, LinkState, Status, SwitchState
@@ -126,13 +126,17 @@ def _wired(number: int) -> Port:
     return Port(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
 
 
-def _steps() -> list[StepTime]:
-    took = [("prepare", 0.310), ("precopy", 0.842), ("freeze", 0.000_42), ("delta", 0.001_21)]
-    steps, at = [], AT - 2.3
-    for name, seconds in took:
-        steps.append(StepTime(name, at, seconds))
+_DONE = [("prepare", 0.012), ("start", 0.236), ("rules", 0.062), ("hold", 0.001), ("precopy", 0.841)]
+_DONE += [("freeze", 0.000_42), ("delta", 0.001_21)]
+
+
+def parts() -> list[dict[str, Any]]:
+    """As a report has them of a migration that has come to COMMIT."""
+    told, at = [], AT - 2.3
+    for name, seconds in _DONE:
+        told.append({"step": name, "at": at, "us": round(seconds * 1e6)})
         at += seconds
-    return [*steps, StepTime("COMMIT", at, None)]
+    return told
 
 
 def _past(views: list[View]) -> list[Migration]:
@@ -233,8 +237,8 @@ def server() -> Snapshot:
         places=(Place(HOST, True, 6), Place(NIC, False, 4)),
         views=views,
         running=[*rows, incoming],
-        moves=[moving.migration, *_past(views)],
-        steps={8: _steps()},
+        moves=[replace(moving.migration, report={"mode": "copy", "steps": parts()}), *_past(views)],
+        steps={8: {"prepare": AT - 2.3, "precopy": AT - 1.98, "freeze": AT - 1.15, "COMMIT": AT - 1.14}},
         news=_news(views),
         outages={},
         names=names,
@@ -242,11 +246,20 @@ def server() -> Snapshot:
         measured=history[-1],
         history=history,
         measures=True,
-        decision=Decision(31, AT - 2.5, {}, {}, {}, (moving.instance.id,), None),
+        decides=True,
+        decision=Decision(31, AT - 2.5, {}, {}, _EXPLANATION, (moving.instance.id,), None),
         whys=_whys(views),
     )
 
 
+_EXPLANATION = {
+    "feasible": True,
+    "reason": "the host saves 740 within 30 s, more than the move costs",
+    "host_millicores": 662,
+    "proven": True,
+}
+
+
 def unmeasured() -> Snapshot:
     """The same, and nobody has measured or decided anything yet."""
-    return replace(server(), measured=None, history=[], measures=False, decision=None, whys={})
+    return replace(server(), measured=None, history=[], measures=False, decides=False, decision=None, whys={})

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageChops, ImageStat
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
 
-from nfagent.dashboard.snapshot import Snapshot, StepTime
+from nfagent.dashboard.snapshot import Snapshot
 from nfagent.model import Migration
 from nfagent.monitor.measurement import Load, Rate
 from tests.nfagent.dashboard import sample
@@ -126,8 +126,7 @@ def moving(step: str, **fields: Any) -> Snapshot:
     """The sample with its migration at a step."""
     known = sample.server()
     move: Migration = replace(known.moves[0], step=step, **fields)
-    steps = [*known.steps[8][:-1], StepTime("COMMIT", sample.AT, 0.002), StepTime(step, sample.AT, None)]
-    return replace(known, moves=[move, *known.moves[1:]], steps={8: steps})
+    return replace(known, moves=[move, *known.moves[1:]], steps={8: {**known.steps[8], step: sample.AT}})
 
 
 def test_a_migration_moves_on(shown: Stage, tab: Tab) -> None:

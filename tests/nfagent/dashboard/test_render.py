@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nfagent.dashboard import lanes, news, progress, render
 from nfagent.dashboard.probe import Switches
-from nfagent.dashboard.snapshot import Place, Snapshot, StepTime
+from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.model import Event, View
 from tests.nfagent.dashboard import sample
 from tests.nfagent.dashboard.sample import AT, HOST, NIC
@@ -213,15 +213,32 @@ def test_a_migration_and_how_far_it_is() -> None:
         ("handover", "next"),
         ("done", "next"),
     ]
-    assert (move.steps[2].at, move.steps[2].took) == ("14:13:18", "420 µs")
+    assert [step.took for step in move.steps[:5]] == ["310 ms", "842 ms", "420 µs", "1.2 ms", None]
+    assert [step.at for step in move.steps[:6]] == ["14:13:17", "14:13:18", "14:13:18", "14:13:18", "14:13:18", None]
 
 
 def test_a_step_that_was_left_out_and_one_that_is_not_known() -> None:
     known = sample.server()
-    steps = [StepTime("prepare", AT - 2, 1.0), StepTime("freeze", AT - 1, 0.1), StepTime("polish", AT, None)]
-    (move,) = progress.shown(replace(known, steps={8: steps}))
+    parts = [{"step": name, "at": AT - 1, "us": 1000} for name in ("prepare", "hold", "freeze", "commit", "thaw")]
+    moves = [replace(known.moves[0], report={"mode": "memfd", "steps": parts})]
+    (move,) = progress.shown(replace(known, moves=moves, steps={}))
     assert [step.state for step in move.steps[:5]] == ["done", "skipped", "done", "skipped", "now"]
-    assert move.steps[-1].name == "polish"
+    assert move.steps[0].took == "2.0 ms"
+    assert move.steps[-1].name == "thaw"
+
+
+def test_what_was_decided() -> None:
+    known = sample.server()
+    assert words(known, "placement") == (
+        "Placement decided 14:13:17: the host saves 740 within 30 s, more than the move costs;"
+        " 662 millicores on the host, proven to be the least"
+    )
+    assert "no placement was decided yet" in words(replace(known, decision=None), "placement")
+    assert "no part that decides" in words(sample.unmeasured(), "placement")
+    assert known.decision
+    refusal = {"feasible": False, "reason": "cores of snic0 would have to grow by 200"}
+    impossible = replace(known, decision=replace(known.decision, explanation=refusal))
+    assert "No placement keeps all limits. cores of snic0 would have" in words(impossible, "banner")
 
 
 def test_the_last_migration_is_shown_until_there_is_another() -> None:
@@ -305,8 +322,9 @@ def _written(known: Snapshot, name: str, reason: str) -> Snapshot:
             replace(known.moves[0], source=name, report=report),
             replace(known.moves[1], reason=reason, report=report),
         ],
-        steps={8: [StepTime(name, AT, None)]},
+        steps={8: {name: AT}},
         switches=Switches(None, reason),
+        decision=replace(known.decision, explanation={"feasible": False, "reason": reason}) if known.decision else None,
         whys={instance.id: {"text": reason, "runner_up": name, "binding": [reason]}},
         places=(Place(HOST, True, 1), Place(NIC, False, 1)),
     )

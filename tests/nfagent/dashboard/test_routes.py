@@ -150,7 +150,8 @@ def test_what_happens_is_told_and_only_what_changed(own_world: World) -> None:
 def test_a_client_that_comes_again_is_told_what_it_missed(own_world: World) -> None:
     with following(own_world.operator) as follower:
         last, _, first = follower.next()
-    assert {"banner", "tiles", "waiting", "migrations", "events", "hub", "link-1", "lane-1"} == set(first["fragments"])
+    parts = {"banner", "tiles", "waiting", "hub", "link-1", "lane-1", "placement", "migrations", "events"}
+    assert set(first["fragments"]) == parts
     own_world.create("missed")
     with following(own_world.operator, headers={"Last-Event-ID": last}) as follower:
         follower.until("events", "missed")
@@ -253,3 +254,21 @@ def test_an_oneswitchd_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.
     assert probe.newest(30.0).status is not None
     monkeypatch.setattr("nfagent.dashboard.probe._EVERY_S", 0.0)
     wait_until(lambda: probe.newest().reason == "it is gone")
+
+
+def test_what_the_store_knows_of_a_migration_is_on_the_page(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("mover"), "active")
+    answer = own_world.operator.post("/api/v1/migrations", json={"instance": "mover", "target": "snic0"})
+    assert answer.status_code == 202
+    own_world.wait(lambda: own_world.show(made)["placement"]["location"] == "snic0")
+    own_world.wait_status(made, "active")
+    own_world.operator.delete(f"/api/v1/instances/{made['id']}")
+    own_world.wait(lambda: own_world.operator.get(f"/api/v1/instances/{made['id']}").status_code == 404)
+    page = own_world.operator.get(PAGE).text
+    said = " ".join(page.partition('id="migrations"')[2].split())
+    assert '<th scope="row" data-label="function">mover</th>' in said  # though it is no more
+    assert '<td data-label="how">restart</td>' in said
+    assert "all state: restarted" in said
+    events = page.partition('id="events"')[2]
+    assert "is to move from hypervisor to snic0" in events
+    assert "move from hypervisor to snic0: done" in events
