@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nfagent.dashboard import figures, sparkline
-from nfagent.dashboard.snapshot import Place, Snapshot
+from nfagent.dashboard.snapshot import Place, Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
 from nfagent.model import Running, View
 from nfagent.monitor.measurement import Load, Measurement, Rate
@@ -39,11 +39,11 @@ class PortTag:
 
 @dataclass(frozen=True)
 class Usage:
-    """An instance's load, in words; ``flows`` None: it does not say."""
+    """An instance's load, in words; ``traffic`` None: nobody has counted it; ``flows`` None: it does not say."""
 
     bar: Bar
     millicores: str
-    traffic: str
+    traffic: str | None
     flows: str | None
 
 
@@ -208,6 +208,7 @@ def _card(known: Snapshot, view: View, status: str, note: str | None) -> Card:
     instance = view.instance
     serving = status != "incoming"
     load = known.measured.instances.get(instance.id) if known.measured and serving else None
+    counted = load is not None and _is_counted(known, view, load)
     ports = tuple(PortTag(port.number, _flow_id(known, port.number)) for port in instance.ports)
     return Card(
         key=f"{instance.id}-{'serving' if serving else 'incoming'}",
@@ -219,8 +220,8 @@ def _card(known: Snapshot, view: View, status: str, note: str | None) -> Card:
         note=note,
         wanted=_wanted(view) if serving else None,
         ports=ports if serving else (),
-        usage=_usage(load) if load else None,
-        course=_course(known, instance.id) if load else None,
+        usage=_usage(load, counted) if load else None,
+        course=_course(known, instance.id) if counted else None,
         why=why(known.whys.get(instance.id)) if serving else None,
     )
 
@@ -240,11 +241,17 @@ def _flow_id(known: Snapshot, number: int) -> int | None:
     return port.flow_id if port else None
 
 
-def _usage(load: Load) -> Usage:
+def _is_counted(known: Snapshot, view: View, load: Load) -> bool:
+    """Whether somebody counted its traffic: the switches, or it itself, which then has had some."""
+    by_switches = known.measured is not None and counts_traffic(known.measured)
+    return by_switches or load.traffic.pps > 0 or not view.instance.ports
+
+
+def _usage(load: Load, is_counted: bool) -> Usage:
     return Usage(
         bar=Bar(figures.percent(load.utilisation, 1.0)),
         millicores=f"{load.millicores:,}",
-        traffic=figures.rate(load.traffic.mbps),
+        traffic=figures.rate(load.traffic.mbps) if is_counted else None,
         flows=None if load.flows is None else figures.count(load.flows),
     )
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from nfagent.dashboard import figures, lanes, progress, sparkline
 from nfagent.dashboard.lanes import Bar
-from nfagent.dashboard.snapshot import Snapshot
+from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
 from nfagent.model import Event
 
@@ -118,6 +118,8 @@ def _measuring(known: Snapshot) -> list[Notice]:
     if is_stale(known):
         text = f"the figures here are of {figures.clock(measured.at, known.at)}, and may not be so any more"
         return [Notice("warning", "Measuring has stopped", text)]
+    if not counts_traffic(measured):
+        return [Notice("info", "Traffic is not measured", "no switch says what it has counted")]
     return []
 
 
@@ -142,9 +144,10 @@ def _functions(known: Snapshot) -> Tile:
 
 def _traffic(known: Snapshot) -> Tile:
     label = "Traffic through the server"
-    if known.measured is None:
+    if known.measured is None or not counts_traffic(known.measured):
         return Tile(label, None, "")
-    samples = [(each.at, sum(rate.mbps for rate in each.matrix.values())) for each in known.history]
+    counted = [each for each in known.history if counts_traffic(each)]
+    samples = [(each.at, sum(rate.mbps for rate in each.matrix.values())) for each in counted]
     top = max((value for _, value in samples), default=0.0)
     now = sum(rate.mbps for rate in known.measured.matrix.values())
     course = sparkline.draw(samples, known.measured.at, top or 1.0)

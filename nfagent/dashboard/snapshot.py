@@ -71,6 +71,11 @@ class Snapshot:
     whys: Mapping[str, Mapping[str, Any]]
 
 
+def counts_traffic(sample: Measurement) -> bool:
+    """Whether any switch was asked for it: none of them gives an empty matrix, of which nothing is known."""
+    return bool(sample.matrix) or sample.error < 1.0
+
+
 def take(known: Services, switches: Switches) -> Snapshot:
     """Read it."""
     db = known.desired.store.read

@@ -35,7 +35,7 @@ def main(directory: Path) -> None:
             page.wait_for_selector(".is-live")
             page.locator("#pulse-at").evaluate("(it, text) => it.textContent = text", render.clock(sample.AT))
             # A page has few colours: a palette makes the file a third of the size.
-            Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(128).save(directory / name, optimize=True)
+            Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(256).save(directory / name, optimize=True)
             page.close()
 
 

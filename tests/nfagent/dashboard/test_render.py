@@ -12,6 +12,7 @@ from nfagent.dashboard import lanes, news, progress, render
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.model import Event, View
+from nfagent.monitor.measurement import Rate
 from tests.nfagent.dashboard import sample
 from tests.nfagent.dashboard.sample import AT, HOST, NIC
 from unoctl.model import LinkState
@@ -133,6 +134,20 @@ def test_one_that_was_not_measured_among_others_that_were() -> None:
     loads = {key: load for key, load in measured.instances.items() if key != of(known, "probe").instance.id}
     said = words(replace(known, measured=replace(measured, instances=loads)), "hub")
     assert "probe probe, small active load: not measured yet" in said
+
+
+def test_traffic_that_no_switch_has_counted() -> None:
+    known = sample.server()
+    assert known.measured
+    loads = {key: replace(load, traffic=Rate(0.0, 0.0)) for key, load in known.measured.instances.items()}
+    blind = replace(known.measured, matrix={}, error=1.0, links={}, instances=loads)
+    known = replace(known, measured=blind, history=[blind])
+    assert "Traffic through the server not measured yet" in words(known, "tiles")
+    assert "util+ 31 % millicores 620 traffic - not measured yet flows 9,120" in words(known, "hub")
+    assert "Traffic is not measured. no switch" in words(known, "banner")
+    idle = replace(known, measured=replace(blind, error=0.0))
+    assert "Traffic through the server 0 Mb/s" in words(idle, "tiles")
+    assert "millicores 620 traffic 0 Mb/s" in words(idle, "hub")
 
 
 def test_a_measurement_of_long_ago_is_no_news() -> None:
