@@ -11,6 +11,8 @@ from nfagent.api.serving import Serving
 from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
+from nfagent.decide.decider import PlacementDecider
+from nfagent.decide.outages import Outages
 from nfagent.desired import Desired
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
@@ -19,7 +21,7 @@ from nfagent.migrate.making import make_migrator
 from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
 from nfagent.plumbing.server_config import ServerConfig
-from nfagent.protocols import Decider, Wiring
+from nfagent.protocols import Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Store
@@ -53,7 +55,6 @@ class Agent:
         catalog = Catalog.of(config, server)
         access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
         switches = ServerWiring(server)
-        decider: Decider | None = None
         self._store = Store(Path(config.state))
         self._watch = Watch(self._wake)
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
@@ -63,7 +64,16 @@ class Agent:
         self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)
         moves = switching or ServerSwitching(server, switches)
         migrator = make_migrator(config, self._store, catalog, starter, moves, local)
-        self._reconciler = Reconciler(self._store, catalog, starter, decider, migrator)
+        self._decider = PlacementDecider(
+            self._store,
+            catalog,
+            capacity,
+            self._monitor,
+            self._monitor.layout,
+            Outages(switches.status),
+            config.decide,
+        )
+        self._reconciler = Reconciler(self._store, catalog, starter, self._decider, migrator)
         services = Services(
             desired=Desired(self._store, catalog),
             config=config,
@@ -71,7 +81,7 @@ class Agent:
             access=access,
             status=switches.status,
             ports=switches.ports,
-            decider=decider,
+            decider=self._decider,
             monitor=self._monitor,
             streams=BoundedSemaphore(config.api.streams),
         )
@@ -79,6 +89,7 @@ class Agent:
         try:
             self._reconciler.start()
             self._monitor.start()
+            self._decider.start()
             self._serving = Serving(application(services), config.api.listen, config.api.streams)
         except BaseException:
             self._stop_inside()
@@ -96,6 +107,7 @@ class Agent:
 
     def _stop_inside(self) -> None:
         self._reconciler.stop()
+        self._decider.stop()
         self._monitor.stop()
         self._watch.stop()
         self._store.close()

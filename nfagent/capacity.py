@@ -20,14 +20,14 @@ class Capacity:
         memory_mb: None: nobody counts it.
         pcie_mbps: of its link, each way; None: the hypervisor.
         core_factor: millicores that do what one of the host does, until it was measured.
-        slots: how many there are, by their number of interfaces.
+        slots: number of interfaces, by name.
     """
 
     millicores: int
     memory_mb: int | None
     pcie_mbps: int | None
     core_factor: float
-    slots: dict[int, int]
+    slots: dict[str, int]
 
     @property
     def location_class(self) -> str:
@@ -42,14 +42,11 @@ def capacities(config: AgentConfig, server: ServerConfig) -> dict[str, Capacity]
 
 def _capacity(config: AgentConfig, switch: str, *, hub: bool) -> Capacity:
     location = config.find_location(switch)
-    slots: dict[int, int] = {}
-    for slot in location.slot:
-        slots[len(slot.wires)] = slots.get(len(slot.wires), 0) + 1
     cores = location.cores or (float(os.cpu_count() or 1) if hub else _NIC_CORES)
     return Capacity(
         millicores=round(cores * 1000),
         memory_mb=location.memory_mb,
         pcie_mbps=None if hub else location.pcie_mbps or _PCIE_MBPS,
         core_factor=1.0 if hub else location.core_factor or _NIC_FACTOR,
-        slots=slots,
+        slots={slot.name: len(slot.wires) for slot in location.slot},
     )

@@ -31,6 +31,7 @@ def serve(config: ConfigOption = None) -> None:
     from nfagent.agent import Agent
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request to oneswitchd
     # Before any thread is: all of them have these signals blocked, and this one waits for them.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)

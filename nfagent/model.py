@@ -83,7 +83,7 @@ class Instance:
         id: a UUID.
         name: unique in its project.
         config: of the network function itself.
-        labels: the client's own; nothing here reads them.
+        labels: the client's own; only `nfagent.decide.situation.APART` is read here.
         pin: the only location where it may be; None: the optimiser decides.
         target: where it is wanted now, by a request or a decision; a pin goes before it.
         present: False: to be deleted.
@@ -191,7 +191,10 @@ class Decision:
         plan: location by instance id.
         explanation: why, in the optimiser's words, as JSON.
         moves: instance ids in the order in which they are to move.
-        outcome: what came of it; None: nothing yet.
+        outcome: what came of it: ``done``, ``rolled-back``, ``failed``, ``superseded``, ``interrupted``,
+            ``unchanged``; None: nothing yet.
+        ended: when that was known.
+        report: of each move, and the host's CPU before and after.
     """
 
     id: int
@@ -201,6 +204,8 @@ class Decision:
     explanation: dict[str, Any]
     moves: tuple[str, ...]
     outcome: str | None
+    ended: float | None = None
+    report: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

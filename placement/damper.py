@@ -16,8 +16,11 @@ from dataclasses import dataclass, replace
 
 from placement import evaluate
 from placement.errors import DeadlineError, InfeasibleError, MoveOrderError, PlacementError
-from placement.model import Locations, Problem, robust
+from placement.model import CORES, HOST, Locations, Problem, robust
 from placement.solve import Plan, solve
+
+OVERLOAD = "a limit would break"
+"""The reason for moves that do not have to pay."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,15 @@ class Settings:
         eps: what calm may cost: a fraction of the host cost, and the least gain worth a move.
         price: host cost (millicores with the default weights) times samples that one unit of state cost is worth.
         deadline: seconds for each ``solve``.
+        margin: the part of each sNIC's limits that what moves for a gain leaves free, so that the next peak does not
+            drive it back.
     """
 
     window: int = 30
     eps: float = 0.01
     price: float = 1000.0
     deadline: float = 1.0
+    margin: float = 0.0
 
 
 class Damper:
@@ -43,6 +49,10 @@ class Damper:
     Args:
         settings: how calm.
         current: where NFs run before the first sample; default: nothing runs yet.
+
+    Attributes:
+        reason: why the last plan is as it is.
+        problem: what the last plan is about: the window, nobody at rest.
 
     Example:
         >>> from placement.workloads import uno_ring
@@ -57,11 +67,13 @@ class Damper:
         self.settings = settings
         self.current = None if current is None else dict(current)
         self.reason = ""
+        self.problem: Problem | None = None
         self._samples: deque[Problem] = deque(maxlen=settings.window)
         self._rests: dict[str, int] = {}
         self._now = 0
         self._known: list[Problem] = []
         self._is_awake = self._wakes = False
+        self._decided = 0
 
     def step(self, sample: Problem) -> Plan:
         """Take in a sample and decide.
@@ -106,19 +118,22 @@ class Damper:
         distinct = self._distinct()
         self._wakes = not self._is_awake and self._now >= self.settings.window
         self._is_awake = self._is_awake or self._wakes
-        fresh = any(sample not in self._known for sample in distinct) or self._wakes
+        rested = any(self._decided < until <= self._now for until in self._rests.values())
+        fresh = any(sample not in self._known for sample in distinct) or self._wakes or rested
         self._known = distinct
+        self._decided = self._now
         if self.current is None:
             self.reason = "first placement"
-            return solve(distinct[-1], deadline=self.settings.deadline)
-        problem = _joined(distinct)
+            self.problem = distinct[-1]
+            return solve(self.problem, deadline=self.settings.deadline)
+        problem = self.problem = _joined(distinct)
         stay = self._stay(problem)
         if stay is not None and not fresh:
             self.reason = "nothing new"
             return stay
         if stay is not None:
             return self._gain(problem, stay)
-        self.reason = "a limit would break"
+        self.reason = OVERLOAD
         return self._mend(distinct)
 
     def _distinct(self) -> list[Problem]:
@@ -141,7 +156,9 @@ class Damper:
         """A better plan if its gain within W samples pays for its moves; else stay."""
         settings = self.settings
         try:
-            better = self._solve(self._pinned(problem, self._resting()))
+            better = self._solve(
+                _tightened(self._pinned(problem, self._resting() | self._unpaying(problem)), settings.margin)
+            )
         except (InfeasibleError, MoveOrderError, DeadlineError):
             # Staying is feasible, so only a move order, a new NF or the time can be in the way.
             self.reason = "nothing better is within reach"
@@ -155,11 +172,31 @@ class Damper:
         self.reason = "nothing pays for its moves"
         return stay
 
+    def _unpaying(self, problem: Problem) -> set[str]:
+        """NFs on the host that use less of it than their own move costs: in a plan they could only spoil its gain."""
+        settings, moments, current = self.settings, problem.moments(), self.current or {}
+        found: set[str] = set()
+        for nf in problem.nfs:
+            here = [m for m, mode in enumerate(nf.modes) if mode.location == HOST]
+            if current.get(nf.name) != HOST or not here:
+                continue
+            used = max(
+                sum(
+                    problem.weights.get(resource, 0) * amount
+                    for moment in moments
+                    for resource, amount in evaluate.used_by(moment, nf.name, m, nf.modes[m]).items()
+                )
+                for m in here
+            )
+            if used * settings.window / len(moments) <= settings.price * nf.state_cost:
+                found.add(nf.name)
+        return found
+
     def _mend(self, distinct: list[Problem]) -> Plan:
         """Satisfy as much of the window as can be, NFs at rest where possible, the oldest samples given up first."""
         resting = self._resting()
         while True:
-            problem = _joined(distinct)
+            problem = self.problem = _joined(distinct)
             for held in (resting, set[str]()):
                 try:
                     return self._solve(self._pinned(problem, held))
@@ -220,6 +257,29 @@ def _joined(distinct: list[Problem]) -> Problem:
         for k, nic in enumerate(present.nics)
     )
     return replace(robust(distinct), nics=nics)
+
+
+def _tightened(problem: Problem, margin: float) -> Problem:
+    """The problem with a part of the sNICs' cores and links left free."""
+    if not margin:
+        return problem
+
+    def part(limit: int | None) -> int | None:
+        return None if limit is None else int(limit * (1 - margin))
+
+    nics = tuple(
+        replace(
+            nic,
+            capacity={
+                name: int(amount * (1 - margin)) if name == CORES else amount for name, amount in nic.capacity.items()
+            },
+            up=part(nic.up),
+            down=part(nic.down),
+            shared=part(nic.shared),
+        )
+        for nic in problem.nics
+    )
+    return replace(problem, nics=nics)
 
 
 def _least(limits: list[int | None]) -> int | None:

@@ -87,6 +87,11 @@ def _median(weighted: list[tuple[float, float]]) -> float:
     return ordered[-1][0]
 
 
+def is_trusted(learnt: Coefficient) -> bool:
+    """Whether it rests on enough samples to be used."""
+    return learnt.samples >= _TRUSTED
+
+
 def cost(learnt: Iterable[Coefficient], kind: str, location_class: str, core_factor: float) -> Coefficient:
     """What a kind costs in a class of locations: as learnt there; else scaled from the other class; else a default.
 
@@ -99,7 +104,7 @@ def cost(learnt: Iterable[Coefficient], kind: str, location_class: str, core_fac
     Returns:
         With ``samples`` 0 where it was not learnt there.
     """
-    known = {each.location_class: each for each in learnt if each.kind == kind and each.samples >= _TRUSTED}
+    known = {each.location_class: each for each in learnt if each.kind == kind and is_trusted(each)}
     if location_class in known:
         return known[location_class]
     factor = core_factor if location_class == "nic" else 1 / core_factor

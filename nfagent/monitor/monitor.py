@@ -118,6 +118,10 @@ class ServerMonitor:
     def coefficients(self) -> list[Coefficient]:
         return self._learner.coefficients()
 
+    def layout(self) -> Layout | None:
+        """Where ports were at the newest look; None: oneswitchd has never said."""
+        return self._layout
+
     def _is_newer(self, after: float) -> bool:
         return bool(self._ring) and self._ring[-1].at > after
 

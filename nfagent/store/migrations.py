@@ -94,6 +94,12 @@ def page(
     return [_migration(row) for row in rows]
 
 
+def ended_since(db: sqlite3.Connection, since: float) -> list[Migration]:
+    """Those that ended after ``since``, seconds since 1970; the newest first."""
+    rows = db.execute("SELECT * FROM migration WHERE ended > ? ORDER BY ended DESC", (since,))
+    return [_migration(row) for row in rows]
+
+
 def by_epoch(db: sqlite3.Connection, wanted: list[int]) -> dict[int, Migration]:
     """Those of these epochs."""
     rows = db.execute("SELECT * FROM migration WHERE epoch IN (SELECT value FROM json_each(?))", (json.dumps(wanted),))

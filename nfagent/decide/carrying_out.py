@@ -1,0 +1,144 @@
+"""Carries out the moves of a decision: one at a time, in the order that keeps every limit on the way.
+
+A move is a target in the desired state; the reconciler and the migrator do it. Here it is only asked for, followed, and
+taken back when it failed: what comes after it in the order may rest on it, so the rest is given up.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nfagent.model import View
+from nfagent.store import Store, instances, migrations
+
+_BEGIN_S = 60.0
+
+Result = Literal["done", "rolled-back", "failed", "superseded"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A move of an instance, from location to location."""
+
+    instance: str
+    name: str
+    source: str
+    target: str
+
+
+@dataclass
+class _Ordered:
+    step: Step
+    at: float
+    seen: int | None = None  # epoch of its migration
+
+
+class CarryingOut:
+    """One decision's moves.
+
+    Args:
+        store: where targets are written.
+        decision: its id.
+        steps: in order.
+    """
+
+    def __init__(self, store: Store, decision: int, steps: Iterable[Step]) -> None:
+        self._store = store
+        self.decision = decision
+        self._left = deque(steps)
+        self._ordered: _Ordered | None = None
+        self.moves: list[dict[str, Any]] = []
+        self.result: Result = "done"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._ordered is None and not self._left
+
+    def advance(self, down: frozenset[str]) -> None:
+        """Look what became of the move under way; order the next one when it is done.
+
+        Args:
+            down: locations where nothing can be started.
+        """
+        while not self.is_over:
+            if self._ordered is None and not self._order(self._left.popleft(), down):
+                continue
+            if not self._follow():
+                return
+
+    def _order(self, step: Step, down: frozenset[str]) -> bool:
+        at = time.time()
+        with self._store.change() as change:
+            view = instances.view(change.db, step.instance)
+            hindrance = _hindrance(view, step, down)
+            if hindrance is None:
+                instances.aim(change, step.instance, step.target)
+        if hindrance is not None:
+            self._end(step, "superseded", hindrance, None)
+            return False
+        self._ordered = _Ordered(step, at)
+        return True
+
+    def _follow(self) -> bool:
+        """Whether the move under way has ended."""
+        ordered = self._ordered
+        assert ordered is not None
+        step = ordered.step
+        view = instances.view(self._store.read, step.instance)
+        if view is None or not view.instance.present:
+            return self._end(step, "superseded", "it is being deleted", ordered.seen)
+        if view.migration is not None:
+            ordered.seen = view.migration.epoch
+            return False
+        running, instance = view.running, view.instance
+        if instance.pin is not None:
+            return self._end(step, "superseded", f"it was pinned to {instance.pin}", ordered.seen)
+        if running is not None and running.location == step.target:
+            return running.phase == "active" and self._end(step, "done", None, ordered.seen)
+        last = next(iter(migrations.page(self._store.read, step.instance, None, 1, None)), None)
+        if last is not None and last.requested >= ordered.at and last.outcome not in (None, "done"):
+            outcome: Result = "rolled-back" if last.outcome == "rolled-back" else "failed"
+            return self._take_back(step, outcome, last.reason or f"the migration was {last.outcome}", last.epoch)
+        if instance.target != step.target:
+            return self._end(step, "superseded", f"it was wanted at {instance.target}", ordered.seen)
+        if time.time() - ordered.at > _BEGIN_S:
+            return self._take_back(step, "failed", f"nothing moved it within {_BEGIN_S:g} s", None)
+        return False
+
+    def _take_back(self, step: Step, result: Result, reason: str, epoch: int | None) -> bool:
+        with self._store.change() as change:
+            view = instances.view(change.db, step.instance)
+            if view is not None and view.instance.target == step.target and view.migration is None:
+                instances.aim(change, step.instance, step.source)
+        return self._end(step, result, reason, epoch)
+
+    def _end(self, step: Step, result: Result, reason: str | None, epoch: int | None) -> bool:
+        self._ordered = None
+        move = {"instance": step.instance, "name": step.name, "source": step.source, "target": step.target}
+        self.moves.append(move | {"outcome": result, "reason": reason, "epoch": epoch})
+        if result != "done":
+            self.result = result
+            self.moves += [
+                {"instance": each.instance, "name": each.name, "source": each.source, "target": each.target}
+                | {"outcome": "superseded", "reason": "a move before it was not done", "epoch": None}
+                for each in self._left
+            ]
+            self._left.clear()
+        return True
+
+
+def _hindrance(view: View | None, step: Step, down: frozenset[str]) -> str | None:
+    if view is None or not view.instance.present:
+        return "it is being deleted"
+    if view.instance.pin is not None:
+        return f"it was pinned to {view.instance.pin}"
+    if view.migration is not None:
+        return "it is moving already"
+    if view.running is None or view.running.phase != "active" or view.running.location != step.source:
+        return f"it does not run at {step.source} any more"
+    if step.target in down:
+        return f"{step.target} is down"
+    return None

@@ -1,0 +1,344 @@
+"""Decides where instances run: again and again, when something has changed, and when it is asked."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nfagent.capacity import Capacity
+from nfagent.catalog import Catalog
+from nfagent.config import DecideConfig
+from nfagent.decide.carrying_out import CarryingOut, Step
+from nfagent.decide.latest import Latest
+from nfagent.decide.setbacks import Setbacks
+from nfagent.decide.situation import APART, Situation, fits, situation
+from nfagent.decide.window import Window
+from nfagent.decide.words import Words
+from nfagent.errors import UnavailableError
+from nfagent.model import Decision, Event, Instance
+from nfagent.monitor.layout import Layout
+from nfagent.monitor.measurement import Measurement
+from nfagent.protocols import Monitor
+from nfagent.store import Store, chains, decisions, events, instances, processes
+from nfagent.store.instances import Filter
+from placement import PlacementError, Plan, solve
+from placement.damper import OVERLOAD
+from placement.errors import InfeasibleError
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 500
+_SPACING_S = 0.2  # between two looks at everything, however much happens
+_AGAIN_S = 5.0  # what had no plan is tried again as often while nothing has changed
+_SETTLE_S = 5.0  # the host's CPU after a decision is measured for so long
+_URGENT = (
+    "instance.created",
+    "instance.deleting",
+    "instance.deleted",
+    "instance.pinned",
+    "instance.described",
+    "process.active",
+    "process.gone",
+    "migration.ended",
+    "location.",
+)
+
+
+class PlacementDecider:
+    """See `nfagent.protocols.Decider`.
+
+    Args:
+        store: who there is, and where decisions are written.
+        catalog: of kinds and flavors.
+        capacity: of the locations, the hypervisor first.
+        monitor: what was measured.
+        layout: where ports are; None: nobody knows yet.
+        down: names the locations where nothing can be started; None: nobody knows now, and nothing is decided.
+        settings: ``[decide]``.
+        clock: seconds of a steady clock.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        capacity: Mapping[str, Capacity],
+        monitor: Monitor,
+        layout: Callable[[], Layout | None],
+        down: Callable[[], frozenset[str] | None],
+        settings: DecideConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._capacity = dict(capacity)
+        self._monitor = monitor
+        self._layout = layout
+        self._down = down
+        self._settings = settings
+        self._clock = clock
+        self._window = Window(settings.window, settings.eps, settings.crossing_us)
+        self._setbacks = Setbacks(store)
+        self._known_down: frozenset[str] = frozenset()
+        self._taken_at = 0.0
+        self._latest: Latest | None = None
+        self._carrying: CarryingOut | None = None
+        self._before: int | None = None
+        self._settling: tuple[float, CarryingOut] | None = None
+        self._refused: str | None = None
+        self._again_at = 0.0
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="decide", daemon=True)
+
+    def start(self) -> None:
+        """Begin. What an agent before this one had decided and not seen to its end is left to the reconciler."""
+        for identity in decisions.unfinished(self._store.read):
+            with self._store.change() as change:
+                decisions.end(change, identity, "interrupted", {"reason": "the agent was restarted"})
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is on its way goes on."""
+        self._stopping.set()
+        self._store.end_waits()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # ---- what others ask
+
+    def place(self, instance: Instance) -> str:
+        """Where a new instance begins: on the hypervisor, as nothing is known of its traffic; else where it fits."""
+        home = next(iter(self._capacity))
+        for location, capacity in self._capacity.items():
+            taken = processes.taken_slots(self._store.read, location)
+            if location in self._known_down or not fits(capacity, len(instance.ports), taken):
+                continue
+            if location == home or not self._has_rival(instance, location):
+                return location
+        raise UnavailableError(
+            "no-room", f"no location is up and has a free slot with {len(instance.ports)} interface(s)"
+        )
+
+    def _has_rival(self, instance: Instance, location: str) -> bool:
+        if APART not in instance.labels:
+            return False
+        others = instances.views(self._store.read, Filter(project=instance.project, location=location))
+        return any(other.instance.labels.get(APART) == instance.labels[APART] for other in others)
+
+    def proposal(self) -> Decision:
+        return self._said().decision()
+
+    def why(self, instance: Instance) -> dict[str, Any]:
+        return self._said().why(instance)
+
+    def dry_run(self, pins: dict[str, str], without: list[str]) -> Decision:
+        with self._lock:
+            now = self._look()
+            if now is None:
+                raise UnavailableError(
+                    "no-decision", "nothing has been decided yet, and nothing can be: oneswitchd does not answer"
+                )
+            asked = now.narrowed(pins, without)
+            problem, moment = self._window.problem_of(asked), self._window.newest
+        reason = "an answer to a question; nothing is done"
+        try:
+            plan = solve(problem, asked.current(), self._settings.eps)
+        except InfeasibleError as error:
+            current = {each.instance: each.location for each in asked.functions}
+            refusal = Words(asked).infeasible(error.report, current)
+            return Latest(asked, moment, None, reason, refusal=refusal).decision()
+        except PlacementError as error:
+            raise UnavailableError("no-decision", Words(asked).say(str(error))) from error
+        return Latest(asked, moment, plan, reason).decision()
+
+    def _said(self) -> Latest:
+        if self._latest is None:
+            raise UnavailableError("no-decision", "nothing has been decided yet: nothing was measured so far")
+        return self._latest
+
+    # ---- deciding
+
+    def _run(self) -> None:
+        last, due = self._store.last_event, time.monotonic()
+        while not self._stopping.is_set():
+            urgent, last = self._await(last, due)
+            if time.monotonic() >= due:
+                due = max(due + self._settings.period_s, time.monotonic())
+            if self._stopping.is_set():
+                return
+            try:
+                self.step(urgent=urgent)
+            except Exception:  # noqa: BLE001  a fault in one decision must not end deciding
+                _log.exception("a decision failed in a way that was not foreseen")
+            self._stopping.wait(_SPACING_S)
+
+    def _await(self, last: int, due: float) -> tuple[bool, int]:
+        """Until the period is over, or something has happened that may change the plan."""
+        while not self._stopping.is_set():
+            found, last = events.since(self._store, last, _BATCH, None)
+            if any(_is_urgent(event) for event in found):
+                return True, last
+            left = due - time.monotonic()
+            if left <= 0:
+                return False, last
+            self._store.wait(last, left)
+        return False, last
+
+    def step(self, *, urgent: bool = False) -> None:
+        """Take in what is new; go on with what was decided, or decide.
+
+        Args:
+            urgent: something has happened; decide at once.
+        """
+        with self._lock:
+            measured, now = self._monitor.newest(), self._look()
+            if measured is None or now is None:
+                return
+            relearnt = self._window.costs.learn(self._monitor.coefficients())
+            changed = self._window.face(now, relearnt=relearnt)
+            complete = self._take(now, measured)
+            self._finish(measured)
+            if self._go_on(now):
+                return
+            first = self._latest is None
+            if not (complete or urgent or changed or first or self._window.breaks()):
+                return
+            if self._refused is not None and not changed and self._clock() < self._again_at:
+                return
+            self._window.close()
+            self._decide(now, measured)
+
+    def _look(self) -> Situation | None:
+        layout, down = self._layout(), self._down()
+        if layout is None or down is None:
+            return None
+        self._known_down = down
+        self._setbacks.look()
+        views = instances.views(self._store.read, Filter())
+        every_chain = chains.page(self._store.read, None, None, None)
+        return situation(
+            views,
+            every_chain,
+            self._catalog,
+            self._capacity,
+            layout,
+            down,
+            self._setbacks.held,
+        )
+
+    def _take(self, now: Situation, measured: Measurement) -> bool:
+        names = {each.instance: each.name for each in now.functions}
+        for instance in self._setbacks.take_moved():
+            if instance in names:
+                self._window.rest(names[instance])
+        if measured.at <= self._taken_at:
+            return False
+        self._taken_at = measured.at
+        return self._window.take(now, measured)
+
+    def _decide(self, now: Situation, measured: Measurement) -> None:
+        moment = self._window.newest
+        try:
+            plan = self._window.decide() if self._settings.enabled else self._window.propose()
+        except InfeasibleError as error:
+            self._refuse(now, error)
+            return
+        except PlacementError as error:
+            self._again_at = self._clock() + _AGAIN_S
+            reason = Words(now).say(str(error))
+            if self._refused != reason:
+                _log.warning("nothing is moved: %s", reason)
+            self._refused = reason
+            self._latest = Latest(now, moment, None, reason)
+            return
+        if self._refused is not None:
+            self._refused = None
+            with self._store.change() as change:
+                change.event("placement.feasible", "placement", None, {})
+        first = self._latest is None
+        if self._settings.enabled:
+            latest = Latest(now, moment, plan, self._window.reason, self._window.problem)
+            if not self._window.is_full:
+                latest.waits = (
+                    f"{self._settings.window} periods of traffic are to be seen before anything moves for that"
+                )
+        else:
+            latest = Latest(now, moment, plan, "only a proposal: [decide] enabled is false")
+        wanted = self._settings.enabled and (self._window.is_full or self._window.reason == OVERLOAD)
+        moves = _steps(now, plan) if wanted else ()
+        if first or moves:
+            self._write(latest, moves, measured)
+        self._latest = latest
+
+    def _refuse(self, now: Situation, error: InfeasibleError) -> None:
+        """No placement satisfies all limits: all stays, and it is said once why."""
+        self._again_at = self._clock() + _AGAIN_S
+        current = {each.instance: each.location for each in now.functions}
+        refusal = Words(now).infeasible(error.report, current)
+        conflict = "; ".join(refusal["conflict"])
+        self._latest = Latest(now, self._window.newest, None, refusal["reason"], refusal=refusal)
+        if self._refused != conflict:
+            self._refused = conflict
+            with self._store.change() as change:
+                change.event("placement.infeasible", "placement", None, refusal)
+
+    def _write(self, latest: Latest, moves: tuple[Step, ...], measured: Measurement) -> None:
+        decision = latest.decision()
+        with self._store.change() as change:
+            written = decisions.add(
+                change, decision.problem, decision.plan, decision.explanation, tuple(move.instance for move in moves)
+            )
+            if not moves:
+                decisions.end(change, written.id, "unchanged", {})
+        latest.identity = written.id
+        if moves:
+            self._finish(measured, at_once=True)
+            self._before = _host_millicores(measured, self._home)
+            self._carrying = CarryingOut(self._store, written.id, moves)
+            self._carrying.advance(self._known_down)
+
+    # ---- carrying out
+
+    @property
+    def _home(self) -> str:
+        return next(iter(self._capacity))
+
+    def _go_on(self, now: Situation) -> bool:
+        """Whether moves are under way, or were until now: the next decision is to see where they led."""
+        if self._carrying is None:
+            return False
+        self._carrying.advance(now.down)
+        if self._carrying.is_over:
+            self._settling = (self._clock() + _SETTLE_S, self._carrying)
+            self._carrying = None
+        return True
+
+    def _finish(self, measured: Measurement, *, at_once: bool = False) -> None:
+        """Write what came of a decision, once the host's CPU shows it."""
+        if self._settling is None or (self._clock() < self._settling[0] and not at_once):
+            return
+        done, self._settling = self._settling[1], None
+        report: dict[str, Any] = {
+            "moves": done.moves,
+            "host_millicores_before": self._before,
+            "host_millicores_after": _host_millicores(measured, self._home),
+        }
+        with self._store.change() as change:
+            decisions.end(change, done.decision, done.result, report)
+
+
+def _steps(now: Situation, plan: Plan) -> tuple[Step, ...]:
+    ids = {each.name: each.instance for each in now.functions}
+    return tuple(
+        Step(ids[move.nf], move.nf, now.locations[move.source], now.locations[move.target]) for move in plan.moves
+    )
+
+
+def _host_millicores(measured: Measurement, home: str) -> int | None:
+    return measured.locations[home].millicores if home in measured.locations else None
+
+
+def _is_urgent(event: Event) -> bool:
+    return event.type.startswith(_URGENT)

@@ -1,0 +1,157 @@
+"""How much traffic there is, and what it takes: measurements made into the whole numbers of a problem.
+
+Numbers keep their level while what was measured stays within a band below it, so that noise makes no new problem.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeVar
+
+from nfagent.capacity import Capacity
+from nfagent.decide.situation import Situation
+from nfagent.monitor.learning import cost, is_trusted
+from nfagent.monitor.measurement import Coefficient, Measurement
+
+K = TypeVar("K")
+
+_STEP = 1.1
+_KEEP = 0.75
+_LEARNT_CHANGE = 0.1
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Traffic and load at a moment; whole Mbps and millicores.
+
+    Attributes:
+        demands: Mbps by vertices, from -> to.
+        traffic: Mbps in and out, by instance.
+        millicores: used where it runs, by instance.
+    """
+
+    demands: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    traffic: Mapping[str, int] = field(default_factory=dict)
+    millicores: Mapping[str, int] = field(default_factory=dict)
+
+
+def peak(moments: Iterable[Moment]) -> Moment:
+    """The most of everything: what holds for it holds for each of them."""
+    demands: dict[tuple[str, str], int] = {}
+    traffic: dict[str, int] = {}
+    millicores: dict[str, int] = {}
+    for moment in moments:
+        _raise(demands, moment.demands)
+        _raise(traffic, moment.traffic)
+        _raise(millicores, moment.millicores)
+    return Moment(demands, traffic, millicores)
+
+
+def _raise(most: dict[K, int], amounts: Mapping[K, int]) -> None:
+    for key, amount in amounts.items():
+        if amount > most.get(key, 0):
+            most[key] = amount
+
+
+class Levels:
+    """Remembers the level of each number."""
+
+    def __init__(self) -> None:
+        self._levels: dict[object, int] = {}
+
+    def moment(self, situation: Situation, measured: Measurement) -> Moment:
+        """A measurement, by the situation's vertices."""
+        sums: dict[tuple[str, str], float] = {}
+        for (source, target), rate in measured.matrix.items():
+            for pair in _path(situation, source, target):
+                sums[pair] = sums.get(pair, 0.0) + rate.mbps
+        loads = measured.instances
+        moment = Moment(
+            {pair: level for pair, mbps in sums.items() if (level := self._level(pair, mbps))},
+            {name: level for name, load in loads.items() if (level := self._level((name, 0), load.traffic.mbps))},
+            {name: level for name, load in loads.items() if (level := self._level((name, 1), load.millicores, 5))},
+        )
+        keys = {*sums, *((name, which) for name in loads for which in (0, 1))}
+        self._levels = {key: level for key, level in self._levels.items() if key in keys}
+        return moment
+
+    def _level(self, key: object, value: float, nothing: float = 0.5) -> int:
+        before = self._levels.get(key, 0)
+        if value < nothing:
+            level = 0
+        elif before and _KEEP * before <= value <= before:
+            level = before
+        else:
+            level = level_above(value)
+        self._levels[key] = level
+        return level
+
+
+def level_above(value: float) -> int:
+    """The least of 1, 2, 3, ... and then of steps of a tenth, that is not below."""
+    if value <= 10:
+        return math.ceil(value)
+    return math.ceil(10 * _STEP ** math.ceil(math.log(value / 10, _STEP) - 1e-9))
+
+
+def _path(situation: Situation, source: int, target: int) -> Iterable[tuple[str, str]]:
+    """From vertex to vertex, by the switch that runs the pipeline; a vertex that is not known ends nowhere."""
+    ends = [situation.vertices.get(source), situation.detours.get(source), situation.vertices.get(target)]
+    known = [end for end in ends if end is not None]
+    if ends[0] is None or ends[2] is None:
+        return
+    for one, other in pairwise(known):
+        if one != other:
+            yield one, other
+
+
+class Costs:
+    """What functions take at locations, out of what was learnt; steady in spite of small changes of that."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[str, str], Coefficient] = {}
+        self._rates: dict[tuple[str, str, float], Coefficient] = {}
+
+    def learn(self, learnt: Iterable[Coefficient]) -> bool:
+        """Take over what has changed enough to matter; whether anything has."""
+        changed = False
+        for each in learnt:
+            used = self._used.get((each.kind, each.location_class))
+            if used is None or _differs(used, each):
+                self._used[each.kind, each.location_class] = each
+                changed = True
+        if changed:
+            self._rates.clear()
+        return changed
+
+    def millicores(self, kind: str, here: Capacity, there: Capacity, mbps: int, measured: int) -> int:
+        """What a function takes at a location: where its kind was learnt, by its traffic; else as measured, scaled.
+
+        Args:
+            kind: of the function.
+            here: the location where it runs.
+            there: the location that is asked for.
+            mbps: its traffic.
+            measured: millicores that it uses here.
+        """
+        factor = max(here, there, key=lambda each: each.location_class == "nic").core_factor
+        goal = self.rate(kind, there.location_class, factor)
+        if goal.samples and mbps:
+            return math.ceil(goal.millicores_per_mbps * mbps)
+        if here.location_class == there.location_class:
+            return math.ceil(measured * there.core_factor / here.core_factor - 1e-9)
+        ratio = goal.millicores_per_mbps / self.rate(kind, here.location_class, factor).millicores_per_mbps
+        return math.ceil(measured * ratio - 1e-9)
+
+    def rate(self, kind: str, location_class: str, core_factor: float) -> Coefficient:
+        """Millicores for each Mbps; see `nfagent.monitor.learning.cost`."""
+        key = (kind, location_class, core_factor)
+        if key not in self._rates:
+            self._rates[key] = cost(self._used.values(), kind, location_class, core_factor)
+        return self._rates[key]
+
+
+def _differs(used: Coefficient, learnt: Coefficient) -> bool:
+    before, now = used.millicores_per_mbps, learnt.millicores_per_mbps
+    return is_trusted(used) != is_trusted(learnt) or abs(before - now) > _LEARNT_CHANGE * max(before, now)

@@ -1,0 +1,80 @@
+"""The newest plan, explained when somebody asks."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfagent.decide.demand import Moment
+from nfagent.decide.situation import Situation
+from nfagent.decide.words import Words
+from nfagent.errors import UnavailableError
+from nfagent.model import Decision, Instance
+from placement import Plan, Problem
+from placement.schema import to_json
+
+
+@dataclass
+class Latest:
+    """What was thought last: a plan, or why there is none.
+
+    Attributes:
+        identity: of the decision that was written; 0: nothing was to be changed, and none was.
+        plan: None: no placement satisfies all limits, and ``refusal`` says why.
+        reason: why this plan.
+        problem: what the plan is about, before any function was kept at rest.
+        waits: why a function stays that might save something elsewhere.
+    """
+
+    situation: Situation
+    moment: Moment
+    plan: Plan | None
+    reason: str
+    problem: Problem | None = None
+    waits: str = "that does not pay for the move"
+    refusal: dict[str, Any] | None = None
+    identity: int = 0
+    at: float = field(default_factory=time.time)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _explanation: dict[str, Any] | None = None
+
+    def explanation(self) -> dict[str, Any]:
+        """See `Words.explanation`."""
+        with self._lock:
+            if self._explanation is None:
+                self._explanation = self._explain()
+            return self._explanation
+
+    def _explain(self) -> dict[str, Any]:
+        if self.plan is None:
+            return self.refusal or {"feasible": None, "reason": self.reason}
+        problem = self.problem or self.plan.problem
+        return Words(self.situation).explanation(self.plan, problem, self.moment, self.reason, self.waits)
+
+    def decision(self) -> Decision:
+        """As a noun."""
+        plan, document, moves = self.plan, dict[str, Any](), tuple[str, ...]()
+        where = {each.instance: each.location for each in self.situation.functions}
+        if plan is not None:
+            where = Words(self.situation).locations(plan)
+            document = to_json(self.problem or plan.problem, plan.current)
+            ids = {each.name: each.instance for each in self.situation.functions}
+            moves = tuple(ids[move.nf] for move in plan.moves)
+        return Decision(self.identity, self.at, document, where, self.explanation(), moves, None)
+
+    def why(self, instance: Instance) -> dict[str, Any]:
+        """Why an instance is where it is.
+
+        Raises:
+            UnavailableError: it is newer than this.
+        """
+        said = self.explanation()
+        common = {"reason": said["reason"], "feasible": said["feasible"], "binding": said.get("binding", [])}
+        found = said.get("functions", {}).get(instance.id)
+        if found is not None:
+            return {**found, **common, "decision": self.identity}
+        function = self.situation.function(instance.id)
+        if function is None:
+            raise UnavailableError("no-decision", f"nothing has been decided of instance {instance.name!r} yet")
+        text = f"{function.name} stays at {function.location}: {self.reason}"
+        return {"name": function.name, "location": function.location, "text": text, **common}

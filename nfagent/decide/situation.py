@@ -1,0 +1,243 @@
+"""Who may run where, as it is now: everything of a placement problem but the traffic."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from nfagent.capacity import Capacity
+from nfagent.catalog import Catalog
+from nfagent.desired import PORT_HOP
+from nfagent.model import Chain, Instance, View
+from nfagent.monitor.layout import Layout
+
+APART = "apart"
+"""Label: instances of one project with the same value do not share an sNIC."""
+
+_STATE = 1
+_RESTART = 5  # what has no state that moves is interrupted: that has to pay for itself, too
+
+
+@dataclass(frozen=True)
+class Function:
+    """An instance that runs.
+
+    Attributes:
+        instance: its id.
+        name: in the problem and for people: its name, with its project before it where that is not the only one.
+        location: where it is, or is on its way to.
+        allowed: where it may be; one: it stays there.
+        fixed: why it stays, in words; None: it need not.
+    """
+
+    instance: str
+    name: str
+    kind: str
+    ports: int
+    memory_mb: int
+    location: str
+    allowed: tuple[str, ...]
+    state_cost: int
+    fixed: str | None
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The server.
+
+    Attributes:
+        locations: the hypervisor first, then the sNICs: their places are the problem's locations.
+        fixed: switch by name, of the vertices that cannot move: ports that are no instance's, and switches that run the
+            pipelines of other switches' ports.
+        vertices: name by virtual port.
+        detours: name of the executing switch's vertex by virtual port, where that is not the port's home.
+        chains: with their hops as vertices.
+        apart: names that must not share an sNIC.
+        down: locations where nothing can be started now.
+    """
+
+    locations: tuple[str, ...]
+    capacity: Mapping[str, Capacity]
+    functions: tuple[Function, ...]
+    fixed: Mapping[str, str]
+    vertices: Mapping[int, str]
+    detours: Mapping[int, str]
+    chains: tuple[Chain, ...]
+    apart: tuple[tuple[str, str], ...]
+    down: frozenset[str]
+
+    def function(self, instance: str) -> Function | None:
+        """Of an instance."""
+        return next((each for each in self.functions if each.instance == instance), None)
+
+    def current(self) -> dict[str, int]:
+        """As `placement` wants it."""
+        return {each.name: self.locations.index(each.location) for each in self.functions}
+
+    def narrowed(self, pins: Mapping[str, str], without: Iterable[str]) -> "Situation":
+        """With some pinned, and some not there; by id."""
+        gone = set(without)
+        kept = tuple(_pinned(each, pins) for each in self.functions if each.instance not in gone)
+        names = {each.name for each in kept} | set(self.fixed)
+        return replace(
+            self,
+            functions=kept,
+            vertices={port: name for port, name in self.vertices.items() if name in names},
+            chains=tuple(chain for chain in self.chains if names.issuperset(chain.hops)),
+            apart=tuple(pair for pair in self.apart if names.issuperset(pair)),
+        )
+
+
+def _pinned(function: Function, pins: Mapping[str, str]) -> Function:
+    pin = pins.get(function.instance)
+    return function if pin is None else replace(function, allowed=(pin,), fixed="it is pinned there for this question")
+
+
+def situation(
+    views: Iterable[View],
+    chains: Iterable[Chain],
+    catalog: Catalog,
+    capacity: Mapping[str, Capacity],
+    layout: Layout,
+    down: frozenset[str],
+    held: Mapping[str, str],
+) -> Situation:
+    """What is true now.
+
+    Args:
+        views: of all instances.
+        chains: all.
+        catalog: of kinds and flavors.
+        capacity: by location, the hypervisor first.
+        layout: of the ports.
+        down: locations where nothing can be started.
+        held: why instances stay for now, by id.
+    """
+    locations = tuple(capacity)
+    running = [view for view in views if _location(view) in capacity and view.instance.present]
+    names = _names([view.instance for view in running])
+    maker = _Maker(catalog, capacity, down, held)
+    functions = tuple(maker.function(view, names[view.instance.id]) for view in running)
+    vertices = {port.number: names[view.instance.id] for view in running for port in view.instance.ports}
+    fixed = {}
+    for number, switch in layout.home.items():
+        if number not in vertices and switch in capacity:
+            vertices[number] = f"{PORT_HOP}{number}"
+            fixed[vertices[number]] = switch
+    detours = {}
+    for number, switch in layout.executor.items():
+        if layout.home.get(number) != switch and switch in capacity:
+            detours[number] = f"switch:{switch}"
+            fixed[detours[number]] = switch
+    return Situation(
+        locations,
+        dict(capacity),
+        functions,
+        fixed,
+        vertices,
+        detours,
+        tuple(_chains(chains, names, fixed)),
+        tuple(_apart(running, functions)),
+        down,
+    )
+
+
+def _location(view: View) -> str:
+    """Where an instance is, or is on its way to; "" where it is nowhere."""
+    if view.migration is not None:
+        return view.migration.target
+    if view.running is None or view.running.phase == "error":
+        return ""
+    wanted = view.instance.pin or view.instance.target
+    return wanted or view.running.location
+
+
+def _names(instances: Iterable[Instance]) -> dict[str, str]:
+    found = list(instances)
+    count = Counter(instance.name for instance in found)
+    return {each.id: each.name if count[each.name] == 1 else f"{each.project}/{each.name}" for each in found}
+
+
+class _Maker:
+    """Functions of instances."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        capacity: Mapping[str, Capacity],
+        down: frozenset[str],
+        held: Mapping[str, str],
+    ) -> None:
+        self._catalog, self._capacity, self._down, self._held = catalog, capacity, down, held
+
+    def function(self, view: View, name: str) -> Function:
+        instance, location = view.instance, _location(view)
+        flavor = self._catalog.flavors.get(instance.flavor)
+        kind = self._catalog.kinds.get(instance.kind)
+        movable = kind is not None and kind.movable
+        fixed = self._fixed(view, location)
+        allowed = (location,) if fixed else self._allowed(instance, location)
+        if len(allowed) == 1 and fixed is None:
+            fixed = "no other location is up and has a slot for it"
+        return Function(
+            instance=instance.id,
+            name=name,
+            kind=instance.kind,
+            ports=len(instance.ports),
+            memory_mb=flavor.memory_mb if flavor else 0,
+            location=location,
+            allowed=allowed,
+            state_cost=_STATE if movable else _RESTART,
+            fixed=fixed,
+        )
+
+    def _fixed(self, view: View, location: str) -> str | None:
+        instance = view.instance
+        if instance.pin is not None:
+            return f"it is pinned to {instance.pin}"
+        if view.migration is not None:
+            return f"it is moving to {location}"
+        if view.running is None or view.running.phase != "active":
+            return "it is being started"
+        if view.running.location != location:
+            return f"it is wanted at {location} and about to move there"
+        if location in self._down:
+            return f"{location} is down, and the plan waits until it is back or the instance was recovered elsewhere"
+        if instance.id in self._held:
+            return self._held[instance.id]
+        if instance.kind not in self._catalog.kinds:
+            return f"there is no kind {instance.kind!r} any more"
+        return None
+
+    def _allowed(self, instance: Instance, location: str) -> tuple[str, ...]:
+        fit = tuple(
+            name
+            for name, capacity in self._capacity.items()
+            if name not in self._down and fits(capacity, len(instance.ports))
+        )
+        return fit or (location,)
+
+
+def fits(capacity: Capacity, ports: int, taken: Collection[str] = ()) -> bool:
+    """Whether a location has a slot with so many interfaces that is not taken."""
+    return ports == 0 or any(wires >= ports for name, wires in capacity.slots.items() if name not in taken)
+
+
+def _chains(chains: Iterable[Chain], names: Mapping[str, str], fixed: Mapping[str, str]) -> Iterable[Chain]:
+    """Those with a bound, all of whose hops are there."""
+    for chain in chains:
+        hops = tuple(hop if hop in fixed else names.get(hop, "") for hop in chain.hops)
+        if chain.latency_us is not None and all(hops):
+            yield replace(chain, hops=hops)
+
+
+def _apart(running: Iterable[View], functions: Iterable[Function]) -> Iterable[tuple[str, str]]:
+    groups: dict[tuple[str, str], list[Function]] = {}
+    for view, function in zip(running, functions, strict=True):
+        if APART in view.instance.labels:
+            groups.setdefault((view.instance.project, view.instance.labels[APART]), []).append(function)
+    for members in groups.values():
+        for one, other in combinations(members, 2):
+            # Two that an operator has pinned to one sNIC stay there: pins win.
+            if not (one.allowed == other.allowed and len(one.allowed) == 1):
+                yield one.name, other.name

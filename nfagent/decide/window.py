@@ -1,0 +1,122 @@
+"""What the damper looks at: the peaks of some periods together are one sample of its window.
+
+A window of W periods is at most ten samples: limits that hold at the peak of some seconds hold in each of them, and a
+problem with ten moments is solved many times faster than one with W.
+"""
+
+from collections import deque
+
+from nfagent.decide.demand import Costs, Levels, Moment, peak
+from nfagent.decide.problem import ProblemMaker, choice
+from nfagent.decide.situation import Situation
+from nfagent.monitor.measurement import Measurement
+from placement import evaluate
+from placement.damper import Damper, Settings
+from placement.model import Problem
+from placement.solve import Plan, solve
+
+_SAMPLES = 10
+_DEADLINE_S = 1.0
+_MARGIN = 0.1
+_PRICE = 500.0  # millicores times periods that a move has to save: what it takes itself, and a little more
+
+
+class Window:
+    """Traffic of the last W periods, and the damper over it.
+
+    Args:
+        periods: W.
+        eps: what calm may cost; see `placement.damper.Settings`.
+        crossing_us: latency of a PCIe link.
+    """
+
+    def __init__(self, periods: int, eps: float, crossing_us: int) -> None:
+        self._fold = -(-periods // _SAMPLES)
+        samples = -(-periods // self._fold)
+        price = _PRICE / self._fold
+        self.settings = Settings(window=samples, eps=eps, price=price, deadline=_DEADLINE_S, margin=_MARGIN)
+        self._crossing_us = crossing_us
+        self._damper = Damper(self.settings, current={})
+        self._levels = Levels()
+        self.costs = Costs()
+        self._block: list[Moment] = []
+        self._moments: deque[Moment] = deque(maxlen=samples)
+        self._situation: Situation | None = None
+        self._maker: ProblemMaker | None = None
+
+    @property
+    def newest(self) -> Moment:
+        """The traffic of the block that goes on, or of the last one."""
+        if self._block:
+            return peak(self._block)
+        return self._moments[-1] if self._moments else Moment()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all of the last W periods were seen: what was decided before was decided on too little."""
+        return len(self._moments) == self.settings.window
+
+    @property
+    def problem(self) -> Problem | None:
+        """What the last plan is about."""
+        return self._damper.problem
+
+    @property
+    def reason(self) -> str:
+        """Why the last plan is as it is."""
+        return self._damper.reason
+
+    def take(self, situation: Situation, measured: Measurement) -> bool:
+        """Take in a period; whether a sample is complete."""
+        self._block.append(self._levels.moment(situation, measured))
+        return len(self._block) >= self._fold
+
+    def face(self, situation: Situation, *, relearnt: bool) -> bool:
+        """Work with a situation from now on; whether it is another one, or costs are others."""
+        if situation == self._situation and not relearnt:
+            return False
+        self._situation = situation
+        self._maker = ProblemMaker(situation, self.costs, self._crossing_us)
+        self._damper.revise(self._maker.problems(self._moments))
+        return True
+
+    def breaks(self) -> bool:
+        """Whether what runs breaks a limit by the traffic of now."""
+        problem = self._problem(self.newest)
+        assert self._situation is not None
+        now = choice(problem, self._situation.current())
+        return now is None or bool(evaluate.breaches(problem, now))
+
+    def close(self) -> None:
+        """What was taken in since the last sample is one."""
+        if self._block:
+            moment = self.newest
+            self._block.clear()
+            self._moments.append(moment)
+            self._damper.observe(self._problem(moment))
+
+    def decide(self) -> Plan:
+        """A plan for the window; raises what `placement.damper.Damper.decide` does."""
+        assert self._situation is not None
+        self._damper.current = self._situation.current()
+        if not self._moments:
+            self._block.append(Moment())
+            self.close()
+        return self._damper.decide()
+
+    def propose(self) -> Plan:
+        """The best plan for the traffic of now, however many moves it takes; raises what `placement.solve` does."""
+        assert self._situation is not None
+        return solve(self._problem(self.newest), self._situation.current(), self.settings.eps, deadline=_DEADLINE_S)
+
+    def rest(self, name: str) -> None:
+        """Somebody else has moved it."""
+        self._damper.rest(name)
+
+    def problem_of(self, situation: Situation) -> Problem:
+        """The problem of now, in another situation."""
+        return ProblemMaker(situation, self.costs, self._crossing_us).problem(self.newest)
+
+    def _problem(self, moment: Moment) -> Problem:
+        assert self._maker is not None
+        return self._maker.problem(moment)

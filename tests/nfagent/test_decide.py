@@ -1,0 +1,384 @@
+"""Deciding, over traffic that is made up: what pays is moved, in order, and nothing flaps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfagent.decide.demand import Costs, level_above
+from nfagent.decide.outages import STEADY_S, Outages
+from nfagent.decide.situation import APART
+from nfagent.errors import UnavailableError
+from nfagent.monitor.measurement import Coefficient
+from nfagent.store import decisions, instances, migrations
+from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
+from unoctl.errors import ToolError
+from unoctl.model import Status
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[DecideWorld]:
+    made = DecideWorld(tmp_path)
+    yield made
+    made.store.close()
+
+
+def other(tmp_path: Path, **options: Any) -> DecideWorld:
+    return DecideWorld(tmp_path / "other", **options)
+
+
+# ---- what pays
+
+
+def test_traffic_that_rises_moves_an_nf_once_and_one_that_falls_does_not_bring_it_back(world: DecideWorld) -> None:
+    world.create("lb", mbps=0.0)
+    assert world.seconds(15) == []
+    world.traffic["lb"] = 300.0
+    assert world.seconds(15) == [("lb", HYPERVISOR, NIC)]
+    world.traffic["lb"] = 0.0
+    assert world.seconds(40) == []
+    assert world.where("lb") == NIC
+
+
+def test_what_saves_little_is_not_worth_a_move(world: DecideWorld) -> None:
+    world.create("lb", mbps=10.0)  # 20 millicores: 200 in ten periods
+    assert world.seconds(40) == []
+
+
+def test_what_cannot_be_moved_with_its_state_has_to_save_more(world: DecideWorld) -> None:
+    world.create("opaque", mbps=50.0, kind="still")  # 100 millicores; five times the price
+    world.create("movable", mbps=100.0)
+    assert world.seconds(15) == [("movable", HYPERVISOR, NIC)]
+    world.traffic["opaque"] = 400.0
+    assert world.seconds(15) == [("opaque", HYPERVISOR, NIC)]
+
+
+def test_the_snic_is_filled_with_what_saves_most(tmp_path: Path) -> None:
+    world = other(tmp_path, cores=1700)
+    for name, mbps in (("small", 100.0), ("large", 350.0), ("middle", 200.0)):
+        world.create(name, mbps=mbps)
+    world.seconds(20)
+    assert {name: world.where(name) for name in ("small", "middle", "large")} == {
+        "small": HYPERVISOR,
+        "middle": HYPERVISOR,
+        "large": NIC,
+    }
+    why = world.decider.why(world.instance("middle"))
+    assert "cores of snic0 would be" in why["text"]
+    assert why["runner_up"]["location"] == NIC
+    assert why["runner_up"]["blocked_by"][0]["limit"] == "cores of snic0"
+
+
+# ---- calm
+
+
+@pytest.mark.parametrize("period", [2, 5, 10])
+@pytest.mark.parametrize("shape", [square, sine])
+def test_periodic_traffic_moves_nothing_after_warm_up(world: DecideWorld, shape, period: int) -> None:
+    for number in range(6):
+        world.create(f"lb{number}")
+    waves = {f"lb{number}": shape(20.0, 300.0 + 50 * number, period) for number in range(6)}
+    world.seconds(40, lambda now: {name: wave(now + int(name[2:])) for name, wave in waves.items()})
+    late = world.seconds(60, lambda now: {name: wave(now + int(name[2:])) for name, wave in waves.items()})
+    assert late == []
+
+
+@pytest.mark.parametrize(("part", "most", "each"), [(0.2, 4, 1), (0.4, 12, 3)])
+def test_noise_moves_each_nf_a_few_times_at_most(world: DecideWorld, part: float, most: int, each: int) -> None:
+    for number in range(8):
+        world.create(f"lb{number}")
+    waves = {f"lb{number}": noise(150.0 + 20 * number, part, number) for number in range(8)}
+    world.seconds(30, lambda now: {name: wave(now) for name, wave in waves.items()})
+    late = world.seconds(120, lambda now: {name: wave(now) for name, wave in waves.items()})
+    assert len(late) <= most, late  # in twelve windows; eight NFs
+    assert all(sum(name == move[0] for move in late) <= each for name in waves)
+
+
+def test_one_burst_moves_nothing_there_and_back(world: DecideWorld) -> None:
+    world.create("lb", mbps=5.0)
+    world.seconds(15)
+    moves = world.seconds(60, lambda now: {"lb": 400.0 if now == 10 else 5.0})
+    assert moves in ([], [("lb", HYPERVISOR, NIC)])
+
+
+# ---- limits
+
+
+def test_an_overload_is_mended_one_feasible_step_at_a_time(tmp_path: Path) -> None:
+    world = other(tmp_path, cores=1600)
+    for number in range(4):
+        world.create(f"lb{number}", NIC, mbps=90.0)
+    world.seconds(15)
+    assert world.moves == []
+    world.traffic |= {f"lb{number}": 180.0 for number in range(4)}
+    world.seconds(15)
+    used = sum(4 * 180 for number in range(4) if world.where(f"lb{number}") == NIC)
+    assert 0 < used <= 1600
+    assert all(goal == HYPERVISOR for _, _, goal in world.moves)
+    assert len({name for name, _, _ in world.moves}) == len(world.moves)
+
+
+def test_the_pcie_link_limits_what_is_moved(tmp_path: Path) -> None:
+    world = other(tmp_path, cores=64_000, pcie_mbps=700)
+    for number in range(3):  # from the wire to the VM: the link carries it once wherever it runs, unless it goes back
+        world.create(f"lb{number}", mbps=200.0)
+    world.seconds(20)
+    limits = {each["limit"]: each for each in world.decider.proposal().explanation["limits"]}
+    assert limits["pcie up of snic0"]["used"] <= limits["pcie up of snic0"]["allowed"] == 700
+
+
+def test_a_swap_is_done_in_an_order_that_keeps_every_limit(tmp_path: Path) -> None:
+    world = other(tmp_path, cores=1200, slots=4)
+    world.create("was-large", NIC, mbps=200.0)
+    world.create("gets-large", HYPERVISOR, mbps=10.0)
+    world.seconds(12)
+    world.traffic |= {"was-large": 20.0, "gets-large": 210.0}
+    used = []
+    for _ in range(40):
+        world.second()
+        used.append(sum(4 * world.traffic[name] for name in world.traffic if world.where(name) == NIC))
+    assert max(used) <= 1200
+    assert world.where("gets-large") == NIC
+
+
+def test_infeasible_is_told_once_with_reasons_and_nothing_moves(tmp_path: Path) -> None:
+    world = other(tmp_path, cores=400, host_cores=400)
+    world.create("lb", mbps=50.0)
+    world.seconds(12)
+    world.traffic["lb"] = 900.0
+    assert world.seconds(12) == []
+    (told,) = world.events("placement.infeasible")
+    assert told["feasible"] is False
+    assert any("cores" in limit for limit in told["conflict"])
+    assert {least["what"]: least["by"] for least in told["least"]}["cores of the host"] > 0
+    assert world.decider.proposal().explanation["feasible"] is False
+    assert world.decider.proposal().plan == {world.instance("lb").id: world.where("lb")}
+    why = world.decider.why(world.instance("lb"))
+    assert why["feasible"] is False
+    world.traffic["lb"] = 50.0
+    world.seconds(20)
+    assert world.events("placement.feasible") == [{}]
+    assert world.decider.proposal().explanation["feasible"] is True
+
+
+def test_a_location_without_a_free_slot_takes_no_more(tmp_path: Path) -> None:
+    world = other(tmp_path, slots=2)
+    for number in range(2):
+        world.create(f"idle{number}", NIC, pin=NIC)
+    world.create("busy", mbps=300.0)
+    assert world.seconds(15) == []
+    assert "slots of snic0" in world.decider.why(world.instance("busy"))["text"]
+    world.delete("idle0")
+    assert world.seconds(15) == [("busy", HYPERVISOR, NIC)]
+
+
+# ---- who may not move
+
+
+def test_pins_win(world: DecideWorld) -> None:
+    world.create("pinned", mbps=500.0, pin=HYPERVISOR)
+    world.create("free", mbps=100.0)
+    assert world.seconds(15) == [("free", HYPERVISOR, NIC)]
+    why = world.decider.why(world.instance("pinned"))
+    assert why["text"] == "pinned stays at hypervisor: it is pinned to hypervisor"
+    world.pin("pinned", None)
+    assert world.seconds(15) == [("pinned", HYPERVISOR, NIC)]
+    world.pin("free", HYPERVISOR)
+    assert world.seconds(15) == [("free", NIC, HYPERVISOR)]  # the reconciler's, not the decider's
+    assert all(
+        "free" not in (move["name"] for move in each.report["moves"]) for each in world.decisions()[2:] if each.report
+    )
+
+
+def test_nothing_is_ordered_while_a_migration_is_open(world: DecideWorld) -> None:
+    world.stuck.add("slow")
+    world.create("slow", mbps=300.0)
+    world.seconds(12)
+    (order,) = world.events("placement.decided")[1:]
+    world.create("next", mbps=300.0)
+    assert world.seconds(20) == []
+    assert world.events("placement.decided")[1:] == [order]
+    world.stuck.clear()
+    assert world.seconds(20) == [("slow", HYPERVISOR, NIC), ("next", HYPERVISOR, NIC)]
+
+
+def test_a_migration_that_failed_is_not_tried_again_at_once(world: DecideWorld) -> None:
+    world.refusing.add("lb")
+    world.create("lb", mbps=500.0)
+    assert world.seconds(60) == []
+    journal = migrations.page(world.store.read, world.instance("lb").id, None, 100, None)
+    assert len(journal) == 1
+    assert world.instance("lb").target == HYPERVISOR
+    assert "not done; it is left alone until" in world.decider.why(world.instance("lb"))["text"]
+    (decision,) = [each for each in world.decisions() if each.moves]
+    assert decision.outcome == "rolled-back"
+    assert decision.report["moves"][0]["reason"] == "it was refused"
+    world.decider = world.make_decider()  # a restart does not forget it
+    assert world.seconds(30) == []
+    assert len(migrations.page(world.store.read, world.instance("lb").id, None, 100, None)) == 1
+
+
+def test_what_an_operator_moved_rests(world: DecideWorld) -> None:
+    world.create("lb", mbps=300.0)
+    world.seconds(15)
+    with world.store.change() as change:
+        instances.aim(change, world.instance("lb").id, HYPERVISOR)
+    world.reconcile()
+    assert world.moves[-1] == ("lb", NIC, HYPERVISOR)
+    assert world.seconds(5) == []
+    assert world.seconds(20) == [("lb", HYPERVISOR, NIC)]
+
+
+def test_a_location_that_is_down_gets_nothing(world: DecideWorld) -> None:
+    world.down = frozenset([NIC])
+    world.create("lb", mbps=300.0)
+    world.create("there", NIC, mbps=300.0)
+    assert world.seconds(15) == []
+    assert "snic0 is down" in world.decider.why(world.instance("there"))["text"]
+    world.down = None  # oneswitchd does not answer: nothing could be moved
+    assert world.seconds(15) == []
+    world.down = frozenset()
+    assert world.seconds(15) == [("lb", HYPERVISOR, NIC)]
+
+
+def test_instances_that_are_apart_do_not_share_an_snic(world: DecideWorld) -> None:
+    for number in range(2):
+        world.create(f"lb{number}", mbps=200.0 + 50 * number, labels={APART: "ha"})
+    world.create("third", mbps=100.0, project="other", labels={APART: "ha"})  # another tenant's label says nothing
+    world.seconds(20)
+    assert sorted(name for name, _, _ in world.moves) == ["lb1", "third"]
+
+
+def test_a_chain_keeps_its_bound(tmp_path: Path) -> None:
+    world = other(tmp_path)
+    world.decider = world.make_decider(crossing_us=10)
+    world.create("near", mbps=300.0)
+    world.chain("fast", "port:1", "near", "port:1", latency_us=15)
+    assert world.seconds(15) == []
+    assert "latency of chain fast" in world.decider.why(world.instance("near"))["text"]
+
+
+# ---- new ones
+
+
+def test_a_new_instance_begins_on_the_hypervisor_and_that_is_said(world: DecideWorld) -> None:
+    made = world.create("new")
+    assert world.decider.place(made) == HYPERVISOR
+    with pytest.raises(UnavailableError, match="nothing has been decided"):
+        world.decider.why(made)
+    world.second()
+    assert "no traffic of it is measured" in world.decider.why(made)["text"]
+
+
+def test_a_new_instance_begins_where_there_is_room(tmp_path: Path) -> None:
+    world = other(tmp_path, slots=2)
+    for number in range(2):
+        world.create(f"lb{number}")
+    made = world.instance("lb0")
+    assert world.decider.place(made) == NIC
+    for number in range(2, 4):
+        world.create(f"lb{number}", NIC)
+    with pytest.raises(UnavailableError, match="free slot"):
+        world.decider.place(made)
+
+
+# ---- what is written and asked
+
+
+def test_a_decision_is_written_with_what_came_of_it(world: DecideWorld) -> None:
+    made = world.create("lb", mbps=300.0)
+    world.seconds(20)
+    first, moved = world.decisions()
+    assert (first.outcome, first.moves) == ("unchanged", ())
+    assert (moved.outcome, moved.moves, moved.plan) == ("done", (made.id,), {made.id: NIC})
+    (move,) = moved.report["moves"]
+    assert (move["source"], move["target"], move["outcome"]) == (HYPERVISOR, NIC, "done")
+    assert (moved.report["host_millicores_before"], moved.report["host_millicores_after"]) == (600, 0)
+    assert moved.problem["nfs"][0]["name"] == "lb"
+    assert moved.problem["current"] == {"lb": 0}
+    assert "saves" in moved.explanation["reason"]
+    why = moved.explanation["functions"][made.id]
+    assert (why["location"], why["runner_up"]["location"]) == (NIC, HYPERVISOR)
+    assert world.events("placement.decided")[1] == {"decision": moved.id, "moves": [made.id]}
+    assert world.events("placement.ended")[-1]["outcome"] == "done"
+
+
+def test_decisions_of_an_agent_that_ended_are_closed(world: DecideWorld) -> None:
+    world.stuck.add("lb")
+    world.create("lb", mbps=500.0)
+    world.seconds(12)
+    assert decisions.unfinished(world.store.read)
+    world.decider = world.make_decider()
+    world.decider.start()
+    world.decider.stop()
+    assert decisions.unfinished(world.store.read) == []
+    assert [each.outcome for each in world.decisions() if each.moves] == ["interrupted"]
+
+
+def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
+    lb = world.create("lb", mbps=300.0)
+    big = world.create("big", mbps=600.0)
+    world.decider = world.make_decider(enabled=False)
+    assert world.seconds(15) == []
+    assert world.decider.proposal().plan == {lb.id: NIC, big.id: NIC}
+    answer = world.decider.dry_run({big.id: HYPERVISOR}, [lb.id])
+    assert answer.plan == {big.id: HYPERVISOR}
+    assert answer.explanation["functions"][big.id]["fixed"] == "it is pinned there for this question"
+    assert world.decider.dry_run({}, []).plan == {lb.id: NIC, big.id: NIC}
+    world.traffic["big"] = 9000.0
+    world.second()
+    impossible = world.decider.dry_run({big.id: NIC}, [])
+    assert impossible.explanation["feasible"] is False
+    assert "cores of snic0" in impossible.explanation["conflict"]
+    assert len(world.decisions()) == 1
+
+
+# ---- parts
+
+
+@pytest.mark.parametrize(
+    ("value", "level"), [(0.2, 1), (10.0, 10), (10.1, 11), (11.0, 11), (100.0, 109), (1000.0, 1068)]
+)
+def test_levels_are_not_below(value: float, level: int) -> None:
+    assert level_above(value) == level
+
+
+def test_costs_follow_what_was_learnt(world: DecideWorld) -> None:
+    costs, host, nic = Costs(), world.capacity[HYPERVISOR], world.capacity[NIC]
+    assert costs.millicores("lb", host, nic, 100, 50) == 100  # not learnt: as measured, scaled
+    assert costs.millicores("lb", host, host, 100, 50) == 50
+    assert costs.learn([Coefficient("lb", "host", 0.5, 100, 0.0)])
+    assert costs.millicores("lb", host, host, 100, 9999) == 50  # learnt: by the traffic
+    assert costs.millicores("lb", host, nic, 100, 50) == 100
+    assert costs.learn([Coefficient("lb", "nic", 3.0, 100, 0.0)])
+    assert costs.millicores("lb", host, nic, 100, 50) == 300
+    assert not costs.learn([Coefficient("lb", "nic", 3.1, 200, 0.0)])
+
+
+def test_a_location_is_down_for_a_while_after_it_was() -> None:
+    now, answers = 0.0, dict[str, str]()
+
+    def status() -> Status:
+        if not answers:
+            raise ToolError("nobody")
+        bridge = {"target": "t", "state": "up"}
+        link = {"hypervisor": "a", "local": "b", "state": answers["link"]}
+        switches = [{"name": HYPERVISOR, "virt": bridge, "edge": bridge}]
+        switches.append({"name": NIC, "virt": bridge | {"state": answers["virt"]}, "edge": bridge, "link": link})
+        return Status.model_validate({"version": "1", "datapath_id": "1", "switches": switches})
+
+    outages = Outages(status, lambda: now)
+    assert outages() is None
+    answers |= {"virt": "up", "link": "up"}
+    assert outages() == frozenset()
+    answers["link"] = "down"
+    assert outages() == frozenset([NIC])
+    answers |= {"virt": "syncing", "link": "up"}
+    now = 5.0
+    assert outages() == frozenset([NIC])
+    answers["virt"] = "up"
+    now = 5.0 + STEADY_S - 0.1
+    assert outages() == frozenset([NIC])
+    now += 0.2
+    assert outages() == frozenset()
