@@ -65,6 +65,7 @@ class World:
         self._down: set[int] = set()
         self._injected = False
         self._fresh = False
+        self._links_changed = False
 
     def _connect(self) -> Channel:
         raise NotImplementedError
@@ -93,6 +94,9 @@ class World:
 
     def apply(self, step: Step) -> Observation:
         """Do a step and tell what came of it, but for what may come late: `collect` adds that."""
+        if self._links_changed:
+            self._let_switches_notice()
+        self._links_changed = isinstance(step, Interface | BreakLink)
         if not isinstance(step, Inject):
             self._forget_flows()
         match step:
@@ -132,6 +136,12 @@ class World:
             case Check():
                 pass
         return self._observe(step)
+
+    def _let_switches_notice(self) -> None:
+        """A port that has been set down is dead to fast-failover groups a turn of Open vSwitch's main loop later."""
+        for _ in range(3):  # what is in its socket is read in the first turn, at the latest in the second
+            for control in self._controls.values():
+                control.call("version")
 
     def _forget_flows(self) -> None:
         """Let Open vSwitch count what it has cached, and forget it.

@@ -1,6 +1,6 @@
 //! What the core must know about a list of actions or instructions; everything else it passes on unread.
 
-use crate::flood::FLOOD_GROUP;
+use crate::liveness::{is_hidden, watched_instead};
 use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
 
 /// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
@@ -28,8 +28,10 @@ pub struct Facts {
     pub moves_in_port: bool,
     pub has_group: bool,
     pub has_meter: bool,
-    /// Names the hidden flood group, which does not exist for controllers.
-    pub names_flood_group: bool,
+    /// Names a hidden group, which does not exist for controllers.
+    pub names_hidden_group: bool,
+    /// Of a group: some bucket watches what may be a virtual port.
+    pub watches: bool,
     /// Keeps state that one switch would share between all ports.
     pub stateful: Option<Stateful>,
 }
@@ -66,10 +68,16 @@ impl Facts {
 
     pub fn of_buckets(buckets: &Buckets) -> Self {
         let mut facts = Self::default();
-        buckets
-            .iter()
-            .for_each(|bucket| facts.visit(bucket.actions));
+        for bucket in buckets.iter() {
+            facts.visit(bucket.actions);
+            facts.watches |= watched_instead(bucket.watch_port, bucket.watch_group).is_some();
+        }
         facts
+    }
+
+    /// Whether a group looks otherwise on a switch than to controllers.
+    pub fn is_translated_group(&self) -> bool {
+        self.floods || self.watches
     }
 
     fn visit(&mut self, list: Actions<'_>) {
@@ -84,7 +92,7 @@ impl Facts {
             } => self.keeps(Stateful::Normal),
             Action::Group(id) => {
                 self.has_group = true;
-                self.names_flood_group |= id == FLOOD_GROUP;
+                self.names_hidden_group |= is_hidden(id);
             }
             Action::SetField(field) if is_in_port(field.class, field.field) => {
                 self.moves_in_port = true

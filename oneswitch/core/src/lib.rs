@@ -27,6 +27,7 @@ mod flood;
 mod fold;
 mod idle;
 mod journal;
+mod liveness;
 mod management;
 mod merge;
 mod merge_flows;
@@ -68,7 +69,7 @@ use ports::{Executor, Location, PortMap};
 use reads::Read;
 use removed::Removals;
 use session::Switch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use switch_set::SwitchSet;
 use truth::Truth;
@@ -90,6 +91,8 @@ pub struct Core {
     flood: Flood,
     /// Switches whose PCIe link was dead when the ports were announced last.
     dead_links: SwitchSet,
+    /// Ports that groups watch, or have watched.
+    watched: BTreeSet<u32>,
     controllers: BTreeMap<ControllerId, Controller>,
     /// Of the last accepted ROLE_REQUEST for master or slave (OpenFlow 1.3.5, 6.3.6).
     role_generation: Option<u64>,
@@ -155,6 +158,7 @@ impl Core {
             switches,
             flood: Flood::new(&ports),
             dead_links: SwitchSet::EMPTY,
+            watched: BTreeSet::new(),
             ports,
             truth: Truth::default(),
             controllers: BTreeMap::new(),

@@ -77,6 +77,7 @@ impl Core {
                 .announced
                 .unwrap_or_else(|| removed.view(None, false));
             self.port_map_changed(now);
+            self.refresh_liveness(number);
             self.tell_port_status(PortStatus::DELETE, last, None);
             info!(target: "core", port = number, name = %removed.name, "port removed");
         }
@@ -91,7 +92,7 @@ impl Core {
         self.announce_ports(None);
     }
 
-    /// Puts a controller's port configuration where it acts: all bits on the patch ports in `virt`, PORT_DOWN also on the interface.
+    /// Puts a controller's port configuration where it acts: on the patch ports in `virt`, PORT_DOWN on the interface.
     pub(crate) fn apply_port_config(&mut self, number: u32) {
         self.refresh_patch_config(number);
         let Some(port) = self.ports.get(number) else {
@@ -148,36 +149,27 @@ impl Core {
             .for_each(|n| self.refresh_patch_config(n));
     }
 
-    /// Patch ports always report LIVE; fast-failover groups watch them. A dead interface takes its patch ports down, so that they see it.
-    /// A switch that is merely not connected does not: its data path may well work.
+    /// What a controller configured, on the patch ports; PORT_DOWN, which they do not have, acts on the interface and on who watches it.
     pub(crate) fn refresh_patch_config(&mut self, number: u32) {
-        const ALL: u32 =
-            config::PORT_DOWN | config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
+        const ALL: u32 = config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
+        self.refresh_liveness(number);
         let Some(port) = self.ports.get(number) else {
             return;
         };
-        let (config, home) = (port.config, port.delivery().switch);
-        let physical = self.switches[home]
-            .edge
-            .port_named(&port.delivery().interface);
-        let dead = physical.is_some_and(|p| p.state & state::LINK_DOWN != 0);
+        let wanted = port.config & ALL;
         for switch in self.up().iter() {
-            // Behind a dead PCIe link, but for what is behind it too.
-            let cut_off = switch != home && (self.link_dead(switch) || self.link_dead(home));
-            let dead = dead || cut_off;
-            let wanted = config | if dead { config::PORT_DOWN } else { 0 };
             let Some(patch) = self.switches[switch].virt.ports.get_mut(&number) else {
                 continue;
             };
-            if patch.config & ALL != wanted & ALL {
+            if patch.config & ALL != wanted {
                 let message = PortMod {
                     port: number,
                     hw_addr: patch.hw_addr,
-                    config: wanted & ALL,
+                    config: wanted,
                     mask: ALL,
                     advertise: 0,
                 };
-                patch.config = (patch.config & !ALL) | (wanted & ALL);
+                patch.config = (patch.config & !ALL) | wanted;
                 self.send_to(switch, Bridge::Virt, &Message::PortMod(message));
             }
         }

@@ -1,13 +1,13 @@
 //! One answer from several switches: counters are sums (each packet was counted once), the rest is the truth.
 
 use crate::api::SwitchIndex;
-use crate::flood::FLOOD_GROUP;
+use crate::liveness::is_hidden;
 use crate::mutants::{mutant, Fault};
 use crate::ports::Location;
 use crate::reads::{
     asks_for_group, asks_for_meter, combine_ports, minus, plus, shown, Answers, Parts,
 };
-use crate::translate::buckets_with_floods;
+use crate::translate::virtual_buckets;
 use crate::truth::{add_group, add_meter};
 use crate::{wire, Core};
 use foldhash::HashMap;
@@ -211,7 +211,7 @@ impl Core {
             for stats in list
                 .into_iter()
                 .filter(|s| asks_for_group(asked, s.group_id))
-                .filter(|s| s.group_id != FLOOD_GROUP || mutant(Fault::HiddenGroupShown))
+                .filter(|s| !is_hidden(s.group_id) || mutant(Fault::HiddenGroupShown))
             {
                 match merged.get_mut(&stats.group_id) {
                     Some(_) if mutant(Fault::GroupStatsFirst) => {}
@@ -235,7 +235,7 @@ impl Core {
         merged.into_values().collect()
     }
 
-    /// As an executor spells them, but for the flood group.
+    /// As an executor spells them, but for the hidden groups.
     fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
         let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
         for (_, part) in parts {
@@ -247,9 +247,8 @@ impl Core {
             .groups
             .values()
             .map(|group| match spelled.remove(&group.id) {
-                Some(there) if group.facts.floods => {
-                    let bytes =
-                        buckets_with_floods(there.buckets.as_bytes(), group.buckets.as_bytes());
+                Some(there) if group.facts.is_translated_group() => {
+                    let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
                     GroupDesc {
                         buckets: Buckets::from_bytes(bytes)
                             .unwrap_or_else(|_| group.buckets.clone()),

@@ -67,6 +67,7 @@ faults! {
     PipelineTwice = "pipeline-twice": "What arrives over PCIe enters the pipeline again instead of leaving by its port.";
     WrongFlowId = "wrong-flow-id": "A packet crosses PCIe with the flow-id of another port.";
     TagLeaked = "tag-leaked": "A packet leaves with its flow-id.";
+    DeadPortWatched = "dead-port-watched": "A fast-failover group takes a port that is down for a live one.";
     TransitLost = "transit-lost": "The hypervisor does not pass on what one sNIC sends to another.";
     TenantTagLost = "tenant-tag-lost": "A tagged packet gets its flow-id without being parsed anew.";
     FloodTagLeaked = "flood-tag-leaked": "A flooded packet leaves with its flow-id.";

@@ -5,7 +5,7 @@ use crate::edge::EdgeRules;
 use crate::rule::RuleKey;
 use foldhash::{HashMap, HashSet};
 use openflow13::{Features, FlowStats, GroupDesc, Instructions, MeterConfig, Port};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 /// Answers still missing before a bridge that came up can be compared with the truth.
@@ -137,6 +137,8 @@ pub struct Switch {
     pub installed: EdgeRules,
     pub bundles: u32,
     pub repairs: u64,
+    /// Ports whose hidden groups (liveness.rs) it has, as far as that was sent.
+    pub live: BTreeSet<u32>,
 }
 
 impl Switch {
@@ -150,6 +152,7 @@ impl Switch {
             installed: EdgeRules::new(),
             bundles: 0,
             repairs: 0,
+            live: BTreeSet::new(),
         }
     }
 

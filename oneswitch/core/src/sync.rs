@@ -7,7 +7,7 @@ use crate::rule::RuleKey;
 use crate::session::{Inventory, SessionState};
 use crate::spelling::{same_bands, same_buckets};
 use crate::switch_set::SwitchSet;
-use crate::translate::buckets_with_flood_group;
+use crate::translate::physical_buckets;
 use crate::truth::Group;
 use crate::verdict::InFlight;
 use crate::Core;
@@ -277,6 +277,11 @@ impl Core {
             .map(|g| (g.id, physical_group(g)))
             .collect();
         wanted.insert(FLOOD_GROUP, self.flood_group(switch));
+        wanted.extend(
+            self.live_groups(switch)
+                .into_iter()
+                .map(|group| (group.group_id, group)),
+        );
         let mut again = false;
         for surplus in found.iter().filter(|g| !wanted.contains_key(&g.group_id)) {
             if in_flight.groups.contains_key(&surplus.group_id) {
@@ -345,8 +350,8 @@ pub(crate) fn key_of(flow: &FlowStats) -> Option<RuleKey> {
 }
 
 pub(crate) fn physical_group(group: &Group) -> GroupMod {
-    let buckets = if group.facts.floods {
-        Buckets::from_bytes(buckets_with_flood_group(group.buckets.as_bytes()))
+    let buckets = if group.facts.is_translated_group() {
+        Buckets::from_bytes(physical_buckets(group.buckets.as_bytes()))
             .unwrap_or_else(|_| group.buckets.clone())
     } else {
         group.buckets.clone()

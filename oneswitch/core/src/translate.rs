@@ -1,7 +1,8 @@
-//! The few places where what a switch gets is not byte for byte what the controller sent: floods (flood.rs) and the timers of
-//! rules that have several copies.
+//! The few places where what a switch gets is not byte for byte what the controller sent: floods (flood.rs), watched ports
+//! (liveness.rs) and the timers of rules that have several copies.
 
 use crate::flood::FLOOD_GROUP;
+use crate::liveness::watched_instead;
 use crate::mutants::{mutant, Fault};
 use crate::rule::{Rule, MESSAGE_FLAGS};
 use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
@@ -18,6 +19,9 @@ const MATCH: usize = 48;
 /// Offset of the buckets in OFPT_GROUP_MOD.
 const BUCKETS: usize = 16;
 const BUCKET_HEADER: usize = 16;
+/// Offsets in a bucket.
+const WATCH_PORT: usize = 4;
+const WATCH_GROUP: usize = 8;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes
@@ -85,22 +89,41 @@ pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     result
 }
 
+/// Buckets as a switch has them: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
+///
 /// A bucket is an action set: only a lone output to FLOOD, without a group beside it, may become one.
-pub fn buckets_with_flood_group(mut list: &[u8]) -> Vec<u8> {
+pub fn physical_buckets(mut list: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((bucket, rest)) = split_tlv(list, 0) {
         let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
+        let start = result.len();
         if count(actions, OUTPUT) == 1 && count(actions, GROUP) == 0 {
-            let actions = actions_with_flood_group(actions);
-            result.extend((BUCKET_HEADER as u16 + actions.len() as u16).to_be_bytes());
-            result.extend(&header[2..]);
-            result.extend(actions);
+            push_bucket(&mut result, header, &actions_with_flood_group(actions));
         } else {
-            result.extend(bucket);
+            push_bucket(&mut result, header, actions);
+        }
+        let watch = (u32_at(header, WATCH_PORT), u32_at(header, WATCH_GROUP));
+        if let (Some(port), Some(group)) = watch {
+            if let Some(instead) = watched_instead(port, group) {
+                set_u32(&mut result, start + WATCH_PORT, port_no::ANY);
+                set_u32(&mut result, start + WATCH_GROUP, instead);
+            }
         }
         list = rest;
     }
     result
+}
+
+fn push_bucket(result: &mut Vec<u8>, header: &[u8], actions: &[u8]) {
+    result.extend((BUCKET_HEADER as u16 + actions.len() as u16).to_be_bytes());
+    result.extend(header.get(2..).unwrap_or_default());
+    result.extend(actions);
+}
+
+fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
 }
 
 /// The reverse of [`actions_with_flood_group`] for a list that a switch spelled: the outputs in `original` take the groups' places.
@@ -152,16 +175,20 @@ pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
     result
 }
 
-/// The reverse of [`buckets_with_flood_group`], for buckets that a switch spelled.
-pub fn buckets_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+/// The reverse of [`physical_buckets`], for buckets that a switch spelled.
+pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((bucket, rest)) = split_tlv(list, 0) {
         let (wanted, others) = split_tlv(original, 0).unwrap_or_default();
         let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
         let actions = actions_with_floods(actions, wanted.get(BUCKET_HEADER..).unwrap_or_default());
-        result.extend((BUCKET_HEADER as u16 + actions.len() as u16).to_be_bytes());
-        result.extend(&header[2..]);
-        result.extend(actions);
+        let start = result.len();
+        push_bucket(&mut result, header, &actions);
+        for at in [WATCH_PORT, WATCH_GROUP] {
+            if let Some(watched) = u32_at(wanted, at) {
+                set_u32(&mut result, start + at, watched);
+            }
+        }
         (list, original) = (rest, others);
     }
     result
@@ -183,10 +210,10 @@ pub fn flow_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
     with_length([head, &instructions_with_flood_group(instructions)].concat())
 }
 
-/// A whole OFPT_GROUP_MOD with floods as groups.
-pub fn group_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
+/// A whole OFPT_GROUP_MOD as a switch gets it.
+pub fn physical_group_mod(frame: &[u8]) -> Vec<u8> {
     let (head, buckets) = frame.split_at(BUCKETS.min(frame.len()));
-    with_length([head, &buckets_with_flood_group(buckets)].concat())
+    with_length([head, &physical_buckets(buckets)].concat())
 }
 
 fn with_length(mut frame: Vec<u8>) -> Vec<u8> {

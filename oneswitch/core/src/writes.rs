@@ -3,7 +3,7 @@
 use crate::api::{Bridge, Destination};
 use crate::executors::HUB;
 use crate::facts::{Facts, Stateful};
-use crate::flood::FLOOD_GROUP;
+use crate::liveness::is_hidden;
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::rule::RuleKey;
@@ -11,8 +11,8 @@ use crate::switch_set::SwitchSet;
 use crate::sync::group_removal;
 use crate::tables::Filter;
 use crate::translate::{
-    actions_with_flood_group, copy_flags, flow_mod_with_flood_group, group_mod_with_flood_group,
-    patch_added, removal_of,
+    actions_with_flood_group, copy_flags, flow_mod_with_flood_group, patch_added,
+    physical_group_mod, removal_of,
 };
 use crate::truth::{checks_overlap, Changes, Request};
 use crate::{wire, Core};
@@ -214,7 +214,7 @@ impl Core {
 
     /// What the switches would take, though one switch would not, or could not do in its stead.
     fn refuse_by_facts(&self, facts: &Facts) -> Option<ErrorCode> {
-        if facts.names_flood_group {
+        if facts.names_hidden_group {
             return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
         }
         // State that all ports share cannot be split over executors. Learned rules would not be in the truth.
@@ -249,10 +249,10 @@ impl Core {
     }
 
     pub(crate) fn group_mod(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
-        if message.group_id == FLOOD_GROUP && message.command == GroupModCommand::Delete {
+        if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
             return; // controllers have no such group, and deleting none is no error
         }
-        if message.group_id == FLOOD_GROUP {
+        if is_hidden(message.group_id) {
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
         let facts = Facts::of_buckets(&message.buckets);
@@ -264,7 +264,7 @@ impl Core {
         }
         let targets = self.executors.all();
         if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
-            // One by one: the flood group stays.
+            // One by one: the hidden groups stay.
             self.verdicts.adopt(targets.intersection(self.up()));
             let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
             ids.into_iter()
@@ -272,9 +272,9 @@ impl Core {
             let request = Request::Group { message, facts };
             return self.operate(incoming, None, request, SwitchSet::EMPTY, now);
         }
-        let changed = facts
-            .floods
-            .then(|| group_mod_with_flood_group(incoming.frame));
+        self.watch_ports(&message.buckets);
+        let translated = facts.is_translated_group();
+        let changed = translated.then(|| physical_group_mod(incoming.frame));
         let request = Request::Group { message, facts };
         self.operate(incoming, changed, request, targets, now);
     }

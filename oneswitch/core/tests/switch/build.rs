@@ -46,6 +46,18 @@ pub fn delete(matching: Match) -> FlowMod {
     }
 }
 
+/// Adds a fast-failover group whose buckets watch ports, and output to them.
+pub fn failover(id: u32, ports: &[u32]) -> Message {
+    let outputs: Vec<ActionList> = ports.iter().map(|p| output(*p)).collect();
+    let buckets = ports.iter().zip(&outputs);
+    Message::GroupMod(GroupMod {
+        command: GroupModCommand::Add,
+        group_type: group_type::FAST_FAILOVER,
+        group_id: id,
+        buckets: Buckets::build(buckets.map(|(port, output)| (0, *port, group_no::ANY, output))),
+    })
+}
+
 pub fn group(command: GroupModCommand, id: u32, outputs: &[u32]) -> Message {
     let lists: Vec<ActionList> = outputs.iter().map(|p| output(*p)).collect();
     let buckets = lists

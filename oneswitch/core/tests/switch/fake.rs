@@ -1,7 +1,7 @@
 //! One bridge of a fake switch: keeps a real flow table, answers as Open vSwitch does, and can be told to misbehave.
 
 use openflow13::{
-    bundle, decode, encode, encode_error, group_no, meter_no, port_no, Action, Buckets,
+    bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, Action, Buckets,
     CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
     GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut, Port,
     PortMod, PortStats, ALL_TABLES,
@@ -116,6 +116,11 @@ impl FakeBridge {
         Ok(())
     }
 
+    /// Whether a bucket that watches virtual port `port` is live: it watches a hidden group, which is there or not.
+    pub fn is_live(&self, port: u32) -> bool {
+        self.groups.contains_key(&(0xfffe_0000 | port))
+    }
+
     fn port_mod(&mut self, m: &PortMod) -> Result<(), ErrorCode> {
         let port = self
             .ports
@@ -124,7 +129,10 @@ impl FakeBridge {
         if port.hw_addr != m.hw_addr {
             return Err(ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR);
         }
-        port.config = (port.config & !m.mask) | (m.config & m.mask);
+        // Open vSwitch accepts that a patch port goes down, and leaves it up (lib/netdev-vport.c).
+        let patch = port.name_str().starts_with("virt-");
+        let mask = m.mask & if patch { !config::PORT_DOWN } else { u32::MAX };
+        port.config = (port.config & !mask) | (m.config & mask);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Ports, their configuration and state, packet-ins and packet-outs.
 
-use crate::build::{add, from, output, packet_out};
+use crate::build::{add, failover, from, output, packet_out};
 use crate::lab::{port, Answer, Lab};
 use oneswitch_core::{Bridge, PortError, PortRequest};
 use openflow13::{
@@ -54,7 +54,8 @@ fn told(answers: &[Answer]) -> Vec<(u32, u8, bool)> {
 fn a_port_goes_down_and_up_again_on_its_interface_and_all_patch_ports() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.controller_up(2);
-    for (config, mask) in [(config::PORT_DOWN, config::ALL), (0, config::PORT_DOWN)] {
+    lab.ask(1, &failover(9, &[2, 1]));
+    for (config, mask) in [(config::ALL, config::ALL), (0, config::ALL)] {
         assert_eq!(
             lab.ask(1, &port_mod(2, config, mask)),
             [],
@@ -69,16 +70,23 @@ fn a_port_goes_down_and_up_again_on_its_interface_and_all_patch_ports() {
             })
             .collect();
         assert_eq!(others, [config]);
-        assert_eq!(lab.edge(1).ports[&2].config, config);
-        assert_eq!(lab.virt(0).ports[&2].config, config);
-        assert_eq!(lab.virt(1).ports[&2].config, config);
+        assert_eq!(lab.edge(1).ports[&2].config, config & config::PORT_DOWN);
+        for switch in [0, 1] {
+            let virt = &lab.virt(switch);
+            assert_eq!(virt.ports[&2].config, config & !config::PORT_DOWN);
+            assert_eq!(virt.is_live(2), config == 0);
+            assert!(virt.is_live(1));
+        }
     }
 }
 
 #[test]
 fn a_patch_port_and_an_interface_made_anew_get_their_configuration() {
     let mut lab = Lab::new(2, &[0, 1]);
-    lab.ask(1, &port_mod(2, config::PORT_DOWN, config::ALL));
+    lab.ask(
+        1,
+        &port_mod(2, config::PORT_DOWN | config::NO_RECV, config::ALL),
+    );
     interface_changed(
         &mut lab,
         0,
@@ -86,7 +94,7 @@ fn a_patch_port_and_an_interface_made_anew_get_their_configuration() {
         PortStatus::ADD,
         port(2, "virt-2"),
     );
-    assert_eq!(lab.virt(0).ports[&2].config, config::PORT_DOWN);
+    assert_eq!(lab.virt(0).ports[&2].config, config::NO_RECV);
     lab.disconnect(1);
     lab.run();
     lab.edge(1).ports.insert(2, port(2, "if2"));
@@ -94,7 +102,7 @@ fn a_patch_port_and_an_interface_made_anew_get_their_configuration() {
     lab.connect(1);
     lab.run();
     assert_eq!(lab.edge(1).ports[&2].config, config::PORT_DOWN);
-    assert_eq!(lab.virt(1).ports[&2].config, config::PORT_DOWN);
+    assert_eq!(lab.virt(1).ports[&2].config, config::NO_RECV);
 }
 
 #[test]
@@ -170,14 +178,15 @@ fn ports_come_and_go_with_their_switch_and_link() {
     lab.connect(1);
     lab.run();
     assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, true)]);
+    lab.ask(1, &failover(9, &[2]));
+    assert!(lab.virt(0).is_live(2));
     let dead = openflow13::Port {
         state: state::LINK_DOWN,
         ..port(2, "if2")
     };
     interface_changed(&mut lab, 1, Bridge::Edge, PortStatus::MODIFY, dead);
     assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, false)]);
-    // Fast failover watches the patch ports.
-    assert_eq!(lab.virt(0).ports[&2].config, config::PORT_DOWN);
+    assert!(!lab.virt(0).is_live(2));
     interface_changed(
         &mut lab,
         1,
@@ -186,7 +195,7 @@ fn ports_come_and_go_with_their_switch_and_link() {
         port(2, "if2"),
     );
     assert_eq!(told(&lab.take(1)), [(2, PortStatus::MODIFY, true)]);
-    assert_eq!(lab.virt(0).ports[&2].config, 0);
+    assert!(lab.virt(0).is_live(2));
     interface_changed(
         &mut lab,
         1,

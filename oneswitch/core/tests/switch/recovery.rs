@@ -1,6 +1,6 @@
 //! The daemon is killed and starts again.
 
-use crate::build::{add, any, delete, flow_stats, from, group, meter, output};
+use crate::build::{add, any, delete, failover, flow_stats, from, group, meter, output};
 use crate::lab::Lab;
 use crate::verdicts::{cookies, dumped};
 use openflow13::{
@@ -322,6 +322,7 @@ fn announced(lab: &mut Lab) -> (Vec<u32>, Vec<u32>) {
 #[test]
 fn a_dead_pcie_link_takes_down_exactly_the_ports_behind_it() {
     let mut lab = Lab::new(3, &[0, 1, 2, 1]);
+    lab.ask(1, &failover(9, &[1, 2, 3, 4]));
     for (switch, name, dead) in [
         (0, "pcie-snic0", true),
         (0, "pcie-snic0", false),
@@ -352,9 +353,7 @@ fn a_dead_pcie_link_takes_down_exactly_the_ports_behind_it() {
             .collect();
         assert_eq!(reasons, [false, dead, false, dead]);
         // Fast-failover groups see it where packets would have to cross the link.
-        let down = |lab: &Lab, at: usize, port: u32| {
-            lab.switches[at].virt.ports[&port].config & config::PORT_DOWN != 0
-        };
+        let down = |lab: &Lab, at: usize, port: u32| !lab.switches[at].virt.is_live(port);
         assert_eq!(
             [down(&lab, 0, 2), down(&lab, 2, 4), down(&lab, 1, 1)],
             [dead; 3]
