@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from nfagent.plumbing.server_config import ServerConfig
 
 _END_S = 15.0
+_ASK_S = 20.0
+_PACKET_SOCKET = re.compile(r":(\S+)\s.*?skmem:\([^)]*,d(\d+)\)", re.DOTALL)
 
 
 def _silent(_: str) -> None:
@@ -289,6 +292,18 @@ class LabSwitch:
         """The processes in the switch's slots, those included that wait for them outside of the lab."""
         slots = [slot for slot in self._lab.state.slots if slot.switch == self.name]
         return [pid for slot in slots for pid in in_network_namespace(slot.netns)]
+
+    def overflowed(self) -> dict[str, int]:
+        """Frames that a port's receive buffer had no room for since it was opened, by port: ovs-vswitchd was too slow.
+
+        Raises:
+            ControlError: ``ss`` does not say.
+        """
+        done = self._lab.exec(self.name, ["ss", "--packet", "--memory", "--no-header"], timeout_s=_ASK_S, check=False)
+        if done.returncode != 0:
+            raise ControlError(f"ss in {self.name}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        found = _PACKET_SOCKET.findall(done.stdout)
+        return {port: int(count) for port, count in found if port != "*" and int(count)}
 
     def appctl(self, command: str, *arguments: str) -> str:
         """What ovs-vswitchd answers to an ``ovs-appctl`` command.

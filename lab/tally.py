@@ -4,6 +4,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+_GAPS_MAX = 10_000
+_HOLES_MAX = 100
+
 
 @dataclass(frozen=True)
 class StreamReport:
@@ -21,6 +24,8 @@ class StreamReport:
         delay_mean_ms, delay_max_ms: from the sender's clock to the arrival in the receiver's kernel.
         overflowed: frames that the receiver's own socket had no room for; they count as lost too.
         by_interface: arrivals at each of the receiver's interfaces.
+        holes: where frames are missing: how many, and when the one after them was sent, in seconds since 1970. The
+            first 100; what is missing at the end is in none.
     """
 
     sent: int | None
@@ -34,6 +39,7 @@ class StreamReport:
     delay_max_ms: float = 0.0
     overflowed: int = 0
     by_interface: dict[str, int] = field(default_factory=dict)
+    holes: list[tuple[int, float]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts."""
@@ -42,7 +48,7 @@ class StreamReport:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """What `to_json` made."""
-        return cls(**data)
+        return cls(**{**data, "holes": [(count, at) for count, at in data["holes"]]})
 
     def with_sender(self, sent: int, longest_pause_ms: float) -> "StreamReport":
         """The same with what the sender knows."""
@@ -70,6 +76,7 @@ class Tally:
         self._received = self._duplicated = self._reordered = 0
         self._delay_sum_ns = self._delay_max_ns = 0
         self._by_interface: Counter[str] = Counter()
+        self._gaps: list[tuple[int, int, int]] = []
 
     def arrived(self, number: int, sent_ns: int, at_ns: int, interface: str) -> None:
         """Count an arrival.
@@ -91,6 +98,8 @@ class Tally:
         if number < self._highest:
             self._reordered += 1
         else:
+            if number > self._highest + 1 and len(self._gaps) < _GAPS_MAX:
+                self._gaps.append((self._highest + 1, number, sent_ns))
             self._highest = number
         if self._last_ns is not None:
             self._longest_gap_ns = max(self._longest_gap_ns, at_ns - self._last_ns)
@@ -112,4 +121,10 @@ class Tally:
             delay_max_ms=round(self._delay_max_ns / 1e6, 3),
             overflowed=overflowed,
             by_interface=dict(self._by_interface),
+            holes=self._holes(),
         )
+
+    def _holes(self) -> list[tuple[int, float]]:
+        """What is still missing of the gaps that were seen."""
+        missing = ((self._seen[first:end].count(0), sent_ns / 1e9) for first, end, sent_ns in self._gaps)
+        return [(count, at) for count, at in missing if count][:_HOLES_MAX]

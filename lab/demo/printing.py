@@ -22,6 +22,7 @@ class Summary:
 
     Attributes:
         dashboard: address.
+        overflowed: frames that ports' receive buffers had no room for, by switch and port.
         moves: the planned ones, as REST shows them.
         outside, second, again: of the client behind the sNIC's wire, of the other one, of the first after the revival.
         killed, back: when the sNIC died, and when a request that began after that was answered, in seconds since 1970.
@@ -29,6 +30,7 @@ class Summary:
     """
 
     dashboard: str
+    overflowed: dict[str, dict[str, int]] = field(default_factory=dict)
     moves: list[dict[str, Any]] = field(default_factory=list)
     outside: HttpReport = field(default_factory=HttpReport)
     second: HttpReport = field(default_factory=HttpReport)
@@ -68,6 +70,11 @@ class Summary:
             detail += ", {} packets lost, {} duplicated, {} reordered".format(*counts)
         for each in failed[:_SHOWN]:
             detail += f"\n{each.kind} connection, after {each.ended - each.began:.2f} s: {each.why}"
+        for switch, ports in self.overflowed.items():
+            for port, count in ports.items():
+                detail += (
+                    f"\n{count} frames had no room in the receive buffer of {port} of {switch}: this machine was busy"
+                )
         return Check("every request and packet counted", not failed and counts == (0, 0, 0), detail, self.figures())
 
     def figures(self) -> dict[str, Any]:

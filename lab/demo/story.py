@@ -159,6 +159,8 @@ class Story:
 
     def counted(self) -> Check:
         """Nothing was lost."""
+        lab = self._site.lab
+        self.summary.overflowed = {each.name: lab.switch(each.name).overflowed() for each in lab.state.switches}
         return self.summary.check()
 
     def __enter__(self) -> Self:

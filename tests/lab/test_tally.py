@@ -19,6 +19,15 @@ def tally_of(*numbers: int) -> Tally:
     return tally
 
 
+def test_holes_are_what_is_missing_and_when() -> None:
+    tally = Tally()
+    for number, at_s in ((0, 1), (4, 5), (2, 6), (8, 9), (6, 10), (7, 10), (5, 10)):
+        tally.arrived(number, at_s * 1_000_000_000, at_s * 1_000_000_000, "eth0")
+    report = tally.report(sent=12)
+    assert report.holes == [(2, 5.0)]
+    assert StreamReport.from_json(report.to_json()) == report
+
+
 @pytest.mark.parametrize(
     ("numbers", "sent", "lost", "duplicated", "reordered"),
     [

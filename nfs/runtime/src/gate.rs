@@ -16,6 +16,7 @@
 //! Where a store or a sink has no room, frames stay in the port's queue. What is lost there, the port counts.
 
 mod intake;
+mod release;
 mod store;
 
 use std::{
