@@ -30,6 +30,12 @@ def count(number: int) -> str:
 
 def cores(millicores: int) -> str:
     """CPU as a number of cores."""
+    if millicores <= 0:
+        return "0"
+    if millicores < 5:
+        return "< 0.01"
+    if millicores < 995:
+        return f"{millicores / 1000:.2f}"
     return f"{millicores / 1000:.1f}" if millicores < 99_950 else f"{millicores / 1000:.0f}"
 
 
@@ -55,9 +61,9 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def percent(part: float, whole: float) -> int:
-    """A share, from 0 to 100; all of nothing is 0."""
-    return max(0, min(100, round(100 * part / whole))) if whole > 0 else 0
+def percent(part: float) -> str:
+    """A share, from 0 to 1."""
+    return "< 1 %" if 0 < part < 0.01 else f"{100 * part:.0f} %"
 
 
 def clock(at: float, now: float) -> str:

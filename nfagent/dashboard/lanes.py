@@ -19,9 +19,21 @@ _HIGH, _FULL = 70, 90  # percent
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of something, in percent."""
+    """A share of something.
+
+    Attributes:
+        percent: from 0 to 100, as wide as it is drawn.
+        text: what it is; above 100 % too.
+    """
 
     percent: int
+    text: str
+
+    @classmethod
+    def of(cls, part: float, whole: float) -> "Bar":
+        """A share; all of nothing is nothing."""
+        share = part / whole if whole > 0 else 0.0
+        return cls(max(0, min(100, round(100 * share))), figures.percent(share))
 
     @property
     def level(self) -> Level:
@@ -132,7 +144,7 @@ def lane(known: Snapshot, place: Place) -> Lane:
         is_hub=place.is_hub,
         state=state,
         reason=reason,
-        bar=Bar(figures.percent(use.millicores, use.capacity_millicores)) if use else None,
+        bar=Bar.of(use.millicores, use.capacity_millicores) if use else None,
         used=f"{figures.cores(use.millicores)} of {figures.cores(use.capacity_millicores)} cores" if use else None,
         slots=f"{taken} of {place.slots}" if place.slots else None,
         cards=_cards(known, here),
@@ -249,7 +261,7 @@ def _is_counted(known: Snapshot, view: View, load: Load) -> bool:
 
 def _usage(load: Load, is_counted: bool) -> Usage:
     return Usage(
-        bar=Bar(figures.percent(load.utilisation, 1.0)),
+        bar=Bar.of(load.utilisation, 1.0),
         millicores=f"{load.millicores:,}",
         traffic=figures.rate(load.traffic.mbps) if is_counted else None,
         flows=None if load.flows is None else figures.count(load.flows),
@@ -279,7 +291,7 @@ def _to_host(sample: Measurement, nic: str) -> Rate | None:
 def _direction(known: Snapshot, now: Rate, capacity: int, of: Callable[[Measurement], Rate | None]) -> Direction:
     samples = [(sample.at, found.mbps) for sample in known.history if (found := of(sample)) is not None]
     ceiling = max((value for _, value in samples), default=0.0)
-    return Direction(Bar(figures.percent(now.mbps, capacity)), figures.rate(now.mbps), _drawn(known, samples, ceiling))
+    return Direction(Bar.of(now.mbps, capacity), figures.rate(now.mbps), _drawn(known, samples, ceiling))
 
 
 def why(said: Mapping[str, Any] | None) -> Why | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from nfagent.dashboard import figures, lanes, progress, sparkline
@@ -171,7 +172,7 @@ def _cores(known: Snapshot, label: str, names: list[str]) -> Tile:
         return Tile(label, None, "")
     used, capacity = sum(use.millicores for use in uses), sum(use.capacity_millicores for use in uses)
     note = f"of {figures.cores(capacity)} cores"
-    return Tile(label, figures.cores(used), note, bar=Bar(figures.percent(used, capacity)))
+    return Tile(label, figures.cores(used), note, bar=Bar.of(used, capacity))
 
 
 def _migrations(known: Snapshot) -> Tile:
@@ -184,7 +185,14 @@ def _migrations(known: Snapshot) -> Tile:
 
 def events(known: Snapshot) -> tuple[News, ...]:
     """The newest first."""
-    return tuple(_news(known, event) for event in known.news)
+    told = [_news(known, event) for event in known.news]
+    # A process that is started is written twice, before and after; it is one thing that happened.
+    changed = [one for one, older in pairwise(told) if not _is_same(one, older)]
+    return (*changed, *told[-1:])
+
+
+def _is_same(one: News, other: News) -> bool:
+    return (one.about, one.text, one.at) == (other.about, other.text, other.at)
 
 
 def _news(known: Snapshot, event: Event) -> News:

@@ -307,7 +307,7 @@ def test_keyboard_and_screen_reader(shown: Stage, tab: Tab) -> None:
     for region in ("hypervisor", "snic0", "PCIe link of snic0", "Migrations", "Events", "Figures of the server"):
         expect(page.get_by_role("region", name=region, exact=True)).to_have_count(1)
     link = page.get_by_role("region", name="PCIe link of snic0")
-    expect(link.get_by_role("img", name="PCIe link to snic0: 32 percent")).to_be_visible()
+    expect(link.get_by_role("img", name="PCIe link to snic0: 32 %")).to_be_visible()
     expect(page.get_by_role("table", name="Migrations that have ended, the newest first")).to_be_visible()
     nameless = (
         "() => [...document.querySelectorAll('svg')].filter(it => !it.ariaLabel && it.ariaHidden !== 'true').length"

@@ -56,6 +56,21 @@ def test_sizes(number: int, text: str) -> None:
     assert figures.size(number) == text
 
 
+@pytest.mark.parametrize(
+    ("millicores", "text"),
+    [(0, "0"), (1, "< 0.01"), (5, "0.01"), (28, "0.03"), (994, "0.99"), (996, "1.0"), (1840, "1.8")],
+)
+def test_cores(millicores: int, text: str) -> None:
+    assert figures.cores(millicores) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0 %"), (0.0002, "< 1 %"), (0.0099, "< 1 %"), (0.31, "31 %"), (1.3, "130 %")]
+)
+def test_shares(share: float, text: str) -> None:
+    assert figures.percent(share) == text
+
+
 def test_a_moment_of_another_day_has_its_date() -> None:
     assert figures.clock(AT, AT) == "14:13:20"
     assert figures.clock(AT - 86_400, AT) == "20 Sep 14:13"

@@ -91,13 +91,13 @@ def test_nothing_comes_from_elsewhere_or_breaks_the_policy() -> None:
 def test_network_functions_are_in_the_lane_where_they_run() -> None:
     known = sample.server()
     host, nic = words(known, "hub"), words(known, "lane-1")
-    assert "tenant-a-lb l4lb, medium active util+ 31 % millicores 620 traffic 1.48 Gb/s flows 9,120" in host
+    assert "tenant-a-lb active l4lb, medium util+ 31 % millicores 620 traffic 1.48 Gb/s flows 9,120" in host
     assert "port 1002 flow-id 13" in host
     assert "edge-lb" in nic
     assert "edge-lb" not in host
     assert "CPU 1.4 of 4.0 cores slots 3 of 6" in host
-    assert "tenant-b-lb l4lb, small migrating moving to snic0" in host
-    assert "tenant-b-lb l4lb, small incoming on its way from hypervisor" in nic
+    assert "tenant-b-lb migrating l4lb, small moving to snic0" in host
+    assert "tenant-b-lb incoming l4lb, small on its way from hypervisor" in nic
 
 
 def test_the_link_says_what_goes_each_way() -> None:
@@ -133,7 +133,7 @@ def test_one_that_was_not_measured_among_others_that_were() -> None:
     assert measured
     loads = {key: load for key, load in measured.instances.items() if key != of(known, "probe").instance.id}
     said = words(replace(known, measured=replace(measured, instances=loads)), "hub")
-    assert "probe probe, small active load: not measured yet" in said
+    assert "probe active probe, small load: not measured yet" in said
 
 
 def test_traffic_that_no_switch_has_counted() -> None:
@@ -203,13 +203,13 @@ def test_an_error_of_a_function() -> None:
         known, "probe", status="error", running=sample.running(of(known, "probe").instance, HOST, reason="it <ended>")
     )
     assert "A network function has an error. probe" in words(failed, "banner")
-    assert "error it <ended>" in words(failed, "hub")
+    assert "error probe, small it <ended>" in words(failed, "hub")
 
 
 def test_one_that_runs_nowhere_is_shown_apart() -> None:
     known = with_view(sample.server(), "probe", status="building", running=None)
     known = replace(known, running=[row for row in known.running if row.instance != of(known, "probe").instance.id])
-    assert "Not running probe probe, small building" in words(known, "waiting")
+    assert "Not running probe building probe, small" in words(known, "waiting")
     assert "probe" not in words(known, "hub")
     assert words(sample.server(), "waiting") == ""
 
@@ -295,6 +295,10 @@ def test_every_event_has_words_and_one_that_is_not_known_its_type() -> None:
     assert "14:13:20 who strange.thing" in words(replace(known, news=strange), "events")
     for event in news.events(known):
         assert event.text
+    assert "nothing has happened yet" in words(replace(known, news=[]), "events")
+    starting = Event(9, AT, "process.starting", known.views[0].instance.id, None, {})
+    twice = [replace(starting, id=10), starting, replace(starting, type="process.active")]
+    assert [event.text for event in news.events(replace(known, news=twice))] == ["starting", "active"]
 
 
 _TEXT = st.text(min_size=1, max_size=40) | st.sampled_from(
@@ -358,7 +362,7 @@ def test_a_server_with_several_smart_nics_and_one_without() -> None:
 
 
 def test_the_bars_change_colour_near_the_end() -> None:
-    assert [lanes.Bar(percent).level for percent in (0, 69, 70, 89, 90, 100)] == [
+    assert [lanes.Bar.of(percent, 100).level for percent in (0, 69, 70, 89, 90, 130)] == [
         "calm",
         "calm",
         "high",
