@@ -2,11 +2,20 @@
 
 from apiflask import APIBlueprint
 
-from nfagent.api.schemas import CurrentOut, DecisionOut, DryRun, PlacedOut, WhyOut
+from nfagent.api.schemas import (
+    CurrentOut,
+    DecisionDetailOut,
+    DecisionOut,
+    DecisionPage,
+    DecisionQuery,
+    DryRun,
+    PlacedOut,
+    WhyOut,
+)
 from nfagent.api.services import client, services
 from nfagent.errors import InvalidError, UnavailableError, UnknownError
 from nfagent.protocols import Decider
-from nfagent.store import instances
+from nfagent.store import decisions, instances
 from nfagent.store.instances import Filter
 
 blueprint = APIBlueprint("placement", __name__, tag="placement")
@@ -40,6 +49,32 @@ def show_proposal() -> DecisionOut:
     """Show where the optimiser would have everything."""
     client().require_admin("placement")
     return DecisionOut.of(_decider().proposal())
+
+
+@blueprint.get("/placement/decisions")
+@blueprint.input(DecisionQuery, location="query")
+@blueprint.output(DecisionPage)
+@blueprint.doc(responses=[403])
+def list_decisions(query_data: DecisionQuery) -> DecisionPage:
+    """List what was decided, and what came of it, the newest first."""
+    client().require_admin("placement")
+    found = decisions.page(services().desired.store.read, query_data.limit + 1, query_data.marker)
+    page = found[: query_data.limit]
+    return DecisionPage(
+        decisions=[DecisionOut.of(each) for each in page], next=page[-1].id if len(found) > len(page) else None
+    )
+
+
+@blueprint.get("/placement/decisions/<int:decision>")
+@blueprint.output(DecisionDetailOut)
+@blueprint.doc(responses=[403, 404])
+def show_decision(decision: int) -> DecisionDetailOut:
+    """Show a decision, with the problem that it was made for."""
+    client().require_admin("placement")
+    found = decisions.find(services().desired.store.read, decision) if decision < 2**63 else None
+    if found is None:
+        raise UnknownError("decision-unknown", f"there is no decision {decision}, or it is not kept any more")
+    return DecisionDetailOut(decision=DecisionOut.of(found), problem=found.problem)
 
 
 @blueprint.get("/placement/why/<string:reference>")

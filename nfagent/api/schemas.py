@@ -463,22 +463,55 @@ class CurrentOut(_Out):
 
 
 class DecisionOut(_Out):
-    """What the optimiser says. ``plan``: location by instance id; ``moves``: in this order."""
+    """What the optimiser says. ``plan``: location by instance id; ``moves``: in this order.
 
+    ``outcome`` null: it is not known yet. ``id`` 0: it was not written, as nothing was to be moved or it answers a
+    question only.
+    """
+
+    id: int
     decided: Time
     plan: dict[str, str]
     explanation: dict[str, Any]
     moves: list[str]
+    outcome: str | None
+    ended: Time | None
+    report: dict[str, Any]
 
     @classmethod
     def of(cls, decision: model.Decision) -> Self:
         """As JSON has it."""
         return cls(
+            id=decision.id,
             decided=iso(decision.decided),
             plan=decision.plan,
             explanation=decision.explanation,
             moves=list(decision.moves),
+            outcome=decision.outcome,
+            ended=None if decision.ended is None else iso(decision.ended),
+            report=decision.report,
         )
+
+
+class DecisionDetailOut(_Out):
+    """A decision and its problem, as ``unoctl place`` reads it."""
+
+    decision: DecisionOut
+    problem: dict[str, Any]
+
+
+class DecisionQuery(_In):
+    """``marker``: the id of the last one of the page before; the newest come first."""
+
+    limit: Annotated[int, Field(strict=False, ge=1, le=100)] = 10
+    marker: Annotated[int, Field(strict=False, ge=1, le=2**63 - 1)] | None = None
+
+
+class DecisionPage(_Out):
+    """``next``: the marker of the next page; null: this is the last."""
+
+    decisions: list[DecisionOut]
+    next: int | None
 
 
 class WhyOut(_Out):

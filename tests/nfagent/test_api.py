@@ -259,6 +259,9 @@ def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
         world.admin.post(f"{V1}/placement/dry-run", json={}),
     ):
         refused(answer, 503, "no-decision", "nothing has been decided yet")
+    assert world.admin.get(f"{V1}/placement/decisions").json() == {"decisions": [], "next": None}
+    refused(world.admin.get(f"{V1}/placement/decisions/7"), 404, "decision-unknown", "7")
+    refused(world.tenant.get(f"{V1}/placement/decisions"), 403, "administrators-only", "placement")
     placed = world.admin.get(f"{V1}/placement").json()["placement"]
     assert "undecided" in [each["name"] for each in placed]
 
