@@ -1,7 +1,10 @@
 """A port moves under traffic in both directions: nothing is lost, nothing comes twice."""
 
+import signal
+
 import pytest
 
+from lab.control_plane import Oneswitchd
 from lab.mobility import MovingHost, there_and_back
 from lab.spec import LabSpec
 from lab.wires import Wires
@@ -43,6 +46,37 @@ def test_every_stage_delivers_both_ways(start) -> None:
         assert wires.settle() == {}
         wires.inject(places[1], FRAME)
         assert wires.settle() == {("snic0", "p0"): [FRAME]}
+
+
+def test_a_move_goes_on_after_kill_9_at_every_stage(start) -> None:
+    with start(LabSpec.demo(substrate="dummy")) as one, Wires(one.lab.state) as wires:
+        one.add_flows("in_port=2,actions=output:4", "in_port=4,actions=output:2")
+        places = [("hypervisor", "vm2"), ("snic0", "pf0vf0")]
+        one.oneswitchd.client.move_port(2, "snic0", "pf0vf0", "prepared", None)
+        for stage, arrives_at in (("prepared", 0), ("flipped", 1)):
+            one.oneswitchd.client.continue_move(2, stage)
+            one.oneswitchd.stop(signal.SIGKILL)
+            with Oneswitchd(one.lab.server_toml) as again:
+                again.wait_up()
+                again.client.continue_move(2, stage)
+                wires.purge()
+                wires.inject(("snic0", "p0"), FRAME)
+                assert wires.settle() == {places[arrives_at]: [FRAME]}
+                for place in places:
+                    wires.inject(place, FRAME)
+                    assert wires.settle() == {("snic0", "p0"): [FRAME]}
+                again.stop(signal.SIGKILL)
+            one.oneswitchd = Oneswitchd(one.lab.server_toml)
+            one.oneswitchd.wait_up()
+        one.oneswitchd.client.continue_move(2, "done")
+        one.oneswitchd.stop(signal.SIGKILL)
+        with Oneswitchd(one.lab.server_toml) as again:
+            again.wait_up()
+            port = again.client.find_port("vm2")
+            assert (port.switch, port.interface, port.move) == ("snic0", "pf0vf0", None)
+            wires.purge()
+            wires.inject(("snic0", "p0"), FRAME)
+            assert wires.settle() == {places[1]: [FRAME]}
 
 
 def test_an_aborted_move_leaves_no_trace(demo) -> None:

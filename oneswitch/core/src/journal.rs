@@ -10,7 +10,7 @@
 //! Numbers are big-endian, times nanoseconds since 1970. The complement of the length tells a record that was cut off, which is normal after a
 //! kill, from a length that was damaged.
 
-use crate::ports::{Executor, VirtualPort};
+use crate::ports::VirtualPort;
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::tables::FlowTables;
 use crate::translate::removal_of;
@@ -21,6 +21,8 @@ use openflow13::{
 };
 use std::fmt;
 use std::time::{Duration, Instant};
+
+pub mod moves;
 
 /// The last byte is the format's version.
 pub const MAGIC: [u8; 8] = *b"1switch\x02";
@@ -43,6 +45,8 @@ pub mod kind {
     pub const SETTINGS: u8 = 4;
     /// What copies of groups or meters that are gone had counted: a multipart reply with their statistics.
     pub const COUNTED: u8 = 5;
+    /// The moves under way; see [`super::moves`].
+    pub const MOVES: u8 = 6;
 }
 
 /// A journal that cannot be restored from.
@@ -94,6 +98,7 @@ pub struct Journal {
     /// The settings may have changed since they were last written.
     pub unsettled: bool,
     pub settings: Vec<u8>,
+    pub moves: Vec<u8>,
 }
 
 impl Journal {
@@ -132,17 +137,21 @@ impl Journal {
         }
     }
 
-    /// The settings, if they differ from those written last.
-    pub fn settle(&mut self, settings: Vec<u8>) {
+    /// The settings and the moves under way, if they differ from those written last.
+    pub fn settle(&mut self, settings: Vec<u8>, moves: Vec<u8>) {
         let Some(clock) = &self.clock else {
             return;
         };
-        if settings != self.settings {
-            let now = clock.unix_nanos(clock.now);
-            put_record(&mut self.bytes, kind::SETTINGS, now, |out| {
-                out.extend(&settings)
-            });
-            self.settings = settings;
+        let now = clock.unix_nanos(clock.now);
+        let kept = [
+            (kind::SETTINGS, settings, &mut self.settings),
+            (kind::MOVES, moves, &mut self.moves),
+        ];
+        for (kind, is, was) in kept {
+            if is != *was {
+                put_record(&mut self.bytes, kind, now, |out| out.extend(&is));
+                *was = is;
+            }
         }
     }
 }
@@ -288,8 +297,7 @@ impl PortSettings {
             number: port.number,
             config: port.config,
             flow_id: port.flow_id,
-            // A change of the executor that is not done is lost, and its flow-id with it.
-            ingress_id: port.ingress_id.filter(|_| port.executor != Executor::Home),
+            ingress_id: port.ingress_id,
             hw_addr: port.hw_addr,
             base: counters(&mut port.base.clone()).map(|counter| *counter),
             name: port.name.clone(),

@@ -13,7 +13,7 @@
 //! | `northbound`, `writes`, `settings`, `reads`, `merge`, `merge_flows`, `controller` | what controllers say and get |
 //! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate`, `spelling`, `audit` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
-//! | `journal`, `restore` | what survives a restart |
+//! | `journal`, `restore`, `resume` | what survives a restart |
 
 mod api;
 mod audit;
@@ -40,6 +40,7 @@ mod ports;
 mod reads;
 mod removed;
 mod restore;
+mod resume;
 mod rule;
 mod rule_set;
 mod session;

@@ -334,6 +334,47 @@ impl Core {
         })
     }
 
+    /// # Errors
+    /// `SwitchUnknown`, `InterfaceReserved`.
+    pub(crate) fn locate(&self, switch: &str, interface: &str) -> Result<Location, PortError> {
+        let index = self
+            .switches
+            .iter()
+            .position(|s| s.name == switch)
+            .ok_or_else(|| PortError::SwitchUnknown(switch.into()))?;
+        let is_pcie = self
+            .switches
+            .iter()
+            .enumerate()
+            .filter_map(|(at, s)| Some((at, s.link.as_ref()?)))
+            .any(|(at, link)| {
+                (index == crate::executors::HUB && link.hypervisor == interface)
+                    || (index == at && link.local == interface)
+            });
+        if is_pcie || interface == "edge" || interface.starts_with("edge-") {
+            return Err(PortError::InterfaceReserved {
+                switch: switch.into(),
+                interface: interface.into(),
+            });
+        }
+        Ok(Location {
+            switch: index,
+            interface: interface.into(),
+        })
+    }
+
+    /// # Errors
+    /// `SwitchUnknown`.
+    pub(crate) fn executor_named(&self, name: &str) -> Result<Executor, PortError> {
+        if name == HOME {
+            return Ok(Executor::Home);
+        }
+        let index = self.switches.iter().position(|s| s.name == name);
+        index
+            .map(Executor::At)
+            .ok_or_else(|| PortError::SwitchUnknown(name.into()))
+    }
+
     /// Grows with every change of the port map: the daemon then saves [`Core::port_configs`].
     pub fn ports_revision(&self) -> u64 {
         self.ports.revision

@@ -5,9 +5,8 @@
 //! belongs to it is in force. While a port moves, both interfaces work in both directions.
 
 use crate::api::{
-    Bridge, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex, HOME,
+    Bridge, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex,
 };
-use crate::executors::HUB;
 use crate::ports::{Executor, Location, Move};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
@@ -143,6 +142,7 @@ impl Core {
             .ok_or(PortError::PortUnknown(number))?;
         let moving = port.moving.as_mut().ok_or(PortError::NoMove(number))?;
         moving.until = moving.until.max(until);
+        self.journal.unsettled = true;
         let arrived = match moving.stage {
             MoveStage::Prepared => moving.until == MoveUntil::Prepared,
             MoveStage::Flipped => moving.until == MoveUntil::Flipped,
@@ -192,12 +192,13 @@ impl Core {
         })
     }
 
-    fn enter_stage(&mut self, number: u32, stage: MoveStage) {
+    pub(crate) fn enter_stage(&mut self, number: u32, stage: MoveStage) {
         let (after_batch, flood) = (self.verdicts.current_batch(), self.flood.current().number);
         if let Some(moving) = self.ports.get_mut(number).and_then(|p| p.moving.as_mut()) {
             moving.stage = stage;
             moving.after_batch = after_batch;
             moving.flood = flood;
+            self.journal.unsettled = true;
         }
     }
 
@@ -214,6 +215,7 @@ impl Core {
     }
 
     fn advance_move(&mut self, number: u32, now: Instant) {
+        self.take_up(number, now);
         while let Some(moving) = self.ports.get(number).and_then(|p| p.moving.as_ref()) {
             let reached = self.verdicts.is_settled(moving.after_batch)
                 && self.flood.is_in_force(moving.flood);
@@ -377,8 +379,12 @@ impl Core {
         port.executor_chosen |= port.executor != moving.executor;
         port.executor = moving.executor;
         port.home = moving.to.clone();
-        port.moving = None;
+        let done = port.moving.take();
         self.end_move(number, true, now);
+        let revision = self.ports.revision;
+        if let Some(port) = self.ports.get_mut(number) {
+            port.unsaved = done.map(|moving| (revision, moving));
+        }
         self.move_outcomes.insert(number, Ok(()));
         info!(target: "core", port = number, "move: done");
     }
@@ -399,50 +405,10 @@ impl Core {
             self.retire_copies(&old, &new, now);
         }
         self.ports.revision += 1;
+        self.journal.unsettled = true;
         self.refresh_paths();
         self.apply_port_config(number);
         self.announce_ports(None);
-    }
-
-    /// # Errors
-    /// `SwitchUnknown`, `InterfaceReserved`.
-    pub(crate) fn locate(&self, switch: &str, interface: &str) -> Result<Location, PortError> {
-        let index = self
-            .switches
-            .iter()
-            .position(|s| s.name == switch)
-            .ok_or_else(|| PortError::SwitchUnknown(switch.into()))?;
-        let is_pcie = self
-            .switches
-            .iter()
-            .enumerate()
-            .filter_map(|(at, s)| Some((at, s.link.as_ref()?)))
-            .any(|(at, link)| {
-                (index == HUB && link.hypervisor == interface)
-                    || (index == at && link.local == interface)
-            });
-        if is_pcie || interface == "edge" || interface.starts_with("edge-") {
-            return Err(PortError::InterfaceReserved {
-                switch: switch.into(),
-                interface: interface.into(),
-            });
-        }
-        Ok(Location {
-            switch: index,
-            interface: interface.into(),
-        })
-    }
-
-    /// # Errors
-    /// `SwitchUnknown`.
-    pub(crate) fn executor_named(&self, name: &str) -> Result<Executor, PortError> {
-        if name == HOME {
-            return Ok(Executor::Home);
-        }
-        let index = self.switches.iter().position(|s| s.name == name);
-        index
-            .map(Executor::At)
-            .ok_or_else(|| PortError::SwitchUnknown(name.into()))
     }
 
     /// # Errors
@@ -502,6 +468,7 @@ impl Core {
         if let Some(moving) = port.and_then(|p| p.moving.as_mut()) {
             if moving.to == *goal {
                 moving.counted_before = Some(stats);
+                self.journal.unsettled = true;
             }
         }
     }

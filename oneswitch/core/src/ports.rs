@@ -37,6 +37,9 @@ pub struct Location {
     pub interface: String,
 }
 
+/// [`Move::after_batch`] of a move whose stage's messages have not been sent.
+pub const NOT_SENT: u64 = u64::MAX;
+
 /// A move under way (UNO 3.3.2, make-before-break): to another interface, or to another executor.
 #[derive(Clone, Debug)]
 pub struct Move {
@@ -69,7 +72,7 @@ impl Move {
             settle: Duration::ZERO,
             grace: Duration::ZERO,
             deadline: None,
-            after_batch: u64::MAX,
+            after_batch: NOT_SENT,
             flood: 0,
             folding: 0,
             counted_before: None,
@@ -90,6 +93,8 @@ pub struct VirtualPort {
     /// Whether the executor was chosen for this port; otherwise it is the server's default.
     pub executor_chosen: bool,
     pub moving: Option<Move>,
+    /// A move that is done, until the port map of that revision is saved.
+    pub unsaved: Option<(u64, Move)>,
     /// OFPPC_* bits set by controllers.
     pub config: u32,
     /// Kept over moves: a controller must not see another port.
@@ -286,6 +291,7 @@ impl PortMap {
             executor,
             executor_chosen: false,
             moving: None,
+            unsaved: None,
             config: 0,
             hw_addr: None,
             announced: None,

@@ -3,6 +3,7 @@
 use crate::api::Restored;
 use crate::facts::Facts;
 use crate::flood::Flood;
+use crate::journal::moves::{self, SavedMove};
 use crate::journal::{
     array, checksum, key_of, kind, put_group, put_meter, put_rule, size_of_rules, Clock,
     JournalError, PortSettings, Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
@@ -28,8 +29,8 @@ impl Core {
     /// Bytes to append to the journal, before what [`Core::take_outputs`] returns is written.
     pub fn take_journal(&mut self) -> Vec<u8> {
         if std::mem::take(&mut self.journal.unsettled) {
-            let settings = self.settings().encode();
-            self.journal.settle(settings);
+            let (settings, moves) = (self.settings().encode(), self.saved_moves());
+            self.journal.settle(settings, moves);
         }
         std::mem::take(&mut self.journal.bytes)
     }
@@ -72,8 +73,9 @@ impl Core {
             .chain(in_flight.rules.values().flatten())
             .for_each(|rule| put_rule(&mut out, &clock, rule));
         self.journal.settings.clear();
-        let settings = self.settings().encode();
-        self.journal.settle(settings);
+        self.journal.moves.clear();
+        let (settings, moves) = (self.settings().encode(), self.saved_moves());
+        self.journal.settle(settings, moves);
         out.append(&mut self.journal.bytes);
         out
     }
@@ -103,6 +105,7 @@ impl Core {
         let mut reader = Replay {
             truth: Truth::default(),
             settings: None,
+            moves: Vec::new(),
             clock,
         };
         let mut restored = Restored::default();
@@ -118,6 +121,10 @@ impl Core {
         }
         restored.cut_off = journal.len() - offset;
         self.truth = reader.truth;
+        self.journal.moves = moves::encode(&reader.moves);
+        for saved in &reader.moves {
+            self.resume_move(saved, now);
+        }
         if let Some(settings) = reader.settings {
             self.adopt_settings(&settings);
         }
@@ -194,6 +201,7 @@ fn record(journal: &[u8], offset: usize) -> Result<Option<(&[u8], usize)>, Journ
 struct Replay {
     truth: Truth,
     settings: Option<Settings>,
+    moves: Vec<SavedMove>,
     clock: Clock,
 }
 
@@ -236,6 +244,10 @@ impl Replay {
             kind::SETTINGS => {
                 let settings = Settings::decode(input);
                 self.settings = Some(settings.ok_or("the settings cannot be read")?);
+                Ok(())
+            }
+            kind::MOVES => {
+                self.moves = moves::decode(input).ok_or("the moves cannot be read")?;
                 Ok(())
             }
             _ => Err("a record of unknown kind"),

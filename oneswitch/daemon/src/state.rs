@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use oneswitch_core::{PortConfig, HOME};
 use serde::{Deserialize, Serialize};
@@ -235,24 +237,29 @@ impl StateFile {
 /// Answers to give once the ports they speak of are on disk.
 #[derive(Debug)]
 pub struct Job {
-    /// `None`: nothing changed since the last one.
-    pub ports: Option<Vec<PortConfig>>,
+    /// With the port map's revision. `None`: nothing changed since the last one.
+    pub ports: Option<(u64, Vec<PortConfig>)>,
     pub answers: Vec<(oneshot::Sender<Reply>, Reply)>,
 }
 
 /// Hands jobs to the task that saves; in order, and without holding up messages.
 #[derive(Clone)]
-pub struct Saver(mpsc::UnboundedSender<Job>);
+pub struct Saver {
+    jobs: mpsc::UnboundedSender<Job>,
+    saved: Arc<AtomicU64>,
+}
 
 impl Saver {
     /// The handle, and the task to run; it ends when the last handle is gone.
     pub fn new(file: StateFile) -> (Self, impl std::future::Future<Output = ()>) {
         let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let saved = Arc::new(AtomicU64::new(0));
+        let newest = saved.clone();
         let task = async move {
             let mut file = file;
             while let Some(job) = jobs.recv().await {
                 let mut failed = None;
-                if let Some(ports) = job.ports {
+                if let Some((revision, ports)) = job.ports {
                     let saving = tokio::task::spawn_blocking(move || {
                         let result = file.save(&ports);
                         (file, result)
@@ -262,7 +269,10 @@ impl Saver {
                         return;
                     };
                     file = back;
-                    failed = result.err();
+                    match result {
+                        Ok(()) => newest.store(revision, Ordering::Release),
+                        Err(cause) => failed = Some(cause),
+                    }
                 }
                 let failed = failed.map(|cause| {
                     let text = format!(
@@ -282,12 +292,18 @@ impl Saver {
                 }
             }
         };
-        (Self(sender), task)
+        let jobs = sender;
+        (Self { jobs, saved }, task)
     }
 
     pub fn submit(&self, job: Job) {
         // The task outlives every handle.
-        let _ = self.0.send(job);
+        let _ = self.jobs.send(job);
+    }
+
+    /// The revision of the port map that is on disk; 0: none was written since the start.
+    pub fn saved(&self) -> u64 {
+        self.saved.load(Ordering::Acquire)
     }
 }
 

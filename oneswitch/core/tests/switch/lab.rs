@@ -32,6 +32,8 @@ pub struct Lab {
     pub disconnects: usize,
     /// As the daemon keeps it.
     pub journal: Vec<u8>,
+    /// Whether it saves the port map, too, in every round.
+    pub saves_ports: bool,
     start: Instant,
 }
 
@@ -123,6 +125,7 @@ impl Lab {
         Self {
             core,
             journal,
+            saves_ports: true,
             start: now,
             switches: (0..switches).map(|s| fake(s, switches)).collect(),
             now,
@@ -218,6 +221,9 @@ impl Lab {
     pub fn flush(&mut self) -> bool {
         self.core.keep_journal(self.now, self.wall());
         self.core.end_of_batch(self.now);
+        if self.saves_ports {
+            self.core.ports_are_saved(self.core.ports_revision());
+        }
         self.journal.extend(self.core.take_journal());
         let outputs = self.core.take_outputs();
         let moved = !outputs.is_empty();
@@ -249,7 +255,15 @@ impl Lab {
 
     /// A core with the same ports that has read `journal`.
     pub fn restored(&self, journal: &[u8]) -> Result<(Core, Restored), JournalError> {
-        let config = config(self.switches.len(), self.core.port_configs());
+        self.restored_with(self.core.port_configs(), journal)
+    }
+
+    fn restored_with(
+        &self,
+        ports: Vec<PortConfig>,
+        journal: &[u8],
+    ) -> Result<(Core, Restored), JournalError> {
+        let config = config(self.switches.len(), ports);
         let mut core = Core::new(config, self.now).unwrap();
         core.keep_journal(self.now, self.wall());
         let restored = core.restore(journal, self.now, self.wall())?;
@@ -258,7 +272,12 @@ impl Lab {
 
     /// The daemon is killed and starts again. Who was connected is connected again.
     pub fn restart(&mut self) {
-        let (core, _) = self.restored(&self.journal).unwrap();
+        self.restart_with(self.core.port_configs());
+    }
+
+    /// As [`Self::restart`], with the port map that was saved last.
+    pub fn restart_with(&mut self, ports: Vec<PortConfig>) {
+        let (core, _) = self.restored_with(ports, &self.journal).unwrap();
         self.core = core;
         for switch in 0..self.switches.len() {
             for bridge in [Bridge::Virt, Bridge::Edge] {

@@ -172,9 +172,6 @@ impl Twin {
     }
 
     fn restart(&mut self) {
-        if !self.goals.is_empty() {
-            return;
-        }
         let lab = &mut self.lab;
         (0..SWITCHES).for_each(|s| lab.virt(s).slow = false);
         lab.run();

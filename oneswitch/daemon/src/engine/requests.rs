@@ -50,7 +50,10 @@ impl Waiting {
             up: Vec::new(),
             settled: Vec::new(),
             saver,
-            saved_revision: core.ports_revision(),
+            saved_revision: match core.has_unsaved_ports() {
+                true => 0,
+                false => core.ports_revision(),
+            },
         }
     }
 
@@ -70,6 +73,7 @@ impl Waiting {
             }
         }
         let revision = core.ports_revision();
+        core.ports_are_saved(self.saver.as_ref().map_or(revision, Saver::saved));
         let changed = revision != self.saved_revision;
         if !changed && self.settled.is_empty() {
             return;
@@ -78,7 +82,7 @@ impl Waiting {
         let answers = std::mem::take(&mut self.settled);
         match &self.saver {
             Some(saver) => saver.submit(Job {
-                ports: changed.then(|| core.port_configs()),
+                ports: changed.then(|| (revision, core.port_configs())),
                 answers,
             }),
             None => answers

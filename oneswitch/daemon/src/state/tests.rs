@@ -228,16 +228,17 @@ async fn answers_wait_for_the_disk_and_tell_when_it_fails() {
         });
         answer
     };
-    ask(Some(vec![port(1, "vm1", "vm1")]))
+    ask(Some((7, vec![port(1, "vm1", "vm1")])))
         .await
         .unwrap()
         .unwrap();
+    assert_eq!(saver.saved(), 7);
     assert_eq!(fixture.ports("").unwrap(), ["1 vm1 vm1"]);
 
     fs::remove_dir_all(fixture.path().parent().unwrap()).unwrap();
     fs::write(fixture.path().parent().unwrap(), "in the way").unwrap();
-    let problem = ask(Some(vec![])).await.unwrap().unwrap_err();
-    assert_eq!(problem.code, "state-not-saved");
+    let problem = ask(Some((8, vec![]))).await.unwrap().unwrap_err();
+    assert_eq!((problem.code, saver.saved()), ("state-not-saved", 7));
     assert!(
         problem
             .detail

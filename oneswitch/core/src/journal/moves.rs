@@ -1,0 +1,170 @@
+//! Moves under way, as the journal keeps them: a port whose packets already go to its new interface must not turn back because the daemon
+//! was started anew.
+//!
+//! They are written before what they say is done. One that is done stays until the daemon has saved the port map, which is then where it
+//! says.
+
+use super::{array, counters};
+use crate::api::{MoveStage, MoveUntil};
+use crate::ports::{Executor, Move};
+use openflow13::PortStats;
+use std::time::Duration;
+
+/// How far a move had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// Nothing is sent to the new interface.
+    Old,
+    /// Its packets go to the new interface, or are about to.
+    New,
+    /// It is done; the port map that says so may not have been saved.
+    Done,
+}
+
+/// A move: which port, how far, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedMove {
+    pub number: u32,
+    pub reached: Reached,
+    pub until: MoveUntil,
+    pub settle: Duration,
+    pub grace: Duration,
+    pub name: String,
+    pub switch: String,
+    pub interface: String,
+    /// The switch; `None`: the home.
+    pub executor: Option<String>,
+    /// In the order of `ofp_port_stats`.
+    pub counted_before: Option<[u64; 12]>,
+}
+
+impl SavedMove {
+    pub fn of(
+        number: u32,
+        name: &str,
+        moving: &Move,
+        is_done: bool,
+        switch_name: &impl Fn(usize) -> String,
+    ) -> Self {
+        Self {
+            number,
+            reached: match moving.stage {
+                _ if is_done => Reached::Done,
+                MoveStage::Preparing | MoveStage::Prepared => Reached::Old,
+                MoveStage::Flipping | MoveStage::Flipped | MoveStage::Quiescing => Reached::New,
+            },
+            until: moving.until,
+            settle: moving.settle,
+            grace: moving.grace,
+            name: name.into(),
+            switch: switch_name(moving.to.switch),
+            interface: moving.to.interface.clone(),
+            executor: match moving.executor {
+                Executor::Home => None,
+                Executor::At(switch) => Some(switch_name(switch)),
+            },
+            counted_before: moving
+                .counted_before
+                .map(|mut stats| counters(&mut stats).map(|counter| *counter)),
+        }
+    }
+
+    pub fn baseline(&self) -> Option<PortStats> {
+        self.counted_before.map(|values| {
+            let mut stats = PortStats::default();
+            for (counter, value) in counters(&mut stats).into_iter().zip(values) {
+                *counter = value;
+            }
+            stats
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.number.to_be_bytes());
+        out.push(match self.reached {
+            Reached::Old => 0,
+            Reached::New => 1,
+            Reached::Done => 2,
+        });
+        out.push(match self.until {
+            MoveUntil::Prepared => 0,
+            MoveUntil::Flipped => 1,
+            MoveUntil::Done => 2,
+        });
+        for time in [self.settle, self.grace] {
+            let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            out.extend(nanos.to_be_bytes());
+        }
+        let executor = self.executor.as_deref().unwrap_or_default();
+        for text in [&self.name, &self.switch, &self.interface, executor] {
+            out.extend((text.len() as u16).to_be_bytes()); // names of a file and of interfaces
+            out.extend(text.as_bytes());
+        }
+        out.push(self.counted_before.is_some().into());
+        let baseline = self.counted_before.into_iter().flatten();
+        baseline.for_each(|count| out.extend(count.to_be_bytes()));
+    }
+
+    fn decode(input: &mut &[u8]) -> Option<Self> {
+        let number = u32::from_be_bytes(array(input)?);
+        let [reached, until] = array(input)?;
+        let reached = match reached {
+            0 => Reached::Old,
+            1 => Reached::New,
+            2 => Reached::Done,
+            _ => return None,
+        };
+        let until = match until {
+            0 => MoveUntil::Prepared,
+            1 => MoveUntil::Flipped,
+            2 => MoveUntil::Done,
+            _ => return None,
+        };
+        let settle = Duration::from_nanos(u64::from_be_bytes(array(input)?));
+        let grace = Duration::from_nanos(u64::from_be_bytes(array(input)?));
+        let (name, switch, interface, executor) =
+            (text(input)?, text(input)?, text(input)?, text(input)?);
+        let [counted] = array(input)?;
+        let mut baseline = [0; 12];
+        if counted != 0 {
+            for count in &mut baseline {
+                *count = u64::from_be_bytes(array(input)?);
+            }
+        }
+        Some(Self {
+            number,
+            reached,
+            until,
+            settle,
+            grace,
+            name,
+            switch,
+            interface,
+            executor: (!executor.is_empty()).then_some(executor),
+            counted_before: (counted != 0).then_some(baseline),
+        })
+    }
+}
+
+pub fn encode(moves: &[SavedMove]) -> Vec<u8> {
+    let mut out = Vec::new();
+    moves.iter().for_each(|each| each.encode(&mut out));
+    out
+}
+
+/// `None`: not as [`encode`] writes them.
+pub fn decode(mut bytes: &[u8]) -> Option<Vec<SavedMove>> {
+    let input = &mut bytes;
+    let mut moves = Vec::new();
+    while !input.is_empty() {
+        moves.push(SavedMove::decode(input)?);
+    }
+    Some(moves)
+}
+
+fn text(input: &mut &[u8]) -> Option<String> {
+    let length = u16::from_be_bytes(array(input)?);
+    let (text, rest) = input.split_at_checked(length.into())?;
+    *input = rest;
+    std::str::from_utf8(text).ok().map(Into::into)
+}
