@@ -240,6 +240,7 @@ class Reconciler:
         now = migrations.find(self._store.read, migration.epoch)
         if now is not None and now.outcome is None:
             return delay or self._retry(instance)
+        self._failures.pop(instance.id, None)  # what it went through is over: the next one begins without waiting
         if now is not None and now.outcome != "done":
             self._held_back[instance.id] = migration.target, time.monotonic() + self._retry(instance)
         return delay

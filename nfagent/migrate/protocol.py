@@ -187,4 +187,5 @@ def finish(move: Move) -> None:
             move.parts.switching.finish(port, new.running.location, edge)
         old = move.row("serving")
         old = old and move.halt(old, _STOP_S)
-    move.take_over("done", None, new.running, old)
+    # As long as the state is kept, the new process may die; from here on that is the end of any instance.
+    move.take_over("done", None, move.need("incoming").running, old)
