@@ -1,0 +1,214 @@
+"""A server with a load balancer under traffic, of which any process may be killed; and what must be so afterwards."""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from lab.agent import AgentProcess
+from lab.balancer import Balancer, balancer_spec
+from lab.control_plane import Oneswitchd
+from lab.directory import ENVIRONMENT
+from lab.flow_stream import FlowStream
+from lab.flow_tally import FlowTally
+from lab.processes import children
+from lab.server import Lab
+from nfagent.model import Migration, Running
+from nfagent.store import migrations, processes
+
+FLOWS = 50
+PPS = 1000
+_STAY: dict[str, Any] = {"decide": {"enabled": False}}  # nobody else moves it
+_SETTINGS = {"memfd": _STAY, "copy": _STAY | {"migrate": {"mode": "copy"}}}
+_SETTLED_S = 15.0
+_FLOWS_AGAIN_S = 15.0
+_POLL_S = 0.001
+
+
+class World:
+    """From start to end one lab, one agent, one instance; the processes come and go.
+
+    Args:
+        mode: how state moves: ``memfd``, ``copy``.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self._ends = contextlib.ExitStack()
+        try:
+            self._start()
+        except BaseException:
+            self._ends.close()
+            raise
+
+    def _start(self) -> None:
+        enter = self._ends.enter_context
+        patch = enter(pytest.MonkeyPatch.context())
+        self.directory = Path(enter(tempfile.TemporaryDirectory(prefix="uk-", dir="/tmp")))
+        patch.setenv(ENVIRONMENT, str(self.directory))
+        self.lab = enter(Lab(balancer_spec()).start())
+        self._start_oneswitchd()
+        self._ends.callback(self._stop_oneswitchd)
+        self.agent = enter(AgentProcess(self.lab, self.directory / "agent", _SETTINGS[self.mode]))
+        self.balancer = Balancer(self.lab, self.oneswitchd, self.agent, FLOWS)
+        self._db = enter(contextlib.closing(_connect(self.directory / "agent/state/nfagent.db")))
+        self.stream: FlowStream = enter(self.balancer.traffic(self.directory))
+        self.tally = FlowTally()
+        self.stream.fill()
+        self.stream.set_rate(PPS)
+        self.checked = 0
+
+    def _start_oneswitchd(self) -> None:
+        self.oneswitchd = Oneswitchd(self.lab.server_toml)
+        self.oneswitchd.wait_up()
+
+    def _stop_oneswitchd(self) -> None:
+        self.oneswitchd.stop()
+
+    def restart_agent(self) -> None:
+        """Kill the agent, and start it again."""
+        self.agent.kill()
+        self.agent.start()
+
+    def restart_oneswitchd(self) -> None:
+        """Kill oneswitchd, and start it again."""
+        self.oneswitchd.stop(signal.SIGKILL)
+        self._start_oneswitchd()
+
+    def location(self) -> str:
+        """Where the instance runs, as the API tells."""
+        return self.balancer.show()["placement"]["location"]
+
+    def migration(self, epoch: int) -> Migration:
+        """A migration as its journal has it; this asks nobody."""
+        found = migrations.find(self._db, epoch)
+        assert found is not None
+        return found
+
+    def process_at(self, location: str) -> int | None:
+        """The process of the network function itself, which has become a child of what entered its namespaces."""
+        row = next((each for each in self._rows() if each.location == location), None)
+        if row is None or row.pid is None:
+            return None
+        inside = children(row.pid)
+        return inside[0] if inside else None
+
+    def _rows(self) -> list[Running]:
+        return processes.of(self._db, self.balancer.id)
+
+    # ---- what must be so when a migration has ended
+
+    def packets(self) -> dict[str, int | bool]:
+        """What the packets saw since this was last asked."""
+        before = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
+        upto = self.stream.sent()
+        newest, deadline = -1, time.monotonic() + _FLOWS_AGAIN_S
+        while newest < upto and time.monotonic() < deadline:
+            arrivals = list(self.stream.arrivals())
+            self.tally.add(arrivals)
+            newest = max([newest, *(each.number for each in arrivals)])
+            time.sleep(_POLL_S)
+        lost = self.tally.lost(self.checked, upto)
+        self.checked = upto
+        after = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
+        counted = dict(zip(("duplicated", "reordered", "strayed"), map(int.__sub__, after, before), strict=True))
+        return {"flows": newest >= upto, "lost": len(lost), **counted}
+
+    def inconsistencies(self) -> list[str]:
+        """What does not agree with the API, once it had time to settle."""
+        deadline = time.monotonic() + _SETTLED_S
+        while (problems := list(self._inconsistencies())) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return problems
+
+    def _inconsistencies(self) -> Iterator[str]:
+        shown = self.balancer.show()
+        if (shown["status"], shown["reason"]) != ("active", None):
+            yield f"the instance is {shown['status']}: {shown['reason']}"
+            return
+        place = shown["placement"]
+        rows = [(each.role, each.location, each.slot, each.pid, each.phase) for each in self._rows()]
+        if rows != [("serving", place["location"], place["slot"], place["pid"], "active")]:
+            yield f"processes by the store: {rows}; by the API: {place}"
+        yield from self._switches(place)
+        yield from self._processes(place)
+
+    def _switches(self, place: dict[str, Any]) -> Iterator[str]:
+        for switch in self.agent.client.get("/api/v1/switches").json()["switches"]:
+            taken = [slot["name"] for slot in switch["slots"] if slot["taken"] is not None]
+            if taken != ([place["slot"]] if switch["name"] == place["location"] else []):
+                yield f"slots taken at {switch['name']}: {taken}; it is at {place}"
+        slots = {slot.name: slot for slot in self.lab.state.slots}
+        home = (place["location"], slots[place["slot"]].interfaces[0])
+        known = {port.number for port in self.lab.state.ports} | {self.balancer.number}
+        for port in self.oneswitchd.client.ports():
+            if port.number not in known:
+                yield f"oneswitchd has a port {port.number} of nobody"
+            if port.number == self.balancer.number and (port.switch, port.interface) != home:
+                yield f"oneswitchd has the port at {port.switch} {port.interface}, the instance is at {home}"
+            if port.move is not None or port.state != "up":
+                yield f"port {port.number} is {port.state} ({port.reason}), moving: {port.move}"
+
+    def _processes(self, place: dict[str, Any]) -> Iterator[str]:
+        key = f"{self.balancer.id}.{place['location']}"
+        runtime = str(self.agent.runtime)
+        for pid, words in _commands():
+            text = " ".join(words)
+            if runtime in text and pid != self.agent.pid and f"{runtime}/{key}." not in text:
+                yield f"process {pid} is left over: {text}"
+        ours = [pid for pid, words in _commands() if f"{runtime}/{key}.sock" in words]
+        expected = [place["pid"], *children(place["pid"])]
+        if sorted(ours) != sorted(expected):
+            yield f"processes {ours} run for {key}, expected {expected}"
+        known = {f"{key}.{suffix}" for suffix in ("lock", "json", "sock")}
+        files = {path.name for path in self.agent.runtime.iterdir()}
+        if files != known:
+            yield f"files in {runtime}: {sorted(files)}; expected {sorted(known)}"
+
+    def complaints(self) -> list[str]:
+        """Errors that the agent did not expect."""
+        return [line for line in self.agent.log.read_text().splitlines() if line.startswith("Traceback")]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ends.close()
+
+
+def kill(pid: int) -> None:
+    """Kill -9, if it still lives."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def await_true(done: Callable[[], bool], timeout_s: float) -> bool:
+    """Look every millisecond; whether it came to be so."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _commands() -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                yield int(entry.name), words

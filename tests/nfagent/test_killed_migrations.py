@@ -1,0 +1,87 @@
+"""kill -9 of anything at any moment of a migration: the flows go on, and what is told of it is true."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfagent.model import Migration, Outcome
+from tests.nfagent.killing import STEPS, VICTIMS, Plan, run, unfit
+
+SEED = int(os.environ.get("MIGRATION_SEED", "1"))
+FIRST = int(os.environ.get("MIGRATION_FIRST", "0"))
+
+
+def kills(count: int) -> list[dict[str, Any]]:
+    """That many kills from FIRST on; each verdict is appended to the file MIGRATION_LOG when it is there."""
+    verdicts = []
+    log = os.environ.get("MIGRATION_LOG")
+    for verdict in run(SEED, FIRST, count):
+        verdicts.append(verdict)
+        if log:
+            with Path(log).open("a") as file:
+                file.write(json.dumps(verdict) + "\n")
+    return verdicts
+
+
+def ended(outcome: Outcome, **report: Any) -> Migration:
+    return Migration(1, "i", "p", "hypervisor", "snic0", "state", "done", 0.0, outcome=outcome, report=report)
+
+
+CLEAN = {"flows": True, "lost": 0, "duplicated": 0, "reordered": 0, "strayed": 0}
+LOST = {"lost_state": {"why": "", "flows": 3, "instances": []}}
+
+
+@pytest.mark.parametrize(
+    ("victim", "mode", "killed_at", "seen", "report", "wrong"),
+    [
+        ("agent", "memfd", "flip", {}, {}, ""),
+        ("agent", "memfd", "flip", {"lost": 1}, {}, "1 packets lost"),
+        ("old", "memfd", "flip", {"lost": 9}, {}, ""),
+        ("new", "memfd", "prepare", {"lost": 9}, {}, "9 packets lost"),
+        ("new", "memfd", "COMMIT", {"lost": 9}, {}, ""),
+        ("new", "memfd", None, {"lost": 9}, {}, "9 packets lost"),
+        ("old", "memfd", "drain", {"duplicated": 2}, {}, "2 packets duplicated"),
+        ("new", "copy", "drain", {"reordered": 2}, LOST, "2 packets reordered"),
+        ("old", "memfd", "freeze", {"flows": False}, {}, "no packet"),
+        ("new", "memfd", "drain", {"strayed": 3}, LOST, "another backend"),
+        ("new", "copy", "drain", {"strayed": 3}, {}, "says of no lost state"),
+        ("new", "copy", "drain", {"strayed": 3}, LOST, ""),
+        ("new", "copy", "prepare", {"strayed": 3}, LOST, "another backend"),
+        ("oneswitchd", "copy", "drain", {"strayed": 3}, LOST, "another backend"),
+        ("old", "memfd", "prepare", {"strayed": 3}, LOST, ""),
+    ],
+)
+def test_what_is_held_against_a_kill(
+    victim: str, mode: str, killed_at: str | None, seen: dict[str, Any], report: dict[str, Any], wrong: str
+) -> None:
+    found = unfit(Plan(0, victim, "flip", 0.0, mode), killed_at, ended("done", **report), CLEAN | seen)
+    assert len(found) == bool(wrong)
+    assert wrong in "".join(found)
+
+
+def test_plans_are_those_of_their_numbers_and_name_every_victim_and_step() -> None:
+    plans = [Plan.of(1, number) for number in range(1000)]
+    assert plans == [Plan.of(1, number) for number in range(1000)] != [Plan.of(2, number) for number in range(1000)]
+    assert {(plan.victim, plan.step) for plan in plans} == {(victim, step) for victim in VICTIMS for step in STEPS}
+    assert {plan.mode for plan in plans} == {"memfd", "copy"}
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(300)
+def test_any_process_may_be_killed_at_any_moment() -> None:
+    verdicts = kills(20)
+    assert [verdict for verdict in verdicts if verdict["wrong"]] == []
+    assert {verdict["victim"] for verdict in verdicts} == set(VICTIMS)
+    assert {verdict["outcome"] for verdict in verdicts} == {"done", "rolled-back"}
+
+
+@pytest.mark.lab
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_any_process_may_be_killed_at_any_moment_very_often() -> None:
+    """As often as MIGRATION_KILLS says; `MIGRATION_FIRST=N` goes on where another run ended, or does one again."""
+    wrong = [verdict for verdict in kills(int(os.environ.get("MIGRATION_KILLS", "1000"))) if verdict["wrong"]]
+    assert wrong == [], f"{len(wrong)} went wrong"
