@@ -30,9 +30,9 @@ class Level:
     packets: float
 
 
-LITTLE = Level("little", 20, 10, 100)
-MUCH = Level("much", 120, 25, 500)
-_SECOND_KEPT, _SECOND_NEW = 20, 10
+LITTLE = Level("little", 2, 1, 20)
+MUCH = Level("much", 200, 30, 400)
+_SECOND_KEPT, _SECOND_NEW = 2, 2
 
 
 class Traffic:
