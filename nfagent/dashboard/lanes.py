@@ -143,7 +143,7 @@ def lane(known: Snapshot, place: Place) -> Lane:
         name=place.name,
         is_hub=place.is_hub,
         state=state,
-        reason=reason,
+        reason=reason if known.switches.status or state == "down" else None,  # else it is that of all: in the banner
         bar=Bar.of(use.millicores, use.capacity_millicores) if use else None,
         used=f"{figures.cores(use.millicores)} of {figures.cores(use.capacity_millicores)} cores" if use else None,
         slots=f"{taken} of {place.slots}" if place.slots else None,

@@ -198,7 +198,8 @@ def _is_same(one: News, other: News) -> bool:
 def _news(known: Snapshot, event: Event) -> News:
     payload = event.payload
     tell = _TOLD.get(event.type)
-    about = str(payload.get("instance") or event.subject)
+    is_placement = event.type.startswith("placement.")  # its subject is a number of a decision
+    about = "placement" if is_placement else str(payload.get("instance") or event.subject)
     return News(
         id=event.id,
         at=figures.clock(event.time, known.at),
@@ -212,7 +213,7 @@ def _news(known: Snapshot, event: Event) -> News:
 def _gravity(event: Event) -> Gravity:
     if event.type in ("process.error", "location.down") or event.payload.get("outcome") == "failed":
         return "critical"
-    if event.payload.get("outcome") == "rolled-back":
+    if event.type == "placement.infeasible" or event.payload.get("outcome") == "rolled-back":
         return "warning"
     return "calm"
 
@@ -221,6 +222,11 @@ def _place(payload: Mapping[str, Any]) -> str:
     if payload.get("pin"):
         return f"pinned to {payload['pin']}"
     return f"wanted at {payload['target']}" if payload.get("target") else "may be anywhere"
+
+
+def _to_move(payload: Mapping[str, Any]) -> str:
+    number = len(payload.get("moves") or ())
+    return f"{number} to move" if number else "all stay where they are"
 
 
 def _because(words: str, payload: Mapping[str, Any]) -> str:
@@ -245,7 +251,10 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "migration.ended": lambda payload: _because(
         f"move from {payload.get('source')} to {payload.get('target')}: {payload.get('outcome')}", payload
     ),
-    "placement.decided": lambda payload: f"decided: {len(payload.get('moves') or ())} to move",
+    "placement.decided": lambda payload: f"decision {payload.get('decision')}: {_to_move(payload)}",
+    "placement.ended": lambda payload: f"decision {payload.get('decision')}: {payload.get('outcome')}",
+    "placement.infeasible": lambda payload: _because("no plan keeps all limits", payload),
+    "placement.feasible": lambda _: "all limits can be kept again",
     "location.down": lambda payload: _because("down", payload),
     "location.up": lambda _: "up again",
 }

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from unoctl.errors import UnoctlError
 from unoctl.model import Port, Status
 
-_EVERY_S = 1.0
-_SLOW_S = 3.0
+_EVERY_S = 2.0
+_SLOW_S = 4.0
 
 Asks = Callable[[], tuple[Status, list[Port]]]
 
@@ -29,7 +29,7 @@ class Switches:
 
 
 class Probe:
-    """Asks again, at most once a second, when somebody wants to know.
+    """Asks again, at most every 2 s, when somebody wants to know.
 
     Args:
         asks: asks oneswitchd; raises `UnoctlError`.

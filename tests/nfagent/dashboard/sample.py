@@ -206,7 +206,7 @@ def _news(views: list[View]) -> list[Event]:
     moving, edge, dns = (views[number].instance.id for number in (2, 0, 4))
     told = [
         (2.4, "migration.requested", "8", {"instance": moving, "source": HOST, "target": NIC}),
-        (2.5, "placement.decided", "placement", {"decision": 31, "moves": [moving]}),
+        (2.5, "placement.decided", "31", {"decision": 31, "moves": [moving]}),
         (640.4, "migration.ended", "7", {"instance": edge, "source": HOST, "target": NIC, "outcome": "done"}),
         (1300.1, "migration.ended", "6", {"instance": dns, "source": HOST, "target": NIC, "outcome": "done"}),
         (1310.0, "location.up", NIC, {"location": NIC}),

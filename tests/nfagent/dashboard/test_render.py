@@ -370,3 +370,17 @@ def test_the_bars_change_colour_near_the_end() -> None:
         "full",
         "full",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "text"),
+    [
+        ("placement.decided", {"decision": 2, "moves": []}, "placement decision 2: all stay where they are"),
+        ("placement.decided", {"decision": 2, "moves": ["a"]}, "placement decision 2: 1 to move"),
+        ("placement.ended", {"decision": 2, "outcome": "done", "report": {}}, "placement decision 2: done"),
+        ("placement.infeasible", {"reason": "too much"}, "placement no plan keeps all limits: too much"),
+    ],
+)
+def test_events_of_the_optimiser(kind: str, payload: dict[str, Any], text: str) -> None:
+    known = replace(sample.server(), news=[Event(9, AT, kind, "2", None, payload)])
+    assert words(known, "events").endswith(text)
