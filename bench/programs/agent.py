@@ -1,11 +1,14 @@
 """nfagent with many instances: how long they take to come up, its answers' times, its memory.
 
-The instances are processes that do nothing. The clients share the machine with the agent; ``load``: how busy it was.
+The instances are processes that do nothing; the agent measures and decides meanwhile, over switches that are made up.
+``decision_*``: the optimiser alone, with traffic (`programs.deciding`). The clients share the machine with the agent;
+``load``: how busy it was.
 """
 
 import argparse
 import json
 import os
+import socketserver
 import statistics
 import subprocess
 import sys
@@ -13,21 +16,29 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from nfagent.monitor.instance_load import cpu_time_ns
+from programs import deciding
 from programs.memory import rss_mb
 
 _SERVER = """
 [oneswitchd]
 datapath_id = "0000000000000001"
-api = "unix:{directory}/none.sock"
+api = "unix:{directory}/oneswitchd.sock"
 [[switch]]
 name = "hypervisor"
 virt = "unix:{directory}/virt.mgmt"
 edge = "unix:{directory}/edge.mgmt"
+[[switch]]
+name = "snic0"
+virt = "unix:{directory}/virt0.mgmt"
+edge = "unix:{directory}/edge0.mgmt"
+link = {{ hypervisor = "pcie-snic0", local = "pf0hpf" }}
 """
 _AGENT = """
 server = "{directory}/server.toml"
@@ -54,16 +65,19 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     options = parser.parse_args()
     requests = 400 if options.quick else 4000
-    with tempfile.TemporaryDirectory(prefix="nfagent-") as name, Agent(Path(name)) as agent:
-        figures: dict[str, Any] = {"instances": options.instances, "empty_rss_mb": agent.rss_mb()}
+    figures: dict[str, Any] = {"instances": options.instances}
+    figures |= deciding.measure(options.instances, 40 if options.quick else 200)
+    with tempfile.TemporaryDirectory(prefix="nfagent-") as name, Switches(Path(name)), Agent(Path(name)) as agent:
+        figures["empty_rss_mb"] = agent.rss_mb()
         begun = time.monotonic()
         created = [
             agent.timed(lambda number=number: agent.create(f"nf{number}")) for number in range(options.instances)
         ]
         agent.wait(lambda: agent.count("active") == options.instances)
         figures |= {"create_p99_ms": p99(created), "active_s": round(time.monotonic() - begun, 2)}
+        figures["idle_share"] = agent.cpu_share(5.0)
         figures |= _requests(agent, requests, options.clients)
-        figures |= {"rss_mb": agent.rss_mb(), "load": os.getloadavg()[0]}
+        figures |= {"decided": agent.has_decided(), "rss_mb": agent.rss_mb(), "load": os.getloadavg()[0]}
         begun = time.monotonic()
         agent.delete_all()
         figures["deleted_s"] = round(time.monotonic() - begun, 2)
@@ -106,6 +120,40 @@ def p99(times: list[float]) -> float:
     return round(sorted(times)[max(0, int(len(times) * 0.99) - 1)], 2)
 
 
+class Switches:
+    """An oneswitchd that is made up: every switch is up, and there are no ports."""
+
+    def __init__(self, directory: Path) -> None:
+        bridge = {"target": "none", "state": "up"}
+        link = {"hypervisor": "pcie-snic0", "local": "pf0hpf", "state": "up"}
+        switches = [{"name": "hypervisor", "hub": True, "virt": bridge, "edge": bridge}]
+        switches.append({"name": "snic0", "virt": bridge, "edge": bridge, "link": link})
+        status = {"version": "0", "datapath_id": "0000000000000001", "switches": switches}
+        answers = {"/v1/status": json.dumps(status).encode(), "/v1/ports": b"[]"}
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = answers[self.path]
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                pass
+
+        self._server = socketserver.ThreadingUnixStreamServer(str(directory / "oneswitchd.sock"), Handler)
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> "Switches":
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
 class Agent:
     """An agent in a process of its own."""
 
@@ -136,6 +184,16 @@ class Agent:
         """How many instances there are, with a status."""
         params = {"limit": 1000} | ({"status": status} if status else {})
         return len(self._client.get(_PATH, params=params).json()["instances"])
+
+    def cpu_share(self, seconds: float) -> float:
+        """Cores that it takes while nobody asks it anything: measuring and deciding."""
+        before = cpu_time_ns(self._process.pid) or 0
+        time.sleep(seconds)
+        return round(((cpu_time_ns(self._process.pid) or 0) - before) / 1e9 / seconds, 3)
+
+    def has_decided(self) -> bool:
+        """Whether the optimiser is at work."""
+        return bool(self._client.get("/api/v1/placement/proposal").is_success)
 
     def delete_all(self) -> None:
         """Delete everything, and wait until it is gone."""

@@ -45,10 +45,8 @@ class SwitchProbe:
             ToolError: nobody says.
         """
         try:
-            if self._control is None:
-                self._control = self._connect()
-            flows, flows_at = self._ask("dpctl/dump-flows", "-m", "--names")
-            counters, counters_at = self._ask("dpctl/show", "-s")
+            flows, flows_at = self.ask("dpctl/dump-flows", "-m", "--names")
+            counters, counters_at = self.ask("dpctl/show", "-s")
         except ToolError:
             self.close()
             raise
@@ -60,9 +58,10 @@ class SwitchProbe:
             self._control.close()
             self._control = None
 
-    def _ask(self, command: str, *arguments: str) -> tuple[str, float]:
-        """An answer, and when it was made: in the middle between request and answer."""
-        assert self._control is not None
+    def ask(self, command: str, *arguments: str) -> tuple[str, float]:
+        """An answer, and when it was made: in the middle between request and answer; raises as `look`."""
+        if self._control is None:
+            self._control = self._connect()
         begun = self._clock()
         text = self._control.call(command, *arguments)
         return text, (begun + self._clock()) / 2
