@@ -25,12 +25,15 @@ from nfagent.model import Migration, Running
 from nfagent.store import migrations, processes
 
 FLOWS = 50
-PPS = 1000
+PPS = (
+    500  # while the agent is away after a flip they wait, and are then released at once: a switch's queues have an end
+)
 _STAY: dict[str, Any] = {"decide": {"enabled": False}}  # nobody else moves it
 _SETTINGS = {"memfd": _STAY, "copy": _STAY | {"migrate": {"mode": "copy"}}}
 _SETTLED_S = 15.0
 _FLOWS_AGAIN_S = 15.0
 _POLL_S = 0.001
+_GAPS = 5
 
 
 class World:
@@ -106,8 +109,8 @@ class World:
 
     # ---- what must be so when a migration has ended
 
-    def packets(self) -> dict[str, int | bool]:
-        """What the packets saw since this was last asked."""
+    def packets(self) -> dict[str, Any]:
+        """What the packets saw since this was last asked; ``gaps``: first and last of those that were lost in a row."""
         before = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
         upto = self.stream.sent()
         newest, deadline = -1, time.monotonic() + _FLOWS_AGAIN_S
@@ -120,7 +123,7 @@ class World:
         self.checked = upto
         after = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
         counted = dict(zip(("duplicated", "reordered", "strayed"), map(int.__sub__, after, before), strict=True))
-        return {"flows": newest >= upto, "lost": len(lost), **counted}
+        return {"flows": newest >= upto, "lost": len(lost), "gaps": _runs(lost)[:_GAPS], **counted}
 
     def inconsistencies(self) -> list[str]:
         """What does not agree with the API, once it had time to settle."""
@@ -188,6 +191,16 @@ def kill(pid: int) -> None:
     """Kill -9, if it still lives."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
 
 
 def await_true(done: Callable[[], bool], timeout_s: float) -> bool:

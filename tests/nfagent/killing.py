@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import httpx
+
+from lab.errors import LabError
 from nfagent.model import Migration
 from tests.nfagent.killed_world import World, await_true, kill
+from unoctl.errors import UnoctlError
 
 STEPS = ("requested", "prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "done")
 COMMITTED = STEPS.index("COMMIT")
@@ -58,10 +62,14 @@ def run(seed: int, first: int, count: int) -> Iterator[dict[str, Any]]:
             plan = Plan.of(seed, number)
             if world is not None and (world.mode != plan.mode or number % KILLS_PER_WORLD == 0):
                 world = _end(world)
-            world = world or World(plan.mode)
-            verdict = asdict(plan) | {"seed": seed} | one(world, plan)
+            verdict = asdict(plan) | {"seed": seed}
+            try:
+                world = world or World(plan.mode)
+                verdict |= one(world, plan)
+            except (LabError, TimeoutError, httpx.HTTPError, UnoctlError) as error:
+                verdict |= {"wrong": [f"it could not be carried out: {error!r}"]}
             yield verdict
-            if verdict["wrong"]:
+            if verdict["wrong"] and world is not None:
                 world = _end(world)
     finally:
         if world is not None:
@@ -80,6 +88,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     victims = {"old": world.process_at(source)}
     epoch = world.balancer.ask(target)
     killed_at = _kill(world, plan, epoch, target, victims)
+    killed_number = world.stream.sent()
     wrong: list[str] = []
     if not await_true(lambda: world.migration(epoch).outcome is not None, _ENDED_S):
         wrong.append(f"the migration has not ended after {_ENDED_S:g} s")
@@ -90,6 +99,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     return {
         "source": source,
         "killed_at": killed_at,
+        "back_at_number": killed_number,
         "outcome": migration.outcome,
         "reason": migration.reason,
         "rolled_back_at": migration.report.get("rolled_back_at"),
@@ -152,7 +162,7 @@ def _untruths(world: World, migration: Migration) -> list[str]:
     return wrong + world.complaints()
 
 
-def unfit(plan: Plan, killed_at: str | None, migration: Migration, packets: dict[str, int | bool]) -> list[str]:
+def unfit(plan: Plan, killed_at: str | None, migration: Migration, packets: dict[str, Any]) -> list[str]:
     """What packets saw that they should not have seen."""
     wrong = [f"{packets[each]} packets {each}" for each in ("duplicated", "reordered") if packets[each]]
     if not packets["flows"]:
