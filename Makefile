@@ -37,7 +37,7 @@ prepare-run: build
 prepare-test: build
 	@tools/prepare test
 
-demo: prepare-run ## an emulated server, a controller, traffic, and a port that moves (a minute, after the build)
+demo: prepare-run ## a load balancer on an emulated server: deployed, moved under traffic, counted (a minute, after the build)
 	@$(BIN)/uno-lab demo
 
 test: prepare-test lint test-rust test-python ## all checks that CI does

@@ -127,8 +127,10 @@ class Story:
         """The sNIC dies: service comes back on the host."""
         traffic, summary, lab = self._flow("death"), self.summary, self._site.lab
         summary.outside, summary.stream = traffic.end_outside()
-        summary.killed = traffic.second.phase("killed")
+        traffic.set_second_alone()
+        summary.killed = time.time()
         lab.switch(SNIC).power_off()
+        traffic.second.phase("killed")
         self._events.wait(lambda: traffic.second.status()["first_answer"]["new"], _BACK_S)
         summary.back = traffic.second.status()["first_answer"]["new"]
         traffic.second.phase("after")

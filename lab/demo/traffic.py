@@ -33,6 +33,7 @@ class Level:
 LITTLE = Level("little", 2, 1, 20)
 MUCH = Level("much", 200, 30, 400)
 _SECOND_KEPT, _SECOND_NEW = 2, 2
+_ALONE_KEPT, _ALONE_NEW = 20, 20
 
 
 class Traffic:
@@ -69,6 +70,10 @@ class Traffic:
         """End what is behind the sNIC's wire, and report."""
         stream = self._stream.stop()
         return self.outside.stop(), stream
+
+    def set_second_alone(self) -> None:
+        """The second client asks often enough to tell how long it is not served."""
+        self.second.rate(_ALONE_KEPT, _ALONE_NEW)
 
     def begin_outside_again(self) -> None:
         """A client behind the sNIC's wire once more."""
