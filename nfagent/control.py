@@ -85,6 +85,15 @@ class Connection:
             raise
         return Answer(value, received)
 
+    def is_open(self) -> bool:
+        """Whether the other end is; nothing is asked."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Give the connection back."""
         self._socket.close()

@@ -82,6 +82,16 @@ class Peer:
             return count if isinstance(count, int) else None
         return None
 
+    def require_open(self) -> None:
+        """See, without asking, that it lives.
+
+        Raises:
+            PeerGoneError: it does not.
+        """
+        if self._connection is None or not self._connection.is_open():
+            self.close()
+            self._require_alive()
+
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._starter.find(self.running) is not None

@@ -95,6 +95,7 @@ def commit(move: Move) -> None:
     if journal.report.mode == "copy":
         with journal.timed("delta"):
             journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
+    new.require_open()
     with journal.timed(COMMIT):
         journal.step(COMMIT)
     with journal.timed("commit"):
@@ -113,20 +114,21 @@ def settle(move: Move) -> None:
         AgentError: it goes on later.
     """
     new = move.need("incoming")
-    if new.phase() in ("none", "waiting"):
-        # It took the place of one that died: what that one was changing may be half done.
-        hold(move, new)
-        new.ask("commit", repair=True)
-    else:
-        new.ask("commit")
-    old = move.peer("serving")
-    if old is None:
-        new.ask("orphaned")
-        return
-    try:
-        old.ask("commit")
-    except PeerGoneError:
-        new.ask("orphaned")
+    with move.journal.timed("settle"):
+        if new.phase() in ("none", "waiting"):
+            # It took the place of one that died: what that one was changing may be half done.
+            hold(move, new)
+            new.ask("commit", repair=True)
+        else:
+            new.ask("commit")
+        old = move.peer("serving")
+        if old is None:
+            new.ask("orphaned")
+            return
+        try:
+            old.ask("commit")
+        except PeerGoneError:
+            new.ask("orphaned")
 
 
 def flip(move: Move) -> None:

@@ -68,6 +68,8 @@ class Toy:
             plain = getattr(self, f"say_{verb}", None)
             if plain is not None:
                 return {"ok": plain(request)}, []
+            if verb == "orphaned":
+                return {"ok": {"epoch": request["epoch"]}}, []
             known = getattr(self, f"do_{verb}", None)
             if known is None:
                 raise RefusalError("verb-unknown", f"no verb {verb!r}")
@@ -79,8 +81,6 @@ class Toy:
         self, verb: str, known: Any, request: dict[str, Any], received: list[int]
     ) -> tuple[dict[str, Any], list[int]]:
         epoch = request["epoch"]
-        if verb == "orphaned":
-            return {"ok": {"epoch": epoch}}, []
         if epoch < self.epoch:
             raise RefusalError("epoch", f"epoch {epoch} is over; this is epoch {self.epoch}")
         if epoch > self.epoch:

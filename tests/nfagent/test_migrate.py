@@ -1,0 +1,253 @@
+"""Migrations of state: what comes of them when something refuses, dies or is in the way. Switches are made up."""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfagent.control import Control
+from nfagent.migrate.journal import Journal
+from nfagent.migrate.keepers import key_of
+from nfagent.store import processes
+from tests.nfagent.world import World, processes_of, wait_until
+
+V1 = "/api/v1"
+BEFORE_COMMIT = ("prepare", "start", "rules", "hold", "freeze", "COMMIT")
+AFTER_COMMIT = ("commit", "settle", "flip", "quiesce", "drain", "handover", "done")
+SOURCE, TARGET = "hypervisor", "snic0"
+
+
+class Case:
+    """A toy with a number as its state, that is to move."""
+
+    def __init__(self, world: World, **config: Any) -> None:
+        self.world = world
+        self.made = world.wait_status(world.create("toy", "toy", ports=1, config=config), "active")
+        self.id, self.number = self.made["id"], self.made["ports"][0]["number"]
+        for _ in range(3):
+            self.ask("count")
+
+    def control(self, location: str = SOURCE) -> Control:
+        """The instance's socket there."""
+        return Control(self.world.directory / "run" / f"{self.id}.{location}.sock")
+
+    def ask(self, verb: str, location: str = SOURCE) -> dict[str, Any]:
+        """A request to the instance."""
+        return self.control(location).ask(verb)
+
+    def begin(self) -> int:
+        """Ask for the migration."""
+        answer = self.world.operator.post(f"{V1}/migrations", json={"instance": self.id, "target": TARGET})
+        assert answer.status_code == 202, answer.text
+        return answer.json()["epoch"]
+
+    def end(self, epoch: int = 1) -> dict[str, Any]:
+        """How it ended."""
+        path = f"{V1}/migrations/{epoch}"
+        self.world.wait(lambda: self.world.operator.get(path).json()["ended"] is not None)
+        return self.world.operator.get(path).json()
+
+    def row(self, role: str) -> Any:
+        """Of a process."""
+        return next((row for row in processes.of(self.world.agent._store.read, self.id) if row.role == role), None)
+
+    def kill(self, who: str) -> None:
+        """Kill one of those who take part, if it is there."""
+        if who == "keeper":
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                lock = self.world.directory / "run" / f"{key_of(1)}.lock"
+                os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
+            return
+        row = self.row("serving" if who == "old" else "incoming")
+        if row is not None and row.pid is not None:
+            os.kill(row.pid, signal.SIGKILL)
+            wait_until(lambda: self.world.agent._reconciler._starter.find(row) is None)
+
+    def check(self, location: str, number: int | None) -> None:
+        """One process serves there, and goes on from this number; nothing else is left."""
+        shown = self.world.wait_status(self.made, "active")
+        assert (shown["placement"]["location"], shown["placement"]["target"]) == (location, location)
+        assert processes_of(self.id) == [shown["placement"]["pid"]]
+        slot = "s0" if location == SOURCE else "s1"
+        edge = "vf0" if location == SOURCE else "pf0vf0"
+        assert shown["placement"]["slot"] == slot
+        assert self.world.wiring.places == {self.number: (location, edge)}
+        assert self.world.wiring.moves == {}
+        if number is not None:
+            assert self.control(location).ask("count") == {"number": number + 1}
+        self.world.operator.patch(f"{V1}/instances/toy", json={"config": {"n": 2}})
+        self.world.wait(lambda: self.world.show("toy")["config_state"] == "applied")
+        names = {path.name for path in (self.world.directory / "run").iterdir()}
+        assert names == {f"{self.id}.{location}.{suffix}" for suffix in ("lock", "json", "sock")}
+
+
+@contextlib.contextmanager
+def interrupted(effect: str, moment: str, act: Callable[[], None]) -> Iterator[threading.Event]:
+    """Within, something happens the first time that an effect is about to be done (``before``), or is done."""
+    timed, happened = Journal.timed, threading.Event()
+
+    @contextlib.contextmanager
+    def wrapped(journal: Journal, name: str) -> Iterator[None]:
+        now = name == effect and not happened.is_set()
+        if now and moment == "before":
+            happened.set()
+            act()
+        with timed(journal, name):
+            yield
+        if now and moment == "after":
+            happened.set()
+            act()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "timed", wrapped)
+        yield happened
+
+
+@pytest.fixture(params=["auto", "copy"])
+def case(request: pytest.FixtureRequest, directory: Path) -> Iterator[Case]:
+    world = World(directory, more=f'\n[migrate]\nmode = "{request.param}"\n')
+    try:
+        yield Case(world)
+    finally:
+        world.close()
+
+
+@pytest.fixture
+def shared_case(own_world: World) -> Case:
+    return Case(own_world)
+
+
+def test_state_moves_and_comes_back(case: Case) -> None:
+    world = case.world
+    copies = '"copy"' in (world.directory / "agent.toml").read_text()
+    last = world.agent._store.last_event
+    told = case.end(case.begin())
+    assert (told["outcome"], told["reason"], told["mode"], told["step"]) == ("done", None, "state", "done")
+    report = told["report"]
+    assert report["mode"] == ("copy" if copies else "memfd")
+    assert report["flows"] == 3
+    assert (report["rounds"], report["state_bytes"]) == ((1, 4096 + 8) if copies else (0, 4096))
+    assert (report["lost_state"], report["rolled_back_at"], report["relayed"]) == (None, None, 0)
+    steps = [step["step"] for step in report["steps"]]
+    assert steps == (
+        ["prepare", "start", "rules", "hold"]
+        + (["precopy", "freeze", "delta"] if copies else ["freeze"])
+        + ["COMMIT", "commit", "settle", "flip", "quiesce", "drain", "handover", "done"]
+    )
+    assert world.wiring.markers == [(case.number, 1, 0)]
+    events = world.agent._store.read.execute("SELECT type, payload FROM event WHERE id > ? ORDER BY id", (last,))
+    written = [(row["type"], json.loads(row["payload"])["step"]) for row in events if "migration" in row["type"]]
+    assert written == [
+        ("migration.requested", "requested"),
+        ("migration.step", "prepare"),
+        *([("migration.step", "precopy")] if copies else []),
+        *(("migration.step", step) for step in ("freeze", "COMMIT", "flip", "drain", "done")),
+        ("migration.ended", "done"),
+    ]
+    case.check(TARGET, 3)
+    answer = world.operator.post(f"{V1}/migrations", json={"instance": "toy"})
+    assert case.end(answer.json()["epoch"])["outcome"] == "done"
+    case.check(SOURCE, 4)
+
+
+def test_a_schema_that_differs_is_refused_and_said(own_world: World) -> None:
+    case = Case(own_world, schema=1, schema_here=2)
+    pid = case.made["placement"]["pid"]
+    told = case.end(case.begin())
+    assert told["outcome"] == "rolled-back"
+    assert told["report"]["rolled_back_at"] == "prepare"
+    assert "hold was refused: region number: schema 1, expected 2" in told["reason"]
+    assert case.world.show("toy")["placement"]["pid"] == pid
+    case.check(SOURCE, 3)
+
+
+def test_no_slot_and_no_process_at_the_target_are_said(own_world: World) -> None:
+    taken = own_world.create("taker", "wired", pin=TARGET)
+    own_world.wait_status(taken, "active")
+    case = Case(own_world)
+    told = case.end(case.begin())
+    assert (told["outcome"], case.ask("count")) == ("rolled-back", {"number": 4})
+    assert "no free slot with 1 interface(s) at snic0" in told["reason"]
+    own_world.operator.delete(f"{V1}/instances/taker")
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/taker").status_code == 404)
+    case.check(SOURCE, 4)
+
+
+def test_switches_that_do_not_answer_turn_it_back_or_make_it_wait(shared_case: Case) -> None:
+    world = shared_case.world
+
+    def cut() -> None:
+        world.wiring.broken = True
+
+    with interrupted("rules", "before", cut) as happened:
+        epoch = shared_case.begin()
+        assert happened.wait(60)
+    wait_until(lambda: "thaw" in str(world.operator.get(f"{V1}/migrations/{epoch}").json()["report"]))
+    assert shared_case.ask("count") == {"number": 4}  # before anything can be undone at the switches
+    world.wiring.broken = False
+    told = shared_case.end(epoch)
+    assert (told["outcome"], told["report"]["rolled_back_at"]) == ("rolled-back", "prepare")
+    assert "no oneswitchd answers" in told["reason"]
+    with interrupted("flip", "before", cut) as happened:
+        epoch = shared_case.begin()
+        assert happened.wait(60)
+    wait_until(lambda: world.operator.get(f"{V1}/migrations/{epoch}").json()["step"] == "flip")
+    world.wiring.broken = False
+    assert shared_case.end(epoch)["outcome"] == "done"
+    shared_case.check(TARGET, 4)
+
+
+@pytest.mark.parametrize("effect", [*BEFORE_COMMIT, *AFTER_COMMIT])
+def test_a_deletion_rolls_back_or_waits(shared_case: Case, effect: str) -> None:
+    def delete() -> None:
+        assert world.operator.delete(f"{V1}/instances/toy").status_code == 202
+
+    world = shared_case.world
+    with interrupted(effect, "before", delete) as happened:
+        epoch = shared_case.begin()
+        assert happened.wait(60)
+        told = shared_case.end(epoch)
+    # COMMIT has been decided on before packets stop; who comes later waits.
+    if effect in BEFORE_COMMIT[: BEFORE_COMMIT.index("freeze")]:
+        assert (told["outcome"], told["reason"]) == ("cancelled", "the instance is being deleted")
+    else:
+        assert told["outcome"] == "done"
+    world.wait(lambda: world.operator.get(f"{V1}/instances/toy").status_code == 404)
+    assert processes_of(shared_case.id) == []
+    assert world.wiring.places == world.wiring.moves == {}
+    assert list((world.directory / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("effect", [*BEFORE_COMMIT, *AFTER_COMMIT])
+@pytest.mark.parametrize("who", ["old", "new", "keeper"])
+def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment: str) -> None:
+    with interrupted(effect, moment, lambda: shared_case.kill(who)) as happened:
+        epoch = shared_case.begin()
+        assert happened.wait(60)
+        told = shared_case.end(epoch)
+    report, steps = told["report"], [step["step"] for step in told["report"]["steps"]]
+    # The last look at the new process is just before COMMIT is written.
+    committed = effect in (*AFTER_COMMIT, "COMMIT")
+    if who == "old" and (effect, moment) == ("prepare", "before"):
+        assert "nobody else had its state" in report["lost_state"]["why"]
+        assert (told["outcome"], report["lost_state"]["instances"]) == ("rolled-back", [shared_case.id])
+        shared_case.check(SOURCE, 0)
+        return
+    assert report["lost_state"] is None
+    if (who, effect) == ("new", "done"):
+        return  # it serves already, and has died as any instance may
+    is_there = who != "new" or (effect != "prepare" and (effect, moment) != ("start", "before"))
+    if committed or who == "keeper" or not is_there:
+        assert (told["outcome"], report["replaced"]) == ("done", who == "new" and is_there)
+        shared_case.check(TARGET, 3)
+    else:
+        assert told["outcome"] == "rolled-back"
+        assert ("revive" in steps) == (who == "old")
+        shared_case.check(SOURCE, 3)
