@@ -17,6 +17,7 @@ from nfagent.desired import Desired
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
+from nfagent.locations import Locations
 from nfagent.migrate.making import make_migrator
 from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
@@ -54,8 +55,9 @@ class Agent:
     ) -> None:
         catalog = Catalog.of(config, server)
         access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
-        switches = ServerWiring(server)
+        switches = ServerWiring(server, self._is_cut_off)
         self._store = Store(Path(config.state))
+        self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)
         self._watch = Watch(self._wake)
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
         launchers = _launchers(config, catalog, local)
@@ -63,7 +65,7 @@ class Agent:
         capacity = capacities(config, server)
         self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)
         moves = switching or ServerSwitching(server, switches)
-        migrator = make_migrator(config, self._store, catalog, starter, moves, local)
+        migrator = make_migrator(config, self._store, catalog, starter, moves, local, self._locations.is_down)
         self._decider = PlacementDecider(
             self._store,
             catalog,
@@ -73,7 +75,9 @@ class Agent:
             Outages(switches.status),
             config.decide,
         )
-        self._reconciler = Reconciler(self._store, catalog, starter, self._decider, migrator)
+        self._reconciler = Reconciler(
+            self._store, catalog, starter, self._decider, migrator, self._locations, self._monitor.flows
+        )
         services = Services(
             desired=Desired(self._store, catalog),
             config=config,
@@ -90,6 +94,7 @@ class Agent:
             self._reconciler.start()
             self._monitor.start()
             self._decider.start()
+            self._locations.start()
             self._serving = Serving(application(services), config.api.listen, config.api.streams)
         except BaseException:
             self._stop_inside()
@@ -105,7 +110,14 @@ class Agent:
     def _wake(self, instance: str) -> None:
         self._reconciler.wake(instance)
 
+    def _look_at(self, location: str) -> None:
+        self._reconciler.look_at(location)
+
+    def _is_cut_off(self, location: str) -> bool:
+        return self._locations.is_cut_off(location)
+
     def _stop_inside(self) -> None:
+        self._locations.stop()
         self._reconciler.stop()
         self._decider.stop()
         self._monitor.stop()

@@ -167,6 +167,16 @@ class MigrateConfig(_Section):
     rate_mbps: Annotated[int, Field(ge=1)] | None = None
 
 
+class RecoveryConfig(_Section):
+    """``[recovery]``: of instances at a location that is cut off.
+
+    Attributes:
+        after_s: seconds until they are started elsewhere.
+    """
+
+    after_s: Annotated[float, Field(strict=False, ge=0.1, le=3600)] = 2.0
+
+
 class LocationConfig(_Section):
     """``[[location]]``: how processes run beside a switch; ``ssh`` names another machine, else it is this one.
 
@@ -242,6 +252,7 @@ class AgentConfig(_Section):
     api: ApiConfig = ApiConfig()
     quota: QuotaConfig = QuotaConfig()
     migrate: MigrateConfig = MigrateConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     port_numbers: PortNumbers = PortNumbers()
     monitor: MonitorConfig = MonitorConfig()
     decide: DecideConfig = DecideConfig()

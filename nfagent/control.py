@@ -5,7 +5,7 @@ import json
 import os
 import socket
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -88,7 +88,8 @@ class Connection:
     def is_open(self) -> bool:
         """Whether the other end is; nothing is asked."""
         try:
-            return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            self._socket.settimeout(0)  # MSG_DONTWAIT alone does not keep Python from waiting
+            return self._socket.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
             return True
         except OSError:
@@ -161,3 +162,9 @@ def _value(verb: str, line: bytes) -> dict[str, Any]:
         error = answer["error"]
         raise ControlRefusedError(verb, str(error.get("code", "unknown")), str(error.get("detail", "")))
     raise ValueError(f"the answer is neither ok nor error: {line[:100]!r}")
+
+
+def flow_count(counters: Mapping[str, float]) -> int | None:
+    """Entries in the tables of flows, as `nf`'s counters name them; None: they do not say."""
+    used = [value for name, value in counters.items() if name == "flows" or name.startswith("table_used")]
+    return int(sum(used)) if used else None

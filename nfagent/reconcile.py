@@ -9,10 +9,13 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from nfagent.catalog import Catalog
 from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError, UnavailableError, WiringError
+from nfagent.locations import Locations
 from nfagent.migrate.keepers import key_of
 from nfagent.model import Instance, Migration, Mode, Outcome, Running
 from nfagent.protocols import Decider, Migrator
@@ -47,16 +50,28 @@ class Reconciler:
         starter: of processes.
         decider: None: instances begin on the hypervisor and stay where they are.
         migrator: of state.
+        locations: which of them are cut off.
+        flows: how many an instance had, as was last measured before a moment (seconds since 1970).
     """
 
     def __init__(
-        self, store: Store, catalog: Catalog, starter: Starter, decider: Decider | None, migrator: Migrator
+        self,
+        store: Store,
+        catalog: Catalog,
+        starter: Starter,
+        decider: Decider | None,
+        migrator: Migrator,
+        locations: Locations,
+        flows: Callable[[str, float], int | None],
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._starter = starter
         self._decider = decider
         self._migrator = migrator
+        self._locations = locations
+        self._flows = flows
+        self._rewire: set[str] = set()  # instances whose ports a switch may lack that is back
         self._failures: dict[str, _Failures] = {}
         self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
         self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be brought, and until when
@@ -65,8 +80,7 @@ class Reconciler:
 
     def start(self) -> None:
         """Begin: with everything, since anything may have happened."""
-        for key in self._starter.end_strays([key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]):
-            _log.warning("a process that nobody knows of was ended: %s", key)
+        self._end_strays()
         for running in processes.everything(self._store.read):
             with contextlib.suppress(LaunchError):  # its location is gone from server.toml: its step says so
                 self._starter.watch(running)
@@ -85,6 +99,19 @@ class Reconciler:
     def wake(self, instance: str) -> None:
         """Have an instance looked at."""
         self._schedule.wake(instance)
+
+    def look_at(self, location: str) -> None:
+        """A location was cut off, or is back: what runs there, or did, is looked at."""
+        if not self._locations.is_down(location):
+            self._end_strays()
+            self._rewire.update(instances.ids(self._store.read))
+        for instance in instances.ids(self._store.read):
+            self._schedule.wake(instance)
+
+    def _end_strays(self) -> None:
+        kept = [key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]
+        for key in self._starter.end_strays(kept):
+            _log.warning("a process that nobody knows of was ended: %s", key)
 
     def _follow(self) -> None:
         last = self._store.last_event
@@ -116,7 +143,7 @@ class Reconciler:
                 return self._delete(instance, rows)
             for row in rows:
                 if row is not serving:
-                    self._starter.end(row)  # left over from a migration that has ended
+                    self._end_row(row)  # left over from a migration that has ended
             return self._serve(instance, serving)
         except LaunchError as error:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
@@ -124,7 +151,18 @@ class Reconciler:
                 self._starter.note(serving, str(error))
             return self._retry(instance)
 
+    def _end_row(self, row: Running) -> None:
+        """End a process and forget it; one at a location that is down need not be reached."""
+        try:
+            self._starter.end(row)
+        except LaunchError:
+            if not self._locations.is_down(row.location):
+                raise
+            self._starter.forget(row)
+
     def _serve(self, instance: Instance, serving: Running | None) -> float | None:
+        if serving is not None and self._locations.is_down(serving.location):
+            return self._leave(instance, serving)
         if serving is None or serving.phase in ("error", "stopping"):
             return self._start(instance, self._wanted(instance, serving), serving)
         if serving.phase == "starting":
@@ -137,12 +175,25 @@ class Reconciler:
             return self._configure(instance, serving)
         return self._look_after(instance, serving)
 
+    def _leave(self, instance: Instance, serving: Running) -> float | None:
+        """Of an instance at a location that is down: it is to begin anew on the hypervisor; its state is lost."""
+        if instance.pin == serving.location:
+            _, why = self._locations.down_since(serving.location) or (0.0, "")
+            self._starter.note(serving, f"{serving.location} is down, and this instance is pinned there: {why}")
+            return _AGAIN_S
+        with self._store.change() as change:
+            if instance.target not in (None, self._catalog.home):
+                instances.aim(change, instance.id, self._catalog.home)
+            migrations.request(change, instance, serving.location, self._catalog.home, "restart")
+        return 0.0
+
     def _look_after(self, instance: Instance, serving: Running) -> float | None:
         """Of a process that is as it should be: its ports, which oneswitchd may have lost, and what was wrong once."""
         try:
-            if not self._starter.is_connected(instance, serving):
+            if instance.id in self._rewire or not self._starter.is_connected(instance, serving):
                 _log.warning("instance %s (%s): its ports are connected anew", instance.name, instance.id)
                 self._starter.serve(instance, serving)
+                self._rewire.discard(instance.id)
             elif serving.reason is not None:
                 self._starter.note(serving, None)
         except WiringError as error:
@@ -151,6 +202,10 @@ class Reconciler:
         return _AGAIN_S
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:
+        if self._locations.is_down(location):
+            return self._fail(instance, location, before, f"{location} is down, and this instance is pinned there")
+        if self._locations.is_cut_off(location):
+            return _FIRST_RETRY_S  # until it is clear whether it stays so
         if before is not None and before.phase == "stopping":
             before = self._starter.halt(before)
         try:
@@ -208,7 +263,11 @@ class Reconciler:
     # ---- from one location to another
 
     def _wanted(self, instance: Instance, serving: Running | None) -> str:
-        wanted = instance.pin or instance.target or (serving.location if serving else None)
+        if instance.pin is not None:
+            return instance.pin
+        wanted = instance.target or (serving.location if serving else None)
+        if wanted is not None and self._locations.is_down(wanted):
+            return self._catalog.home
         if wanted is None and self._decider is not None:
             try:
                 wanted = self._decider.place(instance)
@@ -252,9 +311,9 @@ class Reconciler:
             return 0.0
         if migration.step == "requested":
             with self._store.change() as change:
-                migration = migrations.step(change, migration, "restart")
+                migration = migrations.step(change, migration, "restart", self._lost(instance, migration))
         if serving is not None and serving.location == migration.source:
-            self._starter.end(serving)
+            self._end_row(serving)
             serving = None
         try:
             running = serving or self._starter.begin(instance, migration.target, "serving", None)
@@ -269,18 +328,33 @@ class Reconciler:
         self._end(migration, "done", None)
         return 0.0
 
+    def _lost(self, instance: Instance, migration: Migration) -> dict[str, Any]:
+        """The report of a restart: what was lost, where the source is down."""
+        down = self._locations.down_since(migration.source)
+        if down is None:
+            return {}
+        since, why = down
+        reason = f"{migration.source} is down: {why}"
+        lost = {"why": reason, "flows": self._flows(instance.id, since), "instances": [instance.id]}
+        return {"lost_state": lost}
+
     def _back(self, instance: Instance, migration: Migration, reason: str) -> float:
         """It could not begin at the target: it begins again at the source."""
         for row in processes.of(self._store.read, instance.id):
-            self._starter.end(row, 0.0)
+            self._end_row(row)
         with self._store.change() as change:
             instances.aim(change, instance.id, migration.source)
-            migrations.end(change, migration, "rolled-back", reason, {"restarted": True})
+            migrations.end(change, migration, "rolled-back", reason, migration.report | {"restarted": True})
         return 0.0
 
     def _end(self, migration: Migration, outcome: Outcome, reason: str | None) -> None:
+        done = {"restarted": True} if outcome == "done" else {}
         with self._store.change() as change:
-            migrations.end(change, migration, outcome, reason, {"restarted": True} if outcome == "done" else {})
+            migrations.end(change, migration, outcome, reason, migration.report | done)
+            if done and "lost_state" in migration.report:
+                told = {"id": migration.instance, "location": migration.target, "from": migration.source}
+                told |= migration.report["lost_state"]
+                change.event("instance.recovered", migration.instance, None, told)
 
     # ---- failures
 

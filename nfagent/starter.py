@@ -235,6 +235,11 @@ class Starter:
         with self._store.change() as change:
             processes.remove(change, running)
 
+    def forget(self, running: Running) -> None:
+        """Forget a process that has ended, or that counts as ended; one that still runs is a stray from now on."""
+        with self._store.change() as change:
+            processes.remove(change, running)
+
     def halt(self, running: Running, grace_s: float = _GRACE_S) -> Running:
         """End a process and keep its row."""
         if running.phase != "stopping":
@@ -254,12 +259,13 @@ class Starter:
 
     def end_strays(self, kept: Collection[str] = ()) -> list[str]:
         """End processes that no row tells of, but for those with the keys ``kept``; returns their keys."""
-        known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
-        known.update(kept)
         strays = []
         for location, launcher in {id(each): (name, each) for name, each in self._launchers.items()}.values():
             try:
-                found = [key for key in launcher.all_keys() if key not in known]
+                keys = launcher.all_keys()
+                # Read after that: a row is there before its process.
+                known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
+                found = [key for key in keys if key not in known and key not in kept]
                 for key in found:
                     launcher.stop(key, _GRACE_S)
                 strays += found

@@ -26,15 +26,17 @@ class ServerWiring:
 
     Args:
         config: of the server.
+        is_cut_off: whether a switch cannot be asked now; ports are made there when they are connected again.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, is_cut_off: Callable[[str], bool] = lambda _: False) -> None:
         self._config = config
+        self._is_cut_off = is_cut_off
         self._plumbing = threading.Lock()  # a `ServerPlumbing` is for one thread, and so is the order of its changes
 
     def connect(self, port: Port, location: str, interface: str) -> None:
         with _explained(f"port {port.number} ({port.name}) on {interface} of {location}"):
-            with self._plumbing, ServerPlumbing(self._config) as plumbing:
+            with self._plumbing, self._servers() as plumbing:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
@@ -59,8 +61,12 @@ class ServerWiring:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
-            with self._plumbing, ServerPlumbing(self._config) as plumbing:
+            with self._plumbing, self._servers() as plumbing:
                 plumbing.remove_virtual_port(port.number)
+
+    def _servers(self) -> ServerPlumbing:
+        away = [switch.name for switch in self._config.switch if self._is_cut_off(switch.name)]
+        return ServerPlumbing(self._config, without=away)
 
     def status(self) -> Status:
         """What oneswitchd says.

@@ -1,5 +1,6 @@
 """A migrator, from agent.toml."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from nfagent.catalog import Catalog
@@ -14,7 +15,13 @@ from nfagent.store import Store
 
 
 def make_migrator(
-    config: AgentConfig, store: Store, catalog: Catalog, starter: Starter, switching: Switching, local: LocalLauncher
+    config: AgentConfig,
+    store: Store,
+    catalog: Catalog,
+    starter: Starter,
+    switching: Switching,
+    local: LocalLauncher,
+    is_down: Callable[[str], bool],
 ) -> StateMigrator:
     """One for the locations of agent.toml; ``local`` is the launcher of those on this machine."""
     locations = [config.find_location(name) for name in catalog.locations]
@@ -31,6 +38,6 @@ def make_migrator(
             local=frozenset(each.switch for each in locations if each.ssh is None),
             copies=config.migrate.mode == "copy",
             rate_mbps=config.migrate.rate_mbps,
-            is_down=lambda _: False,
+            is_down=is_down,
         )
     )

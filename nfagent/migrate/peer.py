@@ -4,7 +4,7 @@ import contextlib
 import os
 from typing import Any
 
-from nfagent.control import Answer, Connection
+from nfagent.control import Answer, Connection, flow_count
 from nfagent.errors import AgentError, ControlError, ControlUnreachableError
 from nfagent.model import Role, Running
 from nfagent.starter import Starter
@@ -78,8 +78,7 @@ class Peer:
     def flows(self) -> int | None:
         """How many flows it knows, if it says."""
         with contextlib.suppress(ControlError):
-            count = self.ask("counters").get("flows")
-            return count if isinstance(count, int) else None
+            return flow_count(self.ask("counters"))
         return None
 
     def require_open(self) -> None:

@@ -2,12 +2,11 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nfagent.control import Control
+from nfagent.control import Control, flow_count
 from nfagent.errors import ControlError, ControlRefusedError
 from nfagent.monitor.measurement import Load, Rate
 from nfagent.monitor.subjects import Subject
@@ -64,7 +63,7 @@ class LoadProbe:
             packets=int(get.get("packets_in", 0)),
             octets=int(get.get("bytes_in", 0) + get.get("bytes_out", 0)),
             frames=int(get.get("packets_in", 0) + get.get("packets_out", 0)),
-            flows=_flows(get),
+            flows=flow_count(get),
         )
 
     def _counters(self, subject: Subject) -> dict[str, Any] | None:
@@ -97,12 +96,6 @@ def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):  # it has ended, or the kernel has no CONFIG_PROC_CHILDREN
         return [int(each) for each in (PROC / f"{pid}/task/{pid}/children").read_text().split()]
     return []
-
-
-def _flows(counters: Mapping[str, float]) -> int | None:
-    """Entries in the tables of connections, as `nf`'s counters name them."""
-    used = [value for name, value in counters.items() if name == "flows" or name.startswith("table_used")]
-    return int(sum(used)) if used else None
 
 
 def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) -> Load:

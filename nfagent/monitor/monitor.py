@@ -110,6 +110,11 @@ class ServerMonitor:
         with self._changed:
             return list(self._ring)
 
+    def flows(self, instance: str, before: float) -> int | None:
+        """How many flows an instance had, as was last measured before a moment (seconds since 1970)."""
+        loads = [each.instances.get(instance) for each in reversed(self.history()) if each.at < before]
+        return next((load.flows for load in loads if load is not None and load.flows is not None), None)
+
     def wait(self, after: float, timeout_s: float) -> Measurement | None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping.is_set() or self._is_newer(after), timeout_s)

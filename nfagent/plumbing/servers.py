@@ -1,5 +1,6 @@
 """Plumbing of all switches of a server together."""
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -10,7 +11,7 @@ from nfagent.plumbing.server_config import ServerConfig
 
 
 class ServerPlumbing:
-    """One `Plumbing` for each switch of ``config``.
+    """One `Plumbing` for each switch of ``config`` but those that are to be left out (``without``).
 
     Raises:
         DatabaseUnreachableError: of the first switch whose database does not answer.
@@ -23,13 +24,20 @@ class ServerPlumbing:
     """
 
     def __init__(
-        self, config: ServerConfig, *, datapath_type: DatapathType = "netdev", timeout_s: float = 10.0
+        self,
+        config: ServerConfig,
+        *,
+        datapath_type: DatapathType = "netdev",
+        timeout_s: float = 10.0,
+        without: Collection[str] = (),
     ) -> None:
         self._config = config
         self._switches: dict[str, Plumbing] = {}
         tls = config.oneswitchd.tls
         with ExitStack() as undo:
             for switch in config.switch:
+                if switch.name in without:
+                    continue
                 plumbing = Plumbing(switch, datapath_type=datapath_type, timeout_s=timeout_s, tls=tls)
                 undo.callback(plumbing.close)
                 self._switches[switch.name] = plumbing

@@ -1,0 +1,101 @@
+"""Which locations are cut off: the switch there does not answer oneswitchd, or its PCIe link is down.
+
+What runs at such a location serves nobody, so it counts as ended. The hypervisor is never one: there is nowhere to go.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from nfagent.store import Store
+from unoctl.errors import UnoctlError
+from unoctl.model import Status, SwitchState
+
+_log = logging.getLogger(__name__)
+
+_PERIOD_S = 0.5
+
+
+class Locations:
+    """Asks oneswitchd now and then, from `start` to `stop`; writes the events ``location.down`` and ``location.up``.
+
+    Thread safety: any thread may ask.
+
+    Args:
+        store: for the events.
+        status: of oneswitchd; raises `UnoctlError`.
+        after_s: a location is down once it has been cut off for so long.
+        changed: is told which location went down or came up.
+    """
+
+    def __init__(
+        self, store: Store, status: Callable[[], Status], after_s: float, changed: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._after_s = after_s
+        self._changed = changed
+        self._since: dict[str, tuple[float, str]] = {}  # since when a location is cut off (steady clock), and why
+        self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch locations", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def is_down(self, location: str) -> bool:
+        """Whether it has been cut off for long enough that its instances are to go on elsewhere."""
+        return location in self._down
+
+    def is_cut_off(self, location: str) -> bool:
+        """Whether it does not answer now, for however short a time."""
+        return location in self._since
+
+    def down_since(self, location: str) -> tuple[float, str] | None:
+        """Since when it is cut off, in seconds since 1970, and why; None: it is not down."""
+        return self._down.get(location)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PERIOD_S):
+            try:
+                self.look(self._status(), time.monotonic())
+            except UnoctlError:
+                continue  # nobody knows; what was known still counts
+            except Exception:  # noqa: BLE001  the others' recovery must not end with one fault
+                _log.exception("the locations could not be looked at")
+
+    def look(self, status: Status, now: float) -> None:
+        """Take in what oneswitchd says at a moment of the steady clock."""
+        found = {each.name: why for each in status.switches if not each.hub and (why := _fault(each)) is not None}
+        self._since = {name: self._since.get(name, (now, why)) for name, why in found.items()}
+        for name, (since, why) in self._since.items():
+            if name not in self._down and now - since >= self._after_s:
+                self._tell(name, "location.down", why)
+                self._down = self._down | {name: (time.time() - (now - since), why)}
+                self._changed(name)
+        for name in [name for name in self._down if name not in found]:
+            self._tell(name, "location.up", "its switch and its link are up again")
+            self._down = {other: entry for other, entry in self._down.items() if other != name}
+            self._changed(name)
+
+    def _tell(self, location: str, event: str, reason: str) -> None:
+        _log.warning("%s: %s: %s", event, location, reason)
+        with self._store.change() as change:
+            change.event(event, location, None, {"location": location, "reason": reason})
+
+
+def _fault(switch: SwitchState) -> str | None:
+    if "down" in (switch.virt.state, switch.edge.state):
+        said = switch.edge.last_error or switch.virt.last_error
+        return f"its Open vSwitch does not answer{f': {said}' if said else ''}"
+    if switch.link is not None and switch.link.state == "down":
+        return f"its PCIe link {switch.link.hypervisor} is down"
+    return None
