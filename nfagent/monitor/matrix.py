@@ -19,6 +19,7 @@ from nfagent.monitor.megaflows import Megaflow, outcome
 from nfagent.monitor.port_counters import PortCounters
 
 _UNKNOWN_SIZE = 64  # bytes of a packet of which nothing is known
+_MAX_IDLE_S = 10.0  # Open vSwitch's default for other_config:max-idle
 _FEW = 1000.0  # bytes per second: a relative error of less says nothing
 
 
@@ -78,16 +79,19 @@ def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, a
         done = outcome(flow.actions) if source is not None else None
         if source is None or done is None:
             continue
-        octets, packets = _grown(before.flows.get(flow.key), flow)
+        octets, packets = _grown(before.flows.get(flow.key), flow, seconds)
         if packets:
             for interface, vid in done.outputs:
                 for target in _targets(layout, here, interface, vid, source):
                     traffic.add(source, target, octets / seconds, packets / seconds)
 
 
-def _grown(before: Megaflow | None, now: Megaflow) -> tuple[int, int]:
-    """Bytes and packets since the last look."""
-    if before is not None and before.packets <= now.packets and before.bytes <= now.bytes:
+def _grown(before: Megaflow | None, now: Megaflow, seconds: float) -> tuple[int, int]:
+    """Bytes and packets since the last look, so many seconds ago."""
+    # One that was removed while it was idle and made again has the same key.
+    lives = before is not None and before.idle_s + seconds / 2 < _MAX_IDLE_S
+    idle = before is not None and (before.packets, before.bytes) == (now.packets, now.bytes) and now.idle_s > seconds
+    if before is not None and (lives or idle) and before.packets <= now.packets and before.bytes <= now.bytes:
         return now.bytes - before.bytes, now.packets - before.packets
     size = now.bytes // now.packets if now.packets else _UNKNOWN_SIZE
     return now.bytes + size, now.packets + 1

@@ -17,7 +17,7 @@ from unoctl.odp_actions import Term, parse, to_number
 
 _LINE = re.compile(
     r"ufid:([0-9a-f-]+), .*?recirc_id\((0x[0-9a-f]+|[0-9]+)[/)].*?in_port\(([^)]*)\)(.*?), packets:([0-9]+),"
-    r" bytes:([0-9]+), used:.*? actions:(.*)"
+    r" bytes:([0-9]+), used:(?:([0-9.]+)s|never).*? actions:(.*)"
 )
 _VLAN = re.compile(r"\bvlan\(vid=([0-9]+)(?:/(0x[0-9a-f]+))?[,)]")
 _THREAD = "flow-dump from "
@@ -35,6 +35,7 @@ class Megaflow:
         recirculation: 0: packets as they entered.
         vid: that it matches, of the outermost VLAN tag; None: none.
         actions: as printed; see `outcome`.
+        idle_s: seconds since its last packet that it counted; 0: there was none yet.
     """
 
     key: tuple[str, str]
@@ -44,6 +45,7 @@ class Megaflow:
     packets: int
     bytes: int
     actions: str
+    idle_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def parse_dump(text: str) -> Iterator[Megaflow]:
         if match is None:
             thread = line if line.startswith(_THREAD) else thread
             continue
-        ufid, recirculation, in_port, rest, packets, octets, actions = match.groups()
+        ufid, recirculation, in_port, rest, packets, octets, idle, actions = match.groups()
         yield Megaflow(
             (thread, ufid),
             in_port,
@@ -76,6 +78,7 @@ def parse_dump(text: str) -> Iterator[Megaflow]:
             int(packets),
             int(octets),
             actions.partition(_EXTRA)[0],
+            float(idle or 0),
         )
 
 

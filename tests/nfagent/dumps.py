@@ -22,11 +22,12 @@ def flow_line(
     actions: str,
     *,
     mask: str = "",
+    idle_s: float = 0.421,
 ) -> str:
     """A line of ``dpctl/dump-flows -m --names``."""
     identity = f"{recirculation:#x}" if recirculation else "0"
     tagged = IPV4 if vid is None else f"eth_type(0x8100),vlan(vid={vid}{mask},pcp=0),encap({IPV4})"
-    used = f"{packets % 9}.421s" if packets else "never"
+    used = f"{idle_s:.3f}s" if packets else "never"
     return (
         f"ufid:{ufid}, {HEAD},recirc_id({identity}),dp_hash(0/0),in_port({in_port}),{ETHER},{tagged}, "
         f"packets:{packets}, bytes:{octets}, used:{used}, dp:ovs, actions:{actions}, dp-extra-info:miniflow_bits(4,1)"
@@ -54,6 +55,7 @@ class Cached:
     actions: str
     packets: int = -1
     octets: int = 0
+    idle_s: float = 0.0
     ufid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -90,7 +92,14 @@ class DataPath:
         if command == "dpctl/dump-flows":
             lines = [
                 flow_line(
-                    each.ufid, each.in_port, each.recirculation, each.vid, each.packets, each.octets, each.actions
+                    each.ufid,
+                    each.in_port,
+                    each.recirculation,
+                    each.vid,
+                    each.packets,
+                    each.octets,
+                    each.actions,
+                    idle_s=each.idle_s,
                 )
                 for each in self.flows.values()
             ]

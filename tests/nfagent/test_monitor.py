@@ -5,6 +5,7 @@ import subprocess
 import sys
 import uuid
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -57,7 +58,8 @@ FLOW = st.builds(
     packets=COUNTS,
     bytes=COUNTS,
     actions=st.lists(NAMES, min_size=1, max_size=4).map(",".join) | st.just("drop"),
-)
+    idle_s=st.integers(0, 20_000).map(lambda ms: ms / 1000),
+).map(lambda flow: flow if flow.packets else replace(flow, idle_s=0.0))
 
 
 @given(st.lists(FLOW, max_size=8), st.sampled_from(["", "/0xfff"]))
@@ -68,7 +70,7 @@ def test_flows_are_read_as_they_were_printed(flows: list[Megaflow], mask: str) -
         thread, ufid = flow.key
         lines += [thread] if thread and thread not in lines else []
         row = (ufid, flow.in_port, flow.recirculation, flow.vid, flow.packets, flow.bytes, flow.actions)
-        lines.append(flow_line(*row, mask=mask))
+        lines.append(flow_line(*row, mask=mask, idle_s=flow.idle_s))
     assert list(parse_dump("\n".join(lines))) == flows
 
 
@@ -231,6 +233,28 @@ def test_a_flow_that_was_made_anew_counts_from_nothing() -> None:
     traffic = Traffic()
     attribute(traffic, layout, HUB, before, probe.look())
     assert traffic.matrix() == {(1, 2): Rate(400 * 8 / 1e6, 4.0)}
+
+
+def test_a_flow_that_was_forgotten_and_came_back_counts_from_nothing() -> None:
+    server = Server([Home(1, HUB), Home(2, HUB)])
+    layout = Layout.of(SERVER, _ports(server))
+    clock = 0.0
+    probe = SwitchProbe(lambda: server.paths[HUB], lambda: clock)
+    server.send(1, 2, 51, 100)
+    (flow,) = server.paths[HUB].flows.values()
+    for idle_s, counted in ((9.7, 60.0), (3.0, 9.0)):
+        flow.packets, flow.octets, flow.idle_s, clock = 50, 5000, idle_s, 0.0
+        before = probe.look()
+        flow.packets, flow.octets, flow.idle_s, clock = 59, 5900, 0.1, 1.0
+        traffic = Traffic()
+        attribute(traffic, layout, HUB, before, probe.look())
+        assert traffic.matrix()[1, 2].pps == counted
+    flow.idle_s, clock = 9.7, 0.0
+    before = probe.look()
+    flow.idle_s, clock = 10.7, 1.0  # not yet removed
+    traffic = Traffic()
+    attribute(traffic, layout, HUB, before, probe.look())
+    assert traffic.matrix() == {}
 
 
 def test_the_error_is_what_the_interfaces_say_it_is() -> None:
