@@ -5,12 +5,19 @@ use crate::executors::HUB;
 use crate::flood::{pkt_mark_oxm, Flood, Generation};
 use crate::mutants::{mutant, Fault};
 use crate::ports::{Location, PortMap, VirtualPort};
-use openflow13::{ActionList, CanonicalMatch, Match};
+use openflow13::{
+    group_no, group_type, port_no, ActionList, Buckets, CanonicalMatch, GroupMod, GroupModCommand,
+    Match,
+};
 use std::collections::BTreeMap;
 
 /// What enters a PCIe link with tags of its own is parsed anew before it gets another one: Open vSwitch keeps two tags of a packet it is
 /// changing and would lose the third. Only a select group makes it recirculate a packet; this one has one bucket, to table 1.
-pub const REPARSE_GROUP: u32 = 1;
+const REPARSE_GROUP: u32 = 1;
+/// Leads to [`REPARSE_GROUP`]. After a clone in which a packet began to be recirculated Open vSwitch 3.1 goes on as if it had not left that
+/// (`ctx->exit`, which `clone_xlate_actions` in ofproto-dpif-xlate.c does not restore), and does the clone once more, in `virt`, before
+/// what a ct() or a select group there recirculates. The end of a group's bucket forgets it.
+const ENCLOSING_GROUP: u32 = 2;
 const REPARSED_TABLE: u8 = 1;
 /// Priority of every rule in `edge`.
 pub const PRIORITY: u16 = 100;
@@ -334,7 +341,7 @@ const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
 /// OXM_OF_VLAN_VID, masked: some.
 const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
 
-/// NXAST_CLONE of [`REPARSE_GROUP`], with a truncated output to no port before it. Hashing for the group makes Open vSwitch's userspace
+/// NXAST_CLONE of [`ENCLOSING_GROUP`], with a truncated output to no port before it. Hashing for the group makes Open vSwitch's userspace
 /// datapath parse the packet anew, two tags deep only, and what changes it next would write to the wrong place: so it must be a copy that
 /// is hashed. Open vSwitch makes one only for a clone with an action that cannot be undone, such as the truncation.
 const REPARSED_COPY: [u8; 40] = [
@@ -377,11 +384,28 @@ const REPARSED_COPY: [u8; 40] = [
     0,
     0,
     0,
-    REPARSE_GROUP as u8,
+    ENCLOSING_GROUP as u8,
 ];
 
+/// The groups of every `edge`.
+pub fn groups() -> [GroupMod; 2] {
+    let enclosed = ActionList::new().group(REPARSE_GROUP);
+    let enclosing = Buckets::build([(0, port_no::ANY, group_no::ANY, &enclosed)]);
+    let reparsing = Buckets::from_bytes(reparse_bucket()).unwrap_or_default();
+    [
+        (REPARSE_GROUP, group_type::SELECT, reparsing),
+        (ENCLOSING_GROUP, group_type::INDIRECT, enclosing),
+    ]
+    .map(|(group_id, group_type, buckets)| GroupMod {
+        command: GroupModCommand::AddOrModify,
+        group_type,
+        group_id,
+        buckets,
+    })
+}
+
 /// The bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
-pub fn reparse_bucket() -> Vec<u8> {
+fn reparse_bucket() -> Vec<u8> {
     const WEIGHT: u8 = 1;
     const ANY: [u8; 4] = [0xff; 4];
     /// Nicira's resubmit to a table, with the port as it is (Open vSwitch, struct nx_action_resubmit).

@@ -1,17 +1,15 @@
 //! Keeping the `edge` bridges in step with the port map.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::edge::{
-    reparse_bucket, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY, REPARSE_GROUP,
-};
+use crate::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
 use crate::flood::Step;
 use crate::session::Inventory;
 use crate::spelling::same_buckets;
 use crate::sync::{blank, group_removal, removal};
 use crate::{wire, Core};
 use openflow13::{
-    bundle, group_type, ActionList, Buckets, FlowMod, FlowModCommand, GroupDesc, GroupMod,
-    GroupModCommand, Instruction, Instructions, Message,
+    bundle, ActionList, FlowMod, FlowModCommand, GroupDesc, GroupMod, GroupModCommand, Instruction,
+    Instructions, Message,
 };
 use tracing::{info, warn};
 
@@ -59,19 +57,16 @@ impl Core {
         info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
     }
 
-    /// Puts the one group of `edge` right and removes all others; returns the number of changes.
+    /// Puts the groups of `edge` right and removes all others; returns the number of changes.
     fn compare_edge_groups(&mut self, switch: SwitchIndex, found: &[GroupDesc]) -> usize {
-        let group = GroupMod {
-            command: GroupModCommand::AddOrModify,
-            group_type: group_type::SELECT,
-            group_id: REPARSE_GROUP,
-            buckets: Buckets::from_bytes(reparse_bucket()).unwrap_or_default(),
-        };
-        let strangers = found.iter().filter(|g| g.group_id != REPARSE_GROUP);
+        let wanted = edge::groups();
+        let is_ours = |g: &&GroupDesc| wanted.iter().any(|w| w.group_id == g.group_id);
+        let strangers = found.iter().filter(|g| !is_ours(g));
         let mut changes: Vec<GroupMod> = strangers.map(|g| group_removal(g.group_id)).collect();
-        if !found.iter().any(|g| is_group(g, &group)) {
-            changes.push(group);
-        }
+        let missing = wanted
+            .iter()
+            .filter(|w| !found.iter().any(|g| is_group(g, w)));
+        changes.extend(missing.cloned());
         let count = changes.len();
         for change in changes {
             self.send_to(switch, Bridge::Edge, &Message::GroupMod(change));
