@@ -1,100 +1,14 @@
-"""What the demo has counted, and how it is printed."""
+"""How the demo prints what it has shown."""
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from lab.checks import Check
+from lab.demo.counting import Summary
 from lab.demo.site import Site
-from lab.http_report import Failure, HttpReport
-from lab.tally import StreamReport
-
-_SHOWN = 3
-
-
-@dataclass
-class Summary:
-    """What the story has counted.
-
-    Attributes:
-        dashboard: address.
-        overflowed: frames that ports' receive buffers had no room for, by switch and port.
-        moves: the planned ones, as REST shows them.
-        outside, second, again: of the client behind the sNIC's wire, of the other one, of the first after the revival.
-        killed, back: when the sNIC died, and when a request that began after that was answered, in seconds since 1970.
-        host_cores_before, host_cores_after, nic_cores_after: CPU seconds per second of the NFs, under the same traffic.
-    """
-
-    dashboard: str
-    overflowed: dict[str, dict[str, int]] = field(default_factory=dict)
-    moves: list[dict[str, Any]] = field(default_factory=list)
-    outside: HttpReport = field(default_factory=HttpReport)
-    second: HttpReport = field(default_factory=HttpReport)
-    again: HttpReport = field(default_factory=HttpReport)
-    stream: StreamReport | None = None
-    killed: float | None = None
-    back: float | None = None
-    host_cores_before: float | None = None
-    host_cores_after: float | None = None
-    nic_cores_after: float | None = None
-
-    @property
-    def sent(self) -> int:
-        """HTTP requests of all clients."""
-        return sum(report.sent for report in (self.outside, self.second, self.again))
-
-    @property
-    def failed_inside(self) -> list[Failure]:
-        """Requests that the sNIC's death explains."""
-        if self.killed is None:
-            return []
-        return self.second.failed_within(self.killed, self.back if self.back is not None else float("inf"))
-
-    @property
-    def failed_outside(self) -> list[Failure]:
-        """Requests that nothing explains."""
-        inside = self.failed_inside
-        unexplained = [each for each in self.second.failures if each not in inside]
-        return self.outside.failures + self.again.failures + unexplained
-
-    def check(self) -> Check:
-        """Whether nothing was lost that should not be."""
-        stream, failed = self.stream, self.failed_outside
-        counts = (stream.lost, stream.duplicated, stream.reordered) if stream else None
-        detail = f"{len(failed)} of {self.sent} requests failed outside of the sNIC's death"
-        if counts:
-            detail += ", {} packets lost, {} duplicated, {} reordered".format(*counts)
-        for each in failed[:_SHOWN]:
-            detail += f"\n{each.kind} connection, after {each.ended - each.began:.2f} s: {each.why}"
-        for switch, ports in self.overflowed.items():
-            for port, count in ports.items():
-                detail += (
-                    f"\n{count} frames had no room in the receive buffer of {port} of {switch}: this machine was busy"
-                )
-        return Check("every request and packet counted", not failed and counts == (0, 0, 0), detail, self.figures())
-
-    def figures(self) -> dict[str, Any]:
-        """For --format=json."""
-        outage = None if self.back is None or self.killed is None else round(self.back - self.killed, 2)
-        return {
-            "requests": self.sent,
-            "failed": len(self.failed_outside),
-            "failed_in_outage": len(self.failed_inside),
-            "outage_s": outage,
-            "packets": self.stream.sent if self.stream else 0,
-            "lost": self.stream.lost if self.stream else None,
-            "duplicated": self.stream.duplicated if self.stream else None,
-            "reordered": self.stream.reordered if self.stream else None,
-            "moves": len(self.moves),
-            "freeze_us": [move["report"].get("freeze_us") for move in self.moves],
-            "host_cores": [_rounded(self.host_cores_before), _rounded(self.host_cores_after)],
-            "nic_cores": _rounded(self.nic_cores_after),
-            "delays_ms": {"out1": _delays(self.outside), "out2": _delays(self.second)},
-        }
 
 
 def print_begin(console: Console, summary: Summary) -> None:
@@ -112,8 +26,8 @@ def print_summary(console: Console, summary: Summary) -> None:
     if figures["outage_s"] is not None:
         lost = f"{figures['outage_s']} s without service, {figures['failed_in_outage']} requests failed"
         table.add_row("the sNIC's death", lost)
-    counts = f"{figures['packets']} sent, {figures['lost']} lost, {figures['duplicated']} duplicated"
-    table.add_row("numbered packets", f"{counts}, {figures['reordered']} reordered")
+    counts = f"{figures['packets']} sent, {figures['lost']} lost ({figures['lost_in_moves']} in moves)"
+    table.add_row("numbered packets", f"{counts}, {figures['duplicated']} duplicated, {figures['reordered']} reordered")
     for freeze in figures["freeze_us"]:
         table.add_row("planned move", "?" if freeze is None else f"frozen for {freeze / 1000:.2f} ms")
     before, after = figures["host_cores"]
@@ -148,19 +62,6 @@ def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
     """One object on standard output."""
     checks = [dataclasses.asdict(each) for each in results]
     print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures(), "moves": summary.moves}))
-
-
-def _delays(report: HttpReport) -> dict[str, dict[str, float]]:
-    found = {}
-    for name, counts in report.phases.items():
-        both = counts["new"]
-        if both.answered:
-            found[name] = {"p50": both.delay_ms(0.5), "p99": both.delay_ms(0.99)}
-    return found
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
 
 
 def _cores(value: float | None) -> str:

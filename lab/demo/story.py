@@ -11,8 +11,9 @@ from rich.console import Console
 from lab.agent_events import AgentEvents
 from lab.checks import Check, run_check
 from lab.demo.balancer import NAME, Balancer, moment
+from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
-from lab.demo.printing import Summary, print_begin, print_end, print_json, print_summary
+from lab.demo.printing import print_begin, print_end, print_json, print_summary
 from lab.demo.sampling import CpuSampler
 from lab.demo.site import OUTSIDE, SECOND, SNIC, WEBS, Site, balancer_config
 from lab.demo.traffic import LITTLE, MUCH, Traffic
@@ -42,7 +43,7 @@ class Story:
 
     def checks(self) -> list[Callable[[], Check]]:
         """What is shown, in order."""
-        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.back, self.counted]
+        return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.revival, self.counted]
 
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of both switches."""
@@ -102,19 +103,6 @@ class Story:
         detail = f"it stays at {self._balancer.location()} for {_CALM_S:.0f} s" if not more else f"{more} moves more"
         return Check("traffic falls", more == 0, detail)
 
-    def back(self) -> Check:
-        """An operator asks for it on the host."""
-        traffic, summary = self._flow("back"), self.summary
-        self._balancer.request_move(HYPERVISOR)
-        move = self._balancer.await_move(len(summary.moves))
-        time.sleep(_AFTER_S)
-        summary.outside, summary.stream = traffic.end_outside()
-        summary.second = traffic.end_second()
-        if move is None:
-            raise ControlError(f"{NAME} did not move to {HYPERVISOR}; see {self._site.agent.log}")
-        summary.moves.append(move)
-        return Check("an operator asks for it on the host", *self._moved(move, HYPERVISOR))
-
     def _moved(self, move: dict[str, Any], target: str) -> tuple[bool, str]:
         """Whether a migration was one to there, and what it was like."""
         location = self._balancer.location()
@@ -127,6 +115,7 @@ class Story:
         """The sNIC dies: service comes back on the host."""
         traffic, summary, lab = self._flow("death"), self.summary, self._site.lab
         summary.outside, summary.stream = traffic.end_outside()
+        summary.overflowed = {each.name: lab.switch(each.name).overflowed() for each in lab.state.switches}
         traffic.set_second_alone()
         summary.killed = time.time()
         lab.switch(SNIC).power_off()
@@ -142,6 +131,8 @@ class Story:
             detail = f"no request was answered within {_BACK_S:.0f} s; {state}"
             return Check(f"{SNIC} dies", False, detail)
         detail = f"{SECOND} is served again after {summary.back - summary.killed:.1f} s; {NAME} runs at {location}"
+        lost = [event.data.get("flows") for event in self._events.all("instance.recovered")]
+        detail += f"\nthe state of {lost[-1] if lost and lost[-1] is not None else 'its'} connections died with it"
         detail += f"\n({OUTSIDE} is cut off: its wire ends in {SNIC}; its traffic was ended before)"
         return Check(f"{SNIC} dies, its switch and what runs there", location == HYPERVISOR, detail)
 
@@ -156,12 +147,13 @@ class Story:
             detail = f"{OUTSIDE} is not served again within {_BACK_S:.0f} s: {traffic.outside.status()}"
         self.summary.again = traffic.end_outside_again()
         self.summary.second = traffic.end_second()
-        return Check(f"{SNIC} has power again", bool(served), detail)
+        self.summary.migrations = self._balancer.moves()
+        if self.summary.flaps:
+            detail += f"\nit moved {self.summary.flaps} times more: {self._site.agent.address}/api/v1/migrations"
+        return Check(f"{SNIC} has power again", bool(served) and not self.summary.flaps, detail)
 
     def counted(self) -> Check:
         """Nothing was lost."""
-        lab = self._site.lab
-        self.summary.overflowed = {each.name: lab.switch(each.name).overflowed() for each in lab.state.switches}
         return self.summary.check()
 
     def __enter__(self) -> Self:

@@ -20,8 +20,10 @@ def check_that_it_holds(run_as_user) -> None:
     figures = told["figures"]
     assert figures["requests"] > 1000
     assert figures["packets"] > 2000
-    assert [figures[name] for name in ("failed", "lost", "duplicated", "reordered")] == [0, 0, 0, 0]
-    assert len(figures["freeze_us"]) == figures["moves"] >= 1
+    names = ("failed", "lost_in_moves", "duplicated", "reordered", "flaps")
+    assert [figures[name] for name in names] == [0, 0, 0, 0, 0]
+    assert len(figures["freeze_us"]) == figures["moves"] == 1
+    assert figures["outage_s"] is not None
 
 
 def test_the_demo_holds(run_as_user) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from lab.demo.printing import Summary
+from lab.demo.counting import Summary
 from lab.http_report import Count, Failure, HttpReport
 from lab.tally import StreamReport
 
@@ -55,6 +55,26 @@ def test_a_packet_is_told(what: str) -> None:
     made = summary()
     made.stream = dataclasses.replace(CLEAN, **{what: 1})
     assert not made.check().holds
+
+
+def test_packets_that_found_no_room_while_nothing_moved_are_told_and_hold() -> None:
+    made = summary()
+    made.stream = dataclasses.replace(CLEAN, lost=3, holes=[(3, 50.0)])
+    made.overflowed = {"hypervisor": {"eno1": 3}}
+    assert made.check().holds
+    assert "3 packets are missing from when nothing moved" in made.check().detail
+    made.moves = [{"epoch": 1, "report": {}, "requested": "1970-01-01T00:00:49Z", "ended": "1970-01-01T00:00:50Z"}]
+    assert not made.check().holds
+    assert "3 packets lost in moves" in made.check().detail
+
+
+def test_flaps_are_what_was_neither_planned_nor_a_recovery() -> None:
+    made = summary()
+    made.moves = [{"epoch": 1, "mode": "state"}]
+    made.migrations = [*made.moves, {"epoch": 2, "mode": "restart"}]
+    assert made.flaps == 0
+    made.migrations.append({"epoch": 3, "mode": "state"})
+    assert made.flaps == 1
 
 
 def test_without_a_stream_nothing_is_claimed() -> None:
