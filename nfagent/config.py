@@ -67,7 +67,7 @@ class ApiConfig(_Section):
         listen: addresses. Who can open a unix socket (its mode is 0600) is an administrator; over TCP, tokens say.
         tokens: file of tokens; see `nfagent.api.access`.
         anonymous: what somebody without a token may do over TCP.
-        streams: how many may follow events at the same time; each takes a thread.
+        streams: how many may follow events or the dashboard at the same time; each takes a thread.
     """
 
     listen: Annotated[list[Listen], Field(min_length=1)] = ["unix:/run/nfagent/nfagent.sock"]

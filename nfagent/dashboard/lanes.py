@@ -75,6 +75,7 @@ class Card:
     Attributes:
         status: as `nfagent.model.Status`, or ``incoming``: only on its way to this lane.
         note: what is wrong with it, or where it goes.
+        fault: of its location, which may be why it is not what its status says.
         wanted: ``pinned`` to or ``wanted`` at a location, in words.
     """
 
@@ -85,6 +86,7 @@ class Card:
     flavor: str
     status: str
     note: str | None
+    fault: str | None
     wanted: str | None
     ports: tuple[PortTag, ...]
     usage: Usage | None
@@ -147,7 +149,7 @@ def lane(known: Snapshot, place: Place) -> Lane:
         bar=Bar.of(use.millicores, use.capacity_millicores) if use else None,
         used=f"{figures.cores(use.millicores)} of {figures.cores(use.capacity_millicores)} cores" if use else None,
         slots=f"{taken} of {place.slots}" if place.slots else None,
-        cards=_cards(known, here),
+        cards=_cards(known, here, None if state != "down" else f"{place.name} is down"),
     )
 
 
@@ -195,7 +197,7 @@ def _switch(known: Snapshot, name: str) -> SwitchState | None:
     return next((switch for switch in status.switches if switch.name == name), None) if status else None
 
 
-def _cards(known: Snapshot, here: list[Running]) -> tuple[Card, ...]:
+def _cards(known: Snapshot, here: list[Running], fault: str | None) -> tuple[Card, ...]:
     rows = {row.instance: row for row in here}
     cards = []
     for view in known.views:
@@ -203,7 +205,7 @@ def _cards(known: Snapshot, here: list[Running]) -> tuple[Card, ...]:
         if row is None:
             continue
         if row.role == "serving":
-            cards.append(_card(known, view, view.status, _note(view)))
+            cards.append(_card(known, view, view.status, _note(view), fault))
         else:
             source = view.running.location if view.running else "nowhere"
             cards.append(_card(known, view, "incoming", f"on its way from {source}"))
@@ -216,7 +218,7 @@ def _note(view: View) -> str | None:
     return view.running.reason if view.running else None
 
 
-def _card(known: Snapshot, view: View, status: str, note: str | None) -> Card:
+def _card(known: Snapshot, view: View, status: str, note: str | None, fault: str | None = None) -> Card:
     instance = view.instance
     serving = status != "incoming"
     load = known.measured.instances.get(instance.id) if known.measured and serving else None
@@ -230,6 +232,7 @@ def _card(known: Snapshot, view: View, status: str, note: str | None) -> Card:
         flavor=instance.flavor,
         status=status,
         note=note,
+        fault=fault,
         wanted=_wanted(view) if serving else None,
         ports=ports if serving else (),
         usage=_usage(load, counted) if load else None,

@@ -187,6 +187,8 @@ def test_what_is_wrong_with_a_location_is_said(switches: Switches, banner: str, 
     known = replace(sample.server(), switches=switches)
     assert banner in words(known, "banner")
     assert lane in words(known, "lane-1")
+    is_cut = "edge-lb active l4lb, large snic0 is down" in words(known, "lane-1")
+    assert is_cut == ("snic0 is down" in banner)
 
 
 def test_since_when_a_location_is_down() -> None:

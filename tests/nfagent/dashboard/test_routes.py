@@ -4,12 +4,14 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from nfagent.api import serving
 from nfagent.dashboard import board, routes, snapshot
 from nfagent.dashboard.probe import Probe
 from tests.nfagent.dashboard import sample
@@ -177,15 +179,38 @@ def test_one_that_does_not_read_holds_up_nobody(own_world: World, monkeypatch: p
     editions = iter(range(10**9))
     monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
     monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"{next(editions)} " + "x" * 30_000_000})
-    host, _, port = own_world.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port))) as stalled:
-        stalled.sendall(f"GET {STREAM} HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {ADMIN_TOKEN}\r\n\r\n".encode())
-        assert stalled.recv(100).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"edition {next(editions)}"})
+    with _stall(own_world):
+        monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": str(next(editions))})
         with following(own_world.operator) as follower:
-            told = [follower.next()[2]["fragments"]["hub"] for _ in range(4)]
+            told = [follower.next()[2]["fragments"]["hub"] for _ in range(5)]
+        told = [int(text) for text in told if len(text) < 100]  # the first may still be a long one
+        assert len(told) >= 4
         assert told == sorted(set(told))
         assert own_world.operator.get("/api/v1/kinds").status_code == 200
+
+
+def test_one_that_does_not_read_is_disconnected(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_STALLED_MS", 500)
+    world = World(directory)
+    numbers = iter(range(10**9))
+    monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
+    monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"{next(numbers)} " + "x" * 8_000_000})
+    with ExitStack() as stalled:
+        for _ in range(3):
+            stalled.enter_context(_stall(world))
+        assert world.operator.get(STREAM).status_code == 503
+        monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": "little"})
+        wait_until(lambda: _answers(world.operator))
+    world.close()
+
+
+def _stall(world: World) -> socket.socket:
+    """A client that asks for the stream and reads no more than that it begins."""
+    host, _, port = world.url.removeprefix("http://").partition(":")
+    stalled = socket.create_connection((host, int(port)))
+    stalled.sendall(f"GET {STREAM} HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {ADMIN_TOKEN}\r\n\r\n".encode())
+    assert stalled.recv(100).startswith(b"HTTP/1.1 200")
+    return stalled
 
 
 def test_stopping_does_not_wait_for_those_who_look(own_world: World) -> None:
