@@ -1,5 +1,6 @@
 """``ovs-appctl`` without a process: one JSON-RPC request over a daemon's control socket."""
 
+import contextlib
 import json
 import socket
 from pathlib import Path
@@ -27,6 +28,7 @@ class Unixctl:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(answer_s)
         self._id = 0
+        self._received = b""
         try:
             self._socket.connect(str(path))
         except OSError as error:
@@ -43,27 +45,36 @@ class Unixctl:
         Raises:
             ToolError: the daemon refused it, or is gone.
         """
-        self._id += 1
-        request = {"id": self._id, "method": command, "params": list(arguments)}
-        try:
-            self._socket.sendall(json.dumps(request).encode())
-            answer = self._answer()
-        except OSError as error:
-            raise ToolError(f"{self._path} ended the connection during {command}: {error}") from error
-        if answer.get("error") is not None:
-            raise ToolError(f"{self._path} refused {command}: {str(answer['error']).strip()}")
-        return str(answer.get("result") or "")
+        return self.call_at_once((command, *arguments))[0]
 
-    def _answer(self) -> dict[str, object]:
+    def call_at_once(self, *commands: tuple[str, ...]) -> list[str]:
+        """Send several commands, each with its arguments: the daemon does nothing else between them.
+
+        Raises:
+            ToolError: as for `call`, of the first that was refused.
+        """
+        requests = []
+        for command in commands:
+            self._id += 1
+            requests.append(json.dumps({"id": self._id, "method": command[0], "params": command[1:]}))
+        try:
+            self._socket.sendall("".join(requests).encode())
+            answers = [self._answer() for _ in commands]
+        except OSError as error:
+            raise ToolError(f"{self._path} ended the connection during {commands[0][0]}: {error}") from error
+        for command, answer in zip(commands, answers, strict=True):
+            if answer.get("error") is not None:
+                raise ToolError(f"{self._path} refused {command[0]}: {str(answer['error']).strip()}")
+        return [answer.get("result") or "" for answer in answers]
+
+    def _answer(self) -> dict[str, str | None]:
         """JSON-RPC has no framing here: an answer ends where it parses."""
-        received = b""
         while True:
+            with contextlib.suppress(ValueError):
+                answer, end = json.JSONDecoder().raw_decode(self._received.decode(errors="replace"))
+                self._received = self._received.decode(errors="replace")[end:].lstrip().encode()
+                return answer
             chunk = self._socket.recv(1 << 16)
             if not chunk:
                 raise ConnectionResetError("end of file")
-            received += chunk
-            if received.rstrip().endswith(b"}"):
-                try:
-                    return json.loads(received)
-                except ValueError:
-                    continue
+            self._received += chunk

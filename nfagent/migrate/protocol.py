@@ -5,6 +5,7 @@ nfs/README.md, "Migration", says what the verbs do; docs/nfagent.md which step i
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nfagent.errors import ControlRefusedError
@@ -89,18 +90,23 @@ def commit(move: Move) -> None:
     new.phase()  # both connections are there now
     move.parts.store.checkpoint()
     journal.step("freeze")
-    frozen = time.monotonic()
-    with journal.timed("freeze"):
-        old.ask("freeze")
-    if journal.report.mode == "copy":
-        with journal.timed("delta"):
-            journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
-    new.require_open()
-    with journal.timed(COMMIT):
-        journal.step(COMMIT)
-    with journal.timed("commit"):
-        new.ask("commit")
-    journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
+    ways = move.parts.switching.passing(old.running.location, new.running.location)
+    with ways as pass_switches, ThreadPoolExecutor(1) as beside:
+        frozen = time.monotonic()
+        with journal.timed("freeze"):
+            old.ask("freeze")
+        passing = beside.submit(pass_switches)
+        if journal.report.mode == "copy":
+            with journal.timed("delta"):
+                journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
+        new.require_open()
+        with journal.timed(COMMIT):
+            journal.step(COMMIT)
+        with journal.timed("passing"):
+            passing.result()
+        with journal.timed("commit"):
+            new.ask("commit")
+        journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
 
 
 # ---- from COMMIT on: each can be done again, and again after the new process was replaced

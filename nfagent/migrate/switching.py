@@ -1,11 +1,13 @@
 """The switches' part in a migration: oneswitchd's moves of ports, and markers down the paths that were left."""
 
 import contextlib
+import functools
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +31,8 @@ _GRACE_MS = 100
 # Without ovs-appctl: Open vSwitch looks at each flow that it caches within max-revalidator (500 ms); two rounds.
 _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
+_TURNS = 3  # before the first answer it may have polled too early
+_TURN_S = 1.0
 _VLAN = 0x8100
 _CFI = 0x1000  # of an OXM's VLAN id: there is a tag
 _MARKER_TYPE = b"\x88\xb5"
@@ -77,6 +81,13 @@ class Switching(Protocol):
 
     def finish(self, port: Port, location: str, interface: str) -> None:
         """Remove what led to the old interface."""
+        ...
+
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
+        """Something ready to be called when the process at ``old`` has just sent its last packet.
+
+        When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it.
+        """
         ...
 
 
@@ -141,6 +152,22 @@ class ServerSwitching:
             if not all(pool.map(_revalidate, self._config.switch)):
                 time.sleep(_BOUNDED_QUIESCE_S)
 
+    @contextlib.contextmanager
+    def passing(self, old: str, new: str) -> Iterator[Callable[[], None]]:
+        names = dict.fromkeys((old, self._config.hypervisor.name, new))  # in the order in which packets pass them
+        with contextlib.ExitStack() as stack:
+            daemons = [daemon for name in names if (daemon := self._daemon(stack, name)) is not None]
+            yield functools.partial(_turn, daemons)
+
+    def _daemon(self, stack: contextlib.ExitStack, name: str) -> Unixctl | None:
+        switch = self._config.find_switch(name)
+        try:
+            daemon = Unixctl(Path(switch.control or ""), _TURN_S)
+        except ToolError as error:
+            _log.info("%s cannot be asked whether packets have passed it: %s", name, error)
+            return None
+        return stack.enter_context(contextlib.closing(daemon))
+
     def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
         with _explained(port), self._wiring.client() as client:
             at = client.port(port.number)
@@ -185,23 +212,39 @@ def _revalidate(switch: SwitchConfig) -> bool:
     try:
         with contextlib.closing(Unixctl(Path(switch.control or ""))) as daemon:
             for _ in range(_ROUNDS):
-                with contextlib.suppress(ToolError):  # before 2.17 there are no such entries: it takes longer
-                    _begin_round(daemon)
-                daemon.call("revalidator/wait")
+                _await_round(daemon)
     except ToolError as error:
         _log.info("%s cannot be asked when its caches are right: %s", switch.name, error)
         return False
     return True
 
 
-def _begin_round(daemon: Unixctl) -> None:
-    """Have a round begin now and not within 500 ms (max-revalidator): an address that was learnt goes.
+def _turn(daemons: list[Unixctl]) -> None:
+    """Let the main thread of one switch after the other poll every port: between two answers it does, 32 packets each.
 
-    No rule of ``edge`` looks at addresses that were learnt, and this one is nobody's.
+    Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait.
+    """
+    try:
+        for daemon in daemons:
+            for _ in range(_TURNS):
+                daemon.call("version")
+    except ToolError as error:
+        _log.warning("a switch does not say whether packets have passed it: %s", error)
+
+
+def _await_round(daemon: Unixctl) -> None:
+    """Wait for the end of a round that begins now, and not within 500 ms (max-revalidator).
+
+    An address that was learnt goes: that is a reason for one. No rule of ``edge`` looks at such addresses, and this one
+    is nobody's.
     """
     address = (_FROM[:3] + random.randbytes(3)).hex(":")
-    daemon.call("fdb/add", EDGE, EDGE, "0", address)
-    daemon.call("fdb/del", EDGE, "0", address)
+    try:
+        daemon.call("fdb/add", EDGE, EDGE, "0", address)
+    except ToolError:  # before Open vSwitch 2.17
+        daemon.call("revalidator/wait")
+        return
+    daemon.call_at_once(("fdb/del", EDGE, "0", address), ("revalidator/wait",))
 
 
 def marker(mac: str, epoch: int, path: int) -> bytes:

@@ -19,7 +19,7 @@ from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"
 BEFORE_COMMIT = ("prepare", "start", "rules", "hold", "freeze", "COMMIT")
-AFTER_COMMIT = ("commit", "settle", "flip", "quiesce", "drain", "handover", "done")
+AFTER_COMMIT = ("passing", "commit", "settle", "flip", "quiesce", "drain", "handover", "done")
 SOURCE, TARGET = "hypervisor", "snic0"
 
 
@@ -138,7 +138,7 @@ def test_state_moves_and_comes_back(case: Case) -> None:
     assert steps == (
         ["prepare", "start", "rules", "hold"]
         + (["precopy", "freeze", "delta"] if copies else ["freeze"])
-        + ["COMMIT", "commit", "settle", "flip", "quiesce", "drain", "handover", "done"]
+        + ["COMMIT", "passing", "commit", "settle", "flip", "quiesce", "drain", "handover", "done"]
     )
     assert world.wiring.markers == [(case.number, 1, 0)]
     events = world.agent._store.read.execute("SELECT type, payload FROM event WHERE id > ? ORDER BY id", (last,))

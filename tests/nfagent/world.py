@@ -1,8 +1,10 @@
 """An agent for tests: its files in a directory, its switches made up, its NFs a small program of the tests' own."""
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,11 @@ class FakeWiring:
     def quiesce(self) -> None:
         """See `Switching`."""
         self._check()
+
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
+        """See `Switching`."""
+        assert old != new
+        return contextlib.nullcontext(lambda: None)
 
     def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
         """See `Switching`."""
