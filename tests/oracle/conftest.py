@@ -8,6 +8,7 @@ import pytest
 
 from nfagent.plumbing.names import HOME
 from tests.oracle.compare import Comparison
+from tests.oracle.steps import Script
 
 # Switches, the executor that is the server's default, and whether rules may keep state that all ports share.
 _SERVERS = [(1, HOME, False), (2, HOME, False), (3, HOME, False), (2, "hypervisor", True), (3, "snic0", True)]
@@ -19,6 +20,18 @@ def comparison(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     switches, executor, stateful = request.param
     with Comparison(switches, _binary(), executor=executor, stateful=stateful) as comparison:
         yield comparison
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A script with rules that keep state is for servers where one executor is the default."""
+
+    def fits(item: pytest.Item) -> bool:
+        chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if not {"comparison", "path"} <= chosen.keys():
+            return True
+        return chosen["comparison"][1] != HOME or Script.read(chosen["path"]).executor == HOME
+
+    items[:] = [item for item in items if fits(item)]
 
 
 def _binary() -> Path | None:

@@ -17,7 +17,8 @@ _FOUND = Path(os.environ.get("ORACLE_FOUND", "target/oracle-found"))
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
 def test_what_once_differed(comparison: Comparison, path: Path) -> None:
-    found = outcome(comparison, dataclasses.replace(comparison.script, steps=Script.read(path).steps))
+    script = Script.read(path)
+    found = outcome(comparison, dataclasses.replace(comparison.script, steps=script.steps))
     assert found is None, f"{path.name}: {found}"
 
 

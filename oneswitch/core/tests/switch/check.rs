@@ -203,7 +203,7 @@ impl Lab {
                     Action::Nicira { subtype: 42, .. } => {
                         let copy = item.nested().expect("a clone's actions");
                         let last = copy.iter().last().map(|item| item.action);
-                        assert_eq!(last, Some(Action::Group(1)));
+                        assert_eq!(last, Some(Action::Group(2)));
                         left.extend(self.walk(switch, in_port, tags.clone(), mark, 1))
                     }
                     Action::Output { port, .. } if port < PCIE => {

@@ -271,7 +271,7 @@ fn an_audit_finds_what_others_changed() {
     lab.edge(0).handle(&frame);
     lab.wait(Duration::from_secs(31));
     assert_eq!((cookies(lab.virt(0)), lab.edge(1).flows.len()), wanted);
-    assert_eq!(lab.edge(0).groups.len(), 1);
+    assert_eq!(lab.edge(0).groups.len(), 2);
     assert_eq!(repairs(&lab), repaired + 4);
     assert_eq!(lab.virt(0).groups.len(), 2);
 }
