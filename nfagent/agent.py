@@ -72,7 +72,7 @@ class Agent:
             capacity,
             self._monitor,
             self._monitor.layout,
-            Outages(switches.status),
+            Outages(catalog.locations, self._is_cut_off),
             config.decide,
         )
         self._reconciler = Reconciler(

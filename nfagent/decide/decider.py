@@ -53,8 +53,8 @@ class PlacementDecider:
         catalog: of kinds and flavors.
         capacity: of the locations, the hypervisor first.
         monitor: what was measured.
-        layout: where ports are; None: nobody knows yet.
-        down: names the locations where nothing can be started; None: nobody knows now, and nothing is decided.
+        layout: where ports are; None: oneswitchd does not say, and nothing could be moved: nothing is decided.
+        down: names the locations where nothing can be started.
         settings: ``[decide]``.
         clock: seconds of a steady clock.
     """
@@ -66,7 +66,7 @@ class PlacementDecider:
         capacity: Mapping[str, Capacity],
         monitor: Monitor,
         layout: Callable[[], Layout | None],
-        down: Callable[[], frozenset[str] | None],
+        down: Callable[[], frozenset[str]],
         settings: DecideConfig,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -211,10 +211,10 @@ class PlacementDecider:
             self._decide(now, measured)
 
     def _look(self) -> Situation | None:
-        layout, down = self._layout(), self._down()
-        if layout is None or down is None:
+        layout = self._layout()
+        if layout is None:
             return None
-        self._known_down = down
+        down = self._known_down = self._down()
         self._setbacks.look()
         views = instances.views(self._store.read, Filter())
         every_chain = chains.page(self._store.read, None, None, None)

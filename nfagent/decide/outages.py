@@ -1,38 +1,32 @@
-"""Which locations are down: their switch, or the PCIe link to it."""
+"""Which locations are left alone, because they are down or were until a moment ago."""
 
 import time
-from collections.abc import Callable
-
-from unoctl.errors import UnoctlError
-from unoctl.model import Status
+from collections.abc import Callable, Iterable
 
 STEADY_S = 10.0
-"""A location that was down counts as down until it has been up for so long."""
+"""A location that was cut off counts as down until it has been up for so long."""
 
 
 class Outages:
-    """Asks oneswitchd, and remembers.
+    """Remembers who was cut off.
 
     Args:
-        status: of oneswitchd; raises `UnoctlError`.
+        names: of the locations.
+        is_cut_off: whether one is, now.
         clock: seconds of a steady clock.
     """
 
-    def __init__(self, status: Callable[[], Status], clock: Callable[[], float] = time.monotonic) -> None:
-        self._status = status
+    def __init__(
+        self, names: Iterable[str], is_cut_off: Callable[[str], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._names = tuple(names)
+        self._is_cut_off = is_cut_off
         self._clock = clock
-        self._last_down: dict[str, float] = {}
+        self._last: dict[str, float] = {}
 
-    def __call__(self) -> frozenset[str] | None:
-        """Names of the switches; None: oneswitchd does not answer, and nothing could be moved."""
-        try:
-            status = self._status()
-        except UnoctlError:
-            return None
+    def __call__(self) -> frozenset[str]:
+        """Names of the locations."""
         now = self._clock()
-        for switch in status.switches:
-            linked = switch.link is None or switch.link.state == "up"
-            if not (linked and switch.virt.state == switch.edge.state == "up"):
-                self._last_down[switch.name] = now
-        self._last_down = {name: at for name, at in self._last_down.items() if now - at < STEADY_S}
-        return frozenset(self._last_down)
+        self._last |= {name: now for name in self._names if self._is_cut_off(name)}
+        self._last = {name: at for name, at in self._last.items() if now - at < STEADY_S}
+        return frozenset(self._last)

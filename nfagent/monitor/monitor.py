@@ -124,8 +124,8 @@ class ServerMonitor:
         return self._learner.coefficients()
 
     def layout(self) -> Layout | None:
-        """Where ports were at the newest look; None: oneswitchd has never said."""
-        return self._layout
+        """Where ports were at the newest look; None: oneswitchd did not say."""
+        return None if "oneswitchd" in self._faults else self._layout
 
     def _is_newer(self, after: float) -> bool:
         return bool(self._ring) and self._ring[-1].at > after

@@ -76,7 +76,8 @@ class DecideWorld:
             NIC: Capacity(cores, None, pcie_mbps, 2.0, places),
         }
         self.monitor = FakeMonitor()
-        self.down: frozenset[str] | None = frozenset()
+        self.down: frozenset[str] = frozenset()
+        self.silent = False  # oneswitchd does not answer
         self.now = 0.0
         self.traffic: dict[str, float] = {}  # Mbps through an instance, by name: from the wire, to the VM
         self.refusing: set[str] = set()  # names of instances whose migrations fail
@@ -93,7 +94,7 @@ class DecideWorld:
             self.catalog,
             self.capacity,
             self.monitor,
-            self.layout,
+            lambda: None if self.silent else self.layout(),
             lambda: self.down,
             config,
             clock=lambda: self.now,
