@@ -18,7 +18,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 
 PYTHON_SOURCES = $(wildcard lab nfagent placement unoctl examples tests bench) tools/profile
-SHELL_SOURCES = tools/prepare tools/mininet .ci/run
+SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose packaging/container/sandbox .ci/run
 
 .PHONY: help build prepare-run prepare-test demo test lint test-rust test-python soak fuzz screenshots deny lock man clean
 

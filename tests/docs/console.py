@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.programs import find_program
+
 _FENCE = re.compile(r"^ {0,3}```(.*)$")
 _MARK = "\x01"
 
@@ -96,11 +98,12 @@ def run(
     """
     wanted = commands(page)
     assert wanted, f"{page}: no command to run"
-    script = ["exec 2>&1 </dev/null"]
+    # Whoever ends this process ends what the page has started, too: the shell's process group.
+    script = ["exec 2>&1 </dev/null", "trap 'trap - TERM; kill 0' TERM"]
     for command in wanted:
         script += [_replaced(command.text, replace or {}), f"printf '{_MARK}%s{_MARK}' $?"]
     with subprocess.Popen(
-        ["bash", "--norc", "-c", "\n".join(script)],
+        [find_program("setpriv"), "--pdeathsig", "TERM", "bash", "--norc", "-c", "\n".join(script)],
         cwd=directory,
         env={**os.environ, **variables},
         stdout=subprocess.PIPE,
@@ -110,7 +113,6 @@ def run(
         try:
             printed = _read_marks(shell, len(wanted))
         finally:
-            # What the page left in the background; it has the shell's process group.
             os.killpg(shell.pid, signal.SIGTERM)
     _compare(page, wanted, printed, replace or {})
     return [text for text, _ in printed]
