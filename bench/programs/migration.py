@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+import tomllib
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,14 +28,15 @@ from lab.directory import ENVIRONMENT
 from lab.flow_stream import FlowStream
 from lab.flow_tally import Arrival, FlowTally
 from lab.server import Lab
+from nfagent.plumbing.toml_dump import dump_document
 
 SIZES = {"1k": 1_000, "100k": 100_000, "1M": 1_000_000}
 RATES = (1_000, 5_000, 10_000)
 LINK_MBPS = 10_000
 MODES: dict[str, dict[str, Any]] = {"memfd": {}, "copy": {"migrate": {"mode": "copy", "rate_mbps": LINK_MBPS}}}
 STAY = {"decide": {"enabled": False}}  # nobody else moves it
-MOVES = {"1k": 50, "100k": 30, "1M": 20}  # at each rate and in each mode
-QUICK = {"1k": 6, "100k": 6}
+MOVES = {"1k": 40, "100k": 30, "1M": 15}  # at each rate and in each mode
+QUICK = {"1k": 6, "100k": 5}
 PLACES = ("snic0", "hypervisor")
 _AFTER_S = 0.2  # what a move leaves to be done is not the control's
 _PAUSE_S = 0.3
@@ -68,29 +70,40 @@ def main() -> None:
     plan, rates = (QUICK, RATES[:1]) if arguments.quick else (MOVES, RATES)
     report: dict[str, Any] = {"load_average": os.getloadavg()[0], "rates": rates}
     for size, moves in plan.items():
-        by_mode = {mode: measure(SIZES[size], mode, moves, rates) for mode in MODES}
+        by_mode = measure(SIZES[size], moves, rates)
         report[size] = summary(by_mode["memfd"]) | {"copy": summary(by_mode["copy"])}
-        print(f"... {size}: {json.dumps(report[size])}", file=sys.stderr)
     print(json.dumps(report))
 
 
-def measure(flows: int, mode: str, moves: int, rates: Sequence[int]) -> dict[int, Moves]:
-    """So many moves at each rate."""
+def measure(flows: int, moves: int, rates: Sequence[int]) -> dict[str, dict[int, Moves]]:
+    """So many moves in each mode at each rate, of one load balancer."""
     with tempfile.TemporaryDirectory(prefix="um-", dir="/tmp") as path:
         os.environ[ENVIRONMENT] = path
         directory = Path(path)
         with Lab(balancer_spec()).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
             oneswitchd.wait_up()
-            with AgentProcess(lab, directory / "agent", STAY | MODES[mode]) as agent:
+            with AgentProcess(lab, directory / "agent", STAY) as agent:
                 balancer = Balancer(lab, oneswitchd, agent, flows)
                 with balancer.traffic(directory) as stream:
                     tally = FlowTally()
                     stream.fill()
                     stream.settle(_STRAGGLERS_S, 10.0)
                     tally.add(stream.arrivals())
-                    found = {rate: at_rate(balancer, stream, tally, rate, moves) for rate in rates}
+                    found: dict[str, dict[int, Moves]] = {}
+                    for mode in MODES:
+                        use(agent, mode)
+                        found[mode] = {rate: at_rate(balancer, stream, tally, rate, moves) for rate in rates}
                     stream.stop()
                     return found
+
+
+def use(agent: AgentProcess, mode: str) -> None:
+    """Have the agent move state so from now on."""
+    document = tomllib.loads(agent.config.read_text())
+    document.pop("migrate", None)
+    agent.stop()
+    agent.config.write_text(dump_document(document | MODES[mode]))
+    agent.start()
 
 
 def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, moves: int) -> Moves:
@@ -101,9 +114,10 @@ def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, 
     spans: list[tuple[int, int]] = []
     quiet: list[tuple[int, int]] = []
     time.sleep(_PAUSE_S)
-    for number in range(moves):
+    for _ in range(moves):
+        target = PLACES[balancer.show()["placement"]["location"] == PLACES[0]]
         start = time.time_ns()
-        ended = balancer.await_end(balancer.ask(PLACES[number % 2]))
+        ended = balancer.await_end(balancer.ask(target))
         if ended["outcome"] != "done":
             raise SystemExit(f"a migration ended as {ended['outcome']}: {ended['reason']}")
         end = time.time_ns()
