@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nfagent.errors import WiringError
+from nfagent.migrate import packet_out
 from nfagent.model import Port
 from nfagent.plumbing.errors import PlumbingError
 from nfagent.plumbing.names import EDGE
@@ -43,6 +44,9 @@ _FROM = bytes.fromhex("026e666d6700")
 
 Place = tuple[str, str]
 """A location, and an interface on its bridge ``edge``."""
+
+_Path = tuple[SwitchConfig, str, int | None]
+"""A switch, a port of its bridge ``edge``, and the flow-id that a packet has there."""
 
 
 class Switching(Protocol):
@@ -175,18 +179,21 @@ class ServerSwitching:
             raise WiringError(f"port {port.number} ({port.name}) is not flipped to {new[1]} of {new[0]}")
         paths = self._old_paths(at.flow_id, old, new[0])
         with _explained(port):
-            messages = [
-                (switch.edge, f"in_port=controller,packet={marker(port.mac, epoch, number).hex()},actions={actions}")
-                for number, (switch, actions) in enumerate(paths, first)
-            ]
-            with ThreadPoolExecutor(len(messages)) as pool:
-                list(pool.map(self._send, messages))
+            frames = [(path, marker(port.mac, epoch, number)) for number, path in enumerate(paths, first)]
+            with ThreadPoolExecutor(len(frames)) as pool:
+                list(pool.map(lambda each: self._send(*each), frames))
         return len(paths)
 
-    def _send(self, message: tuple[str, str]) -> None:
-        openflow_tools.ofctl("packet-out", *message, tls=self._tls)
+    def _send(self, path: _Path, frame: bytes) -> None:
+        switch, port, vlan = path
+        if not switch.edge.startswith("ssl:"):
+            packet_out.send(switch.edge, frame, port, vlan)
+            return
+        tag = f"push_vlan:{_VLAN:#x},set_field:{_CFI | vlan}->vlan_vid," if vlan is not None else ""
+        message = f"in_port=controller,packet={frame.hex()},actions={tag}output:{port}"
+        openflow_tools.ofctl("packet-out", switch.edge, message, tls=self._tls)
 
-    def _old_paths(self, flow_id: int, left: Place, location: str) -> list[tuple[SwitchConfig, str]]:
+    def _old_paths(self, flow_id: int, left: Place, location: str) -> list[_Path]:
         """Where the last stretch of a way to the old interface begins, and what leads along it from there.
 
         While a port moves, a switch sends what arrives for it to the new interface, but never back where it came from
@@ -194,13 +201,12 @@ class ServerSwitching:
         hypervisor, and from the new one.
         """
         hub, old = self._config.hypervisor, self._config.find_switch(left[0])
-        tagged = f"push_vlan:{_VLAN:#x},set_field:{_CFI | flow_id}->vlan_vid"
-        paths = [(old, f"output:{left[1]}")]
+        paths: list[_Path] = [(old, left[1], None)]
         if old.link is not None:
-            paths.append((hub, f"{tagged},output:{old.link.hypervisor}"))
+            paths.append((hub, old.link.hypervisor, flow_id))
         new = self._config.find_switch(location)
         if new.link is not None and new.name != old.name:
-            paths.append((new, f"{tagged},output:{new.link.local}"))
+            paths.append((new, new.link.local, flow_id))
         return paths
 
 
