@@ -1,10 +1,12 @@
 """agent.toml and tokens: every error names the file, and the line and key where there are any."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from nfagent.api.access import Access
+from nfagent.capacity import capacities
 from nfagent.config import AgentConfig
 from nfagent.plumbing.errors import ConfigError
 from tests.nfagent.world import write_files
@@ -35,6 +37,13 @@ def test_nothing_needs_to_be_said() -> None:
         ("[quota]\nports = -1", 2, "quota.ports", "greater than or equal"),
         ("[port_numbers]\nfirst = 5\nlast = 4", 2, "port_numbers.first", "above last (4)"),
         ("[port_numbers]\nlast = 65024", 2, "port_numbers.last", "65023"),
+        ("[monitor]\nperiod_s = 0", 2, "monitor.period_s", "greater than or equal"),
+        ("[decide]\nwindow = 0", 2, "decide.window", "greater than or equal"),
+        ("[decide]\neps = 1.5", 2, "decide.eps", "less than or equal"),
+        ("[decide]\ncalm = 1", 2, "decide.calm", "not a known key"),
+        ('[[location]]\nswitch = "a"\ncores = 0', 3, "location[0].cores", "greater than or equal"),
+        ('[[location]]\nswitch = "a"\npcie_mbps = 1.5', 3, "location[0].pcie_mbps", "integer"),
+        ('[[location]]\nswitch = "a"\ncore_factor = -1', 3, "location[0].core_factor", "greater than or equal"),
         ('[[kind]]\nname = "a"', 1, "kind[0].command", "missing"),
         ('[[kind]]\nname = "a b"\ncommand = ["x"]', 2, "kind[0].name", "pattern"),
         ('[[kind]]\nname = "a"\ncommand = ["x"]\nports = [2, 1]', 4, "kind[0].ports", "the least comes first"),
@@ -68,11 +77,28 @@ def test_locations_and_sockets_fit_the_server(directory: Path) -> None:
     text = path.read_text()
     with pytest.raises(ConfigError, match=r"has no switch 'moon'; it has hypervisor, snic0"):
         AgentConfig.parse(text.replace('switch = "snic0"', 'switch = "moon"')).load_server(path)
+    for key in ("pcie_mbps = 1000", "core_factor = 2.0"):
+        with pytest.raises(ConfigError, match=rf"location\[0\]\.{key.split()[0]}: hypervisor is the hypervisor"):
+            AgentConfig.parse(text.replace('switch = "hypervisor"', f'switch = "hypervisor"\n{key}')).load_server(path)
     with pytest.raises(ConfigError, match=r"runtime: .*is too long"):
         AgentConfig.parse(text.replace("/run", "/" + "r" * 60)).load_server(path)
     (directory / "server.toml").unlink()
     with pytest.raises(ConfigError, match=r"server\.toml: cannot be read"):
         AgentConfig.load(path).load_server(path)
+
+
+def test_what_locations_can_do_is_said_or_likely(directory: Path) -> None:
+    path = write_files(directory)
+    config = AgentConfig.load(path)
+    server = config.load_server(path)
+    host, nic = capacities(config, server).values()
+    assert (host.millicores, host.pcie_mbps, host.location_class) == (1000 * (os.cpu_count() or 1), None, "host")
+    assert (nic.millicores, nic.pcie_mbps, nic.core_factor, nic.slots) == (4000, 10_000, 2.0, {"s1": 1})
+    said = path.read_text().replace(
+        'switch = "snic0"', 'switch = "snic0"\ncores = 1.5\nmemory_mb = 512\npcie_mbps = 500'
+    )
+    _, nic = capacities(AgentConfig.parse(said), server).values()
+    assert (nic.millicores, nic.memory_mb, nic.pcie_mbps) == (1500, 512, 500)
 
 
 @pytest.mark.parametrize(
