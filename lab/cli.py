@@ -166,13 +166,15 @@ def exec_(
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format=json.")] = False,
 ) -> None:
-    """A load balancer on one server: deployed by REST, moved to the smart NIC under traffic, every packet counted."""
+    """A load balancer on one server: deployed, moved to the smart NIC as traffic rises, saved when that dies."""
     from lab.demo.story import run  # it imports much that the other commands do not need
 
-    console = Console(stderr=output is Format.json, highlight=False)
+    as_json = as_json or output is Format.json
+    console = Console(stderr=as_json, highlight=False)
     with _errors_told():
-        if not run(console, keep=keep, as_json=output is Format.json):
+        if not run(console, keep=keep, as_json=as_json):
             raise typer.Exit(1)
 
 

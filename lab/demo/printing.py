@@ -31,7 +31,7 @@ def print_summary(console: Console, summary: Summary) -> None:
     for freeze in figures["freeze_us"]:
         table.add_row("planned move", "?" if freeze is None else f"frozen for {freeze / 1000:.2f} ms")
     before, after = figures["host_cores"]
-    table.add_row("host CPU of NFs", f"{_cores(before)} before the move, {_cores(after)} after")
+    table.add_row("host CPU of NFs", f"{_millicores(before)} before the move, {_millicores(after)} after")
     for name, phases in figures["delays_ms"].items():
         text = ", ".join(f"{phase} {delay['p50']:g} / {delay['p99']:g}" for phase, delay in phases.items())
         table.add_row(f"{name}, p50 / p99 ms", text)
@@ -64,5 +64,5 @@ def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
     print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures(), "moves": summary.moves}))
 
 
-def _cores(value: float | None) -> str:
-    return "?" if value is None else f"{value:.2f} cores"
+def _millicores(cores: float | None) -> str:
+    return "?" if cores is None else f"{cores * 1000:.0f} millicores"

@@ -20,10 +20,10 @@ from lab.demo.traffic import LITTLE, MUCH, Traffic
 from lab.errors import ControlError
 from lab.spec import HYPERVISOR
 
-_LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 5.0, 6.0, 8.0, 5.0
+_LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 4.0, 4.0, 12.0, 4.0
 _BACK_S, _SERVED = 30.0, 20
-# The agent looks four times a second and remembers 15 s: by default it is a second and half a minute.
-_SETTINGS: dict[str, Any] = {"monitor": {"period_s": 0.25}, "decide": {"period_s": 0.25, "window": 60}}
+# The agent looks four times a second and remembers 10 s: by default it looks every second, and remembers half a minute.
+_SETTINGS: dict[str, Any] = {"monitor": {"period_s": 0.25}, "decide": {"period_s": 0.25, "window": 40}}
 
 
 class Story:

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-CODE = "import sys; sys.argv = ['uno-lab', 'demo', '--format=json']; from lab.cli import main; main()"
+CODE = "import sys; sys.argv = ['uno-lab', 'demo', '--json']; from lab.cli import main; main()"
 ROUNDS = 10
 
 
