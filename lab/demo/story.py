@@ -15,15 +15,15 @@ from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
 from lab.demo.printing import print_begin, print_end, print_json, print_summary
 from lab.demo.sampling import CpuSampler
-from lab.demo.site import OUTSIDE, SECOND, SNIC, WEBS, Site, balancer_config
+from lab.demo.site import OUTSIDE, SECOND, SNIC, WEB_VIP, WEBS, Site, balancer_config
 from lab.demo.traffic import LITTLE, MUCH, Traffic
 from lab.errors import ControlError
 from lab.spec import HYPERVISOR
 
-_LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 4.0, 4.0, 12.0, 4.0
+_LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 4.0, 4.0, 13.0, 4.0
 _BACK_S, _SERVED = 30.0, 20
-# The agent looks four times a second and remembers 10 s: by default it looks every second, and remembers half a minute.
-_SETTINGS: dict[str, Any] = {"monitor": {"period_s": 0.25}, "decide": {"period_s": 0.25, "window": 40}}
+# The agent looks four times a second and remembers 12 s: by default it looks every second, and remembers half a minute.
+_SETTINGS: dict[str, Any] = {"monitor": {"period_s": 0.25}, "decide": {"period_s": 0.25, "window": 50}}
 
 
 class Story:
@@ -103,6 +103,11 @@ class Story:
         detail = f"it stays at {self._balancer.location()} for {_CALM_S:.0f} s" if not more else f"{more} moves more"
         return Check("traffic falls", more == 0, detail)
 
+    def _reaches(self) -> bool:
+        """Whether who is behind the sNIC's wire gets an answer from the load balancer."""
+        command = ["ping", "-q", "-c", "1", "-W", "1", WEB_VIP]
+        return self._site.lab.exec(OUTSIDE, command, timeout_s=_BACK_S, check=False).returncode == 0
+
     def _moved(self, move: dict[str, Any], target: str) -> tuple[bool, str]:
         """Whether a migration was one to there, and what it was like."""
         location = self._balancer.location()
@@ -140,11 +145,15 @@ class Story:
         """The sNIC has power again: who is behind its wire is served again."""
         traffic, began = self._flow("revival"), time.monotonic()
         self._site.lab.switch(SNIC).power_on()
+        while not (reached := self._reaches()) and time.monotonic() < began + _BACK_S:
+            pass
+        detail = f"{OUTSIDE} reaches {NAME} again after {time.monotonic() - began:.1f} s"
+        if not reached:
+            return Check(f"{SNIC} has power again", False, f"{OUTSIDE} does not reach {NAME} within {_BACK_S:.0f} s")
         traffic.begin_outside_again()
         served = self._events.wait(lambda: traffic.outside.status()["answered"] >= _SERVED, _BACK_S)
-        detail = f"{OUTSIDE} is served again after {time.monotonic() - began:.1f} s"
         if not served:
-            detail = f"{OUTSIDE} is not served again within {_BACK_S:.0f} s: {traffic.outside.status()}"
+            detail += f", and is not served within {_BACK_S:.0f} s: {traffic.outside.status()}"
         self.summary.again = traffic.end_outside_again()
         self.summary.second = traffic.end_second()
         self.summary.migrations = self._balancer.moves()
