@@ -24,7 +24,7 @@ AGENT_TOML = "agent.toml"
 SOCKET = "nfagent.sock"
 RUNTIME = "run"
 
-_UP_S = 30.0
+_UP_S = 120.0
 _ANSWER_S = 60.0
 _CORES = {"host": 2.0, "nic": 1.0}
 _PCIE_MBPS = 10_000

@@ -19,13 +19,14 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
     Raises:
         AgentError: not all of it could be done; it can be called again.
     """
-    journal, parts = move.journal, move.parts
+    journal, parts, report = move.journal, move.parts, move.journal.report
+    if report.why is None:
+        report.rolled_back_at, report.why = journal.migration.step, reason
+        journal.note()  # what follows may fail, and whoever tries again does not know why
     old = move.peer("serving")
     with journal.timed("thaw"):
         if old is not None and old.phase() in _MAY_THAW:
             old.ask("thaw")
-    report = journal.report
-    report.rolled_back_at, report.why = report.rolled_back_at or journal.migration.step, report.why or reason
     row = move.row("serving")
     if old is None and row is not None and parts.is_down(row.location):
         # There is nowhere to go back to.

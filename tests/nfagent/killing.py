@@ -95,7 +95,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     wrong += world.inconsistencies()
     packets = world.packets()
     migration = world.migration(epoch)
-    wrong += _untruths(world, migration) + unfit(plan, killed_at, migration, packets)
+    wrong += _untruths(world, plan, migration) + unfit(plan, killed_at, migration, packets)
     return {
         "source": source,
         "killed_at": killed_at,
@@ -144,7 +144,7 @@ def _index(step: str) -> int:
     return STEPS.index(step) if step in STEPS else 0
 
 
-def _untruths(world: World, migration: Migration) -> list[str]:
+def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
     """Where what is told of the migration is not what is."""
     location = world.location()
     expected = migration.target if migration.outcome == "done" else migration.source
@@ -157,6 +157,8 @@ def _untruths(world: World, migration: Migration) -> list[str]:
         wrong.append(f"the report lacks {', '.join(sorted(missing))}")
     if (migration.outcome == "rolled-back") != (report.get("rolled_back_at") is not None):
         wrong.append(f"outcome {migration.outcome}, rolled_back_at {report.get('rolled_back_at')}")
+    if plan.victim != "agent" and "the agent ended" in (migration.reason or ""):
+        wrong.append(f"the {plan.victim} was killed, and the reason given is: {migration.reason}")
     if migration.outcome not in ("done", "rolled-back"):
         wrong.append(f"outcome {migration.outcome}: {migration.reason}")
     return wrong + world.complaints()
