@@ -107,17 +107,15 @@ class Move:
     def peer(self, role: Role) -> Peer | None:
         """The old or the new process, if it runs where it can be reached."""
         row, known = self.row(role), self._peers.pop(role, None)
+        if row is not None and row.phase != "stopping" and self.parts.is_down(row.location):
+            row = self.halt(row, 0.0)
         if known is not None and (row is None or row.incarnation != known.running.incarnation):
             known.close()
             known = None
-        if row is None or row.phase == "stopping":
-            return None
-        if self.parts.is_down(row.location):
-            self.halt(row, 0.0)
-            return None
-        found = known or Peer(self.parts.starter, row, self.journal.epoch)
-        if not found.is_alive():
-            found.close()
+        found = known or (row and Peer(self.parts.starter, row, self.journal.epoch))
+        if found is None or row is None or row.phase == "stopping" or not found.is_alive():
+            if found is not None:
+                found.close()
             return None
         self._peers[role] = found
         return found
@@ -147,7 +145,7 @@ class Move:
         except LaunchError:
             if not self.parts.is_down(row.location):
                 raise
-            return row
+            return replace(row, phase="stopping")
 
     def end(self, row: Running | None, grace_s: float) -> None:
         """As `halt`, and forget it."""

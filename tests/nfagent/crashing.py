@@ -1,17 +1,24 @@
 """An agent as a process of its own that can be killed; its switches are a file.
 
-python -m tests.nfagent.crashing AGENT.TOML PORTS.JSON
+python -m tests.nfagent.crashing AGENT.TOML PORTS.JSON [MOMENT:EFFECT]
+
+With the last one it kills itself ``before`` or ``after`` an effect of a migration.
 """
 
+import contextlib
 import fcntl
 import json
+import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from nfagent.agent import Agent
 from nfagent.config import AgentConfig
+from nfagent.migrate.journal import Journal
+from nfagent.migrate.switching import Place
 from nfagent.model import Port
 
 
@@ -29,6 +36,35 @@ class FileWiring:
         """See `nfagent.protocols.Wiring`."""
         self._change(lambda homes: homes.pop(str(port.number), None))
 
+    # ---- moves, as `nfagent.migrate.switching.Switching`: the place of a port is where it was flipped to
+
+    def prepare(self, port: Port, location: str, interface: str) -> None:
+        """See `Switching`."""
+
+    def abort(self, port: Port) -> None:
+        """See `Switching`."""
+
+    def flip(self, port: Port, location: str, interface: str) -> None:
+        """See `Switching`."""
+        self.connect(port, location, interface)
+
+    def quiesce(self) -> None:
+        """See `Switching`."""
+
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
+        """See `Switching`."""
+        assert old != new
+        return contextlib.nullcontext(lambda: None)
+
+    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
+        """See `Switching`."""
+        assert self.homes()[port.number] == new != old
+        return 1 + 0 * (epoch + first)
+
+    def finish(self, port: Port, location: str, interface: str) -> None:
+        """See `Switching`."""
+        self.connect(port, location, interface)
+
     def homes(self) -> dict[int, tuple[str, str]]:
         """See `nfagent.protocols.Wiring`."""
         homes = json.loads(self._path.read_text()) if self._path.exists() else {}
@@ -44,12 +80,33 @@ class FileWiring:
             draft.replace(self._path)
 
 
+def die_at(moment: str, last: str) -> None:
+    """End by SIGKILL there."""
+    timed = Journal.timed
+
+    def die(now: str, name: str) -> None:
+        if (now, name) == (moment, last):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def wrapped(self: Journal, effect: str) -> Iterator[None]:
+        die("before", effect)
+        with timed(self, effect):
+            yield
+        die("after", effect)
+
+    Journal.timed = wrapped
+
+
 def main() -> None:
     path = Path(sys.argv[1])
     config = AgentConfig.load(path)
     signals = {signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    agent = Agent(config, config.load_server(path), FileWiring(Path(sys.argv[2])))
+    if len(sys.argv) > 3:
+        die_at(*sys.argv[3].split(":"))
+    wiring = FileWiring(Path(sys.argv[2]))
+    agent = Agent(config, config.load_server(path), wiring, wiring)
     print(agent.addresses[1], flush=True)
     signal.sigwait(signals)
     agent.stop()

@@ -23,15 +23,15 @@ KINDS = (("sleeper", 0), ("toy", 0), ("wired", 1), ("family", 0))
 class Victim:
     """An agent that is killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *crash: str, more: str = "") -> None:
         self.directory = directory
-        self.path = write_files(directory)
+        self.path = write_files(directory, more=more)
         self.ports = directory / "ports.json"
-        self.start()
+        self.start(*crash)
 
-    def start(self) -> None:
-        """Start it; returns when it serves."""
-        command = [sys.executable, "-m", "tests.nfagent.crashing", str(self.path), str(self.ports)]
+    def start(self, *crash: str) -> None:
+        """Start it; returns when it serves. ``crash``: see `tests.nfagent.crashing`."""
+        command = [sys.executable, "-m", "tests.nfagent.crashing", str(self.path), str(self.ports), *crash]
         with (self.directory / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None

@@ -83,7 +83,8 @@ class Case:
             assert self.control(location).ask("count") == {"number": number + 1}
         self.world.operator.patch(f"{V1}/instances/toy", json={"config": {"n": 2}})
         self.world.wait(lambda: self.world.show("toy")["config_state"] == "applied")
-        names = {path.name for path in (self.world.directory / "run").iterdir()}
+        runtime = self.world.directory / "run"
+        names = {path.name for path in runtime.iterdir() if path.name.startswith((self.id, "keeper"))}
         assert names == {f"{self.id}.{location}.{suffix}" for suffix in ("lock", "json", "sock")}
 
 

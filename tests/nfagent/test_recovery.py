@@ -1,0 +1,113 @@
+"""A smart NIC that is cut off: what ran there goes on at the hypervisor, and what was on its way ends the right way."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfagent.locations import Locations
+from nfagent.store import Store
+from tests.nfagent.test_migrate import SOURCE, TARGET, V1, Case, interrupted
+from tests.nfagent.world import World, processes_of
+from unoctl.model import BridgeState, LinkState, Status, SwitchState
+
+DOWN = BridgeState(target="x", state="down", last_error="Connection refused")
+UP = BridgeState(target="x", state="up")
+
+
+def status(edge: BridgeState = UP, link: str = "up", hub: BridgeState = UP) -> Status:
+    """What oneswitchd says."""
+    snic = SwitchState(name=TARGET, virt=UP, edge=edge, link=LinkState(hypervisor="pcie", local="pf0hpf", state=link))
+    return Status(version="1", datapath_id="1", switches=(SwitchState(name=SOURCE, hub=True, virt=hub, edge=UP), snic))
+
+
+def cut_off(world: World) -> None:
+    """The smart NIC is down from now on."""
+    world.agent._locations.look(status(DOWN), 0.0)
+    world.agent._locations.look(status(DOWN), 5.0)
+
+
+def told(store: Store, kind: str) -> list[dict[str, Any]]:
+    """Payloads of the events of a type."""
+    rows = store.read.execute("SELECT payload FROM event WHERE type = ? ORDER BY id", (kind,))
+    return [json.loads(row["payload"]) for row in rows]
+
+
+@pytest.fixture
+def case(directory: Path) -> Iterator[Case]:
+    world = World(directory)
+    try:
+        yield Case(world)
+    finally:
+        world.close()
+
+
+def test_a_location_is_down_after_a_while_and_up_at_once(directory: Path) -> None:
+    changed: list[str] = []
+    store = Store(directory / "state")
+    locations = Locations(store, status, 2.0, changed.append)
+    locations.look(status(DOWN), 10.0)
+    assert (locations.is_cut_off(TARGET), locations.is_down(TARGET)) == (True, False)
+    locations.look(status(), 11.0)
+    locations.look(status(DOWN), 11.5)
+    locations.look(status(DOWN), 13.4)
+    assert not locations.is_down(TARGET)
+    locations.look(status(link="down"), 13.6)
+    assert (locations.is_down(TARGET), changed) == (True, [TARGET])
+    locations.look(status(DOWN), 20.0)
+    locations.look(status(), 20.5)
+    assert (locations.is_down(TARGET), locations.is_cut_off(TARGET), changed) == (False, False, [TARGET, TARGET])
+    locations.look(status(hub=DOWN), 21.0)
+    locations.look(status(hub=DOWN), 30.0)
+    assert not locations.is_down(SOURCE)
+    reason = "its Open vSwitch does not answer: Connection refused"
+    assert told(store, "location.down") == [{"location": TARGET, "reason": reason}]
+    assert [each["location"] for each in told(store, "location.up")] == [TARGET]
+    store.close()
+
+
+def test_instances_come_back_on_the_hypervisor_and_stay(case: Case) -> None:
+    world, store = case.world, case.world.agent._store
+    assert case.end(case.begin())["outcome"] == "done"
+    pinned = world.wait_status(world.create("pinned", pin=TARGET), "active")
+    cut_off(world)
+    world.wait(lambda: world.show("toy")["placement"]["location"] == SOURCE)
+    case.check(SOURCE, 0)
+    move = world.operator.get(f"{V1}/migrations/2").json()
+    assert (move["mode"], move["outcome"], move["source"], move["target"]) == ("restart", "done", TARGET, SOURCE)
+    lost = move["report"]["lost_state"]
+    assert (lost["instances"], lost["why"][:13]) == ([case.id], "snic0 is down")
+    recovered = told(store, "instance.recovered")
+    assert [(each["id"], each["from"], each["location"]) for each in recovered] == [(case.id, TARGET, SOURCE)]
+    world.wait(lambda: "pinned there" in (world.show("pinned")["reason"] or ""))
+    assert world.show("pinned")["placement"]["location"] == TARGET
+    world.create("later")
+    assert world.wait_status(world.show("later"), "active")["placement"]["location"] == SOURCE
+    world.agent._locations.look(status(), 6.0)
+    world.wait(lambda: world.show("pinned")["reason"] is None)
+    assert world.show("toy")["placement"]["location"] == SOURCE
+    assert processes_of(pinned["id"]) == [world.show("pinned")["placement"]["pid"]]
+    world.operator.delete(f"{V1}/instances/pinned")
+    world.operator.delete(f"{V1}/instances/later")
+
+
+@pytest.mark.parametrize("effect", ["rules", "hold", "freeze", "commit", "flip", "drain"])
+@pytest.mark.parametrize("victim", ["source", "target"])
+def test_a_migration_ends_the_right_way_and_keeps_the_state(case: Case, victim: str, effect: str) -> None:
+    world = case.world
+    number = 3
+    if victim == "source":
+        assert case.end(case.begin())["outcome"] == "done"
+        target, number = SOURCE, 3
+    else:
+        target = TARGET
+    with interrupted(effect, "before", lambda: cut_off(world)) as happened:
+        answer = world.operator.post(f"{V1}/migrations", json={"instance": "toy", "target": target})
+        assert happened.wait(60)
+        move = case.end(answer.json()["epoch"])
+    assert move["report"]["lost_state"] is None
+    # Toward the hypervisor it arrives, with the state that was kept; toward the dead one it comes back.
+    assert move["outcome"] == ("done" if victim == "source" else "rolled-back")
+    case.check(SOURCE, number)
