@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nfagent.processes import PROC, start_time
@@ -13,14 +13,14 @@ def children(pid: int) -> list[int]:
     return [child for child, parent in _parents() if parent == pid]
 
 
-def in_network_namespace(netns: str) -> list[int]:
-    """The processes that are in the network namespace with that path, as far as this user may see."""
-    wanted = Path(netns).stat().st_ino
-    found = []
+def in_network_namespaces(paths: Sequence[str]) -> dict[str, list[int]]:
+    """The processes that are in each of the network namespaces with those paths, as far as this user may see."""
+    wanted = {Path(path).stat().st_ino: path for path in paths}
+    found: dict[str, list[int]] = {path: [] for path in paths}
     for entry in PROC.iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and (entry / "ns/net").stat().st_ino == wanted:
-                found.append(int(entry.name))
+            if entry.name.isdigit() and (path := wanted.get((entry / "ns/net").stat().st_ino)):
+                found[path].append(int(entry.name))
     return found
 
 

@@ -16,7 +16,7 @@ from lab.directory import SERVER_TOML, LabDirectory
 from lab.errors import ControlError, LabError
 from lab.launch import Launched, launch
 from lab.ovs import DAEMONS
-from lab.processes import children, in_network_namespace
+from lab.processes import children, in_network_namespaces
 from lab.programs import environment
 from lab.spec import LabSpec
 from lab.state import HostInterface, HostState, LabState
@@ -290,8 +290,8 @@ class LabSwitch:
 
     def processes(self) -> list[int]:
         """The processes in the switch's slots, those included that wait for them outside of the lab."""
-        slots = [slot for slot in self._lab.state.slots if slot.switch == self.name]
-        return [pid for slot in slots for pid in in_network_namespace(slot.netns)]
+        slots = [slot.netns for slot in self._lab.state.slots if slot.switch == self.name]
+        return [pid for found in in_network_namespaces(slots).values() for pid in found]
 
     def overflowed(self) -> dict[str, int]:
         """Frames that a port's receive buffer had no room for since it was opened, by port: ovs-vswitchd was too slow.

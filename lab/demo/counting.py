@@ -61,9 +61,10 @@ class Summary:
 
     @property
     def flaps(self) -> int:
-        """Migrations that were neither planned nor a recovery."""
+        """Migrations before the sNIC died that were not planned; once it is back, traffic may be worth another."""
         known = [move["epoch"] for move in self.moves]
-        return sum(each["epoch"] not in known and each["mode"] != "restart" for each in self.migrations)
+        died = self.killed if self.killed is not None else float("inf")
+        return sum(each["epoch"] not in known and moment(each["requested"]) < died for each in self.migrations)
 
     @property
     def lost_in_moves(self) -> int:
@@ -82,11 +83,13 @@ class Summary:
         stream, failed = self.stream, self.failed_outside
         no_room = sum(count for ports in self.overflowed.values() for count in ports.values())
         holds = not failed and stream is not None and not stream.duplicated and not stream.reordered
-        holds = holds and not self.lost_in_moves and self.lost_else <= no_room
+        holds = holds and not self.lost_in_moves and self.lost_else <= no_room and not self.flaps
         detail = f"{len(failed)} of {self.sent} requests failed outside of the sNIC's death"
         if stream:
             detail += f", {self.lost_in_moves} packets lost in moves"
             detail += f", {stream.duplicated} duplicated, {stream.reordered} reordered"
+        if self.flaps:
+            detail += f"\nit moved {self.flaps} times more than was decided for its traffic"
         for each in failed[:_SHOWN]:
             detail += f"\n{each.kind} connection, after {each.ended - each.began:.2f} s: {each.why}"
         for switch, ports in self.overflowed.items():

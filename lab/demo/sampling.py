@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from lab.processes import cpu_s
+from lab.processes import cpu_s, in_network_namespaces
 from lab.server import Lab
 
 _PERIOD_S = 0.25
@@ -20,7 +20,7 @@ class CpuSampler:
     """
 
     def __init__(self, lab: Lab, switches: tuple[str, ...]) -> None:
-        self._switches = {name: lab.switch(name) for name in switches}
+        self._slots = {slot.netns: slot.switch for slot in lab.state.slots if slot.switch in switches}
         self._used: dict[str, dict[int, float]] = {name: {} for name in switches}
         self._samples: list[tuple[float, dict[str, float]]] = []
         self._closing = threading.Event()
@@ -49,9 +49,7 @@ class CpuSampler:
     def _run(self) -> None:
         while not self._closing.wait(_PERIOD_S):
             at = time.time()
-            totals = {}
-            for name, switch in self._switches.items():
-                used = self._used[name]  # of ended processes too: a sum never falls
-                used |= {pid: max(used.get(pid, 0.0), cpu_s(pid)) for pid in switch.processes()}
-                totals[name] = sum(used.values())
-            self._samples.append((at, totals))
+            for netns, pids in in_network_namespaces(list(self._slots)).items():
+                used = self._used[self._slots[netns]]  # of ended processes too: a sum never falls
+                used |= {pid: max(used.get(pid, 0.0), cpu_s(pid)) for pid in pids}
+            self._samples.append((at, {name: sum(used.values()) for name, used in self._used.items()}))

@@ -87,10 +87,11 @@ class Story:
         if move is None:
             raise ControlError(f"{NAME} did not move to {SNIC}; see {self._site.agent.log}")
         time.sleep(_MUCH_S)
-        requested, ended = moment(move["requested"]), moment(move["ended"])
+        ended = moment(move["ended"])
+        frozen = next((step["at"] for step in move["report"]["steps"] if step["step"] == "freeze"), ended)
         summary = self.summary
         summary.moves = [move]
-        summary.host_cores_before = self._cpu.cores(HYPERVISOR, began + 1.0, requested)
+        summary.host_cores_before = self._cpu.cores(HYPERVISOR, began, frozen)
         summary.host_cores_after = self._cpu.cores(HYPERVISOR, ended, time.time())
         summary.nic_cores_after = self._cpu.cores(SNIC, ended + 1.0, time.time())
         return Check("traffic rises", *self._moved(move, SNIC))
@@ -128,6 +129,7 @@ class Story:
         self._events.wait(lambda: traffic.second.status()["first_answer"]["new"], _BACK_S)
         summary.back = traffic.second.status()["first_answer"]["new"]
         traffic.second.phase("after")
+        traffic.set_second_as_before()
         time.sleep(_AFTER_S)
         shown = self._balancer.show()
         location = shown["placement"]["location"]
@@ -157,9 +159,7 @@ class Story:
         self.summary.again = traffic.end_outside_again()
         self.summary.second = traffic.end_second()
         self.summary.migrations = self._balancer.moves()
-        if self.summary.flaps:
-            detail += f"\nit moved {self.summary.flaps} times more: {self._site.agent.address}/api/v1/migrations"
-        return Check(f"{SNIC} has power again", bool(served) and not self.summary.flaps, detail)
+        return Check(f"{SNIC} has power again", bool(served), detail)
 
     def counted(self) -> Check:
         """Nothing was lost."""

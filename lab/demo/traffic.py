@@ -33,7 +33,7 @@ class Level:
 LITTLE = Level("little", 2, 1, 20)
 MUCH = Level("much", 200, 30, 250)
 _SECOND_KEPT, _SECOND_NEW = 2, 2
-_ALONE_KEPT, _ALONE_NEW = 20, 20
+_ALONE_KEPT, _ALONE_NEW = 5, 10
 
 
 class Traffic:
@@ -74,6 +74,10 @@ class Traffic:
     def set_second_alone(self) -> None:
         """The second client asks often enough to tell how long it is not served."""
         self.second.rate(_ALONE_KEPT, _ALONE_NEW)
+
+    def set_second_as_before(self) -> None:
+        """Served again, it asks as often as before."""
+        self.second.rate(_SECOND_KEPT, _SECOND_NEW)
 
     def begin_outside_again(self) -> None:
         """A client behind the sNIC's wire once more."""

@@ -68,13 +68,19 @@ def test_packets_that_found_no_room_while_nothing_moved_are_told_and_hold() -> N
     assert "3 packets lost in moves" in made.check().detail
 
 
-def test_flaps_are_what_was_neither_planned_nor_a_recovery() -> None:
+def migration(epoch: int, requested: str) -> dict[str, object]:
+    return {"epoch": epoch, "report": {}, "requested": f"1970-01-01T{requested}Z", "ended": f"1970-01-01T{requested}Z"}
+
+
+def test_flaps_are_moves_that_nobody_planned_while_the_snic_lived() -> None:
     made = summary()
-    made.moves = [{"epoch": 1, "mode": "state"}]
-    made.migrations = [*made.moves, {"epoch": 2, "mode": "restart"}]
+    made.moves = [migration(1, "00:00:10")]
+    made.migrations = [*made.moves, migration(2, "00:01:42"), migration(3, "00:03:00")]
     assert made.flaps == 0
-    made.migrations.append({"epoch": 3, "mode": "state"})
+    assert made.check().holds
+    made.migrations.append(migration(4, "00:00:20"))
     assert made.flaps == 1
+    assert not made.check().holds
 
 
 def test_without_a_stream_nothing_is_claimed() -> None:
