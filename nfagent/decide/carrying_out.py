@@ -94,12 +94,16 @@ class CarryingOut:
             ordered.seen = view.migration.epoch
             return False
         running, instance = view.running, view.instance
+        last = next(iter(migrations.page(self._store.read, step.instance, None, 1, None)), None)
+        if last is not None and last.requested >= ordered.at:
+            ordered.seen = last.epoch
+            if last.ended is None:
+                return False  # it began just now
         if instance.pin is not None:
             return self._end(step, "superseded", f"it was pinned to {instance.pin}", ordered.seen)
         if running is not None and running.location == step.target:
             return running.phase == "active" and self._end(step, "done", None, ordered.seen)
-        last = next(iter(migrations.page(self._store.read, step.instance, None, 1, None)), None)
-        if last is not None and last.requested >= ordered.at and last.outcome not in (None, "done"):
+        if last is not None and last.epoch == ordered.seen and last.outcome != "done":
             outcome: Result = "rolled-back" if last.outcome == "rolled-back" else "failed"
             return self._take_back(step, outcome, last.reason or f"the migration was {last.outcome}", last.epoch)
         if instance.target != step.target:

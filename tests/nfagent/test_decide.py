@@ -292,7 +292,7 @@ def test_a_decision_is_written_with_what_came_of_it(world: DecideWorld) -> None:
     assert (first.outcome, first.moves) == ("unchanged", ())
     assert (moved.outcome, moved.moves, moved.plan) == ("done", (made.id,), {made.id: NIC})
     (move,) = moved.report["moves"]
-    assert (move["source"], move["target"], move["outcome"]) == (HYPERVISOR, NIC, "done")
+    assert (move["source"], move["target"], move["outcome"], move["epoch"]) == (HYPERVISOR, NIC, "done", 1)
     assert (moved.report["host_millicores_before"], moved.report["host_millicores_after"]) == (600, 0)
     assert moved.problem["nfs"][0]["name"] == "lb"
     assert moved.problem["current"] == {"lb": 0}
