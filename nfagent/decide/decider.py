@@ -162,11 +162,11 @@ class PlacementDecider:
 
     def _run(self) -> None:
         last, due = self._store.last_event, time.monotonic()
-        while not self._stopping.is_set():
+        while not self._is_ending():
             urgent, last = self._await(last, due)
             if time.monotonic() >= due:
                 due = max(due + self._settings.period_s, time.monotonic())
-            if self._stopping.is_set():
+            if self._is_ending():
                 return
             try:
                 self.step(urgent=urgent)
@@ -176,7 +176,7 @@ class PlacementDecider:
 
     def _await(self, last: int, due: float) -> tuple[bool, int]:
         """Until the period is over, or something has happened that may change the plan."""
-        while not self._stopping.is_set():
+        while not self._is_ending():
             found, last = events.since(self._store, last, _BATCH, None)
             if any(_is_urgent(event) for event in found):
                 return True, last
@@ -185,6 +185,9 @@ class PlacementDecider:
                 return False, last
             self._store.wait(last, left)
         return False, last
+
+    def _is_ending(self) -> bool:
+        return self._stopping.is_set() or self._store.is_ending
 
     def step(self, *, urgent: bool = False) -> None:
         """Take in what is new; go on with what was decided, or decide.
