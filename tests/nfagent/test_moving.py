@@ -14,7 +14,7 @@ from lab.server import Lab
 from lab.spec import LabSpec
 from lab.traffic import Stream
 from nfagent.control import Control
-from tests.nfagent.test_server import Deployment
+from tests.nfagent.test_server import PATH, Deployment
 from tests.nfagent.world import processes_of, wait_until
 
 pytestmark = pytest.mark.lab
@@ -68,4 +68,30 @@ def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: i
     control = Control(deployment.agent.runtime / f"{made['id']}.hypervisor.sock")
     assert control.ask("counters")["flows"] == 1
     assert [path.name for path in deployment.agent.runtime.glob("keeper.*")] == []
+    deployment.delete(made["id"])
+
+
+def test_a_smart_nic_that_dies_gives_its_instances_back(deployment: Deployment) -> None:
+    made = deployment.create(name="survivor", kind="forward", ports=1)
+    number = made["ports"][0]["number"]
+    deployment.add_flow(f"in_port=1,actions=output:{number}")
+    deployment.add_flow(f"in_port={number},actions=output:2")
+    assert migrate(deployment, "survivor")["outcome"] == "done"
+    snic = deployment.lab.switch("snic0")
+    with Stream(deployment.lab, "vm1", "vm2", rate=500) as stream:
+        snic.power_off()
+        wait_until(lambda: deployment.client.get(f"{PATH}/survivor").json()["placement"]["location"] == "hypervisor")
+        shown = deployment.wait(made["id"])
+        assert deployment.home(number) == ("hypervisor", "nf1a")
+        control = Control(deployment.agent.runtime / f"{made['id']}.hypervisor.sock")
+        wait_until(lambda: control.ask("status")["packets_out"] > 100)
+        snic.power_on()
+        deployment.oneswitchd.wait_up()
+        report = stream.stop()
+    assert (report.duplicated, report.reordered) == (0, 0)
+    assert processes_of(made["id"]) == [shown["placement"]["pid"]]
+    newest = deployment.client.get(MIGRATIONS).json()["migrations"][0]
+    assert (newest["mode"], newest["outcome"], newest["target"]) == ("restart", "done", "hypervisor")
+    assert newest["report"]["lost_state"]["instances"] == [made["id"]]
+    assert deployment.client.get(f"{PATH}/survivor").json()["placement"]["location"] == "hypervisor"
     deployment.delete(made["id"])
