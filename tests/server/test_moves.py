@@ -8,6 +8,7 @@ from lab.control_plane import Oneswitchd
 from lab.mobility import MovingHost, there_and_back
 from lab.spec import LabSpec
 from lab.wires import Wires
+from unoctl.model import Stage
 
 FRAME = bytes.fromhex("020000000002020000000004") + b"\x08\x00" + bytes(46)
 
@@ -53,7 +54,8 @@ def test_a_move_goes_on_after_kill_9_at_every_stage(start) -> None:
         one.add_flows("in_port=2,actions=output:4", "in_port=4,actions=output:2")
         places = [("hypervisor", "vm2"), ("snic0", "pf0vf0")]
         one.oneswitchd.client.move_port(2, "snic0", "pf0vf0", "prepared", None)
-        for stage, arrives_at in (("prepared", 0), ("flipped", 1)):
+        stages: list[tuple[Stage, int]] = [("prepared", 0), ("flipped", 1)]
+        for stage, arrives_at in stages:
             one.oneswitchd.client.continue_move(2, stage)
             one.oneswitchd.stop(signal.SIGKILL)
             with Oneswitchd(one.lab.server_toml) as again:
