@@ -9,6 +9,7 @@ from rich.table import Table
 from lab.checks import Check
 from lab.demo.counting import Summary
 from lab.demo.site import Site
+from lab.demo.traffic import LITTLE, MUCH
 
 
 def print_begin(console: Console, summary: Summary) -> None:
@@ -33,8 +34,9 @@ def print_summary(console: Console, summary: Summary) -> None:
     before, after = figures["host_cores"]
     table.add_row("host CPU of NFs", f"{_millicores(before)} before the move, {_millicores(after)} after")
     for name, phases in figures["delays_ms"].items():
-        text = ", ".join(f"{phase} {delay['p50']:g} / {delay['p99']:g}" for phase, delay in phases.items())
-        table.add_row(f"{name}, p50 / p99 ms", text)
+        told = [(level.name, phases[level.name]) for level in (LITTLE, MUCH) if level.name in phases]
+        text = ", ".join(f"{phase} traffic {delay['p50']:.1f} / {delay['p99']:.1f} ms" for phase, delay in told)
+        table.add_row(f"{name}, p50 / p99", text)
     console.print()
     console.print(table)
 

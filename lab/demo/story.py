@@ -123,7 +123,7 @@ class Story:
         summary.outside, summary.stream = traffic.end_outside()
         summary.overflowed = {each.name: lab.switch(each.name).overflowed() for each in lab.state.switches}
         traffic.set_second_alone()
-        summary.killed = time.time()
+        summary.killed = traffic.second.phase("dies")
         lab.switch(SNIC).power_off()
         traffic.second.phase("killed")
         self._events.wait(lambda: traffic.second.status()["first_answer"]["new"], _BACK_S)
