@@ -196,4 +196,6 @@ def finish(move: Move) -> None:
         old = move.row("serving")
         old = old and move.halt(old, _STOP_S)
     # As long as the state is kept, the new process may die; from here on that is the end of any instance.
-    move.take_over("done", None, move.need("incoming").running, old)
+    new = move.need("incoming")
+    new.phase()
+    move.take_over("done", None, new.running, old)

@@ -25,6 +25,7 @@ VICTIMS = ("agent", "old", "new", "oneswitchd")
 KILLS_PER_WORLD = 50
 _LONGEST_S = {"requested": 0.02, "prepare": 0.3, "flip": 0.4, "drain": 0.02}  # about as long as the step takes
 _SHORT_S = 0.01
+_LAST_S = 0.02  # a process that dies so shortly before the end of a migration dies as any instance may
 _ENDED_S = 60.0
 
 
@@ -87,7 +88,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     target = "snic0" if source == "hypervisor" else "hypervisor"
     victims = {"old": world.process_at(source)}
     epoch = world.balancer.ask(target)
-    killed_at = _kill(world, plan, epoch, target, victims)
+    killed_at, when = _kill(world, plan, epoch, target, victims)
     killed_number = world.stream.sent()
     wrong: list[str] = []
     if not await_true(lambda: world.migration(epoch).outcome is not None, _ENDED_S):
@@ -95,6 +96,8 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     wrong += world.inconsistencies()
     packets = world.packets()
     migration = world.migration(epoch)
+    if killed_at == "done" and when > (migration.ended or 0.0) - _LAST_S:
+        killed_at = "ended"
     wrong += _untruths(world, plan, migration) + unfit(plan, killed_at, migration, packets)
     return {
         "source": source,
@@ -110,8 +113,10 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _kill(world: World, plan: Plan, epoch: int, target: str, victims: dict[str, int | None]) -> str | None:
-    """Kill at the planned moment; the journal's step then, None: there was nothing to kill any more."""
+def _kill(
+    world: World, plan: Plan, epoch: int, target: str, victims: dict[str, int | None]
+) -> tuple[str | None, float]:
+    """Kill at the planned moment; the journal's step, None: there was nothing to kill any more; and when that was."""
 
     def reached() -> bool:
         migration = world.migration(epoch)
@@ -125,19 +130,19 @@ def _kill(world: World, plan: Plan, epoch: int, target: str, victims: dict[str, 
     if plan.victim == "new":
         await_true(begun, _ENDED_S)
     time.sleep(plan.delay_s)
-    migration = world.migration(epoch)
+    migration, now = world.migration(epoch), time.time()
     if plan.victim == "agent":
         world.restart_agent()
     elif plan.victim == "oneswitchd":
         world.restart_oneswitchd()
     elif migration.outcome is not None:
-        return None  # the old one has been ended; the new one is not a migration's any more
+        return None, now  # the old one has been ended; the new one is not a migration's any more
     else:
         process = victims[plan.victim]
         if process is None:
-            return None
+            return None, now
         kill(process)
-    return "ended" if migration.outcome is not None else migration.step
+    return "ended" if migration.outcome is not None else migration.step, now
 
 
 def _index(step: str) -> int:
@@ -169,11 +174,12 @@ def unfit(plan: Plan, killed_at: str | None, migration: Migration, packets: dict
     wrong = [f"{packets[each]} packets {each}" for each in ("duplicated", "reordered") if packets[each]]
     if not packets["flows"]:
         wrong.append("no packet comes through any more")
+    crashed = plan.victim == "new" and killed_at == "ended"
     committed = killed_at is not None and _index(killed_at) >= COMMITTED
-    had_packets = killed_at is not None and (plan.victim == "old" or (plan.victim == "new" and committed))
+    had_packets = killed_at is not None and (plan.victim == "old" or (plan.victim == "new" and (committed or crashed)))
     if packets["lost"] and not had_packets:
         wrong.append(f"{packets['lost']} packets lost")
-    if packets["strayed"]:
+    if packets["strayed"] and not crashed:
         alone = plan.victim == "old" and killed_at in ("requested", "prepare")  # nobody else had its state yet
         copied = plan.mode == "copy" and plan.victim == "new" and committed
         if not (alone or copied):

@@ -43,6 +43,8 @@ LOST = {"lost_state": {"why": "", "flows": 3, "instances": []}}
         ("new", "memfd", "prepare", {"lost": 9}, {}, "9 packets lost"),
         ("new", "memfd", "COMMIT", {"lost": 9}, {}, ""),
         ("new", "memfd", None, {"lost": 9}, {}, "9 packets lost"),
+        ("new", "memfd", "ended", {"lost": 9, "strayed": 9}, {}, ""),
+        ("agent", "memfd", "ended", {"lost": 9}, {}, "9 packets lost"),
         ("old", "memfd", "drain", {"duplicated": 2}, {}, "2 packets duplicated"),
         ("new", "copy", "drain", {"reordered": 2}, LOST, "2 packets reordered"),
         ("old", "memfd", "freeze", {"flows": False}, {}, "no packet"),
