@@ -255,3 +255,37 @@ def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment:
         assert told["outcome"] == "rolled-back"
         assert ("revive" in steps) == (who == "old")
         shared_case.check(SOURCE, 3)
+
+
+@pytest.mark.parametrize(
+    ("who", "effect", "outcome"),
+    [
+        ("new", "precopy", "rolled-back"),
+        ("old", "precopy", "rolled-back"),
+        ("new", "delta", "rolled-back"),
+        ("old", "delta", "rolled-back"),
+        ("new", "flip", "done"),
+        ("old", "flip", "done"),
+        ("new", "drain", "done"),
+        ("keeper", "drain", "done"),
+    ],
+)
+def test_a_death_where_state_is_copied(directory: Path, who: str, effect: str, outcome: str) -> None:
+    world = World(directory, more='\n[migrate]\nmode = "copy"\n')
+    try:
+        case = Case(world)
+        with interrupted(effect, "before", lambda: case.kill(who)) as happened:
+            epoch = case.begin()
+            assert happened.wait(60)
+            told = case.end(epoch)
+        assert told["outcome"] == outcome
+        lost = told["report"]["lost_state"]
+        if who == "new" and outcome == "done":
+            # What was sent is still there, by the keeper; what the new process made of it was its own.
+            assert "after COMMIT was its own" in lost["why"]
+            assert (lost["flows"], lost["instances"]) == (3, [case.id])
+        else:
+            assert lost is None
+        case.check(SOURCE if outcome == "rolled-back" else TARGET, 3)
+    finally:
+        world.close()
