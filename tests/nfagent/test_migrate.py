@@ -227,7 +227,7 @@ def test_a_deletion_rolls_back_or_waits(shared_case: Case, effect: str) -> None:
     assert list((world.directory / "run").iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("effect", [*BEFORE_COMMIT, *AFTER_COMMIT])
 @pytest.mark.parametrize("who", ["old", "new", "keeper"])
 def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment: str) -> None:
