@@ -27,9 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def fits(item: pytest.Item) -> bool:
         chosen = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if not {"comparison", "path"} <= chosen.keys():
+        server, path = chosen.get("comparison"), chosen.get("path")
+        if not isinstance(server, tuple) or not isinstance(path, Path):
             return True
-        return chosen["comparison"][1] != HOME or Script.read(chosen["path"]).executor == HOME
+        return server[1] != HOME or Script.read(path).executor == HOME
 
     items[:] = [item for item in items if fits(item)]
 
