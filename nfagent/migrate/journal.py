@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from nfagent.model import Migration, Outcome
-from nfagent.store import Change, Store, migrations
+from nfagent.store import Change, Outlives, Store, migrations
 
 COMMIT = "COMMIT"
 COMMITTED = (COMMIT, "flip", "drain", "done")
@@ -71,9 +71,9 @@ class Journal:
         """Whether there is no way back."""
         return self.migration.step in COMMITTED
 
-    def step(self, name: str) -> None:
-        """Write that a step is about to be begun; on disk when this returns."""
-        with self._store.change() as change:
+    def step(self, name: str, outlives: Outlives = "machine") -> None:
+        """Write that a step is about to be begun; on disk when this returns, or as far as `Store.change` says."""
+        with self._store.change(outlives=outlives) as change:
             self.migration = migrations.step(change, self.migration, name, asdict(self.report))
 
     def reach(self, name: str) -> None:

@@ -4,6 +4,6 @@ Each module has the functions of one noun. Those that write take the `Change` of
 connection; a change without an event is refused.
 """
 
-from nfagent.store.database import Change, Store
+from nfagent.store.database import Change, Outlives, Store
 
-__all__ = ["Change", "Store"]
+__all__ = ["Change", "Outlives", "Store"]

@@ -10,13 +10,16 @@ import time
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nfagent.errors import StoreError
 
 _BUSY_MS = 10_000
 _KEPT_EVENTS = 100_000
 _PRUNE_EVERY = 1_000
+
+
+Outlives = Literal["machine", "process"]
 
 
 class Change:
@@ -43,7 +46,7 @@ class Store:
     """The state of an agent on disk.
 
     What a transaction has changed is on the disk when `change` has been left, also after a power cut
-    (``synchronous=FULL``): only then may a client be told that it was accepted.
+    (``synchronous=FULL``): only then may a client be told that it was accepted. A caller may ask for less.
 
     Thread safety: any thread may call anything. Writers take turns; readers see the last whole transaction.
 
@@ -110,14 +113,18 @@ class Store:
         return connection
 
     @contextlib.contextmanager
-    def change(self) -> Iterator[Change]:
+    def change(self, *, outlives: Outlives = "machine") -> Iterator[Change]:
         """A transaction: all of it, on disk, or, where the block raises, nothing.
+
+        Args:
+            outlives: what may end the moment after without undoing it. Where only a ``process`` may, nothing waits
+                for the disk; the next transaction brings both there.
 
         Raises:
             StoreError: it changed something and appended no event.
         """
         db = self.read
-        with self._writing:
+        with self._writing, _synchronous(db, outlives):
             db.execute("BEGIN IMMEDIATE")
             try:
                 before = db.total_changes
@@ -170,6 +177,18 @@ def _connect(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
     return connection
+
+
+@contextlib.contextmanager
+def _synchronous(db: sqlite3.Connection, outlives: Outlives) -> Iterator[None]:
+    if outlives == "machine":
+        yield
+        return
+    db.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA synchronous = FULL")
 
 
 def _upgrade(db: sqlite3.Connection, path: Path) -> None:

@@ -233,3 +233,15 @@ def _check_after_crash(directory: Path, acknowledged: set[int]) -> int:
     assert store.read.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     store.close()
     return len(found)
+
+
+def test_who_asks_for_less_gets_it_once(store: Store) -> None:
+    level = lambda: store.read.execute("PRAGMA synchronous").fetchone()[0]  # noqa: E731
+    full = level()
+    with store.change(outlives="process") as change:
+        assert level() < full
+        change.event("test", "it", None, {})
+    assert level() == full
+    with pytest.raises(RuntimeError), store.change(outlives="process"):
+        raise RuntimeError
+    assert level() == full
