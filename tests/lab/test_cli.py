@@ -53,7 +53,8 @@ def test_up_list_show_exec_down(uno_lab: Cli, lab_dir: Path) -> None:
 @pytest.mark.lab
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_foreground_ends_with_a_signal(lab_dir: Path, number: signal.Signals) -> None:
-    command = [*UNO_LAB, "up", "--name", "front", "--format=json"]
+    # Whoever runs the tests in the background may have SIGINT ignored, and so would this.
+    command = ["env", "--default-signal=INT", *UNO_LAB, "up", "--name", "front", "--format=json"]
     pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env=environment(), **pipes) as process:
         assert process.stderr is not None
