@@ -101,6 +101,7 @@ class DummyServer:
             switch.ofctl("del-flows", "edge")
             switch.ofctl("del-groups", "edge")
             switch.ofctl("add-group", "edge", "group_id=1,type=select,bucket=resubmit(,1)")
+            switch.ofctl("add-group", "edge", "group_id=2,type=indirect,bucket=group:1")
             switch.add_flows("edge", self._edge_rules(name))
             remote = [f"virt-{port.number}" for port in self.mapped if port.switch != name]
             for port in ("virt", *remote):
@@ -122,7 +123,7 @@ class DummyServer:
             tag = f"push_vlan:0x8100,set_field:{port.flow_id + 4096}->vlan_vid"
             rules += [
                 f"in_port={patch},vlan_tci=0x0000/0x1fff,actions={tag},output:{out}",
-                f"in_port={patch},vlan_tci=0x1000/0x1000,actions=clone(group:1)",
+                f"in_port={patch},vlan_tci=0x1000/0x1000,actions=clone(group:2)",
                 f"table=1,in_port={patch},actions={tag},output:{out}",
             ]
             rules += [

@@ -26,8 +26,8 @@ Match = frozenset[str]
 Actions = tuple[str, ...]
 
 UNTAGGED, TAGGED = "vlan_tci=0x0000/0x1fff", "vlan_tci=0x1000/0x1000"
-# The detour of what has a tag already: the group that has it parsed anew.
-REPARSED: Actions = ("group:1",)
+# The detour of what has a tag already: the group that encloses the one that has it parsed anew.
+REPARSED: Actions = ("group:2",)
 
 
 @dataclass(frozen=True)
