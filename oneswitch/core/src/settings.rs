@@ -1,12 +1,14 @@
 //! What a controller asks of the switch as a whole, and how it wants to be treated.
 
-use crate::api::{Bridge, ControllerId, ControllerRole};
+use crate::api::{Bridge, ControllerId, ControllerRole, Destination};
 use crate::executors::HUB;
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::sync::WHOLE_PACKET;
-use crate::Core;
-use openflow13::{port_no, AsyncMasks, ErrorCode, Features, Message, Role, SwitchConfig};
+use crate::{wire, Core};
+use openflow13::{
+    port_no, AsyncMasks, ErrorCode, Experimenter, Features, Message, Role, SwitchConfig,
+};
 
 /// What Open vSwitch 3.1 reports, until the hypervisor's own answer is known: FLOW, TABLE, PORT, GROUP and QUEUE statistics.
 const CAPABILITIES: u32 = 0x4f;
@@ -86,13 +88,7 @@ impl Core {
             self.role_generation = Some(request.generation_id);
         }
         if wanted == Some(ControllerRole::Master) {
-            for other in self
-                .controllers
-                .values_mut()
-                .filter(|c| c.role == ControllerRole::Master)
-            {
-                other.role = ControllerRole::Slave;
-            }
+            self.demote_masters(incoming.origin.controller, request.generation_id);
         }
         let Some(controller) = self.controllers.get_mut(&incoming.origin.controller) else {
             return;
@@ -111,6 +107,17 @@ impl Core {
                 generation_id,
             }),
         );
+    }
+
+    /// Whoever was master is a slave from now on, and is told so as Open vSwitch does (`ofconn_send_role_status`, ofproto/connmgr.c).
+    fn demote_masters(&mut self, new: ControllerId, generation_id: u64) {
+        let status = wire(0, &role_status(Role::SLAVE, generation_id));
+        for (id, other) in &mut self.controllers {
+            if *id != new && other.role == ControllerRole::Master {
+                other.role = ControllerRole::Slave;
+                self.outbox.put(Destination::Controller(*id), &status);
+            }
+        }
     }
 
     pub(crate) fn get_async(&mut self, incoming: Incoming<'_>) {
@@ -143,4 +150,19 @@ impl Core {
             },
         );
     }
+}
+
+/// The Open Networking Foundation's extension 191 to OpenFlow 1.3: role, reason (another one asked to be master), generation.
+fn role_status(role: u32, generation_id: u64) -> Message {
+    const ONF: u32 = 0x4f4e_4600;
+    const ROLE_STATUS: u32 = 1911;
+    const MASTER_REQUEST: [u8; 4] = [0; 4];
+    let mut data = role.to_be_bytes().to_vec();
+    data.extend(MASTER_REQUEST);
+    data.extend(generation_id.to_be_bytes());
+    Message::Experimenter(Experimenter {
+        vendor: ONF,
+        subtype: ROLE_STATUS,
+        body: data.into(),
+    })
 }
