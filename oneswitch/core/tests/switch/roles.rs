@@ -38,6 +38,11 @@ fn there_is_one_master_of_the_newest_generation() {
     lab.send(2, 3, &role(Role::MASTER, 1));
     lab.run();
     assert_eq!(granted(&lab.take(2)), (Role::MASTER, 1));
+    let told = lab.take(1);
+    assert!(
+        matches!(&told[..], [(_, Message::Experimenter(m))] if (m.vendor, m.subtype) == (0x4f4e_4600, 1911) && m.body[..4] == Role::SLAVE.to_be_bytes()),
+        "{told:?}"
+    );
     assert_eq!(
         granted(&lab.ask(4, &role(Role::NO_CHANGE, 0))),
         (Role::SLAVE, 1)
