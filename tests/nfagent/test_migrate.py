@@ -86,8 +86,11 @@ class Case:
         self.world.operator.patch(f"{V1}/instances/toy", json={"config": {"n": 2}})
         self.world.wait(lambda: self.world.show("toy")["config_state"] == "applied")
         runtime = self.world.directory / "run"
-        names = {path.name for path in runtime.iterdir() if path.name.startswith((self.id, "keeper"))}
-        assert names == {f"{self.id}.{location}.{suffix}" for suffix in ("lock", "json", "sock")}
+        left = {f"{self.id}.{location}.{suffix}" for suffix in ("lock", "json", "sock")}
+        # A migration is told as ended before its keeper is: what it kept is in use no more.
+        self.world.wait(
+            lambda: {path.name for path in runtime.iterdir() if path.name.startswith((self.id, "keeper"))} == left
+        )
 
 
 @contextlib.contextmanager
