@@ -12,7 +12,7 @@ from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
 from tests.oracle.observation import Observation
 from tests.oracle.one_bridge import OneBridge
-from tests.oracle.one_switch import OneSwitch, server
+from tests.oracle.one_switch import OneSwitch
 from tests.oracle.steps import (
     BreakLink,
     Check,
@@ -69,7 +69,7 @@ class Comparison:
 
     def _start(self) -> None:
         self.ours = OneSwitch(self.script.switches, self._binary, self.script.executor)
-        self.reference = OneBridge(server(self.script.switches).reference(), self.ours.behind)
+        self.reference = OneBridge(self.ours.spec.reference(), self.ours.behind)
         self._broken = False
 
     def close(self) -> None:
