@@ -1,6 +1,8 @@
 """A step in both worlds, and whether they did the same."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -115,18 +117,28 @@ class Comparison:
         if self._counters_differ:
             seen, expected = seen.without_counters(), expected.without_counters()
         differences = seen.differences(expected)
-        if differences and (self._given_up(step) or self._reparsed(step, expected)):
+        if differences and self._is_known(step, expected):
             self._counters_differ = True
         elif differences:
             raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n" + "\n".join(differences))
 
     def _apply(self, world: World, step: Step) -> Observation:
-        try:
+        with self._failing_with(world, step):
             return world.apply(step)
+
+    @contextmanager
+    def _failing_with(self, world: World, step: Step) -> Iterator[None]:
+        """A world that fails, or hangs, is a difference; the next run has new ones."""
+        try:
+            yield
         except (ChannelError, LabError, UnoctlError) as error:
             self._broken = True
             who = "oneswitchd" if world is self.ours else "the one switch"
             raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n{who}: {error}") from error
+
+    def _is_known(self, step: Step, expected: Observation) -> bool:
+        with self._failing_with(self.reference, step):
+            return self._given_up(step) or self._reparsed(step, expected)
 
     def finish(self) -> None:
         """The end of a run: compare everything, then remove everything and compare what that says."""

@@ -115,11 +115,12 @@ def odd_action(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def stateful_action(draw: st.DrawFn) -> bytes:
-    """An action whose state one switch shares between all ports."""
+def stateful_action(draw: st.DrawFn, table: int) -> bytes:
+    """An action whose state one switch shares between all ports; no table is looked up again, for that makes loops."""
     if draw(st.booleans()):
         return of.output(of.NORMAL)
-    return of.ct(draw(st.booleans()), draw(st.sampled_from((0, 0, 1))), draw(st.sampled_from((None, 1, 2, 3))))
+    later = [each for each in pools.TABLES if each > table]
+    return of.ct(draw(st.booleans()), draw(st.sampled_from((0, 0, 1))), draw(st.sampled_from((None, *later))))
 
 
 @st.composite
@@ -129,15 +130,19 @@ def actions(
     *,
     most: int = 4,
     groups: tuple[int, ...] = pools.GROUPS,
+    table: int = 0,
     stateful: bool = False,
 ) -> bytes:
-    """A list of actions for packets that match ``fields``; each group once (known differences, docs/oracle.md)."""
+    """A list of actions for packets that match ``fields``, in ``table`` at the latest.
+
+    Each group is named once (known differences, docs/oracle.md).
+    """
     exact = {name: value for name, value, mask in fields if mask is None}
     vlan = next((value for name, value, _ in fields if name == "vlan_vid"), None)
     result = b""
     for kind in draw(st.lists(st.integers(0, 23), max_size=most)):
         if stateful and draw(st.integers(0, 4)) == 0:
-            result += draw(stateful_action())
+            result += draw(stateful_action(table))
         elif kind == 0:
             result += draw(odd_action())
         elif kind <= 10:
@@ -166,11 +171,11 @@ def instructions(
     if meters and draw(st.integers(0, 4)) == 0:
         parts.append(of.meter(draw(st.sampled_from(meters))))
     if draw(st.integers(0, 9)) < 8:
-        parts.append(of.apply_actions(draw(actions(fields, groups=applied, stateful=stateful))))
+        parts.append(of.apply_actions(draw(actions(fields, groups=applied, table=table, stateful=stateful))))
     if draw(st.integers(0, 5)) == 0:
         parts.append(of.clear_actions())
     if draw(st.integers(0, 3)) == 0:
-        parts.append(of.write_actions(draw(actions(fields, groups=written, stateful=stateful))))
+        parts.append(of.write_actions(draw(actions(fields, groups=written, table=table, stateful=stateful))))
     if draw(st.integers(0, 3)) == 0:
         mask = draw(st.sampled_from((1, 3, of.MASK64)))
         parts.append(of.write_metadata(draw(st.sampled_from((0, 1, 2, 3))), mask))
@@ -195,7 +200,9 @@ def buckets(draw: st.DrawFn, kind: int, chain: tuple[int, ...], stateful: bool =
             watch_port = draw(st.sampled_from((*pools.PORTS, of.ANY, *pools.UNKNOWN_PORTS)))
             if chain and draw(st.integers(0, 3)) == 0:
                 watch_port, watch_group = of.ANY, draw(st.sampled_from(chain))
-        result += of.bucket(draw(actions((), most=2, groups=chain, stateful=stateful)), weight, watch_port, watch_group)
+        last = max(pools.TABLES)  # rules of any table may name the group
+        done = draw(actions((), most=2, groups=chain, table=last, stateful=stateful))
+        result += of.bucket(done, weight, watch_port, watch_group)
     return result
 
 
