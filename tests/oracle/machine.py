@@ -113,7 +113,7 @@ def change_flows(draw: Draw, model: Model) -> bytes:
         fields = fields[: draw(st.integers(0, len(fields) - 1))]
     fields = tuple(item for item in fields if _prerequisites_met(item, fields))
     table = draw(st.sampled_from((*(like.table if like else 0,) * 8, *pools.TABLES, of.ALL_TABLES)))
-    cookie_mask = draw(st.sampled_from((0, 0, 0, 0, 0, *pools.COOKIE_MASKS)))
+    cookie, cookie_mask = _cookie_filter(draw, table, (0, 0, 0, 0, 0, *pools.COOKIE_MASKS))
     filters = {}
     if command in (of.DELETE, of.DELETE_STRICT) and draw(st.integers(0, 2)) == 0:
         filters = draw(_filters())
@@ -124,10 +124,16 @@ def change_flows(draw: Draw, model: Model) -> bytes:
         model.note(instructions)
     return FlowMod(
         *(command, table, like.priority if like else draw(st.sampled_from(pools.PRIORITIES)), fields, instructions),
-        *(draw(st.sampled_from(pools.COOKIES)), cookie_mask),
+        *(cookie, cookie_mask),
         flags=draw(st.sampled_from((0, 0, of.RESET_COUNTS, of.SEND_FLOW_REM, of.CHECK_OVERLAP))),
         **filters,
     ).encode(model.next_xid())
+
+
+def _cookie_filter(draw: Draw, table: int, masks: tuple[int, ...]) -> tuple[int, int]:
+    """A cookie and its mask. Known difference: all tables' rules with cookie 0 exactly are Open vSwitch's own, too."""
+    cookie, mask = draw(st.sampled_from(pools.COOKIES)), draw(st.sampled_from(masks))
+    return (cookie or 1 if (table, mask) == (of.ALL_TABLES, of.MASK64) else cookie), mask
 
 
 def _prerequisites_met(item: Oxm, fields: tuple[Oxm, ...]) -> bool:
@@ -208,13 +214,15 @@ def request(draw: Draw, model: Model) -> bytes:
     if kind <= 3:
         like = draw(st.sampled_from(model.rules)) if model.rules and draw(st.booleans()) else None
         fields = like.fields if like else draw(pools.match())
+        table = draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 9)))
+        cookie, cookie_mask = _cookie_filter(draw, table, pools.COOKIE_MASKS)
         return of.flow_request(
             xid,
             draw(st.sampled_from((of.FLOW, of.AGGREGATE))),
-            table=draw(st.sampled_from((*pools.TABLES, of.ALL_TABLES, 9))),
+            table=table,
             fields=fields if draw(st.booleans()) else (),
-            cookie=draw(st.sampled_from(pools.COOKIES)),
-            cookie_mask=draw(st.sampled_from(pools.COOKIE_MASKS)),
+            cookie=cookie,
+            cookie_mask=cookie_mask,
             **draw(_filters()),
         )
     if kind == 4:
