@@ -1,7 +1,7 @@
 """Which nfagent a command is about, and with which token.
 
-Order: ``--agent``, ``$NFAGENT_API``, the agent.toml that ``$NFAGENT_CONFIG`` names, the one of the lab that is meant,
-``/etc/nfagent/agent.toml``. The token for TCP is ``$NFAGENT_TOKEN``.
+Order: ``--agent``, ``--lab NAME``, ``$NFAGENT_API``, the agent.toml that ``$NFAGENT_CONFIG`` names,
+``/etc/nfagent/agent.toml``, that of the only running lab which has one. The token for TCP is ``$NFAGENT_TOKEN``.
 """
 
 import tomllib
@@ -36,9 +36,10 @@ def address(
         return _listened(*files.values())
     if files:
         raise ConfigChoiceError(f"several labs run; choose one: {', '.join(f'--lab {name}' for name in files)}")
-    given = f"lab {lab} has" if lab else f"nothing names one, {system_config} does not exist, and no lab has"
+    looked = f"lab {lab} has none" if lab else f"nothing names one, {system_config} does not exist, and no lab has one"
     raise ConfigChoiceError(
-        f"no nfagent is known: {given} no nfagent/agent.toml; give its address: --agent unix:/run/nfagent/nfagent.sock"
+        f"no nfagent is known: {looked}; start one (nfagent serve, or uno-lab demo --keep), or give its address: "
+        "--agent unix:/run/nfagent/nfagent.sock"
     )
 
 
