@@ -131,7 +131,8 @@ class LocalLauncher:
             self._end_holders(key)
         if noted is not None:
             _ending(noted[0])
-        for suffix in ("sock", "json", "lock"):
+        # A draft is there where the agent was killed while it wrote the configuration.
+        for suffix in ("sock", "json", "draft", "lock"):
             self._path(key, suffix).unlink(missing_ok=True)
 
     def _end_holders(self, key: str) -> None:

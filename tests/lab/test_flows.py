@@ -2,7 +2,7 @@
 
 import struct
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -13,6 +13,7 @@ from lab.flow_tally import Arrival, FlowTally
 SOURCE, TARGET = "02:00:00:00:00:04", "02:00:00:00:00:05"
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(0, 2**60), st.integers(1, 2**22))
 def test_frames_are_udp_of_a_flow_each_and_are_known_behind_a_tunnel(number: int, now: int, flows: int) -> None:
     frame = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), flows).make(number, now)
@@ -50,6 +51,7 @@ def test_what_is_counted() -> None:
     assert tally.lost(200_000, 200_002) == [200_000, 200_001]
 
 
+@settings(deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 4))
 def test_order_is_that_of_each_flow(order: list[int], flows: int) -> None:
     tally = FlowTally()

@@ -123,15 +123,17 @@ def _listed(victim: Victim) -> list[dict[str, Any]]:
 def _settle(victim: Victim, model: Model) -> None:
     def settled() -> bool:
         listed = _listed(victim)
-        waiting = [each for each in listed if not _is_settled(each)]
+        waiting = [each for each in listed if not _is_settled(each, listed)]
         return not waiting and not model.gone & {each["id"] for each in listed}
 
     wait_until(settled)
 
 
-def _is_settled(instance: dict[str, Any]) -> bool:
+def _is_settled(instance: dict[str, Any], listed: list[dict[str, Any]]) -> bool:
     if instance["kind"] == "wired" and instance["status"] == "error":
-        return "no free slot" in instance["reason"]
+        # The one slot may have been that of an instance that was deleted: then it is this one's at its next attempt.
+        is_taken = any(each["kind"] == "wired" and each["status"] == "active" for each in listed)
+        return is_taken and "no free slot" in instance["reason"]
     return instance["status"] == "active" and instance["config_state"] == "applied"
 
 

@@ -71,6 +71,11 @@ class Case:
             wait_until(lambda: start_time(row.pid) is None)  # a zombie: its lock and its connections are closed
             wait_until(lambda: self.world.agent._reconciler._starter.find(row) is None)
 
+    def wait_for_another(self) -> None:
+        """The reconciler starts a new process in the place of the dead one, some time after the migration has ended."""
+        dead = self.made["placement"]["pid"]
+        self.world.wait(lambda: self.world.show("toy")["placement"]["pid"] not in (dead, None))
+
     def check(self, location: str, number: int | None) -> None:
         """One process serves there, and goes on from this number; nothing else is left."""
         shown = self.world.wait_status(self.made, "active")
@@ -245,6 +250,7 @@ def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment:
     if who == "old" and (effect, moment) == ("prepare", "before"):
         assert "nobody else had its state" in report["lost_state"]["why"]
         assert (told["outcome"], report["lost_state"]["instances"]) == ("rolled-back", [shared_case.id])
+        shared_case.wait_for_another()
         shared_case.check(SOURCE, 0)
         return
     assert report["lost_state"] is None

@@ -62,6 +62,7 @@ FLOW = st.builds(
 ).map(lambda flow: flow if flow.packets else replace(flow, idle_s=0.0))
 
 
+@settings(deadline=None)
 @given(st.lists(FLOW, max_size=8), st.sampled_from(["", "/0xfff"]))
 def test_flows_are_read_as_they_were_printed(flows: list[Megaflow], mask: str) -> None:
     lines: list[str] = []
@@ -119,6 +120,7 @@ def _do(actions: list[object], tags: tuple[int, ...], done: tuple[list[object], 
             _do(rest[0], tags, done)
 
 
+@settings(deadline=None)
 @given(_actions())
 def test_actions_do_what_a_packet_would_see(actions: list[object]) -> None:
     done: tuple[list[object], list[int]] = ([], [])
@@ -126,6 +128,7 @@ def test_actions_do_what_a_packet_would_see(actions: list[object]) -> None:
     assert outcome(_print(actions)) == Outcome(tuple(done[0]), tuple(done[1]))  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300), st.integers(0, 10**6))
 def test_garbage_is_no_flow_and_does_no_harm(text: str, cut: int) -> None:
     good = flow_line(str(uuid.UUID(int=1)), "vm1", 7, 5, 1, 64, "pop_vlan,clone(push_vlan(vid=4,pcp=0),pf0hpf),vm2")

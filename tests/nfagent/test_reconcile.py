@@ -35,8 +35,8 @@ def test_a_process_that_ends_is_started_again_and_said_why(own_world: World) -> 
     again = own_world.wait_status(made, "active")
     assert processes_of(made["id"]) == [again["placement"]["pid"]]
     brief = own_world.create("brief", "brief")
-    own_world.wait(lambda: own_world.show(brief)["status"] == "error")
-    assert own_world.show(brief)["reason"] == "its process ended with exit status 4; it said: enough"
+    failed = own_world.wait_status(brief, "error")
+    assert failed["reason"] == "its process ended with exit status 4; it said: enough"
 
 
 def test_what_cannot_be_started_says_why_and_is_deleted_all_the_same(own_world: World) -> None:
@@ -163,6 +163,15 @@ def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
     own_world.wiring.broken = False
     own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/wired").status_code == 404)
     assert own_world.wiring.places == {}
+
+
+def test_what_a_killed_agent_was_writing_goes_with_the_instance(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("one"), "active")
+    runtime = own_world.directory / "run"
+    (runtime / f"{made['id']}.hypervisor.draft").write_text("{")
+    own_world.operator.delete(f"{V1}/instances/one")
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/one").status_code == 404)
+    assert list(runtime.iterdir()) == []
 
 
 class SlowMigrator:

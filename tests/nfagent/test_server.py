@@ -37,14 +37,17 @@ class Deployment:
         return self.wait(answer.json()["id"])
 
     def wait(self, instance: str) -> dict[str, Any]:
-        """Wait until an instance is active."""
+        """Wait until an instance is active; returns it as it was seen then: the next moment it may be on its way."""
+        seen: dict[str, Any] = {}
 
-        def shown() -> dict[str, Any]:
-            return self.client.get(f"{PATH}/{instance}").json()
+        def is_settled() -> bool:
+            seen.clear()
+            seen.update(self.client.get(f"{PATH}/{instance}").json())
+            return seen["status"] in ("active", "error")
 
-        wait_until(lambda: shown()["status"] in ("active", "error"))
-        assert shown()["status"] == "active", shown()["reason"]
-        return shown()
+        wait_until(is_settled)
+        assert seen["status"] == "active", seen["reason"]
+        return seen
 
     def delete(self, instance: str) -> None:
         """Delete an instance and wait until it is gone."""

@@ -69,7 +69,7 @@ name = "broken"
 command = ["sh", "-c", "echo it cannot be; exit 3"]
 [[kind]]
 name = "brief"
-command = ["sh", "-c", "sleep 0.3; echo enough >&2; exit 4"]
+command = ["sh", "-c", "sleep 1; echo enough >&2; exit 4"]
 [[kind]]
 name = "family"
 command = ["sh", "-c", "sleep 100000 & sleep 100000 & wait"]
@@ -241,9 +241,16 @@ class World:
         return self.operator.get(f"/api/v1/instances/{reference}").json()
 
     def wait_status(self, instance: dict[str, Any], status: str) -> dict[str, Any]:
-        """Wait until an instance has a status; returns it."""
-        self.wait(lambda: self.show(instance)["status"] == status)
-        return self.show(instance)
+        """Wait until an instance has a status; returns it as it was seen then."""
+        seen: dict[str, Any] = {}
+
+        def has_it() -> bool:
+            seen.clear()
+            seen.update(self.show(instance))
+            return seen["status"] == status
+
+        self.wait(has_it)
+        return seen
 
     def wait(self, done: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Wait until something is so, looking again whenever there is an event."""

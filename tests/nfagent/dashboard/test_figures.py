@@ -1,7 +1,7 @@
 """Figures as they are read."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfagent.dashboard import figures, sparkline
@@ -77,6 +77,7 @@ def test_a_moment_of_another_day_has_its_date() -> None:
     assert figures.stamp(AT) == "2026-09-21T14:13:20Z"
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e15, allow_nan=False))
 def test_no_figure_is_long(value: float) -> None:
     assert len(figures.rate(value)) <= 18

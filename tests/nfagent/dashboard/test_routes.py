@@ -190,7 +190,7 @@ def test_one_that_does_not_read_holds_up_nobody(own_world: World, monkeypatch: p
 
 
 def test_one_that_does_not_read_is_disconnected(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_STALLED_MS", 500)
+    monkeypatch.setattr(serving, "_STALLED_MS", 3000)  # longer than it takes to have three of them
     world = World(directory)
     numbers = iter(range(10**9))
     monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
@@ -246,7 +246,8 @@ def test_an_edition_has_the_version_at_which_each_fragment_changed(monkeypatch: 
             assert second.since(strange) == second.html()
 
 
-def test_editions_are_not_made_more_often_than_they_may() -> None:
+def test_editions_are_not_made_more_often_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "TICK_S", 1000.0)
     calls = []
     shown = board.Board(lambda: calls.append(1) or {})
     for _ in range(100):
@@ -270,13 +271,15 @@ class Oneswitchd:
 
 
 def test_an_oneswitchd_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfagent.dashboard.probe._EVERY_S", 0.0)
     asked = Oneswitchd()
     probe = Probe(asked)
     for _ in range(3):
         assert probe.newest().reason == "oneswitchd has been asked and has not answered yet"
-    assert asked.asked == 1
+    monkeypatch.setattr("nfagent.dashboard.probe._EVERY_S", 1000.0)
     asked.let.set()
-    assert probe.newest(30.0).status is not None
+    wait_until(lambda: probe.newest(30.0).status is not None)
+    assert asked.asked == 1
     monkeypatch.setattr("nfagent.dashboard.probe._EVERY_S", 0.0)
     wait_until(lambda: probe.newest().reason == "it is gone")
 
