@@ -158,7 +158,8 @@ impl ArenaBuilder {
     /// a form that changes when they mean something else: `"cuckoo ipv4 v1"`.
     ///
     /// # Errors
-    /// A name that is taken, or more regions than the table holds; in an adopted arena one that it does not have, or that is different there.
+    /// A name that is taken, more regions than the table holds, or more words than a file can have; in an adopted arena one that it does not
+    /// have, or that is different there.
     pub fn region(&mut self, name: &str, layout: &str, words: usize) -> Result<Region, ArenaError> {
         let refused = |reason: String| ArenaError::Refused {
             region: name.to_owned(),
@@ -176,8 +177,9 @@ impl ArenaBuilder {
         if let Some(adopted) = &self.adopted {
             entry.offset = find(adopted, &entry, name)?;
         } else {
-            entry.offset = self.end.next_multiple_of(ALIGNMENT);
-            self.end = entry.offset + (words.max(1) as u64 * 8).next_multiple_of(ALIGNMENT);
+            let (offset, end) = place(self.end, words)
+                .ok_or_else(|| refused(format!("{words} words are more than a file can have")))?;
+            (entry.offset, self.end) = (offset, end);
             ftruncate(&self.file, self.end).map_err(system("cannot size the arena"))?;
         }
         self.hash.update(&entry.identity.to_le_bytes());
@@ -266,6 +268,16 @@ impl RegionEntry {
     fn name(&self) -> String {
         text(&self.name)
     }
+}
+
+/// Where a new region of `words` words begins and ends in a file that ends at `end`; `None`: beyond the end of any file.
+fn place(end: u64, words: usize) -> Option<(u64, u64)> {
+    let offset = end.checked_next_multiple_of(ALIGNMENT)?;
+    let bytes = (words.max(1) as u64).checked_mul(8)?;
+    let end = bytes
+        .checked_next_multiple_of(ALIGNMENT)?
+        .checked_add(offset)?;
+    (end <= i64::MAX as u64).then_some((offset, end))
 }
 
 /// Where the region is in an adopted arena; an error that says what is different.

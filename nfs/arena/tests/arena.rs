@@ -96,6 +96,17 @@ fn a_state_that_does_not_fit_is_refused_by_name() {
 }
 
 #[test]
+fn regions_beyond_the_end_of_any_file_are_refused() {
+    let mut builder = ArenaBuilder::fresh("test", 1).unwrap();
+    for words in [1 << 60, 1 << 61, (1 << 61) + 10, usize::MAX] {
+        let refused = builder.region("a", "u64", words);
+        assert!(matches!(refused, Err(ArenaError::Refused { .. })));
+    }
+    builder.region("a", "u64", 10).unwrap();
+    builder.finish().unwrap();
+}
+
+#[test]
 fn a_state_of_another_kind_or_version_is_refused() {
     let (arena, _) = build(&[("a", "u64", 10)]);
     for (kind, version) in [("test", 2), ("toast", 1)] {

@@ -237,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn more_sources_than_any_memory_holds_are_refused() {
+        // Each of these has overflowed into a small number somewhere on the way to a table's size.
+        for sources in [usize::MAX, 1 << 61, 1 << 58, 1 << 50] {
+            let refused = Harness::<Limiter>::new(Config {
+                sources,
+                ..config(1)
+            });
+            assert!(refused.is_err(), "{sources}");
+        }
+    }
+
+    #[test]
     fn a_source_that_used_up_its_rate_has_none_after_a_move_either() {
         let mut before = Harness::new(config(50)).unwrap();
         assert_eq!(passed(&mut before, 1, 80), 50);

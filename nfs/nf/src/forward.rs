@@ -34,6 +34,12 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    fn idle_ns(&self) -> u64 {
+        self.idle_s.saturating_mul(1_000_000_000)
+    }
+}
+
 /// Packets go from port 0 to port 1 and back; with one port they go back where they came from.
 pub(crate) struct Forward {
     packets: FlowTable<Pair, u64>,
@@ -54,7 +60,7 @@ impl NetworkFunction for Forward {
         Ok(Self {
             packets: state.flow_table("packets", config.flows)?,
             flows: config.flows,
-            idle_ns: (config.idle_s * 1_000_000_000).into(),
+            idle_ns: config.idle_ns().into(),
         })
     }
 
@@ -85,7 +91,7 @@ impl NetworkFunction for Forward {
             );
             return Err(Refusal::configuration("flows", reason));
         }
-        self.idle_ns.store(config.idle_s * 1_000_000_000, RELAXED);
+        self.idle_ns.store(config.idle_ns(), RELAXED);
         Ok(())
     }
 
@@ -116,6 +122,19 @@ mod tests {
             Output::Dropped("too short for an Ethernet header")
         );
         assert_eq!(nf.counters()["flows"], 2);
+    }
+
+    #[test]
+    fn a_pair_may_be_kept_for_ever() {
+        let forever = Config {
+            idle_s: 1 << 60,
+            ..Config::default()
+        };
+        let mut nf = Harness::<Forward>::new(forever.clone()).unwrap();
+        nf.function().configure(forever).unwrap();
+        nf.process(0, &[9; 60]);
+        nf.advance(1 << 62);
+        assert_eq!(nf.counters()["flows"], 1);
     }
 
     #[test]

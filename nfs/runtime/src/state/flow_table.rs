@@ -41,12 +41,13 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         )
     }
 
+    /// Where no memory has so many, as many as can be said: the arena refuses them.
     pub(super) fn words(capacity: usize) -> usize {
-        Self::parts_for(capacity) * Self::part_words()
+        Self::parts_for(capacity).saturating_mul(Self::part_words())
     }
 
     fn parts_for(capacity: usize) -> usize {
-        (capacity.max(1) * FILL.1 / FILL.0)
+        (capacity.max(1).saturating_mul(FILL.1) / FILL.0)
             .div_ceil(PART)
             .next_power_of_two()
     }

@@ -48,7 +48,7 @@ impl Timers {
     pub(super) const LAYOUT: &'static str = "timers v1";
 
     pub(super) fn words(capacity: usize) -> usize {
-        ENTRIES + capacity.max(1) * ENTRY_WORDS
+        ENTRIES.saturating_add(capacity.max(1).saturating_mul(ENTRY_WORDS))
     }
 
     pub(super) fn open(region: Region) -> Self {
