@@ -183,6 +183,16 @@ impl Sent {
     }
 }
 
+/// What backend 10.0.0.`backend` answers the usual client at its port `client`.
+pub fn answer(backend: u8, client: u16, flags: u8) -> Sent {
+    Sent {
+        source: (ip(&format!("10.0.0.{backend}")), 80),
+        destination: (ip("198.51.100.7"), client),
+        from: mac_of(backend),
+        ..Sent::client(0, flags)
+    }
+}
+
 /// A packet as another parser reads it; every checksum was right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
