@@ -90,8 +90,6 @@ pub struct Core {
     executors_epoch: u64,
     truth: Truth,
     flood: Flood,
-    /// Switches whose PCIe link was dead when the ports were announced last.
-    dead_links: SwitchSet,
     /// Ports that groups watch, or have watched.
     watched: BTreeSet<u32>,
     controllers: BTreeMap<ControllerId, Controller>,
@@ -158,7 +156,6 @@ impl Core {
             executors_epoch: 0,
             switches,
             flood: Flood::new(&ports),
-            dead_links: SwitchSet::EMPTY,
             watched: BTreeSet::new(),
             ports,
             truth: Truth::default(),

@@ -8,12 +8,12 @@
 use crate::api::{Bridge, SwitchIndex};
 use crate::flood::FLOOD_GROUP;
 use crate::mutants::{mutant, Fault};
-use crate::ports::VirtualPort;
+use crate::switch_set::SwitchSet;
 use crate::sync::group_removal;
 use crate::Core;
 use openflow13::{
-    config, group_no, group_type, port_no, state, ActionList, Bucket, Buckets, GroupMod,
-    GroupModCommand, Message,
+    config, group_no, group_type, port_no, ActionList, Bucket, Buckets, GroupMod, GroupModCommand,
+    Message,
 };
 
 /// The first of the hidden groups of ports in every `virt`; refused to controllers, as the flood group is.
@@ -40,76 +40,73 @@ fn watched_port(bucket: &Bucket<'_>) -> Option<u32> {
 impl Core {
     /// Before a group with these buckets is installed: what they watch is there.
     pub(crate) fn watch_ports(&mut self, buckets: &Buckets) {
+        let dead = self.dead_links();
         for port in buckets.iter().filter_map(|bucket| watched_port(&bucket)) {
             if self.watched.insert(port) {
-                self.refresh_liveness(port);
+                self.tell_liveness(port, dead);
             }
         }
     }
 
     /// What `switch` is to have, as additions; noted as installed.
     pub(crate) fn live_groups(&mut self, switch: SwitchIndex) -> Vec<GroupMod> {
-        let groups: Vec<_> = self.truth.groups.values().cloned().collect();
-        let watched = groups
-            .iter()
-            .flat_map(|group| group.buckets.iter().filter_map(|b| watched_port(&b)));
+        let groups = self.truth.groups.values();
+        let watched = groups.flat_map(|g| g.buckets.iter().filter_map(|b| watched_port(&b)));
         self.watched.extend(watched);
-        let live = self.watched.iter().copied();
-        self.switches[switch].live = live.filter(|port| self.is_live(*port, switch)).collect();
-        self.switches[switch]
-            .live
-            .iter()
-            .map(|p| live_group(*p))
-            .collect()
+        let dead = self.dead_links();
+        let watched = self.watched.iter().copied();
+        let live = watched.filter(|port| self.is_live(*port, switch, dead));
+        self.switches[switch].live = live.collect();
+        let live = self.switches[switch].live.iter();
+        live.map(|port| live_group(*port)).collect()
     }
 
-    /// Tells every switch whether a port that some group watches is live.
-    pub(crate) fn refresh_liveness(&mut self, port: u32) {
-        if !self.watched.contains(&port) {
-            return;
-        }
+    /// Tells the switches which of the ports that groups watch have become live or dead.
+    pub(crate) fn refresh_liveness(&mut self) {
+        let dead = self.dead_links();
+        let watched: Vec<u32> = self.watched.iter().copied().collect();
+        watched
+            .into_iter()
+            .for_each(|port| self.tell_liveness(port, dead));
+    }
+
+    fn tell_liveness(&mut self, port: u32, dead: SwitchSet) {
         for switch in self.up().iter() {
-            let live = self.is_live(port, switch);
-            let changed = match live {
-                true => self.switches[switch].live.insert(port),
-                false => self.switches[switch].live.remove(&port),
+            let is_live = self.is_live(port, switch, dead);
+            let live = &mut self.switches[switch].live;
+            let message = match is_live {
+                true if live.insert(port) => live_group(port),
+                false if live.remove(&port) => group_removal(LIVE_GROUPS | port),
+                _ => continue,
             };
-            if changed {
-                let message = match live {
-                    true => live_group(port),
-                    false => group_removal(LIVE_GROUPS | port),
-                };
-                self.send_to(switch, Bridge::Virt, &Message::GroupMod(message));
-            }
+            self.send_to(switch, Bridge::Virt, &Message::GroupMod(message));
         }
     }
 
     /// Whether packets that leave at a port come out there, as far as `switch` could know. A switch that is merely not connected
-    /// makes no port dead: its data path may well work.
-    fn is_live(&self, number: u32, switch: SwitchIndex) -> bool {
+    /// changes nothing: its data path may well work. `dead`: see [`Self::dead_links`].
+    fn is_live(&self, number: u32, switch: SwitchIndex, dead: SwitchSet) -> bool {
         let Some(port) = self.ports.get(number) else {
             return false;
         };
         let home = port.delivery().switch;
-        let cut_off = switch != home && (self.link_dead(switch) || self.link_dead(home));
-        !cut_off && self.has_carrier(port) || mutant(Fault::DeadPortWatched)
+        let cut_off = switch != home && (dead.contains(switch) || dead.contains(home));
+        let is_up = port.has_carrier && port.config & config::PORT_DOWN == 0;
+        is_up && !cut_off || mutant(Fault::DeadPortWatched)
     }
 
-    fn has_carrier(&self, port: &VirtualPort) -> bool {
-        let home = port.delivery();
-        let edge = &self.switches[home.switch].edge;
-        let up = match edge.port_named(&home.interface) {
-            Some(interface) => interface.state & state::LINK_DOWN == 0,
-            None => !edge.is_up(),
-        };
-        up && port.config & config::PORT_DOWN == 0
+    /// Switches whose PCIe link is known to be dead.
+    fn dead_links(&self) -> SwitchSet {
+        let all = 0..self.switches.len();
+        all.filter(|switch| self.link_dead(*switch)).collect()
     }
 }
 
 fn live_group(port: u32) -> GroupMod {
     let bucket = (0, port_no::ANY, group_no::ANY, &ActionList::new());
     GroupMod {
-        command: GroupModCommand::Add,
+        // A comparison may be based on what the switch had before it got this one.
+        command: GroupModCommand::AddOrModify,
         group_type: group_type::ALL,
         group_id: LIVE_GROUPS | port,
         buckets: Buckets::build([bucket]),

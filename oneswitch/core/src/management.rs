@@ -77,7 +77,6 @@ impl Core {
                 .announced
                 .unwrap_or_else(|| removed.view(None, false));
             self.port_map_changed(now);
-            self.refresh_liveness(number);
             self.tell_port_status(PortStatus::DELETE, last, None);
             info!(target: "core", port = number, name = %removed.name, "port removed");
         }
@@ -149,10 +148,10 @@ impl Core {
             .for_each(|n| self.refresh_patch_config(n));
     }
 
-    /// What a controller configured, on the patch ports; PORT_DOWN, which they do not have, acts on the interface and on who watches it.
+    /// What a controller configured, on the patch ports; PORT_DOWN, which they do not have, acts on the interface and on who watches it
+    /// (liveness.rs).
     pub(crate) fn refresh_patch_config(&mut self, number: u32) {
         const ALL: u32 = config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
-        self.refresh_liveness(number);
         let Some(port) = self.ports.get(number) else {
             return;
         };

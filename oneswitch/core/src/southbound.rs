@@ -10,7 +10,7 @@ use crate::verdict::{Refused, Settled, NOT_AN_OPERATION};
 use crate::{wire, Core};
 use openflow13::config::PORT_DOWN;
 use openflow13::{
-    decode, encode_error, kind, set_xid, ErrorMessage, FlowMod, Header, Message, PortStatus,
+    decode, encode_error, kind, set_xid, state, ErrorMessage, FlowMod, Header, Message, PortStatus,
 };
 use std::time::Instant;
 use tracing::{debug, error, warn};
@@ -238,24 +238,19 @@ impl Core {
         self.refresh_paths();
     }
 
-    /// Tells controllers what changed about the virtual ports. `except`: the controller that asked for it (Open vSwitch does not
-    /// echo a port-mod to its sender before OpenFlow 1.5).
+    /// Tells controllers what changed about the virtual ports, and switches whether those that groups watch are live. `except`: the controller
+    /// that asked for it (Open vSwitch does not echo a port-mod to its sender before OpenFlow 1.5).
     pub(crate) fn announce_ports(&mut self, except: Option<ControllerId>) {
         let mut changed = Vec::new();
-        let dead: SwitchSet = (0..self.switches.len())
-            .filter(|switch| self.link_dead(*switch))
-            .collect();
-        if dead != self.dead_links {
-            self.dead_links = dead;
-            self.refresh_all_patch_config();
-        }
         let lost = self.out_of_reach();
         for port in self.ports.iter_mut() {
             let location = port.delivery();
-            let physical = self.switches[location.switch]
-                .edge
-                .port_named(&location.interface)
-                .cloned();
+            let edge = &self.switches[location.switch].edge;
+            let physical = edge.port_named(&location.interface).cloned();
+            if edge.is_up() {
+                let carrier = |p: &openflow13::Port| p.state & state::LINK_DOWN == 0;
+                port.has_carrier = physical.as_ref().is_some_and(carrier);
+            }
             if port.hw_addr.is_none() {
                 port.hw_addr = physical.as_ref().map(|p| p.hw_addr);
                 self.journal.unsettled |= port.hw_addr.is_some();
@@ -274,8 +269,8 @@ impl Core {
         }
         for (reason, view) in changed {
             self.tell_port_status(reason, view, except);
-            self.refresh_patch_config(view.number);
         }
+        self.refresh_liveness();
     }
 
     pub(crate) fn tell_port_status(

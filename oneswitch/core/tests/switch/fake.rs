@@ -1,10 +1,10 @@
 //! One bridge of a fake switch: keeps a real flow table, answers as Open vSwitch does, and can be told to misbehave.
 
 use openflow13::{
-    bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, Action, Buckets,
-    CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
+    bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, state, Action,
+    Buckets, CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
     GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut, Port,
-    PortMod, PortStats, ALL_TABLES,
+    PortMod, PortStats, PortStatus, ALL_TABLES,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -119,6 +119,17 @@ impl FakeBridge {
     /// Whether a bucket that watches virtual port `port` is live: it watches a hidden group, which is there or not.
     pub fn is_live(&self, port: u32) -> bool {
         self.groups.contains_key(&(0xfffe_0000 | port))
+    }
+
+    /// The interface's link comes or goes; whoever is connected is told.
+    pub fn carrier(&mut self, number: u32, is_up: bool) {
+        let port = self.ports.get_mut(&number).expect("a port that is there");
+        port.state = if is_up { 0 } else { state::LINK_DOWN };
+        let status = PortStatus {
+            reason: PortStatus::MODIFY,
+            port: *port,
+        };
+        self.reply(0, Message::PortStatus(status));
     }
 
     fn port_mod(&mut self, m: &PortMod) -> Result<(), ErrorCode> {

@@ -3,15 +3,15 @@
 use crate::build::{add, any, from, output, packet_out, writes_in_port};
 use crate::lab::{Lab, GRACE};
 use crate::verdicts::cookies;
-use oneswitch_core::{ExecutorRequest, MoveStage, MoveUntil};
+use oneswitch_core::{MoveStage, MoveUntil};
 use openflow13::{ErrorCode, FlowMod, FlowModCommand, Message};
 use std::collections::BTreeMap;
 
-fn homes(places: &[(u32, (usize, u32))]) -> BTreeMap<u32, (usize, u32)> {
+pub fn homes(places: &[(u32, (usize, u32))]) -> BTreeMap<u32, (usize, u32)> {
     places.iter().copied().collect()
 }
 
-fn stage(lab: &Lab, number: u32) -> Option<MoveStage> {
+pub fn stage(lab: &Lab, number: u32) -> Option<MoveStage> {
     let view = lab.core.ports().into_iter().find(|p| p.number == number);
     view.unwrap().moving.map(|m| m.stage)
 }
@@ -314,125 +314,4 @@ fn rules_go_everywhere_while_in_port_can_change_and_return() {
     lab.ask(4, &Message::FlowMod(gone));
     assert_eq!(cookies(lab.virt(0)), [1]);
     assert_eq!(cookies(lab.virt(1)), [2]);
-}
-
-fn accepted(lab: &Lab) -> usize {
-    let both = lab.switches.iter();
-    both.map(|s| s.virt.accepted).sum()
-}
-
-#[test]
-fn a_move_stays_where_it_is_over_a_restart_and_goes_on() {
-    for (until, reached) in [
-        (MoveUntil::Prepared, MoveStage::Prepared),
-        (MoveUntil::Flipped, MoveStage::Flipped),
-    ] {
-        let mut lab = Lab::new(2, &[0, 1]);
-        lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
-        lab.begin_move(2, 0, 5, until);
-        lab.run();
-        let before = accepted(&lab);
-        lab.restart();
-        lab.run();
-        assert_eq!(stage(&lab, 2), Some(reached));
-        assert_eq!(accepted(&lab), before, "something was rewritten");
-        lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-        assert_eq!(lab.core.move_outcome(2), None);
-        lab.wait(2 * GRACE);
-        assert_eq!(
-            (stage(&lab, 2), lab.core.move_outcome(2)),
-            (None, Some(Ok(())))
-        );
-        lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
-        lab.check_journal();
-    }
-}
-
-#[test]
-fn a_stage_is_not_reached_before_all_switches_are_in_step_again() {
-    for until in [MoveUntil::Prepared, MoveUntil::Flipped] {
-        let mut lab = Lab::new(2, &[0, 1]);
-        lab.begin_move(2, 0, 5, until);
-        lab.run();
-        lab.disconnect(1);
-        lab.restart();
-        lab.core.continue_move(2, until, lab.now).unwrap();
-        lab.run();
-        assert_eq!(lab.core.move_outcome(2), None);
-        lab.connect(1);
-        lab.run();
-        assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
-    }
-}
-
-#[test]
-fn a_switch_that_does_not_come_holds_a_restored_move_up_for_a_while_only() {
-    let mut lab = Lab::new(2, &[0, 1]);
-    lab.begin_move(2, 0, 5, MoveUntil::Flipped);
-    lab.run();
-    lab.disconnect(1);
-    lab.restart();
-    lab.core
-        .continue_move(2, MoveUntil::Flipped, lab.now)
-        .unwrap();
-    lab.wait(std::time::Duration::from_millis(1900));
-    assert_eq!(lab.core.move_outcome(2), None);
-    lab.wait(std::time::Duration::from_millis(200));
-    assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
-}
-
-#[test]
-fn a_move_that_was_done_is_not_forgotten_before_the_port_map_is_saved() {
-    let mut lab = Lab::new(2, &[0, 1]);
-    let saved = lab.core.port_configs();
-    lab.saves_ports = false;
-    lab.begin_move(2, 0, 5, MoveUntil::Done);
-    lab.wait(2 * GRACE);
-    assert_eq!(stage(&lab, 2), None);
-    lab.restart_with(saved);
-    lab.saves_ports = true;
-    lab.wait(2 * GRACE);
-    lab.check_paths(&homes(&[(1, (0, 1)), (2, (0, 5))]));
-    lab.check_journal();
-    let saved = lab.core.port_configs();
-    lab.restart_with(saved);
-    lab.run();
-    assert_eq!(stage(&lab, 2), None);
-}
-
-#[test]
-fn what_an_aborted_move_led_to_is_forgotten() {
-    let mut lab = Lab::new(2, &[0, 1]);
-    lab.begin_move(2, 0, 5, MoveUntil::Prepared);
-    lab.run();
-    lab.core.abort_move(2, lab.now).unwrap();
-    lab.run();
-    lab.restart();
-    lab.run();
-    assert_eq!(stage(&lab, 2), None);
-    lab.check_paths(&homes(&[(1, (0, 1)), (2, (1, 2))]));
-}
-
-#[test]
-fn a_change_of_the_executor_stays_over_a_restart() {
-    for until in [MoveUntil::Prepared, MoveUntil::Flipped] {
-        let mut lab = Lab::new(2, &[0, 1]);
-        lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
-        let request = ExecutorRequest {
-            executor: "hypervisor".into(),
-            until,
-            settle: GRACE,
-            grace: GRACE,
-        };
-        lab.core
-            .begin_executor_change(2, &request, lab.now)
-            .unwrap();
-        lab.wait(2 * GRACE);
-        let ids = |lab: &Lab| (lab.core.ports()[1].flow_id, lab.core.ports()[1].ingress_id);
-        let (before, known) = (accepted(&lab), ids(&lab));
-        lab.restart();
-        lab.wait(2 * GRACE);
-        assert_eq!((accepted(&lab), ids(&lab)), (before, known));
-        assert!(stage(&lab, 2).is_some());
-    }
 }

@@ -252,6 +252,10 @@ fn a_switch_that_lost_everything_gets_idle_rules_again() {
     assert!(removed(&mut lab).is_empty());
 }
 
+pub fn repairs(lab: &Lab) -> u64 {
+    lab.core.status().switches.iter().map(|s| s.repairs).sum()
+}
+
 #[test]
 fn an_audit_finds_what_others_changed() {
     let mut lab = Lab::new(2, &[0, 1]);
@@ -261,7 +265,6 @@ fn an_audit_finds_what_others_changed() {
     lab.wait(Duration::from_secs(31));
     assert_eq!(lab.accepted(), before, "nothing differed");
     let wanted = (cookies(lab.virt(0)), lab.edge(1).flows.len());
-    let repairs = |lab: &Lab| -> u64 { lab.core.status().switches.iter().map(|s| s.repairs).sum() };
     let repaired = repairs(&lab);
     lab.virt(0).flows.retain(|f| f.cookie != 1);
     lab.virt(0).groups.remove(&2);
@@ -329,15 +332,10 @@ fn a_dead_pcie_link_takes_down_exactly_the_ports_behind_it() {
         (1, "pf0hpf", true),
         (1, "pf0hpf", false),
     ] {
-        let ports = &mut lab.edge(switch).ports;
-        let pcie = ports.values_mut().find(|p| p.name_str() == name).unwrap();
-        pcie.state = if dead { state::LINK_DOWN } else { 0 };
-        let status = PortStatus {
-            reason: PortStatus::MODIFY,
-            port: *pcie,
-        };
-        let frame = openflow13::encode(0, &Message::PortStatus(status)).unwrap();
-        lab.edge(switch).output.push(frame);
+        let ports = &lab.edge(switch).ports;
+        let pcie = ports.values().find(|p| p.name_str() == name);
+        let number = pcie.unwrap().number;
+        lab.edge(switch).carrier(number, !dead);
         lab.run();
         let expected = if dead {
             (vec![2, 4], vec![])
