@@ -377,9 +377,8 @@ impl Core {
         if let Some(before) = &moving.counted_before {
             port.base = combine_ports(&port.base, before, minus);
         }
-        port.executor_chosen |= port.executor != moving.executor;
-        port.executor = moving.executor;
-        port.home = moving.to.clone();
+        let (to, executor) = (moving.to.clone(), moving.executor);
+        port.arrive(to, executor);
         let done = port.moving.take();
         self.end_move(number, true, now);
         let revision = self.ports.revision;

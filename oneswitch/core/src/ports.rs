@@ -112,6 +112,16 @@ impl VirtualPort {
         std::iter::once(&self.home).chain(self.moving.as_ref().map(|m| &m.to))
     }
 
+    /// A move has led there.
+    pub fn arrive(&mut self, home: Location, executor: Executor) {
+        self.executor_chosen |= self.executor != executor;
+        self.executor = executor;
+        self.home = home;
+        if executor == Executor::Home {
+            self.ingress_id = None;
+        }
+    }
+
     /// Where packets for this port are delivered to.
     pub fn delivery(&self) -> &Location {
         match &self.moving {

@@ -1,8 +1,8 @@
 //! Moves that go on after a restart: what the journal is told of them, and how they are taken up again.
 
-use crate::api::{MoveStage, HOME};
+use crate::api::{MoveStage, PortError, HOME};
 use crate::journal::moves::{self, Reached, SavedMove};
-use crate::ports::{Executor, Move, NOT_SENT};
+use crate::ports::{Executor, Move, VirtualPort, NOT_SENT};
 use crate::Core;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -11,19 +11,23 @@ use tracing::{info, warn};
 const RESUME_LIMIT: Duration = Duration::from_secs(2);
 
 impl Core {
-    /// For the journal.
+    /// For the journal. What is done comes first, in the order in which it was: so a goal that another port has left is free.
     pub(crate) fn saved_moves(&self) -> Vec<u8> {
         let switch_name = |switch: usize| self.switches[switch].name.clone();
-        let saved = self.ports.iter().filter_map(|port| {
-            let (moving, is_done) = match (&port.moving, &port.unsaved) {
-                (Some(moving), _) => (moving, false),
-                (None, Some((_, done))) => (done, true),
-                (None, None) => return None,
-            };
-            let (number, name) = (port.number, &port.name);
-            Some(SavedMove::of(number, name, moving, is_done, &switch_name))
-        });
-        moves::encode(&saved.collect::<Vec<_>>())
+        let save = |port: &VirtualPort, moving: &Move, is_done: bool| {
+            SavedMove::of(port.number, &port.name, moving, is_done, &switch_name)
+        };
+        let mut done: Vec<_> = self
+            .ports
+            .iter()
+            .filter_map(|port| Some((port.unsaved.as_ref()?, port)))
+            .collect();
+        done.sort_by_key(|((revision, _), _)| *revision);
+        let done = done.into_iter();
+        let done = done.map(|((_, moving), port)| save(port, moving, true));
+        let under_way = self.ports.iter();
+        let under_way = under_way.filter_map(|p| Some(save(p, p.moving.as_ref()?, false)));
+        moves::encode(&done.chain(under_way).collect::<Vec<_>>())
     }
 
     /// Whether the port map is not where a restarted daemon finds it: the journal knew of moves that it does not know.
@@ -41,38 +45,43 @@ impl Core {
     }
 
     /// Goes on with a move that the journal tells of, before anybody is connected. One that was done has led to where it says, also where
-    /// the port map was not saved any more; one to a place that is gone is forgotten.
+    /// the port map was not saved any more; one whose port or goal is gone is forgotten.
     pub(crate) fn resume_move(&mut self, saved: &SavedMove, now: Instant) {
-        let number = saved.number;
-        let goal = self.locate(&saved.switch, &saved.interface);
-        let executor = self.executor_named(saved.executor.as_deref().unwrap_or(HOME));
-        let (Ok(to), Ok(executor)) = (goal, executor) else {
-            warn!(target: "core", port = number, to = %saved.switch, "move: forgotten, since there is no such switch or interface any more");
-            return;
-        };
-        let taken = self.ports.at(&to).is_some_and(|p| p.number != number);
-        let named = self.ports.get(number).filter(|p| p.name == saved.name);
-        if taken || named.is_none() {
-            return;
+        let (number, to, interface) = (saved.number, &saved.switch, &saved.interface);
+        if let Err(reason) = self.restore_move(saved, now) {
+            warn!(target: "core", port = number, %to, %interface, "move: forgotten: {reason}");
         }
-        if executor != Executor::Home && self.ports.allocate_ingress(number).is_err() {
-            return;
+    }
+
+    fn restore_move(&mut self, saved: &SavedMove, now: Instant) -> Result<(), PortError> {
+        let number = saved.number;
+        let to = self.locate(&saved.switch, &saved.interface)?;
+        let executor = self.executor_named(saved.executor.as_deref().unwrap_or(HOME))?;
+        if let Some(other) = self.ports.at(&to).filter(|p| p.number != number) {
+            return Err(PortError::InterfaceTaken {
+                switch: saved.switch.clone(),
+                interface: saved.interface.clone(),
+                number: other.number,
+            });
+        }
+        // Of another name: the number was given to another port meanwhile.
+        let named = self.ports.get(number).filter(|p| p.name == saved.name);
+        named.ok_or(PortError::PortUnknown(number))?;
+        if executor != Executor::Home {
+            self.ports.allocate_ingress(number)?;
         }
         let revision = self.ports.revision + 1;
-        let Some(port) = self.ports.get_mut(number) else {
-            return;
-        };
+        let port = self.ports.get_mut(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
         let stage = match saved.reached {
             Reached::Old => MoveStage::Preparing,
             Reached::New => MoveStage::Flipping,
             Reached::Done => {
-                port.executor_chosen |= port.executor != executor;
-                port.executor = executor;
-                port.home = to.clone();
+                port.arrive(to.clone(), executor);
                 let done = Move::new(to, executor, saved.until);
                 port.unsaved = Some((revision, done));
                 self.ports.revision = revision;
-                return;
+                return Ok(());
             }
         };
         port.moving = Some(Move {
@@ -84,6 +93,7 @@ impl Core {
             ..Move::new(to, executor, saved.until)
         });
         info!(target: "core", port = number, to = %saved.switch, interface = %saved.interface, "move: goes on");
+        Ok(())
     }
 
     /// A move that was restored reaches its stage anew once the switches have been compared with what they should have.

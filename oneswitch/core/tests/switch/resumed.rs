@@ -92,6 +92,40 @@ fn a_move_that_was_done_is_not_forgotten_before_the_port_map_is_saved() {
 }
 
 #[test]
+fn moves_one_after_the_other_survive_a_port_map_that_was_not_saved() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let saved = lab.core.port_configs();
+    lab.saves_ports = false;
+    lab.move_port(2, 0, 5);
+    // To where the other one was, which has the greater number.
+    lab.move_port(1, 1, 2);
+    lab.begin_move(2, 1, 6, MoveUntil::Prepared);
+    lab.run();
+    lab.restart_with(saved);
+    lab.saves_ports = true;
+    lab.run();
+    assert_eq!(stage(&lab, 2), Some(MoveStage::Prepared));
+    lab.core.abort_move(2, lab.now).unwrap();
+    lab.run();
+    lab.check_paths(&homes(&[(1, (1, 2)), (2, (0, 5))]));
+    lab.check_journal();
+}
+
+#[test]
+fn an_executor_that_came_home_has_no_flow_id_after_a_restart_either() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.execute_at(2, Some(0));
+    let saved = lab.core.port_configs();
+    lab.saves_ports = false;
+    lab.execute_at(2, None);
+    assert_eq!(lab.core.ports()[1].ingress_id, None);
+    lab.restart_with(saved);
+    lab.run();
+    let port = &lab.core.ports()[1];
+    assert_eq!((port.executor.as_str(), port.ingress_id), ("home", None));
+}
+
+#[test]
 fn what_an_aborted_move_led_to_is_forgotten() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.begin_move(2, 0, 5, MoveUntil::Prepared);
