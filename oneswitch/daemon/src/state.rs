@@ -252,12 +252,12 @@ pub struct Saver {
 impl Saver {
     /// The handle, and the task to run; it ends when the last handle is gone.
     pub fn new(file: StateFile) -> (Self, impl std::future::Future<Output = ()>) {
-        let (sender, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let saved = Arc::new(AtomicU64::new(0));
         let newest = saved.clone();
         let task = async move {
             let mut file = file;
-            while let Some(job) = jobs.recv().await {
+            while let Some(job) = queue.recv().await {
                 let mut failed = None;
                 if let Some((revision, ports)) = job.ports {
                     let saving = tokio::task::spawn_blocking(move || {
@@ -292,7 +292,6 @@ impl Saver {
                 }
             }
         };
-        let jobs = sender;
         (Self { jobs, saved }, task)
     }
 
