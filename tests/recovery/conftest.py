@@ -99,11 +99,15 @@ class Server:
         return found.virt if name == "virt" else str(found.edge)
 
     def tables(self) -> list[str]:
-        """Everything on all bridges, as text without counters and times."""
+        """Everything on all bridges, as text without counters and times.
+
+        A rule that is written anew has as much of its hard timeout as is left.
+        """
         texts: list[str] = []
         for switch in self.lab.state.switches:
             for bridge in (switch.virt, str(switch.edge)):
-                flows = self.ofctl("dump-flows", "--no-stats", target=bridge).splitlines()
+                dump = self.ofctl("dump-flows", "--no-stats", target=bridge)
+                flows = re.sub(r"hard_timeout=\d+", "hard_timeout", dump).splitlines()
                 groups = self.ofctl("dump-groups", target=bridge).splitlines()[1:]
                 texts += [*sorted(flows), *sorted(groups)]
         return texts

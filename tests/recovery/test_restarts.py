@@ -21,6 +21,7 @@ def fill(server: Server) -> None:
     """Something of everything."""
     server.ofctl("add-group", "group_id=1,type=all,bucket=output:1,bucket=output:4")
     server.ofctl("add-group", "group_id=2,type=indirect,bucket=flood")
+    server.ofctl("add-group", "group_id=3,type=ff,bucket=watch_port:1,output:1,bucket=watch_port:4,output:4")
     server.ofctl("add-meter", "meter=1,kbps,band=type=drop,rate=1000")
     for rule in RULES:
         server.ofctl("add-flow", rule)
