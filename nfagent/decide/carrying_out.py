@@ -101,15 +101,19 @@ class CarryingOut:
                 return False  # it began just now
         if instance.pin is not None:
             return self._end(step, "superseded", f"it was pinned to {instance.pin}", ordered.seen)
-        if running is not None and running.location == step.target:
-            return running.phase == "active" and self._end(step, "done", None, ordered.seen)
-        if last is not None and last.epoch == ordered.seen and last.outcome != "done":
-            outcome: Result = "rolled-back" if last.outcome == "rolled-back" else "failed"
-            return self._take_back(step, outcome, last.reason or f"the migration was {last.outcome}", last.epoch)
+        ended = last if last is not None and last.epoch == ordered.seen else None
+        there = running if running is not None and running.location == step.target else None
+        # What has arrived and then broke down is not this decision's business any more.
+        if there is not None and (there.phase == "active" or (ended is not None and ended.outcome == "done")):
+            return self._end(step, "done", None, ordered.seen)
+        if ended is not None and ended.outcome != "done":
+            outcome: Result = "rolled-back" if ended.outcome == "rolled-back" else "failed"
+            return self._take_back(step, outcome, ended.reason or f"the migration was {ended.outcome}", ended.epoch)
         if instance.target != step.target:
             return self._end(step, "superseded", f"it was wanted at {instance.target}", ordered.seen)
         if time.time() - ordered.at > _BEGIN_S:
-            return self._take_back(step, "failed", f"nothing moved it within {_BEGIN_S:g} s", None)
+            reason = f"it did not become active at {step.target} within {_BEGIN_S:g} s"
+            return self._take_back(step, "failed", reason, None)
         return False
 
     def _take_back(self, step: Step, result: Result, reason: str, epoch: int | None) -> bool:

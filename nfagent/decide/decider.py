@@ -86,7 +86,8 @@ class PlacementDecider:
         self._carrying: CarryingOut | None = None
         self._before: int | None = None
         self._settling: tuple[float, CarryingOut] | None = None
-        self._refused: str | None = None
+        self._conflict: str | None = None  # of limits, as was told; None: all can be kept
+        self._fault: str | None = None  # of the optimiser, as was logged
         self._again_at = 0.0
         self._lock = threading.RLock()
         self._stopping = threading.Event()
@@ -163,12 +164,12 @@ class PlacementDecider:
     def _run(self) -> None:
         last, due = self._store.last_event, time.monotonic()
         while not self._is_ending():
-            urgent, last = self._await(last, due)
-            if time.monotonic() >= due:
-                due = max(due + self._settings.period_s, time.monotonic())
-            if self._is_ending():
-                return
             try:
+                urgent, last = self._await(last, due)
+                if time.monotonic() >= due:
+                    due = max(due + self._settings.period_s, time.monotonic())
+                if self._is_ending():
+                    return
                 self.step(urgent=urgent)
             except Exception:  # noqa: BLE001  a fault in one decision must not end deciding
                 _log.exception("a decision failed in a way that was not foreseen")
@@ -208,7 +209,8 @@ class PlacementDecider:
             first = self._latest is None
             if not (complete or urgent or changed or first or self._window.breaks()):
                 return
-            if self._refused is not None and not changed and self._clock() < self._again_at:
+            has_plan = self._conflict is None and self._fault is None
+            if not has_plan and not changed and self._clock() < self._again_at:
                 return
             self._window.close()
             self._decide(now, measured)
@@ -251,15 +253,16 @@ class PlacementDecider:
         except PlacementError as error:
             self._again_at = self._clock() + _AGAIN_S
             reason = Words(now).say(str(error))
-            if self._refused != reason:
+            if self._fault != reason:
                 _log.warning("nothing is moved: %s", reason)
-            self._refused = reason
+            self._fault = reason
             self._latest = Latest(now, moment, None, reason)
             return
-        if self._refused is not None:
-            self._refused = None
+        self._fault = None
+        if self._conflict is not None:
             with self._store.change() as change:
                 change.event("placement.feasible", "placement", None, {})
+            self._conflict = None
         first = self._latest is None
         if self._settings.enabled:
             latest = Latest(now, moment, plan, self._window.reason, self._window.problem)
@@ -282,10 +285,11 @@ class PlacementDecider:
         refusal = Words(now).infeasible(error.report, current)
         conflict = "; ".join(refusal["conflict"])
         self._latest = Latest(now, self._window.newest, None, refusal["reason"], refusal=refusal)
-        if self._refused != conflict:
-            self._refused = conflict
+        self._fault = None
+        if self._conflict != conflict:
             with self._store.change() as change:
                 change.event("placement.infeasible", "placement", None, refusal)
+            self._conflict = conflict
 
     def _write(self, latest: Latest, moves: tuple[Step, ...], measured: Measurement) -> None:
         decision = latest.decision()

@@ -69,6 +69,8 @@ class Window:
     def take(self, situation: Situation, measured: Measurement) -> bool:
         """Take in a period; whether a sample is complete."""
         self._block.append(self._levels.moment(situation, measured))
+        if len(self._block) > self._fold:  # while moves are under way nobody closes it, for however long
+            self._block[:2] = [peak(self._block[:2])]
         return len(self._block) >= self._fold
 
     def face(self, situation: Situation, *, relearnt: bool) -> bool:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from nfagent.decide.carrying_out import CarryingOut, Step
 from nfagent.decide.demand import Costs, level_above
 from nfagent.decide.outages import STEADY_S, Outages
 from nfagent.decide.situation import APART
 from nfagent.errors import UnavailableError
 from nfagent.monitor.measurement import Coefficient
-from nfagent.store import decisions, instances, migrations
+from nfagent.store import decisions, instances, migrations, processes
+from placement import PlacementError
 from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
 
 
@@ -160,6 +162,23 @@ def test_infeasible_is_told_once_with_reasons_and_nothing_moves(tmp_path: Path) 
     assert world.decider.proposal().explanation["feasible"] is True
 
 
+def test_an_optimiser_that_fails_once_is_no_conflict_of_limits(
+    world: DecideWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise PlacementError("there was no time")
+
+    world.create("lb", mbps=10.0)
+    world.seconds(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.decider._window, "decide", fail)
+        world.second(urgent=True)
+    assert world.decider.proposal().explanation == {"feasible": None, "reason": "there was no time"}
+    world.seconds(10)
+    assert world.decider.proposal().explanation["feasible"] is True
+    assert world.events("placement.feasible") == []
+
+
 def test_a_location_without_a_free_slot_takes_no_more(tmp_path: Path) -> None:
     world = other(tmp_path, slots=2)
     for number in range(2):
@@ -197,6 +216,7 @@ def test_nothing_is_ordered_while_a_migration_is_open(world: DecideWorld) -> Non
     world.create("next", mbps=300.0)
     assert world.seconds(20) == []
     assert world.events("placement.decided")[1:] == [order]
+    assert len(world.decider._window._block) == 1  # however long it takes
     world.stuck.clear()
     assert world.seconds(20) == [("slow", HYPERVISOR, NIC), ("next", HYPERVISOR, NIC)]
 
@@ -215,6 +235,43 @@ def test_a_migration_that_failed_is_not_tried_again_at_once(world: DecideWorld) 
     world.decider = world.make_decider()  # a restart does not forget it
     assert world.seconds(30) == []
     assert len(migrations.page(world.store.read, world.instance("lb").id, None, 100, None)) == 1
+
+
+def ordered(world: DecideWorld) -> CarryingOut:
+    """A decision whose only move has been asked for."""
+    world.create("lb")
+    carrying = CarryingOut(world.store, 1, [Step(world.instance("lb").id, "lb", HYPERVISOR, NIC)])
+    carrying.advance(frozenset())
+    assert not carrying.is_over
+    return carrying
+
+
+def note(world: DecideWorld, **columns: Any) -> None:
+    """Of the process of that instance."""
+    with world.store.change() as change:
+        processes.update(change, processes.of(change.db, world.instance("lb").id)[0], **columns)
+
+
+def test_what_arrived_and_broke_down_then_does_not_keep_a_decision_open(world: DecideWorld) -> None:
+    carrying = ordered(world)
+    world.reconcile()
+    note(world, phase="error", reason="its process ended")
+    carrying.advance(frozenset())
+    assert (carrying.is_over, carrying.result) == (True, "done")
+
+
+def test_what_does_not_become_active_at_the_target_is_taken_back(
+    world: DecideWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carrying = ordered(world)
+    note(world, phase="error", location=NIC)  # without a migration: it did not run when it was wanted there
+    carrying.advance(frozenset())
+    assert not carrying.is_over
+    monkeypatch.setattr("nfagent.decide.carrying_out._BEGIN_S", -1.0)
+    carrying.advance(frozenset())
+    assert (carrying.is_over, carrying.result) == (True, "failed")
+    assert "did not become active at snic0" in carrying.moves[0]["reason"]
+    assert world.instance("lb").target == HYPERVISOR
 
 
 def test_what_an_operator_moved_rests(world: DecideWorld) -> None:
