@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from nfagent.store import Store
+from nfagent.store import Store, events
 from unoctl.errors import UnoctlError
 from unoctl.model import Status, SwitchState
 
@@ -38,6 +38,7 @@ class Locations:
         self._changed = changed
         self._since: dict[str, tuple[float, str]] = {}  # since when a location is cut off (steady clock), and why
         self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
+        self._told: set[str] | None = None  # that events say to be down, those of an agent before this one included
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch locations", daemon=True)
 
@@ -74,17 +75,24 @@ class Locations:
 
     def look(self, status: Status, now: float) -> None:
         """Take in what oneswitchd says at a moment of the steady clock."""
+        if self._told is None:
+            self._told = {each.name for each in status.switches if self._was_down(each.name)}
         found = {each.name: why for each in status.switches if not each.hub and (why := _fault(each)) is not None}
         self._since = {name: self._since.get(name, (now, why)) for name, why in found.items()}
         for name, (since, why) in self._since.items():
             if name not in self._down and now - since >= self._after_s:
                 self._tell(name, "location.down", why)
                 self._down = self._down | {name: (time.time() - (now - since), why)}
+                self._told.add(name)
                 self._changed(name)
-        for name in [name for name in self._down if name not in found]:
+        for name in [name for name in self._told if name not in found]:
             self._tell(name, "location.up", "its switch and its link are up again")
             self._down = {other: entry for other, entry in self._down.items() if other != name}
+            self._told.discard(name)
             self._changed(name)
+
+    def _was_down(self, location: str) -> bool:
+        return any(event.type == "location.down" for event in events.newest(self._store.read, 1, location, "location."))
 
     def _tell(self, location: str, event: str, reason: str) -> None:
         _log.warning("%s: %s: %s", event, location, reason)

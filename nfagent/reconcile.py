@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +34,22 @@ _LAST_RETRY_S = 60.0
 _STEADY_S = 60.0
 _FOLLOW_S = 3600.0
 _BATCH = 1000
+_NEVER = 2**63
 
 
 @dataclass
 class _Failures:
-    count: int
-    last: float
+    """Of one thing, one after the other."""
+
+    count: int = 0
+    last: float = float("-inf")
+
+    def pause(self) -> float:
+        """One more: seconds until the next try, more each time, and few again after it has been well for a while."""
+        now = time.monotonic()
+        self.count = 1 if now - self.last > _STEADY_S + _LAST_RETRY_S else self.count + 1
+        self.last = now
+        return min(_FIRST_RETRY_S * 2.0 ** min(self.count - 1, 20), _LAST_RETRY_S)
 
 
 class Reconciler:
@@ -72,8 +83,9 @@ class Reconciler:
         self._locations = locations
         self._flows = flows
         self._rewire: set[str] = set()  # instances whose ports a switch may lack that is back
-        self._failures: dict[str, _Failures] = {}
+        self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
         self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
+        self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that were not done
         self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be brought, and until when
         self._schedule = Schedule(self.step, _THREADS)
         self._follower = threading.Thread(target=self._follow, name="follow events", daemon=True)
@@ -116,7 +128,12 @@ class Reconciler:
     def _follow(self) -> None:
         last = self._store.last_event
         while not self._store.is_ending:
-            found, last = events.since(self._store, last, _BATCH, None)
+            try:
+                found, last = events.since(self._store, last, _BATCH, None)
+            except Exception:  # noqa: BLE001  a fault of the disk must not end it: nobody would be told of orders
+                _log.exception("events could not be read; tried again")
+                self._store.wait(_NEVER, _FIRST_RETRY_S)
+                continue
             for event in found:
                 if event.type.startswith(("instance.", "migration.")):
                     self._schedule.wake(event.payload.get("instance", event.subject))
@@ -129,9 +146,9 @@ class Reconciler:
         """Do what is missing for an instance."""
         instance = instances.find(self._store.read, key)
         if instance is None:
-            self._failures.pop(key, None)
-            self._refused.pop(key, None)
-            self._held_back.pop(key, None)
+            for known in (self._failures, self._refused, self._setbacks, self._held_back):
+                known.pop(key, None)
+            self._rewire.discard(key)
             return None
         migration = migrations.open_of(self._store.read, key)
         rows = processes.of(self._store.read, key)
@@ -255,7 +272,7 @@ class Reconciler:
                 self._starter.note(self._starter.halt(row), str(error))
             return self._retry(instance)
         for row in rows:
-            self._starter.end(row)
+            self._end_row(row)
         with self._store.change() as change:
             instances.remove(change, instance)
         return 0.0
@@ -277,6 +294,9 @@ class Reconciler:
 
     def _relocate(self, instance: Instance, serving: Running) -> float | None:
         goal = self._wanted(instance, serving)
+        if self._locations.is_down(goal):
+            self._starter.note(serving, f"it is pinned to {goal}, which is down")
+            return _AGAIN_S
         pause = self._pause(instance, goal)
         if pause > 0:
             return pause
@@ -300,8 +320,10 @@ class Reconciler:
         if now is not None and now.outcome is None:
             return delay or self._retry(instance)
         self._failures.pop(instance.id, None)  # what it went through is over: the next one begins without waiting
-        if now is not None and now.outcome != "done":
-            self._held_back[instance.id] = migration.target, time.monotonic() + self._retry(instance)
+        if now is not None and now.outcome == "done":
+            self._setbacks.pop(instance.id, None)
+        else:
+            self._held_back[instance.id] = migration.target, time.monotonic() + self._setbacks[instance.id].pause()
         return delay
 
     def _restart(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
@@ -309,6 +331,8 @@ class Reconciler:
         if not instance.present:
             self._end(migration, "cancelled", "the instance is being deleted")
             return 0.0
+        if down := self._locations.down_since(migration.target):
+            return self._back(instance, migration, f"{migration.target} is down: {down[1]}")
         if migration.step == "requested":
             with self._store.change() as change:
                 migration = migrations.step(change, migration, "restart", self._lost(instance, migration))
@@ -339,12 +363,14 @@ class Reconciler:
         return {"lost_state": lost}
 
     def _back(self, instance: Instance, migration: Migration, reason: str) -> float:
-        """It could not begin at the target: it begins again at the source."""
+        """It could not begin at the target: it goes on at the source, or begins there again."""
         for row in processes.of(self._store.read, instance.id):
-            self._end_row(row)
+            if row.location != migration.source:
+                self._end_row(row)
+        restarted = {} if migration.step == "requested" else {"restarted": True}
         with self._store.change() as change:
             instances.aim(change, instance.id, migration.source)
-            migrations.end(change, migration, "rolled-back", reason, migration.report | {"restarted": True})
+            migrations.end(change, migration, "rolled-back", reason, migration.report | restarted)
         return 0.0
 
     def _end(self, migration: Migration, outcome: Outcome, reason: str | None) -> None:
@@ -364,9 +390,5 @@ class Reconciler:
         return self._retry(instance)
 
     def _retry(self, instance: Instance) -> float:
-        """When to try again: later from failure to failure, soon again after it has been well for a while."""
-        now = time.monotonic()
-        failures = self._failures.setdefault(instance.id, _Failures(0, now))
-        failures.count = 1 if now - failures.last > _STEADY_S + _LAST_RETRY_S else failures.count + 1
-        failures.last = now
-        return min(_FIRST_RETRY_S * 2.0 ** min(failures.count - 1, 20), _LAST_RETRY_S)
+        """Seconds until the next try."""
+        return self._failures[instance.id].pause()

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sqlite3
 import threading
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from nfagent.control import Control
 from nfagent.errors import ControlRefusedError
 from nfagent.model import Migration
 from nfagent.processes import PROC, start_time
-from nfagent.store import Store, migrations, processes
+from nfagent.store import Store, events, migrations, processes
 from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"
@@ -207,6 +209,33 @@ def test_a_deletion_waits_for_the_end_of_a_migration(own_world: World) -> None:
     migrator.let_go.set()
     own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/toy").status_code == 404)
     assert processes_of(made["id"]) == []
+
+
+def test_a_pin_that_cannot_be_followed_is_tried_less_and_less_often(own_world: World) -> None:
+    reconciler = own_world.agent._reconciler
+    made = own_world.wait_status(own_world.create("toy", "toy"), "active")
+    reconciler._migrator = migrator = SlowMigrator(own_world.agent._store)
+    migrator.let_go.set()
+    own_world.operator.patch(f"{V1}/instances/toy", json={"pin": "snic0"})
+    own_world.wait(lambda: len(own_world.operator.get(f"{V1}/migrations").json()["migrations"]) == 3)
+    assert reconciler._setbacks[made["id"]].count >= 2  # it is what the pause doubles with
+
+
+def test_orders_are_followed_after_a_fault_of_the_disk(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    since, failed = events.since, set[str]()
+
+    def failing_once(*arguments: Any) -> Any:
+        name = threading.current_thread().name
+        if name not in failed:
+            failed.add(name)
+            raise sqlite3.OperationalError("disk I/O error")
+        return since(*arguments)
+
+    monkeypatch.setattr(events, "since", failing_once)
+    own_world.wait_status(own_world.create("one"), "active")
+    own_world.wait(lambda: failed == {"follow events", "decide"})
+    own_world.wait_status(own_world.create("two"), "active")
+    assert own_world.agent._decider._thread.is_alive()
 
 
 def test_processes_without_a_row_are_ended_at_the_start(own_world: World) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nfagent.errors import LaunchError
 from nfagent.locations import Locations
 from nfagent.store import Store
 from tests.nfagent.test_migrate import SOURCE, TARGET, V1, Case, interrupted
@@ -66,6 +67,72 @@ def test_a_location_is_down_after_a_while_and_up_at_once(directory: Path) -> Non
     assert told(store, "location.down") == [{"location": TARGET, "reason": reason}]
     assert [each["location"] for each in told(store, "location.up")] == [TARGET]
     store.close()
+
+
+def test_a_location_that_came_back_while_no_agent_ran_is_said_to_be_up(directory: Path) -> None:
+    changed: list[str] = []
+    store = Store(directory / "state")
+    before = Locations(store, status, 2.0, changed.append)
+    before.look(status(DOWN), 0.0)
+    before.look(status(DOWN), 5.0)
+    for restarted in (Locations(store, status, 2.0, changed.append), Locations(store, status, 2.0, changed.append)):
+        restarted.look(status(), 0.0)
+        restarted.look(status(), 1.0)
+    assert changed == [TARGET, TARGET]
+    assert [len(told(store, kind)) for kind in ("location.down", "location.up")] == [1, 1]
+    store.close()
+
+
+def test_a_restart_toward_a_location_that_dies_goes_back(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("wired", "wired"), "active")
+    own_world.wiring.broken = True
+    epoch = own_world.operator.post(f"{V1}/migrations", json={"instance": "wired", "target": TARGET}).json()["epoch"]
+    own_world.wait(lambda: own_world.show("wired")["reason"] == "no oneswitchd answers")
+    cut_off(own_world)
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/migrations/{epoch}").json()["ended"] is not None)
+    move = own_world.operator.get(f"{V1}/migrations/{epoch}").json()
+    assert (move["outcome"], move["reason"][:13]) == ("rolled-back", "snic0 is down")
+    own_world.wiring.broken = False
+    shown = own_world.wait_status(made, "active")
+    assert shown["placement"]["location"] == SOURCE
+    assert processes_of(made["id"]) == [shown["placement"]["pid"]]
+
+
+def test_nothing_is_restarted_toward_a_location_that_is_down(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("opaque"), "active")
+    cut_off(own_world)
+    epoch = own_world.operator.post(f"{V1}/migrations", json={"instance": "opaque", "target": TARGET}).json()["epoch"]
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/migrations/{epoch}").json()["outcome"] == "rolled-back")
+    own_world.operator.patch(f"{V1}/instances/opaque", json={"pin": TARGET})
+    own_world.wait(lambda: own_world.show("opaque")["reason"] == f"it is pinned to {TARGET}, which is down")
+    assert processes_of(made["id"]) == [made["placement"]["pid"]]
+    assert len(own_world.operator.get(f"{V1}/migrations").json()["migrations"]) == 1
+    own_world.agent._locations.look(status(), 6.0)
+    own_world.wait(lambda: own_world.show("opaque")["placement"]["location"] == TARGET)
+    assert own_world.wait_status(made, "active")["reason"] is None
+
+
+class Unreachable:
+    """See `nfagent.launch.Launcher`: of a machine that does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self._fail
+
+    def _fail(self, *_: Any) -> Any:
+        raise LaunchError(f"{TARGET} cannot be reached")
+
+
+def test_an_instance_at_a_location_that_is_down_can_be_deleted(own_world: World) -> None:
+    made = own_world.wait_status(own_world.create("there", pin=TARGET), "active")
+    launchers: Any = own_world.agent._reconciler._starter._launchers
+    reachable, launchers[TARGET] = launchers[TARGET], Unreachable()
+    cut_off(own_world)
+    own_world.operator.delete(f"{V1}/instances/there")
+    own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/there").status_code == 404)
+    assert processes_of(made["id"]) == [made["placement"]["pid"]]
+    launchers[TARGET] = reachable
+    own_world.agent._locations.look(status(), 6.0)
+    own_world.wait(lambda: not processes_of(made["id"]))
 
 
 def test_instances_come_back_on_the_hypervisor_and_stay(case: Case) -> None:
