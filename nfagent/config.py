@@ -299,7 +299,7 @@ class AgentConfig(_Section):
             if location.switch == known[0] and location.core_factor not in (None, 1.0):
                 problem = f"{known[0]} is the hypervisor: an sNIC's cores are compared with its own"
                 raise ConfigError(path, None, f"location[{index}].core_factor", problem)
-        longest = f"{self.runtime}/{uuid.UUID(int=0)}.{max(known, key=len)}.sock"
+        longest = f"{self.runtime}/{uuid.UUID(int=0)}.{max(known, key=len)}.state"
         if len(longest.encode()) > SOCKET_PATH_MAX:
             problem = f"{self.runtime!r} is too long: a socket in it, as {longest}, has at most {SOCKET_PATH_MAX} bytes"
             raise ConfigError(path, None, "runtime", problem)

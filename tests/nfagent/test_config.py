@@ -1,13 +1,14 @@
 """agent.toml and tokens: every error names the file, and the line and key where there are any."""
 
 import os
+import uuid
 from pathlib import Path
 
 import pytest
 
 from nfagent.api.access import Access
 from nfagent.capacity import capacities
-from nfagent.config import AgentConfig
+from nfagent.config import SOCKET_PATH_MAX, AgentConfig
 from nfagent.plumbing.errors import ConfigError
 from tests.nfagent.world import write_files
 
@@ -82,6 +83,11 @@ def test_locations_and_sockets_fit_the_server(directory: Path) -> None:
             AgentConfig.parse(text.replace('switch = "hypervisor"', f'switch = "hypervisor"\n{key}')).load_server(path)
     with pytest.raises(ConfigError, match=r"runtime: .*is too long"):
         AgentConfig.parse(text.replace("/run", "/" + "r" * 60)).load_server(path)
+    rest = f"/{uuid.UUID(int=0)}.hypervisor.state"  # of all sockets, that which state is copied through is the longest
+    fits = f"{directory}/".ljust(SOCKET_PATH_MAX - len(rest), "r")
+    AgentConfig.parse(text.replace(f"{directory}/run", fits)).load_server(path)
+    with pytest.raises(ConfigError, match=r"runtime: .*is too long"):
+        AgentConfig.parse(text.replace(f"{directory}/run", f"{fits}r")).load_server(path)
     (directory / "server.toml").unlink()
     with pytest.raises(ConfigError, match=r"server\.toml: cannot be read"):
         AgentConfig.load(path).load_server(path)
