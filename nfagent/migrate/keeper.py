@@ -32,30 +32,38 @@ class Keeper:
         client.settimeout(_CLIENT_S)
         received: list[int] = []
         line = b""
-        while True:
-            chunk, beside, _, _ = client.recvmsg(1 << 16, socket.CMSG_LEN(_FDS_MAX * 4), socket.MSG_CMSG_CLOEXEC)
-            for _level, _kind, data in beside:
-                received += array("i", data[: len(data) - len(data) % 4])
-            line += chunk
-            if not chunk or len(line) > _LINE_MAX:
-                return
-            if line.endswith(b"\n"):
-                answer, descriptors = self._answer(json.loads(line), received)
-                socket.send_fds(client, [json.dumps(answer).encode() + b"\n"], descriptors)
-                line, received = b"", []
+        try:
+            while True:
+                chunk, beside, _, _ = client.recvmsg(1 << 16, socket.CMSG_LEN(_FDS_MAX * 4), socket.MSG_CMSG_CLOEXEC)
+                for _level, _kind, data in beside:
+                    received += array("i", data[: len(data) - len(data) % 4])
+                line += chunk
+                if not chunk or len(line) > _LINE_MAX:
+                    return
+                if line.endswith(b"\n"):
+                    answer, descriptors = self._answer(json.loads(line), received)
+                    line = b""
+                    socket.send_fds(client, [json.dumps(answer).encode() + b"\n"], descriptors)
+        finally:
+            _close(received)  # of a request that was not finished
 
-    def _answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
-        verb = request.get("do")
+    def _answer(self, request: Any, received: list[int]) -> tuple[dict[str, Any], list[int]]:
+        """The answer, and what goes beside it; ``received`` is empty then."""
+        verb = request.get("do") if isinstance(request, dict) else None
         if verb == "put":
-            before, self.descriptors, self.note = self.descriptors, received, request.get("note")
-            for descriptor in before:
-                os.close(descriptor)
+            before, self.descriptors, self.note = self.descriptors, received[:], request.get("note")
+            received.clear()
+            _close(before)
             return {"ok": {}}, []
-        for descriptor in received:
-            os.close(descriptor)
+        _close(received)
         if verb == "get":
             return {"ok": {"note": self.note}}, self.descriptors
         return {"error": {"code": "verb-unknown", "detail": f"no verb {verb!r}; there are put, get"}}, []
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from nfagent.control import LINE_MAX, Control
 from nfagent.errors import ControlRefusedError, ControlUnreachableError
+from nfagent.migrate.keeper import Keeper
 
 Answer = Callable[[socket.socket], None]
 
@@ -113,3 +114,17 @@ def test_nobody_is_there(directory: Path) -> None:
         listener.listen()
         with pytest.raises(ControlUnreachableError, match="timed out"):
             Control(directory / "mute").ask("status", timeout_s=0.05)
+
+
+@pytest.mark.parametrize("line", [b'{"do": "put"', b"{}}\n", b"[]\n"], ids=["cut off", "no JSON", "no object"])
+def test_a_keeper_lets_go_what_came_with_a_request_that_is_none(line: bytes) -> None:
+    before, keeper = open_descriptors(), Keeper()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        state = os.memfd_create("state")
+        socket.send_fds(ours, [line], [state])
+        os.close(state)
+        ours.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ValueError):
+            keeper.serve(theirs)
+    assert (keeper.descriptors, open_descriptors()) == ([], before)
