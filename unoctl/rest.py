@@ -100,15 +100,15 @@ class Rest:
         raise self._refusal(response)
 
     def stream(self, path: str) -> Iterator[str]:
-        """Lines of an answer that does not end.
+        """Lines of an answer that does not end, and in which something is said more often than every ``timeout_s``.
 
         Raises:
-            ApiError: it was refused, or has ended.
+            ApiError: it was refused, or nothing comes any more.
         """
         self._knock()
         with (
             self._reached("GET", path, self.timeout_s),
-            self._http.stream("GET", path, timeout=httpx.Timeout(self.timeout_s, read=None)) as response,
+            self._http.stream("GET", path, timeout=self.timeout_s) as response,
         ):
             if not response.is_success:
                 response.read()
@@ -150,6 +150,7 @@ class Rest:
         if self._path is None:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(self.timeout_s)  # a peer that stands still takes no more connections at some time
             try:
                 probe.connect(self._path)
             except OSError as error:

@@ -1,5 +1,6 @@
 """The REST client, and what it makes of everything that can go wrong."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from unoctl.errors import (
     ConfigError,
     UsageError,
 )
+from unoctl.rest import NFAGENT, Rest
 
 
 @pytest.fixture
@@ -139,3 +141,46 @@ def test_a_connection_that_breaks(short_folder: Path) -> None:
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ConfigError, match="expected unix:PATH or tcp:HOST:PORT"):
         Client("http://localhost")
+
+
+def test_a_peer_that_takes_no_connection_any_more(short_folder: Path) -> None:
+    path = short_folder / "full.sock"
+    path.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(path))
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                waiting.setblocking(False)
+                waiting.connect(str(path))
+        client = stack.enter_context(Client(f"unix:{path}", timeout_s=0.2))
+        with pytest.raises(ApiUnreachableError, match="no oneswitchd answers"):
+            client.status()
+
+
+def test_a_stream_on_which_nothing_comes_any_more(short_folder: Path) -> None:
+    path = short_folder / "mute.sock"
+    path.unlink(missing_ok=True)
+
+    def serve() -> None:
+        for _ in range(2):  # the first one only knocks
+            connection, _ = listener.accept()
+            with connection:
+                if connection.recv(4096):
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: begun\n")
+                    connection.recv(1)  # until the client goes
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        rest = Rest(NFAGENT, f"unix:{path}", None, 0.2)
+        lines = rest.stream("/api/v1/events")
+        assert next(lines) == ": begun"
+        with pytest.raises(ApiNoAnswerError, match=r"did not answer .* within 0\.2 s"):
+            next(lines)
+        rest.close()
+        thread.join()
