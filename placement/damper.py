@@ -119,6 +119,7 @@ class Damper:
         self._wakes = not self._is_awake and self._now >= self.settings.window
         self._is_awake = self._is_awake or self._wakes
         rested = any(self._decided < until <= self._now for until in self._rests.values())
+        self._rests = {name: until for name, until in self._rests.items() if until > self._now}
         fresh = any(sample not in self._known for sample in distinct) or self._wakes or rested
         self._known = distinct
         self._decided = self._now
@@ -213,7 +214,7 @@ class Damper:
     def _resting(self) -> set[str]:
         if self._wakes:
             return set()
-        return {name for name, until in self._rests.items() if until > self._now}
+        return set(self._rests)
 
     def _pinned(self, problem: Problem, held: set[str]) -> Problem:
         """The problem with some NFs kept at their location; those that run nowhere yet are free."""
