@@ -2,19 +2,18 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
+from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
-from unoctl.errors import UnoctlError
 from unoctl.model import Stage
 from unoctl.nf.commands import app as nf_app
 from unoctl.plumber import OvsdbPlumber
-from unoctl.render import Format, Output, View, table
+from unoctl.render import Format, View, table
 from unoctl.session import Choice, Session
 
 app = typer.Typer(
@@ -30,8 +29,6 @@ app.add_typer(port_app, name="port")
 app.add_typer(log_app, name="log")
 app.add_typer(nf_app, name="nf")
 
-FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
-PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
 # Whether the file can be read is said by who reads it, with the reason.
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The server.toml to use.")
@@ -61,15 +58,6 @@ UntilOption = Annotated[Stage, typer.Option("--until", help="Stop when this stag
 DetachOption = Annotated[bool, typer.Option("--detach", help="Take the interface that is left over off the switch.")]
 
 
-@dataclass(frozen=True)
-class Globals:
-    """Options given before the command."""
-
-    choice: Choice
-    format: Format
-    pretty: bool
-
-
 @app.callback()
 def global_options(
     ctx: typer.Context,
@@ -83,17 +71,9 @@ def global_options(
 
 
 def run(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Callable[[Session], View]) -> None:
-    """Do a command's work, print its view and leave with its exit status."""
+    """Carry out a command on the server that is meant."""
     given: Globals = ctx.obj
-    output = Output(chosen or given.format, pretty or given.pretty)
-    try:
-        view = work(Session(given.choice, output))
-        output.show(view)
-    except UnoctlError as error:
-        output.error(error)
-        raise typer.Exit(error.exit_status) from error
-    if view.exit_status:
-        raise typer.Exit(view.exit_status)
+    carry_out(ctx, chosen, pretty, lambda output: work(Session(given.choice, output)))
 
 
 @app.command("show")

@@ -8,8 +8,9 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from unoctl.command import FormatOption, PrettyOption, carry_out
 from unoctl.errors import UnoctlError
-from unoctl.render import Format, Output, View, table
+from unoctl.render import Output, View, table
 
 
 class PlaceError(UnoctlError):
@@ -30,17 +31,15 @@ def place_command(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of problems.")] = False,
     deadline: Annotated[float, typer.Option("--deadline", metavar="S", help="Seconds to look for a proof.")] = 10.0,
     backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="Solver to use.")] = "auto",
-    chosen: Annotated[Format | None, typer.Option("--format", help="How to print the result.")] = None,
-    pretty: Annotated[bool, typer.Option("--pretty", help="Indent JSON.")] = False,
+    chosen: FormatOption = None,
+    pretty: PrettyOption = False,
 ) -> None:
     """Decide for each NF of a problem whether it runs on the host or on an sNIC."""
-    output = Output(chosen or ctx.obj.format, pretty or ctx.obj.pretty)
-    try:
-        view = _schema() if schema else _place(problem, explain, plot, deadline, backend)
-        output.show(view)
-    except UnoctlError as error:
-        output.error(error)
-        raise typer.Exit(error.exit_status) from error
+
+    def work(_: Output) -> View:
+        return _schema() if schema else _place(problem, explain, plot, deadline, backend)
+
+    carry_out(ctx, chosen, pretty, work)
 
 
 def _schema() -> View:

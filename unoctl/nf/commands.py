@@ -3,14 +3,14 @@
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, UnoctlError, UsageError
+from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, UsageError
 from unoctl.nf import finding, views
 from unoctl.nf.client import Json, NfClient
 from unoctl.render import Format, Output, Progress, View
@@ -20,22 +20,11 @@ app = typer.Typer(help="Deploy network functions, see where they run and why, mo
 AgentOption = Annotated[
     str | None, typer.Option("--agent", metavar="ADDRESS", help="Of nfagent: unix:PATH or tcp:HOST:PORT.")
 ]
-FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
-PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
 NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")]
 Reference = Annotated[str, typer.Argument(metavar="NF", help="Name or id.")]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Its configuration, JSON or TOML.")]
 
 _NOT_FOUND = 404
-
-
-@contextmanager
-def _errors(output: Output) -> Iterator[None]:
-    try:
-        yield
-    except UnoctlError as error:
-        output.error(error)
-        raise typer.Exit(error.exit_status) from error
 
 
 def _run(
@@ -45,15 +34,14 @@ def _run(
     pretty: bool,
     work: Callable[[NfClient, Output], View | None],
 ) -> None:
-    output = Output(chosen or ctx.obj.format, pretty or ctx.obj.pretty)
-    with _errors(output):
-        api = finding.address(agent, ctx.obj.choice.lab, os.environ)
+    given: Globals = ctx.obj
+
+    def ask(output: Output) -> View | None:
+        api = finding.address(agent, given.choice.lab, os.environ)
         with NfClient(api, os.environ.get("NFAGENT_TOKEN")) as client:
-            view = work(client, output)
-        if view is not None:
-            output.show(view)
-    if view is not None and view.exit_status:
-        raise typer.Exit(view.exit_status)
+            return work(client, output)
+
+    carry_out(ctx, chosen, pretty, ask)
 
 
 @app.command("kinds")

@@ -1,0 +1,38 @@
+"""What every command has: how its result is printed, and with which status it ends."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from unoctl.errors import UnoctlError
+from unoctl.render import Format, Output, View
+from unoctl.session import Choice
+
+FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
+PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
+
+
+@dataclass(frozen=True)
+class Globals:
+    """Options given before the command; ``ctx.obj``."""
+
+    choice: Choice
+    format: Format
+    pretty: bool
+
+
+def carry_out(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Callable[[Output], View | None]) -> None:
+    """Do a command's work, print its view, if it has one, and leave with its exit status."""
+    given: Globals = ctx.obj
+    output = Output(chosen or given.format, pretty or given.pretty)
+    try:
+        view = work(output)
+        if view is not None:
+            output.show(view)
+    except UnoctlError as error:
+        output.error(error)
+        raise typer.Exit(error.exit_status) from error
+    if view is not None and view.exit_status:
+        raise typer.Exit(view.exit_status)
