@@ -16,7 +16,7 @@ from lab.server import Lab, enter_command
 from lab.spec import HYPERVISOR
 from lab.state import SlotState
 from lab.waiting import wait_for_sockets
-from nfagent.config import AgentConfig, LocationConfig
+from nfagent.config import AgentConfig
 from nfagent.launch.local import LocalLauncher
 from nfagent.plumbing.toml_dump import dump_document
 
@@ -194,10 +194,8 @@ def _locations(lab: Lab, cores: Mapping[str, float], pcie_mbps: int | None) -> l
     for switch in state.switches:
         is_host = switch.name == HYPERVISOR
         location: dict[str, Any] = {"switch": switch.name}
-        known = LocationConfig.model_fields
-        if "cores" in known:
-            location["cores"] = float(cores.get(switch.name, _CORES["host" if is_host else "nic"]))
-        if "pcie_mbps" in known and not is_host:
+        location["cores"] = float(cores.get(switch.name, _CORES["host" if is_host else "nic"]))
+        if not is_host:
             location["pcie_mbps"] = pcie_mbps or int(caps[switch.name] or _PCIE_MBPS)
         location["slot"] = [_slot(lab, slot) for slot in state.slots if slot.switch == switch.name]
         locations.append(location)

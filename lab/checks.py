@@ -1,13 +1,15 @@
 """What a demonstration shows, piece by piece, and how that is printed."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 
-from lab.errors import LabError
+from lab.errors import LabError, StartError
+from lab.ovs import DAEMONS
+from lab.state import SwitchState
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,18 @@ class Check:
     holds: bool
     detail: str
     figures: dict[str, Any] = field(default_factory=dict)
+
+
+def require_switches(switches: Iterable[SwitchState]) -> None:
+    """Name the daemon of a switch that has ended, if one has.
+
+    Raises:
+        StartError: one has.
+    """
+    for switch in switches:
+        for daemon in DAEMONS:
+            if daemon not in switch.processes:
+                raise StartError(f"{daemon} of {switch.name} has ended; its logs are in {switch.directory}")
 
 
 def run_check(check: Callable[[], Check], require_running: Callable[[], None], console: Console) -> Check:

@@ -6,6 +6,8 @@ A request counts in the phase in which it began. Times are seconds since 1970.
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
+_DELAYS_MAX = 100_000
+
 Kind = Literal["kept", "new"]
 """Over a connection that is kept, or over one of its own."""
 
@@ -34,7 +36,7 @@ class Count:
     Attributes:
         skipped: were due, and not sent because all kept connections were busy.
         first_answer: when the first was answered; None: none was.
-        delays_ms: of the answered ones.
+        delays_ms: of the answered ones, the first 100,000.
     """
 
     sent: int = 0
@@ -46,7 +48,8 @@ class Count:
     def took(self, began: float, ended: float) -> None:
         """A request was answered."""
         self.answered += 1
-        self.delays_ms.append(round((ended - began) * 1000, 2))
+        if len(self.delays_ms) < _DELAYS_MAX:  # a load may go on for days
+            self.delays_ms.append(round((ended - began) * 1000, 2))
         if self.first_answer is None:
             self.first_answer = ended
 

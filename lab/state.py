@@ -72,6 +72,11 @@ class HostState:
     interfaces: list[HostInterface]
     active: str
 
+    @property
+    def ip(self) -> str:
+        """The address without the prefix length."""
+        return self.address.partition("/")[0]
+
 
 @dataclass
 class SlotState:

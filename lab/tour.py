@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lab.checks import Check, run_check
+from lab.checks import Check, require_switches, run_check
 from lab.control_plane import Oneswitchd, OsKenController, free_port
 from lab.errors import StartError
 from lab.mobility import MovingHost, Tour
@@ -56,10 +56,7 @@ class Sight:
         """
         self._oneswitchd.require_running()
         self._controller.require_running()
-        for switch in self._lab.state.switches:
-            for daemon in ("ovs-vswitchd", "ovsdb-server"):
-                if daemon not in switch.processes:
-                    raise StartError(f"{daemon} of {switch.name} has ended; its logs are in {switch.directory}")
+        require_switches(self._lab.state.switches)
 
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of all switches."""
@@ -87,7 +84,7 @@ class Sight:
         with server:
             try:
                 _wait_for_line(server, "Server listening")
-                client = ["iperf3", "--client", self._address("vm1"), f"--time={IPERF_S}", "--json"]
+                client = ["iperf3", "--client", self._lab.host("vm1").ip, f"--time={IPERF_S}", "--json"]
                 done = self._lab.exec(PEER, client, timeout_s=30, check=False)
             finally:
                 server.kill()
@@ -122,11 +119,8 @@ class Sight:
 
     def _ping(self, source: str, target: str) -> bool:
         # The first packet waits for ARP and for the controller: two tries.
-        command = ["ping", "-q", "-c", "2", "-i", "0.2", "-W", "2", self._address(target)]
+        command = ["ping", "-q", "-c", "2", "-i", "0.2", "-W", "2", self._lab.host(target).ip]
         return self._lab.exec(source, command, timeout_s=20, check=False).returncode == 0
-
-    def _address(self, host: str) -> str:
-        return self._lab.host(host).address.partition("/")[0]
 
 
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:

@@ -52,7 +52,7 @@ class Stream:
         to: Endpoint | None = None,
     ) -> None:
         sending, receiving = lab.host(source), lab.host(target)
-        to = to or Endpoint(receiving.mac, receiving.address.partition("/")[0])
+        to = to or Endpoint(receiving.mac, receiving.ip)
         listen = [f"--interface={each.name}" for each in receiving.interfaces]
         self._receiver = End(lab, target, "lab.stream", ["receive", f"--stream={number}", *listen])
         try:
@@ -63,7 +63,7 @@ class Stream:
                 [
                     "send",
                     f"--interface={sending.active}",
-                    f"--from={sending.mac},{sending.address.partition('/')[0]}",
+                    f"--from={sending.mac},{sending.ip}",
                     f"--to={to.mac},{to.ip}",
                     f"--rate={rate}",
                     f"--size={size}",

@@ -69,7 +69,7 @@ def _add_rules(lab: Lab, oneswitchd: Oneswitchd, count: int) -> None:
 
 def _sample(lab: Lab, probes: dict[str, SwitchProbe], layout: Layout, count: int) -> dict[str, float]:
     before = _look(probes)
-    address = lab.host("out1").address.partition("/")[0]
+    address = lab.host("out1").ip
     script = _SEND.format(first=_FIRST, count=count, each=_EACH, address=address)
     lab.exec("vm1", ["python3", "-c", script], timeout_s=60)
     switches = [switch.processes["ovs-vswitchd"] for switch in lab.state.switches]

@@ -8,7 +8,7 @@ from lab.agent_events import AgentEvents
 from lab.errors import ControlError
 
 NAME = "lb1"
-_INSTANCES, _MIGRATIONS, _DECISIONS = "/api/v1/instances", "/api/v1/migrations", "/api/v1/decisions"
+_INSTANCES, _MIGRATIONS = "/api/v1/instances", "/api/v1/migrations"
 _ACTIVE_S, _MOVED_S = 30.0, 60.0
 
 

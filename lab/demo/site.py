@@ -8,6 +8,7 @@ from typing import Any, Self
 from rich.console import Console
 
 from lab.agent import AgentProcess
+from lab.checks import require_switches
 from lab.control_plane import Oneswitchd, OsKenController, free_port
 from lab.errors import StartError
 from lab.http_traffic import WebServer
@@ -75,10 +76,7 @@ class Site:
         """
         for process in (self.oneswitchd, self.controller, self.agent):
             process.require_running()
-        hypervisor = self.lab.state.switches[0]
-        for daemon in ("ovs-vswitchd", "ovsdb-server"):
-            if daemon not in hypervisor.processes:
-                raise StartError(f"{daemon} of {hypervisor.name} has ended; its logs are in {hypervisor.directory}")
+        require_switches(self.lab.state.switches[:1])
 
     def _write_chain(self) -> Path:
         """What the controller's application has to know."""
@@ -95,7 +93,7 @@ class Site:
 
 def balancer_config(lab: Lab) -> dict[str, Any]:
     """Its configuration: HTTP to all web servers, UDP to one; sources are rewritten, so that answers return to it."""
-    backends = [{"name": name, "address": address_of(lab, name)} for name in WEBS]
+    backends = [{"name": name, "address": lab.host(name).ip} for name in WEBS]
     common = {"mode": "nat", "snat": True}
     sink = [each for each in backends if each["name"] == SINK]
     return {
@@ -105,11 +103,6 @@ def balancer_config(lab: Lab) -> dict[str, Any]:
             {"name": "data", "address": DATA_VIP, "port": 40000, "protocol": "udp", **common, "backends": sink},
         ],
     }
-
-
-def address_of(lab: Lab, host: str) -> str:
-    """A host's IPv4 address."""
-    return lab.host(host).address.partition("/")[0]
 
 
 def _spec(controller: str) -> LabSpec:

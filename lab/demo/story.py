@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -193,19 +192,19 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
     Raises:
         LabError: something did not come up, or ended; named.
     """
-    with ExitStack() as stack:
-        site = stack.enter_context(Site(console, _SETTINGS))
-        cpu = stack.enter_context(CpuSampler(site.lab, (HYPERVISOR, SNIC)))
-        events = stack.enter_context(AgentEvents(site.agent.client))
-        story = stack.enter_context(Story(site, events, cpu))
-        print_begin(console, story.summary)
-        results = [run_check(check, site.require_running, console) for check in story.checks()]
-        print_summary(console, story.summary)
-        holds = all(each.holds for each in results)
-        print_end(console, site, holds, keep=keep)
-        if as_json:
-            print_json(holds, results, story.summary)
-        story.close()
+    with Site(console, _SETTINGS) as site:
+        with (
+            CpuSampler(site.lab, (HYPERVISOR, SNIC)) as cpu,
+            AgentEvents(site.agent.client) as events,
+            Story(site, events, cpu) as story,
+        ):
+            print_begin(console, story.summary)
+            results = [run_check(check, site.require_running, console) for check in story.checks()]
+            print_summary(console, story.summary)
+            holds = all(each.holds for each in results)
+            print_end(console, site, holds, keep=keep)
+            if as_json:
+                print_json(holds, results, story.summary)
         if keep:
             keep_running(site, console)
     return holds
