@@ -2,7 +2,7 @@
 
 from apiflask import APIBlueprint
 
-from nfagent.api.schemas import LoadOut
+from nfagent.api.placement_schemas import LoadOut
 from nfagent.api.services import client, services
 from nfagent.errors import UnavailableError
 

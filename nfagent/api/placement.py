@@ -2,7 +2,7 @@
 
 from apiflask import APIBlueprint
 
-from nfagent.api.schemas import (
+from nfagent.api.placement_schemas import (
     CurrentOut,
     DecisionDetailOut,
     DecisionOut,

@@ -1,13 +1,11 @@
-"""Bodies and queries of ``/api/v1``; the OpenAPI document is made from these."""
+"""Bodies and queries of ``/api/v1``; the OpenAPI document is made from these and from `placement_schemas`."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from nfagent import model
-from nfagent.monitor.measurement import Measurement
 from nfagent.plumbing.names import PORT_MAX, PORT_MIN
 
 PAGE_MAX = 1000
@@ -26,21 +24,23 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class _In(BaseModel):
+class In(BaseModel):
     """What comes: nothing unknown, nothing converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _Out(BaseModel):
+class Out(BaseModel):
+    """What goes."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class _Page(_In):
+class _Page(In):
     limit: Limit = 100
 
 
-class Problem(_Out):
+class Problem(Out):
     """RFC 9457. ``code`` is for programs; ``errors`` names fields."""
 
     type: str
@@ -54,7 +54,7 @@ class Problem(_Out):
 # ---- instances
 
 
-class InstanceOrder(_In):
+class InstanceOrder(In):
     """An instance that is asked for."""
 
     name: Name
@@ -66,7 +66,7 @@ class InstanceOrder(_In):
     pin: Annotated[Name, Field(description="The only location where it may be; administrators only")] | None = None
 
 
-class InstanceAmendment(_In):
+class InstanceAmendment(In):
     """Changes of an instance: what is not named stays as it is. ``config`` and ``labels`` are replaced whole."""
 
     config: dict[str, Any] | None = None
@@ -98,7 +98,7 @@ class InstanceQuery(_Page):
     location: Annotated[Reference, Field(description="Administrators only")] | None = None
 
 
-class PortOut(_Out):
+class PortOut(Out):
     """A virtual port, as the controllers see it."""
 
     number: int
@@ -106,7 +106,7 @@ class PortOut(_Out):
     mac: str
 
 
-class PlacementOut(_Out):
+class PlacementOut(Out):
     """Where an instance runs, is wanted, and may be."""
 
     location: str | None
@@ -117,7 +117,7 @@ class PlacementOut(_Out):
     target: str | None
 
 
-class InstanceOut(_Out):
+class InstanceOut(Out):
     """An instance. ``placement`` is null for tenants: where it runs is the server's business."""
 
     id: str
@@ -168,7 +168,7 @@ def _placement(view: model.View) -> PlacementOut:
     )
 
 
-class InstancePage(_Out):
+class InstancePage(Out):
     """``next``: the marker of the next page; null: this is the last."""
 
     instances: list[InstanceOut]
@@ -178,7 +178,7 @@ class InstancePage(_Out):
 # ---- what there is
 
 
-class KindOut(_Out):
+class KindOut(Out):
     """What can be deployed. ``ports``: least and most."""
 
     name: str
@@ -187,13 +187,13 @@ class KindOut(_Out):
     ports: list[int]
 
 
-class KindList(_Out):
+class KindList(Out):
     """All kinds."""
 
     kinds: list[KindOut]
 
 
-class FlavorOut(_Out):
+class FlavorOut(Out):
     """A size."""
 
     name: str
@@ -201,7 +201,7 @@ class FlavorOut(_Out):
     memory_mb: int
 
 
-class FlavorList(_Out):
+class FlavorList(Out):
     """All flavors."""
 
     flavors: list[FlavorOut]
@@ -213,13 +213,13 @@ class InstancePort(PortOut):
     instance: str
 
 
-class PortList(_Out):
+class PortList(Out):
     """All virtual ports of instances."""
 
     ports: list[InstancePort]
 
 
-class BridgeOut(_Out):
+class BridgeOut(Out):
     """oneswitchd's connection to a bridge; ``unknown``: oneswitchd does not answer."""
 
     target: str
@@ -227,7 +227,7 @@ class BridgeOut(_Out):
     last_error: str | None
 
 
-class SlotOut(_Out):
+class SlotOut(Out):
     """A place for a process with ports; ``taken`` by an instance or null."""
 
     name: str
@@ -235,7 +235,7 @@ class SlotOut(_Out):
     taken: str | None
 
 
-class SwitchOut(_Out):
+class SwitchOut(Out):
     """A switch: from server.toml, and what oneswitchd says of it."""
 
     name: str
@@ -247,13 +247,13 @@ class SwitchOut(_Out):
     slots: list[SlotOut]
 
 
-class SwitchList(_Out):
+class SwitchList(Out):
     """All switches."""
 
     switches: list[SwitchOut]
 
 
-class ServerOut(_Out):
+class ServerOut(Out):
     """The server: one host with its smart NICs."""
 
     datapath_id: str
@@ -265,7 +265,7 @@ class ServerOut(_Out):
     switches: list[str]
 
 
-class ServerList(_Out):
+class ServerList(Out):
     """All servers of this agent: one."""
 
     servers: list[ServerOut]
@@ -274,7 +274,7 @@ class ServerList(_Out):
 # ---- chains
 
 
-class Hop(_In):
+class Hop(In):
     """An instance, by id or name, or a virtual port of the server."""
 
     instance: Reference | None = None
@@ -289,7 +289,7 @@ class Hop(_In):
         return self
 
 
-class ChainOrder(_In):
+class ChainOrder(In):
     """A chain that is asked for: what traffic passes, in this order, and how long that may take."""
 
     name: Name
@@ -303,14 +303,14 @@ class ChainQuery(_Page):
     marker: Reference | None = None
 
 
-class HopOut(_Out):
+class HopOut(Out):
     """Either."""
 
     instance: str | None = None
     port: int | None = None
 
 
-class ChainOut(_Out):
+class ChainOut(Out):
     """A chain."""
 
     id: str
@@ -321,7 +321,7 @@ class ChainOut(_Out):
     created: Time
 
 
-class ChainPage(_Out):
+class ChainPage(Out):
     """``next``: the marker of the next page; null: this is the last."""
 
     chains: list[ChainOut]
@@ -331,7 +331,7 @@ class ChainPage(_Out):
 # ---- migrations
 
 
-class MigrationOrder(_In):
+class MigrationOrder(In):
     """``target`` may be left out where there is only one other location."""
 
     instance: Reference
@@ -346,7 +346,7 @@ class MigrationQuery(_Page):
     outcome: Literal["none", "done", "rolled-back", "failed", "cancelled"] | None = None
 
 
-class MigrationOut(_Out):
+class MigrationOut(Out):
     """A migration; ``outcome`` null: it goes on."""
 
     epoch: int
@@ -372,167 +372,17 @@ class MigrationOut(_Out):
         return cls(**row)
 
 
-class MigrationPage(_Out):
+class MigrationPage(Out):
     """``next``: the marker of the next page; null: this is the last."""
 
     migrations: list[MigrationOut]
     next: int | None
 
 
-# ---- load
-
-
-class RateOut(_Out):
-    """Of traffic."""
-
-    mbps: float
-    pps: float
-
-
-class DemandOut(RateOut):
-    """What entered at one virtual port and left at another."""
-
-    source: Annotated[int, Field(alias="from")]
-    target: Annotated[int, Field(alias="to")]
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
-
-
-class InstanceLoadOut(_Out):
-    """``utilisation``: 0..1 of what its workers could do; ``millicores``: CPU that its process used."""
-
-    utilisation: float
-    millicores: int
-    traffic: RateOut
-    flows: int | None
-
-
-class LinkUseOut(_Out):
-    """Of a PCIe link, in both directions."""
-
-    to_nic: RateOut
-    to_host: RateOut
-    capacity_mbps: int
-
-
-class LocationUseOut(_Out):
-    """CPU of the network functions at a location."""
-
-    millicores: int
-    capacity_millicores: int
-
-
-class LoadOut(_Out):
-    """The newest sample. ``error``: bound of the matrix's relative error; ``window_s``: what rates are averages of."""
-
-    at: Time
-    window_s: float
-    matrix: list[DemandOut]
-    error: float
-    instances: dict[str, InstanceLoadOut]
-    links: dict[str, LinkUseOut]
-    locations: dict[str, LocationUseOut]
-
-    @classmethod
-    def of(cls, measured: Measurement) -> Self:
-        """As JSON has it."""
-        row: dict[str, Any] = asdict(measured) | {"at": iso(measured.at)}
-        matrix = sorted(measured.matrix.items())
-        row["matrix"] = [{"from": pair[0], "to": pair[1], **asdict(rate)} for pair, rate in matrix]
-        return cls(**row)
-
-
-# ---- placement
-
-
-class PlacedOut(_Out):
-    """Where an instance runs and why it may not elsewhere."""
-
-    instance: str
-    name: str
-    project: str
-    location: str | None
-    pin: str | None
-    target: str | None
-
-
-class CurrentOut(_Out):
-    """Where everything runs."""
-
-    placement: list[PlacedOut]
-
-
-class DecisionOut(_Out):
-    """What the optimiser says. ``plan``: location by instance id; ``moves``: in this order.
-
-    ``outcome`` null: it is not known yet. ``id`` 0: it was not written, as nothing was to be moved or it answers a
-    question only.
-    """
-
-    id: int
-    decided: Time
-    plan: dict[str, str]
-    explanation: dict[str, Any]
-    moves: list[str]
-    outcome: str | None
-    ended: Time | None
-    report: dict[str, Any]
-
-    @classmethod
-    def of(cls, decision: model.Decision) -> Self:
-        """As JSON has it."""
-        return cls(
-            id=decision.id,
-            decided=iso(decision.decided),
-            plan=decision.plan,
-            explanation=decision.explanation,
-            moves=list(decision.moves),
-            outcome=decision.outcome,
-            ended=None if decision.ended is None else iso(decision.ended),
-            report=decision.report,
-        )
-
-
-class DecisionDetailOut(_Out):
-    """A decision and its problem, as ``unoctl place`` reads it."""
-
-    decision: DecisionOut
-    problem: dict[str, Any]
-
-
-class DecisionQuery(_In):
-    """``marker``: the id of the last one of the page before; the newest come first."""
-
-    limit: Annotated[int, Field(strict=False, ge=1, le=100)] = 10
-    marker: Annotated[int, Field(strict=False, ge=1, le=2**63 - 1)] | None = None
-
-
-class DecisionPage(_Out):
-    """``next``: the marker of the next page; null: this is the last."""
-
-    decisions: list[DecisionOut]
-    next: int | None
-
-
-class WhyOut(_Out):
-    """Why an instance runs where it does."""
-
-    instance: str
-    location: str | None
-    why: dict[str, Any]
-
-
-class DryRun(_In):
-    """What if these were pinned, and those were not there? Instances by id or name."""
-
-    pins: dict[Reference, Name] = {}
-    without: list[Reference] = []
-
-
 # ---- events
 
 
-class EventQuery(_In):
+class EventQuery(In):
     """``after``: an id, as ``Last-Event-ID`` of a client that reconnects; default: only what happens from now on."""
 
     after: Annotated[int, Field(strict=False, ge=0, le=2**63 - 1)] | None = None

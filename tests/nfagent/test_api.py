@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nfagent.api.schemas import LoadOut
+from nfagent.api.placement_schemas import LoadOut
 from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from tests.nfagent.world import OTHER_TOKEN, World
 
