@@ -35,8 +35,11 @@ class ServerWiring:
         self._plumbing = threading.Lock()  # a `ServerPlumbing` is for one thread, and so is the order of its changes
 
     def connect(self, port: Port, location: str, interface: str) -> None:
-        with _explained(f"port {port.number} ({port.name}) on {interface} of {location}"):
-            with self._plumbing, self._servers() as plumbing:
+        what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
+        if location in away:
+            raise WiringError(f"{what}: {location} is cut off")
+        with _explained(what):
+            with self._plumbing, ServerPlumbing(self._config, without=away) as plumbing:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
@@ -61,12 +64,11 @@ class ServerWiring:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
-            with self._plumbing, self._servers() as plumbing:
+            with self._plumbing, ServerPlumbing(self._config, without=self._away()) as plumbing:
                 plumbing.remove_virtual_port(port.number)
 
-    def _servers(self) -> ServerPlumbing:
-        away = [switch.name for switch in self._config.switch if self._is_cut_off(switch.name)]
-        return ServerPlumbing(self._config, without=away)
+    def _away(self) -> list[str]:
+        return [switch.name for switch in self._config.switch if self._is_cut_off(switch.name)]
 
     def status(self) -> Status:
         """What oneswitchd says.

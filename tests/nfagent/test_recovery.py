@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from nfagent.errors import LaunchError
+from nfagent.config import AgentConfig
+from nfagent.errors import LaunchError, WiringError
 from nfagent.locations import Locations
 from nfagent.store import Store
+from nfagent.wiring import ServerWiring
+from tests.nfagent import samples
 from tests.nfagent.test_migrate import SOURCE, TARGET, V1, Case, interrupted
-from tests.nfagent.world import World, processes_of
+from tests.nfagent.world import World, processes_of, write_files
 from unoctl.model import BridgeState, LinkState, Status, SwitchState
 
 DOWN = BridgeState(target="x", state="down", last_error="Connection refused")
@@ -81,6 +84,14 @@ def test_a_location_that_came_back_while_no_agent_ran_is_said_to_be_up(directory
     assert changed == [TARGET, TARGET]
     assert [len(told(store, kind)) for kind in ("location.down", "location.up")] == [1, 1]
     store.close()
+
+
+def test_no_port_is_made_at_a_location_that_is_cut_off(directory: Path) -> None:
+    path = write_files(directory)
+    server = AgentConfig.load(path).load_server(path)
+    wiring = ServerWiring(server, lambda name: name == TARGET)
+    with pytest.raises(WiringError, match=r"port 1000 \(nf1000\) on pf0vf0 of snic0: snic0 is cut off"):
+        wiring.connect(samples.port(1000), TARGET, "pf0vf0")
 
 
 def test_a_restart_toward_a_location_that_dies_goes_back(own_world: World) -> None:
