@@ -10,6 +10,7 @@ from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig
 from nfagent.decide.carrying_out import CarryingOut, Step
+from nfagent.decide.demand import Moment
 from nfagent.decide.latest import Latest
 from nfagent.decide.setbacks import Setbacks
 from nfagent.decide.situation import APART, Situation, fits, situation
@@ -22,7 +23,7 @@ from nfagent.monitor.measurement import Measurement
 from nfagent.protocols import Monitor
 from nfagent.store import Store, chains, decisions, events, instances, processes
 from nfagent.store.instances import Filter
-from placement import PlacementError, Plan, solve
+from placement import PlacementError, Plan, Problem, solve
 from placement.damper import OVERLOAD
 from placement.errors import InfeasibleError
 
@@ -143,16 +144,17 @@ class PlacementDecider:
                 )
             asked = now.narrowed(pins, without)
             problem, moment = self._window.problem_of(asked), self._window.newest
-        reason = "an answer to a question; nothing is done"
         try:
-            plan = solve(problem, asked.current(), self._settings.eps)
-        except InfeasibleError as error:
-            current = {each.instance: each.location for each in asked.functions}
-            refusal = Words(asked).infeasible(error.report, current)
-            return Latest(asked, moment, None, reason, refusal=refusal).decision()
+            return self._answer(asked, problem, moment).decision()
         except PlacementError as error:
             raise UnavailableError("no-decision", Words(asked).say(str(error))) from error
-        return Latest(asked, moment, plan, reason).decision()
+
+    def _answer(self, asked: Situation, problem: Problem, moment: Moment) -> Latest:
+        reason = "an answer to a question; nothing is done"
+        try:
+            return Latest(asked, moment, solve(problem, asked.current(), self._settings.eps), reason)
+        except InfeasibleError as error:
+            return Latest(asked, moment, None, reason, refusal=_refusal(asked, error))
 
     def _said(self) -> Latest:
         if self._latest is None:
@@ -246,10 +248,7 @@ class PlacementDecider:
     def _decide(self, now: Situation, measured: Measurement) -> None:
         moment = self._window.newest
         try:
-            plan = self._window.decide() if self._settings.enabled else self._window.propose()
-        except InfeasibleError as error:
-            self._refuse(now, error)
-            return
+            plan = self._plan(now)
         except PlacementError as error:
             self._again_at = self._clock() + _AGAIN_S
             reason = Words(now).say(str(error))
@@ -259,6 +258,8 @@ class PlacementDecider:
             self._latest = Latest(now, moment, None, reason)
             return
         self._fault = None
+        if plan is None:
+            return
         if self._conflict is not None:
             with self._store.change() as change:
                 change.event("placement.feasible", "placement", None, {})
@@ -278,14 +279,20 @@ class PlacementDecider:
             self._write(latest, moves, measured)
         self._latest = latest
 
+    def _plan(self, now: Situation) -> Plan | None:
+        """None: no placement satisfies all limits, and that was said; raises what the window does for other reasons."""
+        try:
+            return self._window.decide() if self._settings.enabled else self._window.propose()
+        except InfeasibleError as error:
+            self._refuse(now, error)
+            return None
+
     def _refuse(self, now: Situation, error: InfeasibleError) -> None:
         """No placement satisfies all limits: all stays, and it is said once why."""
         self._again_at = self._clock() + _AGAIN_S
-        current = {each.instance: each.location for each in now.functions}
-        refusal = Words(now).infeasible(error.report, current)
+        refusal = _refusal(now, error)
         conflict = "; ".join(refusal["conflict"])
         self._latest = Latest(now, self._window.newest, None, refusal["reason"], refusal=refusal)
-        self._fault = None
         if self._conflict != conflict:
             with self._store.change() as change:
                 change.event("placement.infeasible", "placement", None, refusal)
@@ -334,6 +341,11 @@ class PlacementDecider:
         }
         with self._store.change() as change:
             decisions.end(change, done.decision, done.result, report)
+
+
+def _refusal(now: Situation, error: InfeasibleError) -> dict[str, Any]:
+    """Why no placement satisfies all limits; to find that out may fail for its part: `PlacementError`."""
+    return Words(now).infeasible(error.report, {each.instance: each.location for each in now.functions})
 
 
 def _steps(now: Situation, plan: Plan) -> tuple[Step, ...]:

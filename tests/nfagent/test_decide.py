@@ -14,6 +14,7 @@ from nfagent.errors import UnavailableError
 from nfagent.monitor.measurement import Coefficient
 from nfagent.store import decisions, instances, migrations, processes
 from placement import PlacementError
+from placement.errors import InfeasibleError
 from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
 
 
@@ -165,14 +166,20 @@ def test_infeasible_is_told_once_with_reasons_and_nothing_moves(tmp_path: Path) 
 def test_an_optimiser_that_fails_once_is_no_conflict_of_limits(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> None:
+    def explain() -> Any:
         raise PlacementError("there was no time")
+
+    def fail(*_: Any) -> Any:
+        raise InfeasibleError(explain)  # what is in conflict takes longer to find out than that something is
 
     world.create("lb", mbps=10.0)
     world.seconds(2)
     with monkeypatch.context() as patch:
         patch.setattr(world.decider._window, "decide", fail)
+        patch.setattr("nfagent.decide.decider.solve", fail)
         world.second(urgent=True)
+        with pytest.raises(UnavailableError, match="there was no time"):
+            world.decider.dry_run({}, [])
     assert world.decider.proposal().explanation == {"feasible": None, "reason": "there was no time"}
     world.seconds(10)
     assert world.decider.proposal().explanation["feasible"] is True
