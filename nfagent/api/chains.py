@@ -5,6 +5,7 @@ from apiflask import APIBlueprint
 from nfagent.api.schemas import ChainOrder, ChainOut, ChainPage, ChainQuery, Hop, HopOut, iso
 from nfagent.api.services import client, services
 from nfagent.desired import PORT_HOP
+from nfagent.errors import InvalidError
 from nfagent.model import Chain
 
 blueprint = APIBlueprint("chains", __name__, tag="chains")
@@ -16,7 +17,7 @@ blueprint = APIBlueprint("chains", __name__, tag="chains")
 @blueprint.doc(responses=[409])
 def create_chain(json_data: ChainOrder) -> ChainOut:
     """Create a chain."""
-    hops = [_stored(hop) for hop in json_data.hops]
+    hops = [_stored(hop, index) for index, hop in enumerate(json_data.hops)]
     return _chain(services().desired.add_chain(client(), json_data.name, hops, json_data.latency_us))
 
 
@@ -45,8 +46,12 @@ def delete_chain(chain: str) -> str:
     return ""
 
 
-def _stored(hop: Hop) -> str:
-    return hop.instance if hop.instance is not None else f"{PORT_HOP}{hop.port}"
+def _stored(hop: Hop, index: int) -> str:
+    if hop.instance is None:
+        return f"{PORT_HOP}{hop.port}"
+    if hop.instance.startswith(PORT_HOP):  # no name has a colon; it would be stored as a port
+        raise InvalidError("instance-unknown", f"there is no instance {hop.instance!r}", f"hops.{index}")
+    return hop.instance
 
 
 def _chain(chain: Chain) -> ChainOut:

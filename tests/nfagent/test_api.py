@@ -227,9 +227,11 @@ def test_chains(world: World) -> None:
     refused(world.tenant.get(f"{V1}/chains/{chain['id']}"), 404, "chain-unknown")
     for hops in ([{"port": 1}], [{}, {"port": 1}], [{"port": 1, "instance": "hop1"}, {"port": 2}], [{"port": 0}] * 2):
         refused(world.operator.post(f"{V1}/chains", json={"name": "d", "hops": hops}), 422, "invalid", "hops")
-    order = {"name": "d", "hops": [{"port": 1}, {"instance": "ghost"}]}
-    problem = refused(world.operator.post(f"{V1}/chains", json=order), 422, "instance-unknown", "ghost")
-    assert problem["errors"][0]["field"] == "hops.1"
+    for name in ("ghost", "port:ghost", "port:2"):
+        order = {"name": "d", "hops": [{"port": 1}, {"instance": name}]}
+        problem = refused(world.operator.post(f"{V1}/chains", json=order), 422, "instance-unknown", name)
+        assert problem["errors"][0]["field"] == "hops.1"
+    assert world.operator.get(f"{V1}/chains").json()["chains"] == [chain]
     assert world.operator.delete(f"{V1}/chains/{chain['id']}").status_code == 204
     refused(world.operator.delete(f"{V1}/chains/{chain['id']}"), 404, "chain-unknown")
     assert world.operator.delete(f"{V1}/instances/hop1").status_code == 202
