@@ -282,7 +282,8 @@ class Reconciler:
     def _wanted(self, instance: Instance, serving: Running | None) -> str:
         if instance.pin is not None:
             return instance.pin
-        wanted = instance.target or (serving.location if serving else None)
+        # One that has never run is nowhere: it is placed anew, for a slot may have become free elsewhere.
+        wanted = instance.target or (serving.location if serving and serving.pid is not None else None)
         if wanted is not None and self._locations.is_down(wanted):
             return self._catalog.home
         if wanted is None and self._decider is not None:

@@ -54,6 +54,17 @@ def test_what_cannot_be_started_says_why_and_is_deleted_all_the_same(own_world: 
     assert "no free slot with 2 interface(s) at hypervisor" in no_slot["reason"]
 
 
+def test_what_found_no_slot_begins_where_one_becomes_free(own_world: World) -> None:
+    first, second = own_world.create("first", "wired"), own_world.create("second", "wired")
+    for made in (first, second):
+        own_world.wait_status(made, "active")
+    third = own_world.wait_status(own_world.create("third", "wired"), "error")
+    assert "no free slot with 1 interface(s) at hypervisor" in third["reason"]
+    elsewhere = "first" if own_world.show("first")["placement"]["location"] == "snic0" else "second"
+    own_world.operator.delete(f"{V1}/instances/{elsewhere}")
+    assert own_world.wait_status(third, "active")["placement"]["location"] == "snic0"
+
+
 def test_children_end_with_the_process(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("family", "family"), "active")
     leader = made["placement"]["pid"]
