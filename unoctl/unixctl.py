@@ -8,6 +8,7 @@ from pathlib import Path
 from unoctl.errors import ToolError
 
 ANSWER_S = 30.0
+_SPACES = 16
 
 
 class Unixctl:
@@ -61,7 +62,7 @@ class Unixctl:
             self._socket.sendall("".join(requests).encode())
             answers = [self._answer() for _ in commands]
         except OSError as error:
-            raise ToolError(f"{self._path} ended the connection during {commands[0][0]}: {error}") from error
+            raise ToolError(f"{self._path} did not answer {commands[0][0]}: {error}") from error
         for command, answer in zip(commands, answers, strict=True):
             if answer.get("error") is not None:
                 raise ToolError(f"{self._path} refused {command[0]}: {str(answer['error']).strip()}")
@@ -70,10 +71,13 @@ class Unixctl:
     def _answer(self) -> dict[str, str | None]:
         """JSON-RPC has no framing here: an answer ends where it parses."""
         while True:
-            with contextlib.suppress(ValueError):
-                answer, end = json.JSONDecoder().raw_decode(self._received.decode(errors="replace"))
-                self._received = self._received.decode(errors="replace")[end:].lstrip().encode()
-                return answer
+            # Megabytes come in many pieces: only one that may be the last is worth a try.
+            if self._received[-_SPACES:].rstrip().endswith(b"}"):
+                with contextlib.suppress(ValueError):
+                    text = self._received.decode(errors="replace")
+                    answer, end = json.JSONDecoder().raw_decode(text)
+                    self._received = text[end:].lstrip().encode()
+                    return answer
             chunk = self._socket.recv(1 << 16)
             if not chunk:
                 raise ConnectionResetError("end of file")

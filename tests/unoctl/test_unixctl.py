@@ -1,0 +1,77 @@
+"""Commands to a daemon's control socket: answers have no frames, and come in pieces of any size."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from unoctl.errors import ToolError
+from unoctl.unixctl import Unixctl
+
+RESULTS = ["", "}", "{}", 'a "quoted"} {line}\n', "é" * 100, "{" * 50 + "}" * 50]
+
+
+@contextmanager
+def daemon(folder: Path, answers: list[bytes], *, hangs: bool = False) -> Iterator[Path]:
+    """Answers whatever it is asked with these pieces; then it ends the connection, or says nothing more."""
+    path = folder / "ctl"
+    path.unlink(missing_ok=True)
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            for piece in answers:
+                connection.sendall(piece)
+            if hangs:
+                connection.recv(1)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield path
+        finally:
+            thread.join()
+
+
+def answer(number: int, result: str | None, error: str | None = None) -> bytes:
+    """As Open vSwitch writes it."""
+    return json.dumps({"id": number, "result": result, "error": error}, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 10_000])
+def test_answers_in_pieces(short_folder: Path, size: int) -> None:
+    whole = b"".join(answer(number, text) for number, text in enumerate(RESULTS))
+    pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+    with daemon(short_folder, pieces) as path, closing(Unixctl(path)) as control:
+        assert control.call_at_once(*[("say", text) for text in RESULTS]) == RESULTS
+
+
+def test_what_goes_wrong_is_said(short_folder: Path) -> None:
+    with (
+        daemon(short_folder, [answer(1, None, "no such command\n")]) as path,
+        closing(Unixctl(path)) as control,
+        pytest.raises(ToolError, match=r"ctl refused dance: no such command$"),
+    ):
+        control.call("dance")
+    with (
+        daemon(short_folder, [answer(1, "half")[:-1]]) as path,
+        closing(Unixctl(path)) as control,
+        pytest.raises(ToolError, match=r"ctl did not answer dance: end of file$"),
+    ):
+        control.call("dance")
+    with (
+        daemon(short_folder, [], hangs=True) as path,
+        closing(Unixctl(path, 0.2)) as control,
+        pytest.raises(ToolError, match=r"ctl did not answer dance: timed out$"),
+    ):
+        control.call("dance")
+    with pytest.raises(ToolError, match="no daemon answers at"):
+        Unixctl(short_folder / "nobody")
