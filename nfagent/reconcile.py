@@ -59,7 +59,7 @@ class Reconciler:
         store: desired and actual state.
         catalog: what there is.
         starter: of processes.
-        decider: None: instances begin on the hypervisor and stay where they are.
+        decider: where instances begin.
         migrator: of state.
         locations: which of them are cut off.
         flows: how many an instance had, as was last measured before a moment (seconds since 1970).
@@ -70,7 +70,7 @@ class Reconciler:
         store: Store,
         catalog: Catalog,
         starter: Starter,
-        decider: Decider | None,
+        decider: Decider,
         migrator: Migrator,
         locations: Locations,
         flows: Callable[[str, float], int | None],
@@ -286,7 +286,7 @@ class Reconciler:
         wanted = instance.target or (serving.location if serving and serving.pid is not None else None)
         if wanted is not None and self._locations.is_down(wanted):
             return self._catalog.home
-        if wanted is None and self._decider is not None:
+        if wanted is None:
             try:
                 wanted = self._decider.place(instance)
             except UnavailableError as error:

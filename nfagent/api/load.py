@@ -15,8 +15,7 @@ blueprint = APIBlueprint("load", __name__, tag="load")
 def show_load() -> LoadOut:
     """Show traffic between virtual ports, load of instances, and use of PCIe links and locations."""
     client().require_admin("load")
-    monitor = services().monitor
-    measured = monitor.newest() if monitor else None
+    measured = services().monitor.newest()
     if measured is None:
         raise UnavailableError("no-measurement", "nothing has been measured yet")
     return LoadOut.of(measured)

@@ -13,8 +13,7 @@ from nfagent.api.placement_schemas import (
     WhyOut,
 )
 from nfagent.api.services import client, services
-from nfagent.errors import InvalidError, UnavailableError, UnknownError
-from nfagent.protocols import Decider
+from nfagent.errors import InvalidError, UnknownError
 from nfagent.store import decisions, instances
 from nfagent.store.instances import Filter
 
@@ -48,7 +47,7 @@ def show_placement() -> CurrentOut:
 def show_proposal() -> DecisionOut:
     """Show where the optimiser would have everything."""
     client().require_admin("placement")
-    return DecisionOut.of(_decider().proposal())
+    return DecisionOut.of(services().decider.proposal())
 
 
 @blueprint.get("/placement/decisions")
@@ -84,7 +83,7 @@ def show_why(reference: str) -> WhyOut:
     """Show why an instance runs where it does, and not elsewhere."""
     client().require_admin("placement")
     view = services().desired.show(client(), reference)
-    why = _decider().why(view.instance)
+    why = services().decider.why(view.instance)
     location = view.running.location if view.running else None
     return WhyOut(instance=view.instance.id, location=location, why=why)
 
@@ -102,14 +101,7 @@ def dry_run(json_data: DryRun) -> DecisionOut:
         for reference, location in json_data.pins.items()
     }
     without = [_id(reference, "without") for reference in json_data.without]
-    return DecisionOut.of(_decider().dry_run(pins, without))
-
-
-def _decider() -> Decider:
-    decider = services().decider
-    if decider is None:
-        raise UnavailableError("no-decision", "nothing has been decided yet: this agent has no optimiser running")
-    return decider
+    return DecisionOut.of(services().decider.dry_run(pins, without))
 
 
 def _id(reference: str, field: str) -> str:

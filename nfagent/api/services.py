@@ -24,8 +24,6 @@ class Services:
     Attributes:
         status: asks oneswitchd; raises `UnoctlError`.
         ports: asks oneswitchd for the virtual ports; raises `UnoctlError`.
-        decider: None: nobody decides yet.
-        monitor: None: nobody measures.
         streams: taken by each client that follows events.
     """
 
@@ -35,8 +33,8 @@ class Services:
     access: Access
     status: Callable[[], Status]
     ports: Callable[[], list[Port]]
-    decider: Decider | None
-    monitor: Monitor | None
+    decider: Decider
+    monitor: Monitor
     streams: BoundedSemaphore
 
     def install(self) -> dict[str, object]:

@@ -100,7 +100,7 @@ def placement(known: Snapshot) -> str:
     """What was decided last, in a sentence."""
     decision = known.decision
     if decision is None:
-        return "no placement was decided yet" if known.decides else "this agent has no part that decides"
+        return "no placement was decided yet"
     said = decision.explanation
     words = f"decided {figures.clock(decision.decided, known.at)}"
     if said.get("reason"):
@@ -114,8 +114,8 @@ def placement(known: Snapshot) -> str:
 def _measuring(known: Snapshot) -> list[Notice]:
     measured = known.measured
     if measured is None:
-        why = "the first measurement is under way" if known.measures else "this agent has no part that measures"
-        return [Notice("info", "Not measured yet", f"loads and rates are not known: {why}")]
+        text = "loads and rates are not known: the first measurement is under way"
+        return [Notice("info", "Not measured yet", text)]
     if is_stale(known):
         text = f"the figures here are of {figures.clock(measured.at, known.at)}, and may not be so any more"
         return [Notice("warning", "Measuring has stopped", text)]

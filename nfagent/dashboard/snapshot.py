@@ -47,8 +47,6 @@ class Snapshot:
         outages: the newest event that says of a location that it is down or up, by its name.
         names: of instances by id, those that are no more too.
         measured: None: nobody has measured yet.
-        measures: whether somebody is to measure.
-        decides: whether somebody is to decide.
         decision: None: nothing was decided yet.
         whys: what the decider says of each instance, by id.
     """
@@ -65,8 +63,6 @@ class Snapshot:
     switches: Switches
     measured: Measurement | None
     history: list[Measurement]
-    measures: bool
-    decides: bool
     decision: Decision | None
     whys: Mapping[str, Mapping[str, Any]]
 
@@ -82,7 +78,6 @@ def take(known: Services, switches: Switches) -> Snapshot:
     views = instances.views(db, Filter())
     moves = _moves(db)
     news = [event for event in events.newest(db, 4 * _EVENTS) if event.type not in _QUIET][:_EVENTS]
-    monitor = known.monitor
     decision, whys = _decided(known, [view.instance for view in views])
     mentioned = [*(move.instance for move in moves), *(event.subject for event in news)]
     return Snapshot(
@@ -96,10 +91,8 @@ def take(known: Services, switches: Switches) -> Snapshot:
         outages={place.name: found for place in _places(known) for found in _outage(db, place.name)},
         names=_names(db, views, mentioned),
         switches=switches,
-        measured=monitor.newest() if monitor else None,
-        history=monitor.history() if monitor else [],
-        measures=monitor is not None,
-        decides=known.decider is not None,
+        measured=known.monitor.newest(),
+        history=known.monitor.history(),
         decision=decision,
         whys=whys,
     )
@@ -142,8 +135,6 @@ def _names(db: sqlite3.Connection, views: list[View], mentioned: Iterable[str]) 
 
 def _decided(known: Services, wanted: list[Instance]) -> tuple[Decision | None, dict[str, Mapping[str, Any]]]:
     decider = known.decider
-    if decider is None:
-        return None, {}
     try:
         decision = decider.proposal()
     except UnavailableError:

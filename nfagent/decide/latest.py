@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from nfagent.decide.demand import Moment
@@ -53,14 +54,18 @@ class Latest:
 
     def decision(self) -> Decision:
         """As a noun."""
-        plan, document, moves = self.plan, dict[str, Any](), tuple[str, ...]()
+        plan, moves = self.plan, tuple[str, ...]()
         where = {each.instance: each.location for each in self.situation.functions}
         if plan is not None:
             where = Words(self.situation).locations(plan)
-            document = to_json(self.problem or plan.problem, plan.current)
             ids = {each.name: each.instance for each in self.situation.functions}
             moves = tuple(ids[move.nf] for move in plan.moves)
-        return Decision(self.identity, self.at, document, where, self.explanation(), moves, None)
+        return Decision(self.identity, self.at, self._document, where, self.explanation(), moves, None)
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        """The problem, as it is written; dashboards ask twice a second."""
+        return {} if self.plan is None else to_json(self.problem or self.plan.problem, self.plan.current)
 
     def why(self, instance: Instance) -> dict[str, Any]:
         """Why an instance is where it is.

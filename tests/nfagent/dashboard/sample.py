@@ -245,8 +245,6 @@ def server() -> Snapshot:
         switches=switches(),
         measured=history[-1],
         history=history,
-        measures=True,
-        decides=True,
         decision=Decision(31, AT - 2.5, {}, {}, _EXPLANATION, (moving.instance.id,), None),
         whys=_whys(views),
     )
@@ -262,4 +260,4 @@ _EXPLANATION = {
 
 def unmeasured() -> Snapshot:
     """The same, and nobody has measured or decided anything yet."""
-    return replace(server(), measured=None, history=[], measures=False, decides=False, decision=None, whys={})
+    return replace(server(), measured=None, history=[], decision=None, whys={})
