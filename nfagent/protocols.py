@@ -17,10 +17,6 @@ class Monitor(Protocol):
         """The samples of the last minutes, the oldest first."""
         ...
 
-    def wait(self, after: float, timeout_s: float) -> Measurement | None:
-        """The newest sample, once it was taken later than ``after`` (seconds since 1970); None: not in that time."""
-        ...
-
     def coefficients(self) -> list[Coefficient]:
         """What kinds of network functions were found to cost."""
         ...

@@ -67,9 +67,6 @@ class _Traffic:
     def history(self) -> list[Measurement]:
         return list(self._ring)
 
-    def wait(self, after: float, timeout_s: float) -> Measurement | None:  # noqa: ARG002
-        return self.newest()
-
     def coefficients(self) -> list[Coefficient]:
         costs = {"host": 0.5, "nic": 1.0}
         return [Coefficient(kind, where, cost, 100, 0.1) for kind in _KINDS for where, cost in costs.items()]

@@ -45,14 +45,6 @@ class Balancer:
         """Where it runs."""
         return self.show()["placement"]["location"]
 
-    def request_move(self, target: str) -> None:
-        """Ask for a migration, as an operator does.
-
-        Raises:
-            ControlError: refused.
-        """
-        self._request("POST", _MIGRATIONS, {"instance": NAME, "target": target})
-
     def moves(self) -> list[dict[str, Any]]:
         """All migrations, oldest first."""
         return self._request("GET", _MIGRATIONS)["migrations"][::-1]

@@ -81,7 +81,7 @@ class ServerMonitor:
         self._before: _Look | None = None
         self._faults: dict[str, str] = {}
         self._ring: deque[Measurement] = deque(maxlen=max(2, int(HISTORY_S / period_s)))
-        self._changed = threading.Condition()
+        self._ringing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
 
@@ -92,8 +92,6 @@ class ServerMonitor:
     def stop(self) -> None:
         """End; what was learnt is kept."""
         self._stopping.set()
-        with self._changed:
-            self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
             self._keep()
@@ -103,11 +101,11 @@ class ServerMonitor:
     # ---- what others ask
 
     def newest(self) -> Measurement | None:
-        with self._changed:
+        with self._ringing:
             return self._ring[-1] if self._ring else None
 
     def history(self) -> list[Measurement]:
-        with self._changed:
+        with self._ringing:
             return list(self._ring)
 
     def flows(self, instance: str, before: float) -> int | None:
@@ -115,20 +113,12 @@ class ServerMonitor:
         loads = [each.instances.get(instance) for each in reversed(self.history()) if each.at < before]
         return next((load.flows for load in loads if load is not None and load.flows is not None), None)
 
-    def wait(self, after: float, timeout_s: float) -> Measurement | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping.is_set() or self._is_newer(after), timeout_s)
-            return self._ring[-1] if self._is_newer(after) else None
-
     def coefficients(self) -> list[Coefficient]:
         return self._learner.coefficients()
 
     def layout(self) -> Layout | None:
         """Where ports were at the newest look; None: oneswitchd did not say."""
         return None if "oneswitchd" in self._faults else self._layout
-
-    def _is_newer(self, after: float) -> bool:
-        return bool(self._ring) and self._ring[-1].at > after
 
     # ---- measuring
 
@@ -160,9 +150,8 @@ class ServerMonitor:
         if before is None:
             return None
         measured = self._measurement(before, look, running)
-        with self._changed:
+        with self._ringing:
             self._ring.append(measured)
-            self._changed.notify_all()
         return measured
 
     def _new_layout(self) -> Layout | None:

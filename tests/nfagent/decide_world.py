@@ -38,9 +38,6 @@ class FakeMonitor:
     def history(self) -> list[Measurement]:
         return [] if self.measured is None else [self.measured]
 
-    def wait(self, after: float, timeout_s: float) -> Measurement | None:
-        return self.measured
-
     def coefficients(self) -> list[Coefficient]:
         return self.learnt
 
