@@ -1,3 +1,5 @@
+import pytest
+
 from lab.http_report import Count, Failure, HttpReport
 
 
@@ -25,6 +27,14 @@ def test_counts_and_percentiles() -> None:
         count.took(10.0, 10.0 + number / 1000)
     assert (count.answered, count.first_answer) == (100, 10.0)
     assert (count.delay_ms(0.5), count.delay_ms(0.99), count.delay_ms(1.0)) == (50.0, 99.0, 99.0)
+
+
+def test_a_load_of_days_keeps_no_more_delays_than_one_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.http_report._DELAYS_MAX", 3)
+    count = Count()
+    for number in range(5):
+        count.took(10.0, 10.0 + number)
+    assert (count.answered, count.delays_ms) == (5, [0.0, 1000.0, 2000.0])
 
 
 def test_reports_survive_json() -> None:
