@@ -1,10 +1,8 @@
 """Virtual ports on slots: plumbing on every switch, the mapping in oneswitchd."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from nfagent.errors import WiringError
 from nfagent.model import Port
@@ -16,9 +14,7 @@ from unoctl.client import Client
 from unoctl.errors import ApiRefusedError, UnoctlError
 from unoctl.model import Port as SwitchPort
 from unoctl.model import Status
-from unoctl.ports import LAGGING, SETTLE_S, SETTLE_STEP_S
-
-T = TypeVar("T")
+from unoctl.settling import settled
 
 
 class ServerWiring:
@@ -43,7 +39,7 @@ class ServerWiring:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
-                _settled(lambda: _map(client, port, location, interface))
+                settled(lambda: _map(client, port, location, interface))
 
     def attach(self, location: str, interface: str) -> None:
         """Put an interface on the bridge ``edge`` of a location.
@@ -111,18 +107,6 @@ def _unmap(client: Client, port: Port) -> None:
     except ApiRefusedError as error:
         if error.code != "port-unknown":
             raise
-
-
-def _settled(work: Callable[[], T]) -> T:
-    """Ask again for a while: a port made over OVSDB reaches oneswitchd a little later, on another connection."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        try:
-            return work()
-        except ApiRefusedError as error:
-            if error.code not in LAGGING or time.monotonic() > deadline:
-                raise
-        time.sleep(SETTLE_STEP_S)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ never takes off what plumbing did not put there.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
@@ -18,12 +17,9 @@ from unoctl.client import Client, as_json
 from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, UnoctlError, UsageError
 from unoctl.model import Port, Stage
 from unoctl.render import Progress, View, table
+from unoctl.settling import settled
 from unoctl.topology import MAX_PORT_NUMBER, Server
 
-# A port made over OVSDB reaches oneswitchd as an OpenFlow port-status: a little later, on another connection.
-SETTLE_S = 5.0
-SETTLE_STEP_S = 0.05
-LAGGING = frozenset({"patch-missing", "interface-missing"})
 AUTO_TRIES = 5
 
 
@@ -149,17 +145,11 @@ def _refuse_taken(ports: list[Port], number: int, switch: str, interface: str) -
 
 
 def _settled(request: Callable[[], Port], outcome: Callable[[], Port]) -> Port:
-    """Make a request, again while oneswitchd has not yet heard of new ports; after a time-out, look at the outcome."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        try:
-            return request()
-        except ApiNoAnswerError:
-            return outcome()
-        except ApiRefusedError as error:
-            if error.code not in LAGGING or time.monotonic() > deadline:
-                raise
-            time.sleep(SETTLE_STEP_S)
+    """Make a request, once oneswitchd has heard of new ports; after a time-out, look at the outcome."""
+    try:
+        return settled(request)
+    except ApiNoAnswerError:
+        return outcome()
 
 
 def _lowest_free(client: Client) -> int:

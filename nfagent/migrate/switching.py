@@ -22,7 +22,7 @@ from unoctl import model, openflow_tools
 from unoctl.client import Client
 from unoctl.errors import ApiRefusedError, ToolError, UnoctlError
 from unoctl.model import Stage
-from unoctl.ports import LAGGING, SETTLE_S, SETTLE_STEP_S
+from unoctl.settling import LAGGING, settled
 from unoctl.unixctl import Unixctl
 
 _log = logging.getLogger(__name__)
@@ -136,20 +136,15 @@ class ServerSwitching:
 
     def _toward(self, client: Client, port: Port, location: str, interface: str, until: Stage) -> None:
         """As far as ``until``, whatever has been done of it; an oneswitchd that was restarted has forgotten moves."""
-        deadline = time.monotonic() + SETTLE_S
-        while True:
+
+        def go_on() -> None:
             at = client.port(port.number)
-            try:
-                if at.move is not None and _is_to(at.move, location, interface):
-                    client.continue_move(port.number, until)
-                elif (at.switch, at.interface) != (location, interface):
-                    client.move_port(port.number, location, interface, until, _GRACE_MS)
-                return
-            except ApiRefusedError as error:
-                # It has just ended by itself, or plumbing's ports have not reached oneswitchd yet.
-                if error.code not in (*LAGGING, "no-move") or time.monotonic() > deadline:
-                    raise
-            time.sleep(SETTLE_STEP_S)
+            if at.move is not None and _is_to(at.move, location, interface):
+                client.continue_move(port.number, until)
+            elif (at.switch, at.interface) != (location, interface):
+                client.move_port(port.number, location, interface, until, _GRACE_MS)
+
+        settled(go_on, LAGGING | {"no-move"})  # that: it has just ended by itself
 
     def quiesce(self) -> None:
         with ThreadPoolExecutor(len(self._config.switch)) as pool:
