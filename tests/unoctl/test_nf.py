@@ -1,8 +1,11 @@
 """``unoctl nf`` against an agent in this process, whose network functions are a small program."""
 
+import io
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -10,7 +13,8 @@ from typer.testing import CliRunner, Result
 from tests.nfagent.world import TENANT_TOKEN, World
 from unoctl.cli import app
 from unoctl.errors import ConfigChoiceError, ConfigError
-from unoctl.nf import finding
+from unoctl.nf import commands, finding
+from unoctl.render import Format, Output
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,36 @@ def test_it_deploys_shows_configures_and_deletes(world: World, tmp_path: Path) -
     missing = nf(world, "show", "toy1")
     assert missing.exit_code == 1
     assert "refused by nfagent (instance-unknown)" in missing.stderr
+
+
+class Waiting:
+    """A client whose instance waits for oneswitchd, and then is active."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        waits = found | {"status": "building", "config_state": "pending"}
+        self._looks = iter([waits | {"reason": None}, waits | {"reason": "no oneswitchd answers"}, found])
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """See `NfClient`."""
+        return itertools.repeat({})
+
+    def instance(self, _: str) -> dict[str, Any]:
+        """See `NfClient`."""
+        return next(self._looks)
+
+
+def test_what_is_waited_for_is_said(world: World) -> None:
+    nf(world, "deploy", "patient", "--kind", "sleeper")
+    client: Any = Waiting(world.show("patient"))
+    said = io.StringIO()
+    view = commands._await_settled(client, Output(Format.TABLE, False, stderr=said), "patient")
+    assert view.exit_status == 0
+    assert said.getvalue().splitlines() == [
+        "unoctl: patient: building",
+        "unoctl: patient: no oneswitchd answers",
+        "unoctl: patient: active",
+    ]
+    nf(world, "delete", "patient")
 
 
 def test_what_does_not_come_up_is_said_with_the_reason(world: World) -> None:

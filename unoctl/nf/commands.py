@@ -244,7 +244,7 @@ def _until(client: NfClient, look: Callable[[], Any]) -> Any:
 def _await_settled(client: NfClient, output: Output, instance: str) -> View:
     def look() -> Json | None:
         found = client.instance(instance)
-        progress.update(f"{found['name']}: {found['status']}")
+        progress.update(f"{found['name']}: {found['reason'] or found['status']}")
         waits = found["status"] == "active" and found["config_state"] == "pending" and not found["reason"]
         return None if waits or found["status"] not in ("active", "error") else found
 
