@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
+from lab.control_plane import OsKenController
 from lab.errors import LabError, StartError
 from lab.ovs import DAEMONS
-from lab.state import SwitchState
+from lab.state import LabState, SwitchState
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,17 @@ class Check:
     holds: bool
     detail: str
     figures: dict[str, Any] = field(default_factory=dict)
+
+
+def one_switch(controller: OsKenController, state: LabState) -> Check:
+    """Whether a controller is connected to one datapath that has the ports of all switches."""
+    controller.wait_for_line(r": ports ")
+    seen = controller.seen()
+    holds = list(seen.values()) == [[f"{port.number} {port.name}" for port in state.ports]]
+    datapaths = "; ".join(f"switch {datapath_id}: ports {', '.join(ports)}" for datapath_id, ports in seen.items())
+    homes = {each.name: [port.name for port in state.ports if port.switch == each.name] for each in state.switches}
+    behind = ", ".join(f"{name} ({', '.join(ports) or 'no port'})" for name, ports in homes.items())
+    return Check("the controller sees one switch", holds, f"{datapaths or 'it sees none'}\nbehind it: {behind}")
 
 
 def require_switches(switches: Iterable[SwitchState]) -> None:

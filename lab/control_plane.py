@@ -164,6 +164,11 @@ class OsKenController(Daemon):
         argv += ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", str(port), *options]
         super().__init__("controller", argv, directory)
 
+    def seen(self) -> dict[str, list[str]]:
+        """What the examples' applications log of the switches that they see: ports by datapath id."""
+        found = re.findall(r"switch ([0-9a-f]{16}): ports (.*)", self.log.read_text())
+        return {datapath_id: ports.split(", ") for datapath_id, ports in found}
+
 
 def find_installed(name: str) -> Path:
     """A program of this project: beside this Python first, then on PATH.

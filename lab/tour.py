@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,13 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lab.checks import Check, require_switches, run_check
+from lab.checks import Check, one_switch, require_switches, run_check
 from lab.control_plane import Oneswitchd, OsKenController, free_port
 from lab.errors import StartError
 from lab.mobility import MovingHost, Tour
 from lab.server import Lab
 from lab.spec import HYPERVISOR, LabSpec
-from unoctl.model import Status
 
 NAME = "tour"
 APPLICATION = Path(__file__).resolve().parent.parent / "examples" / "learning_switch.py"
@@ -60,14 +58,8 @@ class Sight:
 
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of all switches."""
-        status = self._oneswitchd.wait_up(controllers=1)
-        self._controller.wait_for_line(r": ports ")
-        seen = self._seen_by_controller()
-        expected = [f"{port.number} {port.name}" for port in self._lab.state.ports]
-        holds = list(seen.values()) == [expected]
-        datapaths = "; ".join(f"switch {dpid}: ports {', '.join(ports)}" for dpid, ports in seen.items())
-        behind = _behind(status, self._oneswitchd)
-        return Check("the controller sees one switch", holds, f"{datapaths or 'it sees none'}\nbehind it: {behind}")
+        self._oneswitchd.wait_up(controllers=1)
+        return one_switch(self._controller, self._lab.state)
 
     def everybody_reaches_everybody(self) -> Check:
         """All ordered pairs of hosts ping each other."""
@@ -106,16 +98,10 @@ class Sight:
         with MovingHost(self._lab, self._oneswitchd, MOBILE, PEER, RATE) as host:
             port = host.move(switch)
             tour = host.finish()
-        still_one = len(self._seen_by_controller()) == 1
+        still_one = len(self._controller.seen()) == 1
         holds = port.switch == switch and still_one and not (tour.lost or tour.duplicated)
         title = f"{MOBILE} moves to {switch} at {RATE:.0f} packets/s each way"
         return Check(title, holds, _summary(tour), _figures(tour))
-
-    def _seen_by_controller(self) -> dict[str, list[str]]:
-        """What the controller's log says: ports by datapath id."""
-        lines = self._controller.log.read_text().splitlines()
-        found = (re.search(r"switch ([0-9a-f]{16}): ports (.*)", line) for line in lines)
-        return {each[1]: each[2].split(", ") for each in found if each}
 
     def _ping(self, source: str, target: str) -> bool:
         # The first packet waits for ARP and for the controller: two tries.
@@ -153,14 +139,6 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         if keep:
             _wait_for_interrupt(lab)
     return holds
-
-
-def _behind(status: Status, oneswitchd: Oneswitchd) -> str:
-    homes = {
-        switch.name: [p.name for p in oneswitchd.client.ports() if p.switch == switch.name]
-        for switch in status.switches
-    }
-    return ", ".join(f"{name} ({', '.join(ports) or 'no port'})" for name, ports in homes.items())
 
 
 def _summary(tour: Tour) -> str:

@@ -60,7 +60,7 @@ class Site:
                 OsKenController(_APPLICATION, self.lab.directory, port, ["--config-file", str(chain)])
             )
             self.oneswitchd = stack.enter_context(Oneswitchd(self.lab.server_toml))
-            self.status = self.oneswitchd.wait_up(controllers=1)
+            self.oneswitchd.wait_up(controllers=1)
             numbers = {"port_numbers": {"first": _FIRST_PORT, "last": _FIRST_PORT + 99}}
             directory = self.lab.directory / "nfagent"
             self.agent = stack.enter_context(AgentProcess(self.lab, directory, numbers | settings))

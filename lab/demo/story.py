@@ -8,7 +8,7 @@ from typing import Any, Self
 from rich.console import Console
 
 from lab.agent_events import AgentEvents
-from lab.checks import Check, run_check
+from lab.checks import Check, one_switch, run_check
 from lab.demo.balancer import NAME, Balancer, moment
 from lab.demo.counting import Summary
 from lab.demo.keeping import keep_running
@@ -46,17 +46,7 @@ class Story:
 
     def one_switch(self) -> Check:
         """The controller is connected to one datapath that has the ports of both switches."""
-        site = self._site
-        site.controller.wait_for_line(r": ports ")
-        seen = [line for line in site.controller.log.read_text().splitlines() if ": ports " in line]
-        expected = ", ".join(f"{port.number} {port.name}" for port in site.lab.state.ports)
-        holds = len(seen) == 1 and seen[0].endswith(expected)
-        behind = [
-            f"{s.name} ({', '.join(p.name for p in site.lab.state.ports if p.switch == s.name)})"
-            for s in site.status.switches
-        ]
-        detail = f"{seen[0] if seen else 'it sees none'}\nbehind it: {', '.join(behind)}"
-        return Check("the controller sees one switch", holds, detail)
+        return one_switch(self._site.controller, self._site.lab.state)
 
     def deploy(self) -> Check:
         """A client of the agent orders a load balancer, and does not say where."""
