@@ -67,7 +67,7 @@ def test_what_a_source_has_used_up_moves_to_another_process(tmp_path: Path, dire
 
 def _received(wire: Wire, count: int) -> int:
     """How many of so many echoes come back through it."""
-    said = wire.run("a", "ping", "-q", "-c", str(count), "-i", "0.01", "-W", "1", "10.9.0.2", check=False)
+    said = wire.run("a", "ping", "-q", "-c", str(count), "-i", "0.1", "-W", "1", "10.9.0.2", check=False)
     found = re.search(r"(\d+) received", said)
     assert found is not None, said
     return int(found[1])

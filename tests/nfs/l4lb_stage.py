@@ -182,7 +182,7 @@ class Control:
         return {each["name"]: each["health"] for each in self.ask(do="l4lb.backends")["backends"]}
 
 
-def await_that(what: Callable[[], bool], seconds: float = 20.0) -> None:
+def await_that(what: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         if time.monotonic() > deadline:

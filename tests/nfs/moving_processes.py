@@ -24,15 +24,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab.listening import Field, listen, overflowed
 from nfagent.control import Control
 from nfagent.errors import ControlError
 
 MAC = bytes.fromhex("020202020202")
 GATEWAY = bytes.fromhex("040404040404")
 FLOWS = 50
-ETH_P_ALL = 3
-PACKET_OUTGOING = 4
-HEADERS = 14 + 20 + 8
+INNER = 14 + 20
+"""Where the packet in a tunnel begins."""
 STEPS = ("prepare", "hold", "freeze", "delta", "commit new", "commit old", "flip", "drain", "handover")
 COMMITTED = STEPS.index("commit new")
 
@@ -76,34 +76,43 @@ class Cable:
             f"link set {self.port} up",
         ):
             subprocess.run(["ip", *command.split()], check=True)
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        self._socket.bind((wire, 0))
-        self._socket.settimeout(0.05)
+        self._sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)  # protocol 0: it receives nothing
+        self._sender.bind((wire, 0))
+        tunnelled = [Field.byte(23, socket.IPPROTO_IPIP), Field.byte(INNER + 9, socket.IPPROTO_UDP)]
+        self._observer = listen(tunnelled, [wire])
+        self._observer.settimeout(0.05)
         self.seen: list[tuple[int, int, bytes]] = []
+        self.refused = 0
+        self._unseen = 0
         self._stop = False
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def send(self, frame: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full queue, as with any network card
-            self._socket.send(frame)
+        try:
+            self._sender.send(frame)
+        except OSError:  # a full queue, as with any network card
+            self.refused += 1
+
+    def unseen(self) -> int:
+        """Packets that came out while this observer was too slow to see them."""
+        self._unseen += overflowed(self._observer)
+        return self._unseen
 
     def _read(self) -> None:
         while not self._stop:
             try:
-                frame, address = self._socket.recvfrom(2048)
+                frame = self._observer.recv(2048)
             except TimeoutError:
                 continue
-            inner = frame[14 + 20 :]
-            if address[2] != PACKET_OUTGOING and len(frame) >= HEADERS + 28 and inner[9] == 17:
-                flow, number = struct.unpack("!II", inner[28:36])
-                self.seen.append((flow, number, frame[30:34]))
+            flow, number = struct.unpack_from("!II", frame, INNER + 20 + 8)
+            self.seen.append((flow, number, frame[30:34]))
 
     def close(self) -> None:
         self._stop = True
         self._reader.join()
-        self._socket.close()
+        self._sender.close()
+        self._observer.close()
         subprocess.run(["ip", "link", "del", self.port], check=True)
 
 
@@ -268,9 +277,11 @@ class Move:
 
     def _verdict(self) -> dict[str, Any]:
         """What the packets saw, instance after instance."""
-        expected, end = self.traffic.sent * FLOWS, time.monotonic() + (2 if self._may_lose() else 20)
-        while sum(len(cable.seen) for cable in self.cables) < expected and time.monotonic() < end:
+        expected = self.traffic.sent * FLOWS - sum(cable.refused for cable in self.cables)
+        end = time.monotonic() + (2 if self._may_lose() else 20)
+        while sum(len(each.seen) + each.unseen() for each in self.cables) < expected and time.monotonic() < end:
             time.sleep(0.01)
+        unseen = sum(cable.unseen() for cable in self.cables)
         for instance in (self.old, self.new, self.third):
             if instance is not None:
                 instance.close()
@@ -292,7 +303,8 @@ class Move:
             "step": STEPS[self.step],
             "how": self.how,
             "sent": expected,
-            "missing": expected - came + wrong,
+            "unseen": unseen,
+            "missing": expected - came - unseen + wrong,
             "wrong_order_or_double": wrong,
             "other_backend": sum(len(each) > 1 for each in backends.values()),
             "may_lose": self._may_lose(),

@@ -37,7 +37,7 @@ def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> N
             assert [port["backend"] for port in status["ports"]] == [BACKENDS[backend]] * 2
             assert [port["name"] for port in status["ports"]] == ["n0", "n1"]
             assert status["ports"][0]["receive_checksums_completed"] > 0
-            assert status["packets_in"] == status["packets_out"]
+            _await(lambda: _all_left(nf))
             assert status["packets_dropped"] == {}
             assert nf.ask("counters")["flows"] >= 2
 
@@ -46,15 +46,16 @@ def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> N
 def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, backend: str) -> None:
     with Wire(directory, queues=2) as wire, wire.nf(f"--backend={backend}", "--workers=2") as nf:
         wire.ping(count=1)
-        sink = wire.peer("b", "udp_sink", "8", "300")
-        wire.peer("a", "udp_source", "10.9.0.2", "8", "300").result()
+        # So many flows that hardly ever one worker gets all of them: their ports, and with them the queues, are chance.
+        sink = wire.peer("b", "udp_sink", "16", "150")
+        wire.peer("a", "udp_source", "10.9.0.2", "16", "150").result()
         came = sink.result()
         counters = nf.ask("counters")
         assert all(counters[f'packets_processed{{worker="{worker}"}}'] > 100 for worker in (0, 1)), counters
-        assert len(came) == 8
+        assert len(came) == 16
         for numbers in came:
             assert numbers == sorted(set(numbers)), "reordered or doubled"
-            assert len(numbers) == 300
+            assert len(numbers) == 150
 
 
 @backends
@@ -70,9 +71,20 @@ def test_idle_it_sleeps(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
         wire.ping()
         _settle(nf)
-        before = nf.cpu_ns()
-        time.sleep(2)
-        assert nf.cpu_ns() - before < 2e9 * 0.01
+        _await(lambda: _share_of_a_core(nf, 2.0) < 0.01)
+
+
+def _share_of_a_core(nf: Nf, seconds: float) -> float:
+    """What it uses while nothing is sent. Now and then a host says something, or something else disturbs it."""
+    before = nf.cpu_ns()
+    time.sleep(seconds)
+    return (nf.cpu_ns() - before) / (seconds * 1e9)
+
+
+def _all_left(nf: Nf) -> bool:
+    """Whether all that came in has left; something may be on its way."""
+    status = nf.ask("status")
+    return status["packets_in"] == status["packets_out"]
 
 
 def _settle(nf: Nf) -> None:
@@ -186,9 +198,7 @@ def test_an_interface_that_goes_away_is_told(directory: Path, backend: str) -> N
         wire.ping(count=1)
         wire.run("nf", "ip", "link", "del", "n0")
         assert states() == ["gone", "up"]
-        before = nf.cpu_ns()
-        time.sleep(0.5)
-        assert nf.cpu_ns() - before < 0.5e9 * 0.05
+        _await(lambda: _share_of_a_core(nf, 0.5) < 0.05)
 
 
 def test_on_hold_it_keeps_what_arrives(directory: Path) -> None:

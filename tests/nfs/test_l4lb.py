@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("mode", ["proxy", "ipip", "gue"])
 def test_a_browser_reaches_its_servers(mode: str, directory: Path) -> None:
     command = [*unshare_command(), sys.executable, "-m", "tests.nfs.l4lb_stage", nf_program(), mode, str(directory)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["all"] == {"one": 10, "two": 10}
