@@ -11,6 +11,7 @@ from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
 from nfagent.plumbing.names import HOME
+from tests.recovery.conftest import eventually
 from unoctl import topology
 from unoctl.doctor import drift
 from unoctl.doctor.facts import Facts
@@ -46,6 +47,11 @@ def findings(lab: Lab) -> list[str]:
     return [f"{each.subject}: {each.message}" for each in found if each.level is not Level.OK]
 
 
+def is_down(daemon: Oneswitchd, switch: str) -> bool:
+    found = next(each for each in daemon.client.status().switches if each.name == switch)
+    return found.virt.state == found.edge.state == "down"
+
+
 def test_an_executor_is_changed_and_stays_so_after_a_restart(lab: Lab, daemon: Oneswitchd) -> None:
     client = daemon.client
     assert {port.executor for port in client.ports()} == {HOME}
@@ -73,8 +79,10 @@ def test_an_audit_finds_nothing_amiss(lab: Lab) -> None:
     with Oneswitchd(lab.server_toml) as daemon, daemon.client:
         before = daemon.wait_up()
         assert before.virtual.executors == ("snic0",)
-        daemon.wait_for_line("(?s)(is as it should be.*){6}")
-        assert "repaired" not in daemon.log.read_text()
+        daemon.wait_for_line("(?s)(is as it should be.*){6}", 60.0)
+        said = daemon.log.read_text()
+        assert said.count("is as it should be") >= 6
+        assert "repaired" not in said
         after = daemon.client.status()
         assert [switch.repairs for switch in after.switches] == [switch.repairs for switch in before.switches]
 
@@ -84,6 +92,7 @@ def test_what_cannot_execute_is_refused(lab: Lab, daemon: Oneswitchd) -> None:
         daemon.client.change_executor(1, "snic9", "done", 0)
     assert refused.value.code == "switch-unknown"
     lab.switch("snic0").kill("ovs-vswitchd")
+    assert eventually(lambda: is_down(daemon, "snic0"))
     with pytest.raises(ApiRefusedError) as refused:
         daemon.client.change_executor(1, "snic0", "done", 0)
     assert refused.value.code == "switch-down"

@@ -26,7 +26,7 @@ from unoctl.client import Client
 from unoctl.errors import ApiRefusedError, ConfigError, UnoctlError
 from unoctl.model import Status
 
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
 
 

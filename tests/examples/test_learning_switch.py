@@ -23,7 +23,7 @@ from lab.control_plane import Daemon, Oneswitchd, find_installed, free_port
 from lab.wires import Wires
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 # Ports 1 and 2 are on the hypervisor, 3 and 4 on the smart NIC.
 SPEC = LabSpec.star(1, 2, substrate="dummy")

@@ -96,7 +96,7 @@ def test_the_function_comes_and_goes(server: Server) -> None:
     place = server.oneswitchd.client.find_port(NAME)
     server.oneswitchd.client.delete_port(FUNCTION)
     wait_for("the chain to end", lambda: f"nw_dst={VIP}" not in server.flows())
-    assert f"dl_dst={MACS[FUNCTION]}" not in server.flows(), "nor is it known as a receiver"
+    wait_for("it to be forgotten as a receiver", lambda: f"dl_dst={MACS[FUNCTION]}" not in server.flows())
     server.wires.purge()
     assert server.send(1, udp(1, MACS[2], VIP)) == {2}
     server.oneswitchd.client.add_port(FUNCTION, NAME, place.switch, place.interface)

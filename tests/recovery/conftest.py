@@ -1,6 +1,7 @@
 """A server with oneswitchd in front, parts of which are killed and started again."""
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -72,6 +73,15 @@ class Server:
         self.kill(part)
         self.start(part)
 
+    @contextlib.contextmanager
+    def halted(self) -> Iterator[None]:
+        """Within, oneswitchd does nothing: whatever is done meanwhile, it finds afterwards."""
+        os.kill(self.oneswitchd.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.oneswitchd.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         """End oneswitchd."""
         if self.running:
@@ -126,7 +136,7 @@ class Server:
         return Wires(self.lab.state)
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     """Whether it comes true in time; for what nothing tells of."""
     deadline = time.monotonic() + timeout_s
     while not condition():

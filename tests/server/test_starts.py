@@ -1,6 +1,7 @@
 """Any order of start; mappings that cannot be."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,10 @@ from lab.control_plane import Oneswitchd
 from lab.errors import StartError
 from lab.server import Lab
 from lab.spec import LabSpec
+from lab.waiting import wait_for_sockets
 from lab.wires import Wires
+from tests.recovery.conftest import eventually
+from unoctl.client import Client
 from unoctl.errors import ApiRefusedError
 
 FRAME = bytes.fromhex("020000000003020000000001") + b"\x08\x00" + bytes(46)
@@ -18,6 +22,9 @@ def test_a_switch_that_is_missing_is_waited_for(lab_dir) -> None:
     with Lab(LabSpec.demo(substrate="dummy")).start() as lab:
         lab.switch("snic0").kill("vswitchd")
         with Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as client:
+            api = Path(oneswitchd.config.oneswitchd.api.removeprefix("unix:"))
+            assert wait_for_sockets([api], oneswitchd.is_running, 60.0) == []
+            assert eventually(lambda: hypervisor_is_up(client))
             with pytest.raises(StartError, match="switches snic0"):
                 oneswitchd.wait_up(timeout_s=1.0)
             states = {port.name: (port.state, port.reason) for port in client.ports()}
@@ -25,7 +32,12 @@ def test_a_switch_that_is_missing_is_waited_for(lab_dir) -> None:
             assert states["vm1"][0] == "up" or "snic0" in str(states["vm1"][1])
             lab.switch("snic0").start("vswitchd")
             oneswitchd.wait_up()
-            assert {port.state for port in client.ports()} == {"up"}
+            assert eventually(lambda: {port.state for port in client.ports()} == {"up"})
+
+
+def hypervisor_is_up(client: Client) -> bool:
+    hypervisor = client.status().switches[0]
+    return hypervisor.virt.state == hypervisor.edge.state == "up"
 
 
 def test_rules_written_while_a_switch_was_away_are_there_when_it_is_back(demo) -> None:

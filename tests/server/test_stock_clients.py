@@ -1,6 +1,7 @@
 """ovs-ofctl, as it is, against the one switch."""
 
 import re
+import select
 import subprocess
 
 import pytest
@@ -71,7 +72,9 @@ def test_monitor_sees_packets_ports_and_removals(demo) -> None:
         heard = ""
         while "OFPT_PACKET_IN" not in heard:
             demo.ofctl("packet-out", f"in_port=3,packet={PACKET},actions=table")
-            heard = monitor.stdout.readline()
+            if select.select([monitor.stdout], [], [], 0.5)[0]:
+                heard = monitor.stdout.readline()
+                assert heard, "the monitor has ended"
         assert "in_port=3 (via action) data_len=47" in heard
         demo.ofctl("mod-port", "vm1", "down")
         demo.ofctl("del-flows")
