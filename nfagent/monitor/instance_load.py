@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,13 @@ class LoadProbe:
     def __init__(self) -> None:
         self._mute: dict[str, float] = {}
 
-    def look(self, subject: Subject) -> Counted:
-        """What a process counted until now."""
+    def look(self, subjects: Collection[Subject]) -> dict[str, Counted]:
+        """What processes counted until now, by incarnation."""
+        now, known = time.monotonic(), {subject.incarnation for subject in subjects}
+        self._mute = {key: until for key, until in self._mute.items() if until > now and key in known}
+        return {subject.incarnation: self._counted(subject) for subject in subjects}
+
+    def _counted(self, subject: Subject) -> Counted:
         counters = self._counters(subject)
         cpu = cpu_time_ns(subject.pid) if subject.pid is not None else None
         at = time.monotonic()
@@ -67,16 +73,14 @@ class LoadProbe:
         )
 
     def _counters(self, subject: Subject) -> dict[str, Any] | None:
-        now = time.monotonic()
-        if subject.control is None or self._mute.get(subject.incarnation, 0.0) > now:
+        if subject.control is None or subject.incarnation in self._mute:
             return None
-        self._mute = {key: until for key, until in self._mute.items() if until > now}
         try:
             return Control(Path(subject.control)).ask("counters", timeout_s=_ANSWER_S)
         except ControlRefusedError:
             self._mute[subject.incarnation] = float("inf")  # it has none
         except ControlError:
-            self._mute[subject.incarnation] = now + _PAUSE_S
+            self._mute[subject.incarnation] = time.monotonic() + _PAUSE_S
         return None
 
 

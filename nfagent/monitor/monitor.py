@@ -145,7 +145,7 @@ class ServerMonitor:
                 self._well(name)
             except ToolError as error:
                 self._fault(name, str(error))
-        look.counted = {each.incarnation: self._loads.look(each) for each in running}
+        look.counted = self._loads.look(running)
         before, self._before = self._before, look
         if before is None:
             return None

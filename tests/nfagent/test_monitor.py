@@ -6,12 +6,13 @@ import sys
 import uuid
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfagent.monitor.instance_load import Counted, cpu_time_ns, load, util_plus
+from nfagent.monitor.instance_load import Counted, LoadProbe, cpu_time_ns, load, util_plus
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner, cost
 from nfagent.monitor.matrix import Traffic, attribute, port_rates, relative_error
@@ -314,6 +315,15 @@ def test_utilisation_is_work_and_not_polling() -> None:
     assert load(SUBJECT, Counted(0.0, 0), Counted(1.0, 10**9), None).utilisation == 0.5  # opaque: CPU only
     assert load(SUBJECT, Counted(0.0), Counted(1.0), None).millicores == 0
     assert util_plus(1.0, 1.0, 10, 10) == pytest.approx((1 + 1 / 64) / 2)
+
+
+def test_who_does_not_answer_is_left_alone_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
+    probe, silent = LoadProbe(), replace(SUBJECT, control=str(tmp_path / "nobody"))
+    for _ in range(2):
+        assert probe.look([silent])["inc"].busy_ns is None
+        assert list(probe._mute) == ["inc"]
+    assert probe.look([]) == {}
+    assert probe._mute == {}
 
 
 def test_cpu_time_of_a_process_that_is_gone_is_not_known() -> None:
