@@ -115,14 +115,14 @@ class Reconciler:
     def look_at(self, location: str) -> None:
         """A location was cut off, or is back: what runs there, or did, is looked at."""
         if not self._locations.is_down(location):
-            self._end_strays()
+            self._end_strays(location)  # others may be cut off, and to ask them would take long
             self._rewire.update(instances.ids(self._store.read))
         for instance in instances.ids(self._store.read):
             self._schedule.wake(instance)
 
-    def _end_strays(self) -> None:
+    def _end_strays(self, location: str | None = None) -> None:
         kept = [key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]
-        for key in self._starter.end_strays(kept):
+        for key in self._starter.end_strays(kept, location):
             _log.warning("a process that nobody knows of was ended: %s", key)
 
     def _follow(self) -> None:

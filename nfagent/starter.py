@@ -257,10 +257,16 @@ class Starter:
         for port in instance.ports:
             self._wiring.disconnect(port)
 
-    def end_strays(self, kept: Collection[str] = ()) -> list[str]:
-        """End processes that no row tells of, but for those with the keys ``kept``; returns their keys."""
+    def end_strays(self, kept: Collection[str], at: str | None = None) -> list[str]:
+        """End processes that no row tells of, but for those with the keys ``kept``; returns their keys.
+
+        Args:
+            kept: whose.
+            at: the location to look at; None: all.
+        """
+        asked = {name: each for name, each in self._launchers.items() if at in (None, name)}
         strays = []
-        for location, launcher in {id(each): (name, each) for name, each in self._launchers.items()}.values():
+        for location, launcher in {id(each): (name, each) for name, each in asked.items()}.values():
             try:
                 keys = launcher.all_keys()
                 # Read after that: a row is there before its process.

@@ -126,17 +126,22 @@ def test_nothing_is_restarted_toward_a_location_that_is_down(own_world: World) -
 class Unreachable:
     """See `nfagent.launch.Launcher`: of a machine that does not answer."""
 
+    def __init__(self) -> None:
+        self.asked = 0
+
     def __getattr__(self, name: str) -> Any:
         return self._fail
 
     def _fail(self, *_: Any) -> Any:
-        raise LaunchError(f"{TARGET} cannot be reached")
+        self.asked += 1
+        raise LaunchError("it cannot be reached")
 
 
 def test_an_instance_at_a_location_that_is_down_can_be_deleted(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("there", pin=TARGET), "active")
     launchers: Any = own_world.agent._reconciler._starter._launchers
     reachable, launchers[TARGET] = launchers[TARGET], Unreachable()
+    other = launchers["snic1"] = Unreachable()
     cut_off(own_world)
     own_world.operator.delete(f"{V1}/instances/there")
     own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/there").status_code == 404)
@@ -144,6 +149,7 @@ def test_an_instance_at_a_location_that_is_down_can_be_deleted(own_world: World)
     launchers[TARGET] = reachable
     own_world.agent._locations.look(status(), 6.0)
     own_world.wait(lambda: not processes_of(made["id"]))
+    assert other.asked == 0  # it is not what came back
 
 
 def test_instances_come_back_on_the_hypervisor_and_stay(case: Case) -> None:
