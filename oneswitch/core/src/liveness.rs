@@ -12,9 +12,10 @@ use crate::switch_set::SwitchSet;
 use crate::sync::group_removal;
 use crate::Core;
 use openflow13::{
-    config, group_no, group_type, port_no, ActionList, Bucket, Buckets, GroupMod, GroupModCommand,
-    Message,
+    config, group_no, group_type, port_no, ActionList, Bucket, Buckets, GroupDesc, GroupMod,
+    GroupModCommand, Message,
 };
+use std::collections::BTreeSet;
 
 /// The first of the hidden groups of ports in every `virt`; refused to controllers, as the flood group is.
 const LIVE_GROUPS: u32 = 0xfffe_0000;
@@ -43,20 +44,35 @@ impl Core {
         let dead = self.dead_links();
         for port in buckets.iter().filter_map(|bucket| watched_port(&bucket)) {
             if self.watched.insert(port) {
-                self.tell_liveness(port, dead);
+                self.tell_liveness(port, dead, Some(true));
             }
         }
     }
 
-    /// What `switch` is to have, as additions; noted as installed.
-    pub(crate) fn live_groups(&mut self, switch: SwitchIndex) -> Vec<GroupMod> {
+    /// What `switch`, which has `found`, is to have, as additions; noted as installed.
+    pub(crate) fn live_groups(
+        &mut self,
+        switch: SwitchIndex,
+        found: &[GroupDesc],
+    ) -> Vec<GroupMod> {
         let groups = self.truth.groups.values();
         let watched = groups.flat_map(|g| g.buckets.iter().filter_map(|b| watched_port(&b)));
         self.watched.extend(watched);
         let dead = self.dead_links();
-        let watched = self.watched.iter().copied();
-        let live = watched.filter(|port| self.is_live(*port, switch, dead));
-        self.switches[switch].live = live.collect();
+        let found: BTreeSet<u32> = found.iter().map(|group| group.group_id).collect();
+        let told = &self.switches[switch].live;
+        // Of ports that were not seen since the start it knows what was told before, unless it has lost everything.
+        let was_live = |port| {
+            told.contains(&port)
+                || found.contains(&(LIVE_GROUPS | port))
+                || !found.contains(&FLOOD_GROUP)
+        };
+        let is_live = |port: &u32| {
+            let known = self.is_live(*port, switch, dead);
+            known.unwrap_or_else(|| was_live(*port))
+        };
+        let live = self.watched.iter().copied().filter(is_live).collect();
+        self.switches[switch].live = live;
         let live = self.switches[switch].live.iter();
         live.map(|port| live_group(*port)).collect()
     }
@@ -67,12 +83,15 @@ impl Core {
         let watched: Vec<u32> = self.watched.iter().copied().collect();
         watched
             .into_iter()
-            .for_each(|port| self.tell_liveness(port, dead));
+            .for_each(|port| self.tell_liveness(port, dead, None));
     }
 
-    fn tell_liveness(&mut self, port: u32, dead: SwitchSet) {
+    /// `unseen`: of a port that was not seen since the start; `None`: it stays as it is.
+    fn tell_liveness(&mut self, port: u32, dead: SwitchSet, unseen: Option<bool>) {
         for switch in self.up().iter() {
-            let is_live = self.is_live(port, switch, dead);
+            let Some(is_live) = self.is_live(port, switch, dead).or(unseen) else {
+                continue;
+            };
             let live = &mut self.switches[switch].live;
             let message = match is_live {
                 true if live.insert(port) => live_group(port),
@@ -84,15 +103,22 @@ impl Core {
     }
 
     /// Whether packets that leave at a port come out there, as far as `switch` could know. A switch that is merely not connected
-    /// changes nothing: its data path may well work. `dead`: see [`Self::dead_links`].
-    fn is_live(&self, number: u32, switch: SwitchIndex, dead: SwitchSet) -> bool {
+    /// changes nothing: its data path may well work. `dead`: see [`Self::dead_links`]. `None`: it was not seen since the start.
+    fn is_live(&self, number: u32, switch: SwitchIndex, dead: SwitchSet) -> Option<bool> {
         let Some(port) = self.ports.get(number) else {
-            return false;
+            return Some(false);
         };
+        if mutant(Fault::DeadPortWatched) {
+            return Some(true);
+        }
         let home = port.delivery().switch;
         let cut_off = switch != home && (dead.contains(switch) || dead.contains(home));
-        let is_up = port.has_carrier && port.config & config::PORT_DOWN == 0;
-        is_up && !cut_off || mutant(Fault::DeadPortWatched)
+        let is_down = cut_off || port.config & config::PORT_DOWN != 0;
+        if is_down {
+            Some(false)
+        } else {
+            port.has_carrier
+        }
     }
 
     /// Switches whose PCIe link is known to be dead.

@@ -99,8 +99,8 @@ pub struct VirtualPort {
     pub config: u32,
     /// Kept over moves: a controller must not see another port.
     pub hw_addr: Option<[u8; 6]>,
-    /// Whether its interface was there and had carrier, when its switch was last connected.
-    pub has_carrier: bool,
+    /// Whether its interface was there and had carrier, when its switch was last connected; `None`: not since the start.
+    pub has_carrier: Option<bool>,
     /// As last reported to the controllers.
     pub announced: Option<Port>,
     /// Added to what the home interface counts (modulo 2^64).
@@ -306,7 +306,7 @@ impl PortMap {
             unsaved: None,
             config: 0,
             hw_addr: None,
-            has_carrier: true,
+            has_carrier: None,
             announced: None,
             base: PortStats::default(),
         };

@@ -249,7 +249,7 @@ impl Core {
             let physical = edge.port_named(&location.interface).cloned();
             if edge.is_up() {
                 let carrier = |p: &openflow13::Port| p.state & state::LINK_DOWN == 0;
-                port.has_carrier = physical.as_ref().is_some_and(carrier);
+                port.has_carrier = Some(physical.as_ref().is_some_and(carrier));
             }
             if port.hw_addr.is_none() {
                 port.hw_addr = physical.as_ref().map(|p| p.hw_addr);

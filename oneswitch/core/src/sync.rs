@@ -278,7 +278,7 @@ impl Core {
             .collect();
         wanted.insert(FLOOD_GROUP, self.flood_group(switch));
         wanted.extend(
-            self.live_groups(switch)
+            self.live_groups(switch, found)
                 .into_iter()
                 .map(|group| (group.group_id, group)),
         );

@@ -12,10 +12,24 @@ use std::time::Duration;
 fn ports_that_groups_watch_are_found_as_they_were() {
     let mut lab = Lab::new(3, &[0, 1, 2]);
     lab.ask(1, &failover(9, &[1, 2, 3]));
+    lab.edge(2).carrier(3, false);
+    lab.run();
     let before = lab.accepted();
     lab.restart();
     lab.run();
     assert_eq!((lab.accepted(), repairs(&lab)), (before, 0));
+    assert!(!lab.virt(0).is_live(3));
+}
+
+#[test]
+fn a_switch_that_lost_everything_takes_ports_that_nobody_sees_for_live() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &failover(9, &[2]));
+    lab.disconnect(1);
+    lab.virt(0).groups.clear();
+    lab.restart();
+    lab.run();
+    assert!(lab.virt(0).is_live(2));
 }
 
 #[test]
