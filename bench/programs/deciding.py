@@ -119,7 +119,7 @@ def _measure(count: int, seconds: int) -> dict[str, Any]:
             "decision_cpu_s": _p99(cpu),
             "decision_max_cpu_s": round(max(cpu), 3),
             "deciding_share": round(sum(cpu) / seconds, 3),
-            "decision_moves": len(migrations.ended_since(store.read, 0.0)),
+            "decision_moves": len(migrations.endings(store.read, 0.0)),
             "decision_rss_mb": rss_mb(os.getpid()),
             "decision_peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         }

@@ -35,9 +35,9 @@ class Setbacks:
     def look(self) -> None:
         """Take in what has ended."""
         now = time.time()
-        ended = migrations.ended_since(self._store.read, now - 2 * _LAST_S)
-        self._moved |= {each.instance for each in ended if each.outcome == "done" and (each.ended or 0.0) > self._seen}
-        self._seen = max([self._seen, *(each.ended or 0.0 for each in ended)])
+        ended = migrations.endings(self._store.read, now - 2 * _LAST_S)
+        self._moved |= {each.instance for each in ended if each.outcome == "done" and each.ended > self._seen}
+        self._seen = max([self._seen, *(each.ended for each in ended)])
         failures: dict[str, int] = {}
         newest: dict[str, float] = {}
         well: set[str] = set()
@@ -45,7 +45,7 @@ class Setbacks:
             if each.outcome == "done":
                 well.add(each.instance)
             elif each.outcome != "cancelled" and each.instance not in well:
-                newest.setdefault(each.instance, each.ended or now)
+                newest.setdefault(each.instance, each.ended)
                 failures[each.instance] = failures.get(each.instance, 0) + 1
         self.held = {
             instance: text for instance, count in failures.items() if (text := _held(count, newest[instance], now))
