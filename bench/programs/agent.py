@@ -55,6 +55,7 @@ name = "sleeper"
 command = ["sleep", "100000"]
 """
 _PATH = "/api/v1/instances"
+_WAIT_S = 120.0
 
 
 def main() -> None:
@@ -214,18 +215,23 @@ class Agent:
 
     @staticmethod
     def wait(done: Callable[[], bool]) -> None:
-        """Wait until something is so."""
+        """Wait until something is so; raises SystemExit if it does not come to be."""
+        deadline = time.monotonic() + _WAIT_S
         while not done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the agent did not get there within {_WAIT_S:g} s")
             time.sleep(0.05)
 
     def __enter__(self) -> "Agent":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.delete_all()
-        self._client.close()
-        self._process.terminate()
-        self._process.wait()
+        try:
+            self.delete_all()
+        finally:
+            self._client.close()
+            self._process.terminate()
+            self._process.wait()
 
 
 if __name__ == "__main__":
