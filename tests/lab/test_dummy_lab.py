@@ -101,7 +101,7 @@ def test_what_gets_lost_is_named(lab: Lab, wires: Wires) -> None:
     flows(lab.state.switches[0].edge, f"priority=9,in_port=vm1,actions={','.join(['vm2'] * 150)}")
     wires.inject(place(lab, 1), frame(1, 2))
     with pytest.raises(UnsettledError, match="100 of 150 frames that hypervisor sent to vm2 arrived"):
-        wires.settle(timeout_s=0.5)
+        wires.settle(timeout_s=3.0)
 
 
 def test_places_and_frames_that_cannot_be(lab: Lab, wires: Wires) -> None:
@@ -190,7 +190,7 @@ def test_killing_the_supervisor_leaves_nothing(lab_dir: Path) -> None:
         started = {pid: start_time(pid) for pid in pids}
         assert len(pids) == 4
         os.kill(lab.state.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any(when is not None and is_running(pid, when) for pid, when in started.items()):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -205,7 +205,7 @@ def test_a_lab_ends_with_its_owner(lab_dir: Path) -> None:
         started = start_time(pid)
         assert started is not None
         owner.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while is_running(pid, started):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -35,7 +35,7 @@ def pid_namespace(pid: int) -> str:
     return str(Path(f"/proc/{pid}/ns/pid").readlink())
 
 
-def await_gone(members: Members, namespace: str, timeout_s: float = 10.0) -> list[int]:
+def await_gone(members: Members, namespace: str, timeout_s: float = 60.0) -> list[int]:
     deadline = time.monotonic() + timeout_s
     while (left := members(namespace)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -172,7 +172,7 @@ def test_daemons_are_killed_and_started(demo: Lab, plain_forwarding: Callable[[L
 
 def test_a_daemon_that_dies_by_itself_is_noticed(demo: Lab) -> None:
     os.kill(demo.state.switches[1].processes["ovs-vswitchd"], signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "ovs-vswitchd" in demo.state.switches[1].processes:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from tests.lab.test_netns_lab import await_gone
+
 pytestmark = pytest.mark.lab
 
 UP_AND_PING = """
@@ -91,7 +93,7 @@ lab.down()
     done = run_as_user(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("pid:[")
-    assert members(done.stdout.strip()) == []
+    assert await_gone(members, done.stdout.strip()) == []
 
 
 def test_where_no_new_proc_can_be_mounted(run_as_user) -> None:

@@ -1,5 +1,8 @@
 """Streams through a real lab; the network is made to lose, double and delay."""
 
+import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,6 +21,21 @@ def flow(lab: Lab, switch: int, *rules: str) -> None:
     address = str(lab.state.switches[switch].edge)
     command = ["ovs-ofctl", "-OOpenFlow13", "add-flows", address, "-"]
     subprocess.run(command, input="\n".join(rules), text=True, check=True)
+    # Cached flows of the rules before would handle packets for some time yet.
+    lab.switch(lab.state.switches[switch].name).appctl("revalidator/purge")
+
+
+def frames(lab: Lab, host: str, interface: str, way: str) -> int:
+    """How many have gone through a host's interface, by its kernel's counters; ``way`` is rx or tx."""
+    shown = lab.exec(host, ["ip", "-json", "-stats", "link", "show", "dev", interface]).stdout
+    return json.loads(shown)[0]["stats64"][way]["packets"]
+
+
+def await_frames(lab: Lab, host: str, more: int, interface: str = "eth0", way: str = "rx") -> None:
+    """Wait until so many more have."""
+    deadline, wanted = time.monotonic() + 60, frames(lab, host, interface, way) + more
+    while frames(lab, host, interface, way) < wanted:
+        assert time.monotonic() < deadline
 
 
 def reset(lab: Lab) -> None:
@@ -37,21 +55,27 @@ def test_a_clean_network(demo: Lab) -> None:
 
 
 def test_the_rate_is_kept(demo: Lab) -> None:
-    started = time.monotonic()
-    with demo.stream("vm1", "nf1", rate=5000, count=5000) as stream:
-        report = stream.wait()
-    assert report.lost == 0
-    assert 0.9 < time.monotonic() - started < 4
+    for _ in range(5):  # a busy machine may make it slower now and then; nothing makes it faster
+        started = time.monotonic()
+        with demo.stream("vm1", "nf1", rate=5000, count=5000) as stream:
+            ready = time.monotonic()
+            report = stream.wait()
+        ended = time.monotonic()
+        assert report.lost == 0
+        assert ended - started > 0.9
+        if ended - ready < 3:
+            return
+    pytest.fail("5,000 frames take more than 3 s at 5,000 frames/s, each time")
 
 
 def test_loss_is_found(demo: Lab) -> None:
     reset(demo)
     with demo.stream("vm1", "nf1", rate=1000) as stream:
-        time.sleep(0.2)
+        await_frames(demo, "nf1", 100)
         flow(demo, 0, "priority=9,in_port=vm1,udp,actions=drop")
-        time.sleep(0.3)
+        await_frames(demo, "vm1", 300, way="tx")
         reset(demo)
-        time.sleep(0.2)
+        await_frames(demo, "nf1", 100)
         report = stream.stop()
     assert report.sent is not None
     assert report.lost is not None
@@ -81,20 +105,17 @@ def test_reordering_is_found(demo: Lab) -> None:
     # the payload's frame number cannot be matched, so the sender alternates between rates of two paths: here by
     # letting the frames wait in a stopped switch while later ones are sent past it
     with demo.stream("vm2", "out1", rate=1000) as stream:
-        time.sleep(0.1)
+        await_frames(demo, "out1", 50)
         flow(demo, 0, "priority=9,in_port=vm2,udp,actions=output:pcie-snic0")
-        import os
-        import signal
-
         pid = demo.state.switches[0].processes["ovs-vswitchd"]
         os.kill(pid, signal.SIGSTOP)  # frames on the old path wait in its socket
         try:
-            time.sleep(0.05)
+            await_frames(demo, "vm2", 20, way="tx")
             stream.use("eth1")
-            time.sleep(0.1)
+            await_frames(demo, "out1", 20)
         finally:
             os.kill(pid, signal.SIGCONT)
-        time.sleep(0.2)
+        await_frames(demo, "out1", 100)
         report = stream.stop()
     assert report.lost == 0
     assert report.reordered > 0
@@ -106,9 +127,9 @@ def test_a_moving_receiver_listens_on_both_interfaces(demo: Lab) -> None:
     flow(demo, 0, "priority=9,in_port=vm1,udp,actions=output:vm2")
     flow(demo, 1, "priority=9,in_port=pf0hpf,udp,actions=output:pf0vf0")
     with demo.stream("vm1", "vm2", rate=1000) as stream:
-        time.sleep(0.2)
+        await_frames(demo, "vm2", 100)
         flow(demo, 0, "priority=9,in_port=vm1,udp,actions=output:pcie-snic0")
-        time.sleep(0.3)
+        await_frames(demo, "vm2", 100, "eth1")
         report = stream.stop()
     assert (report.lost, report.duplicated) == (0, 0)
     assert set(report.by_interface) == {"eth0", "eth1"}
@@ -120,10 +141,10 @@ def test_a_sender_changes_its_interface_and_rate(demo: Lab) -> None:
     flow(demo, 0, "priority=9,in_port=vm2,udp,actions=output:pcie-snic0")
     flow(demo, 1, "priority=9,in_port=pf0hpf,udp,actions=output:p0", "priority=9,in_port=pf0vf0,udp,actions=output:p0")
     with demo.stream("vm2", "out1", rate=1000) as stream:
-        time.sleep(0.1)
+        await_frames(demo, "out1", 100)
         first = stream.use("eth1")
         stream.set_rate(2000)
-        time.sleep(0.2)
+        await_frames(demo, "out1", 200)
         report = stream.stop()
     assert 0 < first < (report.sent or 0)
     # The new way is longer on a busy machine, or shorter: the order across the change is nobody's promise.
@@ -143,10 +164,17 @@ def test_both_directions_at_once(demo: Lab) -> None:
 
 def test_receiving_hosts_do_not_answer(demo: Lab) -> None:
     """Without a socket at that port the kernel would send ICMP errors back, into whatever is being measured."""
-    with demo.stream("vm1", "nf1", rate=1000, count=100) as stream:
-        stream.wait()
-    icmp = demo.exec("nf1", ["sh", "-c", "grep ^Icmp: /proc/net/snmp | tail -1"]).stdout.split()
-    assert icmp[20] == "0"  # OutDestUnreachs
+    with demo.stream("vm1", "nf1", rate=1000) as stream:
+        before = unreachables(demo, "nf1")
+        await_frames(demo, "nf1", 100)
+        assert unreachables(demo, "nf1") == before
+        stream.stop()
+
+
+def unreachables(lab: Lab, host: str) -> int:
+    """ICMP messages "destination unreachable" that a host has sent."""
+    names, counts = lab.exec(host, ["grep", "^Icmp:", "/proc/net/snmp"]).stdout.splitlines()
+    return int(dict(zip(names.split(), counts.split(), strict=True))["OutDestUnreachs"])
 
 
 @pytest.mark.parametrize(
@@ -169,6 +197,8 @@ def test_streams_in_a_lab_with_a_cap(lab_dir: Path, plain_forwarding: Callable[[
     with Lab(LabSpec.star(1, 1, pcie_mbps=1)).start() as lab:
         plain_forwarding(lab)
         with lab.stream("vm1", "nf2", rate=1000, size=1000, count=1000) as stream:
+            began = time.monotonic()
             report = stream.wait()
-    assert report.lost is not None
-    assert 600 < report.lost < 1000  # 8 Mb/s offered to 1 Mb/s, less what the queue holds
+            seconds = time.monotonic() - began
+    # 8 Mb/s are offered to 1 Mb/s, which lets 125 frames through in a second; some more wait in the queue.
+    assert 0 < report.received < 125 * seconds + 100
