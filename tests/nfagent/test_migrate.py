@@ -14,7 +14,7 @@ import pytest
 from nfagent.control import Control
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
-from nfagent.processes import start_time
+from nfagent.processes import wait_gone
 from nfagent.store import processes
 from tests.nfagent.world import World, processes_of, wait_until
 
@@ -68,7 +68,8 @@ class Case:
         row = self.row("serving" if who == "old" else "incoming")
         if row is not None and row.pid is not None:
             os.kill(row.pid, signal.SIGKILL)
-            wait_until(lambda: start_time(row.pid) is None)  # a zombie: its lock and its connections are closed
+            # A zombie may have threads that still end, with its lock and its connections.
+            assert wait_gone(row.pid, 60.0)
             wait_until(lambda: self.world.agent._reconciler._starter.find(row) is None)
 
     def wait_for_another(self) -> None:
