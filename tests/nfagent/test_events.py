@@ -1,6 +1,7 @@
 """``/api/v1/events``: server-sent events that a client can follow through anything."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -87,6 +88,28 @@ def test_a_heartbeat_while_nothing_happens(world: World, monkeypatch: pytest.Mon
     with following(world.operator, params={"subject": "nothing"}) as follower:
         lines = [next(follower._lines) for _ in range(9)]
     assert lines.count(": still here") == 4
+
+
+def test_a_heartbeat_while_all_that_happens_is_none_of_the_clients(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.2)
+    store, over = own_world.agent._store, threading.Event()
+
+    def happen() -> None:
+        while not over.wait(0.02):
+            with store.change() as change:
+                change.event("coefficient.learnt", "l4lb", None, {})
+
+    busy = threading.Thread(target=happen)
+    busy.start()
+    try:
+        with following(own_world.tenant) as follower:
+            lines = [next(follower._lines) for _ in range(6)]
+        assert lines == [": events follow", "", ": still here", "", ": still here", ""]
+    finally:
+        over.set()
+        busy.join()
 
 
 def test_a_client_that_was_away_for_too_long_is_told(own_world: World) -> None:
