@@ -117,9 +117,9 @@ class Desired:
         return found
 
     def page(
-        self, client: Client, wanted: Filter, limit: int, marker: str | None, *, newest_first: bool = False
+        self, client: Client, wanted: Filter, limit: int | None, marker: str | None, *, newest_first: bool = False
     ) -> list[View]:
-        """Some instances that the client may see, from behind the one with the id ``marker``."""
+        """Some instances that the client may see, from behind the one with the id ``marker``; ``limit`` None: all."""
         if not client.admin:
             if wanted.location is not None:
                 client.require_admin("listing by location")

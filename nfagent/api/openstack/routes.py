@@ -267,12 +267,13 @@ def _wanted() -> list[View]:
     )
     if "name" in query:
         # Nova takes a regular expression, and one that is made to take for ever as well; here it is a piece of text.
-        return [view for view in _all(own) if _matches(query["name"], view.instance.name)]
-    return _all(own)
+        found = [view for view in _behind_marker(own, None) if _matches(query["name"], view.instance.name)]
+        return found[: _limit() + 1]
+    return _behind_marker(own, _limit() + 1)
 
 
-def _all(own: Filter) -> list[View]:
-    return services().desired.page(client(), own, _limit() + 1, request.args.get("marker"), newest_first=True)
+def _behind_marker(own: Filter, limit: int | None) -> list[View]:
+    return services().desired.page(client(), own, limit, request.args.get("marker"), newest_first=True)
 
 
 def _matches(pattern: str, name: str) -> bool:
