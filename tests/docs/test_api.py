@@ -17,7 +17,7 @@ PAGE = ROOT / "docs/api.md"
 
 
 @pytest.mark.lab
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_page_does_what_it_says(lab_dir: Path) -> None:
     with (
         Lab(LabSpec.demo().with_slots(1), "uno").start() as lab,

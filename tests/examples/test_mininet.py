@@ -28,7 +28,7 @@ def mininet(*arguments: str, commands: str = "") -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     # mn ends with 0 after an exception, too.

@@ -122,7 +122,7 @@ def run_as_user() -> Iterator[Run]:
             python, packages = _python_for_others(before, variables)
             variables["PYTHONPATH"] = f"{PROJECT}{packages}"
 
-        def run(code: str, *, inside: tuple[str, ...] = (), timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        def run(code: str, *, inside: tuple[str, ...] = (), timeout: float = 200) -> subprocess.CompletedProcess[str]:
             command = [*before, *inside, python, "-c", code]
             return subprocess.run(
                 command, env=variables, cwd="/", capture_output=True, text=True, timeout=timeout, check=False

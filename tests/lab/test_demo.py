@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 CODE = "import sys; sys.argv = ['uno-lab', 'demo', '--json']; from lab.cli import main; main()"
 ROUNDS = 10
 
 
 def check_that_it_holds(run_as_user) -> None:
-    done = run_as_user(CODE, timeout=200)
+    done = run_as_user(CODE, timeout=500)
     if "is not installed" in done.stderr:
         pytest.skip(f"that user may not run this project's programs: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stdout + done.stderr

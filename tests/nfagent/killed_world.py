@@ -30,8 +30,8 @@ PPS = (
 )
 _STAY: dict[str, Any] = {"decide": {"enabled": False}}  # nobody else moves it
 _SETTINGS = {"memfd": _STAY, "copy": _STAY | {"migrate": {"mode": "copy"}}}
-_SETTLED_S = 15.0
-_FLOWS_AGAIN_S = 15.0
+_SETTLED_S = 60.0
+_FLOWS_AGAIN_S = 60.0
 _POLL_S = 0.001
 _GAPS = 5
 

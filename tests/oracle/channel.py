@@ -11,7 +11,7 @@ from tests.oracle import openflow as of
 
 _HEADER = struct.Struct("!BBHI")
 _CHUNK = 1 << 18
-_ANSWER_S = 20.0
+_ANSWER_S = 60.0
 _OWN_XIDS = 0xF0000000
 _ASYNCHRONOUS = (of.PACKET_IN, of.FLOW_REMOVED, of.PORT_STATUS)
 

@@ -22,7 +22,6 @@ def test_what_once_differed(comparison: Comparison, path: Path) -> None:
     assert found is None, f"{path.name}: {found}"
 
 
-@pytest.mark.timeout(120)
 def test_no_difference_in_a_short_run(comparison: Comparison) -> None:
     _explore(comparison, steps=800, start=1)
 

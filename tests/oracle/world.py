@@ -42,7 +42,7 @@ _MARKER = 0x6D61726B6572
 # Roles' generation ids from anything near 0 to 0 without going back: they wrap, and are compared by signed distance.
 _AROUND = (1 << 62, 2 << 62, 3 << 62, 0)
 _ALL_PORT_CONFIG = 0b1100101
-NOTICE_S, POLL_S = 10.0, 0.005
+NOTICE_S, POLL_S = 60.0, 0.005
 
 
 class World:
@@ -353,8 +353,8 @@ class World:
         marker = of.FlowMod(table=3, priority=9, cookie=_MARKER, flags=of.SEND_FLOW_REM).encode(1)
         self.channel.send(marker + of.FlowMod(of.DELETE, 3, cookie=_MARKER, cookie_mask=of.MASK64).encode(1))
         self.wires.purge()
-        if not self.channel.await_removed(_MARKER, 5):
-            raise ChannelError("a rule was deleted, and no flow_removed came within 5 s")
+        if not self.channel.await_removed(_MARKER, NOTICE_S):
+            raise ChannelError(f"a rule was deleted, and no flow_removed came within {NOTICE_S:g} s")
 
     def home(self) -> None:
         """Every port where it was at the start."""

@@ -134,7 +134,7 @@ def _prime(name: str) -> str:
 
 def test_a_hundred_thousand_nodes() -> None:
     problem = limited(chains(100_000, 1), "loose", 1)
-    plan = solve(problem, gap=0.01, deadline=60)
+    plan = solve(problem, gap=0.01, deadline=600)  # it has a tenth of it, and is done in seconds
     assert len(plan.placement) == len(problem.nfs)
     assert plan.bound is not None
     assert plan.host_cost <= 1.01 * plan.bound + 1

@@ -25,10 +25,10 @@ def test_the_pair_is_the_same(text: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
 def test_it_runs(text: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(NOTEBOOKS.parent), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    NotebookClient(jupytext.read(text), timeout=120, kernel_name="python3").execute()
+    NotebookClient(jupytext.read(text), timeout=500, kernel_name="python3").execute()

@@ -13,14 +13,14 @@ from lab.directory import ENVIRONMENT
 from lab.server import Lab
 from nfagent.processes import wait_gone
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 UNO_LAB = (sys.executable, "-c", "from lab.cli import main; main()")
 VICTIMS = ("supervisor", "oneswitchd", "controller", "ovs-vswitchd", "ovsdb-server", "tour")
 
 
 def run_tour() -> dict:
-    done = subprocess.run([*UNO_LAB, "tour", "--format=json"], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([*UNO_LAB, "tour", "--format=json"], capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -51,7 +51,7 @@ def kill_in_a_kept_tour(lab_dir: Path, victim: str) -> None:
             tour.send_signal(signal.SIGINT)
         tour.stdout.read()
     for name, pid in pids.items():
-        assert wait_gone(pid, timeout_s=10.0), f"{name} outlived the tour"
+        assert wait_gone(pid, timeout_s=60.0), f"{name} outlived the tour"
 
 
 def check_all_hold(result: dict) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-SETTLE_S = 10.0
+SETTLE_S = 60.0
 
 
 def run(*command: str | Path, stdin: str = "") -> str:
@@ -46,7 +46,7 @@ class DummySwitch:
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
             process.terminate()
-            process.wait(10)
+            process.wait(SETTLE_S)
 
     def _spawn(self, *command: str) -> None:
         absolute = [word.replace("--unixctl=", f"--unixctl={self.folder}/") for word in command]
