@@ -285,7 +285,6 @@ impl Core {
         // Twice: the stage decides what `edge` must do, and only after that was sent is the batch known.
         self.enter_stage(number, MoveStage::Flipping);
         self.update_edges();
-        self.announce_ports(None);
         self.enter_stage(number, MoveStage::Flipping);
         info!(target: "core", port = number, "move: flipped, waiting for the data paths");
         true

@@ -5,7 +5,6 @@ use crate::lab::Lab;
 use crate::moves::stage;
 use crate::recovery::repairs;
 use oneswitch_core::{Bridge, MoveStage, MoveUntil};
-use openflow13::{state, Message};
 use std::time::Duration;
 
 #[test]
@@ -53,24 +52,6 @@ fn a_port_without_carrier_is_dead_for_groups_whoever_is_connected() {
     lab.connect(0);
     lab.run();
     assert!(lab.virt(0).is_live(1));
-}
-
-#[test]
-fn a_flip_tells_at_once_that_a_port_has_a_link_again() {
-    let mut lab = Lab::new(2, &[0, 1]);
-    lab.ask(1, &failover(9, &[2]));
-    lab.edge(1).carrier(2, false);
-    lab.run();
-    assert!(!lab.virt(0).is_live(2));
-    lab.take(1);
-    lab.begin_move(2, 0, 5, MoveUntil::Flipped);
-    lab.run();
-    assert!(lab.virt(0).is_live(2));
-    let told = lab.take(1);
-    assert!(
-        matches!(&told[..], [(_, Message::PortStatus(s))] if s.port.number == 2 && s.port.state & state::LINK_DOWN == 0),
-        "{told:?}"
-    );
 }
 
 #[test]
