@@ -5,6 +5,7 @@ follow from SEED and the kill's number, so that one that went wrong can be done 
 """
 
 import json
+import math
 import random
 import sys
 import time
@@ -98,6 +99,8 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     migration = world.migration(epoch)
     if killed_at == "done" and when > (migration.ended or 0.0) - _LAST_S:
         killed_at = "ended"
+    elif plan.victim == "new" and killed_at in STEPS[:COMMITTED] and _committed(migration) <= when:
+        killed_at = "COMMIT"  # between looking and killing
     wrong += _untruths(world, plan, migration) + unfit(plan, killed_at, migration, packets)
     return {
         "source": source,
@@ -142,7 +145,13 @@ def _kill(
         if process is None:
             return None, now
         kill(process)
+        now = time.time()
     return "ended" if migration.outcome is not None else migration.step, now
+
+
+def _committed(migration: Migration) -> float:
+    """When COMMIT began to be written; infinite: never."""
+    return min((each["at"] for each in migration.report.get("steps", ()) if each["step"] == "COMMIT"), default=math.inf)
 
 
 def _index(step: str) -> int:
