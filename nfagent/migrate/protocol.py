@@ -99,7 +99,10 @@ def commit(move: Move) -> None:
         if journal.report.mode == "copy":
             with journal.timed("delta"):
                 journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
-        new.require_open()
+            # A copy dies with its process. One that is being killed answers nothing, but its socket is still open.
+            new.phase()
+        else:
+            new.require_open()
         with journal.timed(COMMIT):
             # On one machine, what ends the machine ends both processes and their state: nobody waits for the disk.
             journal.step(COMMIT, outlives="process" if move.is_local else "machine")
