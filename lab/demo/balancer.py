@@ -1,5 +1,6 @@
 """The load balancer, by the agent's REST interface."""
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,7 @@ from lab.agent_events import AgentEvents
 from lab.errors import ControlError
 
 NAME = "lb1"
-_INSTANCES, _MIGRATIONS = "/api/v1/instances", "/api/v1/migrations"
+_INSTANCES, _MIGRATIONS, _PROPOSAL = "/api/v1/instances", "/api/v1/migrations", "/api/v1/placement/proposal"
 _ACTIVE_S, _MOVED_S = 30.0, 60.0
 
 
@@ -52,6 +53,13 @@ class Balancer:
     def await_move(self, number: int, timeout_s: float = _MOVED_S) -> dict[str, Any] | None:
         """Wait until the migration with that index has ended, well or not; None: not in time."""
         return self._events.wait(lambda: self._ended(number), timeout_s)
+
+    def why(self) -> str:
+        """What the optimiser says now of where it should run: JSON, or why it says nothing."""
+        try:
+            return json.dumps(self._request("GET", _PROPOSAL)["explanation"])
+        except ControlError as error:
+            return str(error)
 
     def _ended(self, number: int) -> dict[str, Any] | None:
         moves = self.moves()

@@ -74,7 +74,8 @@ class Story:
         self._flow(MUCH.name).set(MUCH)
         move = self._balancer.await_move(0)
         if move is None:
-            raise ControlError(f"{NAME} did not move to {SNIC}; see {self._site.agent.log}")
+            # The agent's log goes with the lab.
+            raise ControlError(f"{NAME} did not move to {SNIC}; the agent says: {self._balancer.why()}")
         time.sleep(_MUCH_S)
         ended = moment(move["ended"])
         frozen = next((step["at"] for step in move["report"]["steps"] if step["step"] == "freeze"), ended)
