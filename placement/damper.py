@@ -3,9 +3,11 @@
 UNO 3.2.2 leaves this open. The damper keeps the distinct samples of the last W and asks that every limit holds at all
 of them. Traffic that comes back within W samples then leaves both the feasible placements and their cost as they
 were, and so nothing moves. Otherwise an NF moves for one of two reasons: what runs now breaks a limit at some sample
-of the window; or the window has a new sample, and the host saves more within W samples than the moves cost. An NF that
-moved rests for W samples; only an overload that cannot be mended otherwise wakes it earlier. Once, when the window is
-full for the first time, all are awake: what was decided before was decided on too little.
+of the window; or the window has a new sample, or shows one and the same throughout for the first time, and the host
+saves more within W samples than the moves cost. (What is saved is averaged over distinct samples: a small load that
+stays may pay only when quiet times have left the window.) An NF that moved rests for W samples; only an overload that
+cannot be mended otherwise wakes it earlier. Once, when the window is full for the first time, all are awake: what was
+decided before was decided on too little.
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ class Damper:
         self._is_awake = self._is_awake or self._wakes
         rested = any(self._decided < until <= self._now for until in self._rests.values())
         self._rests = {name: until for name, until in self._rests.items() if until > self._now}
-        fresh = any(sample not in self._known for sample in distinct) or self._wakes or rested
+        steady = len(distinct) == 1 < len(self._known)
+        fresh = any(sample not in self._known for sample in distinct) or steady or self._wakes or rested
         self._known = distinct
         self._decided = self._now
         if self.current is None:

@@ -31,7 +31,7 @@ class Level:
 
 
 LITTLE = Level("little", 2, 1, 20)
-MUCH = Level("much", 200, 30, 250)
+MUCH = Level("much", 260, 40, 320)
 _SECOND_KEPT, _SECOND_NEW = 2, 2
 _ALONE_KEPT, _ALONE_NEW = 5, 10
 

@@ -250,12 +250,10 @@ class PlacementDecider:
         try:
             plan = self._plan(now)
         except PlacementError as error:
-            self._again_at = self._clock() + _AGAIN_S
-            reason = Words(now).say(str(error))
-            if self._fault != reason:
-                _log.warning("nothing is moved: %s", reason)
-            self._fault = reason
-            self._latest = Latest(now, moment, None, reason)
+            self._fail(now, Words(now).say(str(error)))
+            return
+        except Exception as error:  # noqa: BLE001  solvers are others' code, and what they raise is to be seen in REST
+            self._fail(now, f"the optimiser failed in a way that was not foreseen: {error!r}", trace=error)
             return
         self._fault = None
         if plan is None:
@@ -286,6 +284,14 @@ class PlacementDecider:
         except InfeasibleError as error:
             self._refuse(now, error)
             return None
+
+    def _fail(self, now: Situation, reason: str, trace: Exception | None = None) -> None:
+        """There is no answer: all stays, it is said why, and it is tried again."""
+        self._again_at = self._clock() + _AGAIN_S
+        if self._fault != reason:
+            _log.warning("nothing is moved: %s", reason, exc_info=trace)
+        self._fault = reason
+        self._latest = Latest(now, self._window.newest, None, reason)
 
     def _refuse(self, now: Situation, error: InfeasibleError) -> None:
         """No placement satisfies all limits: all stays, and it is said once why."""

@@ -78,6 +78,11 @@ class Lagcut:
             )
         except ValueError as error:
             raise BackendError(f"backend 'lagcut' cannot work on this problem: {error}; use 'highs'") from error
+        except TypeError as error:
+            raise BackendError(
+                f"the native module placement._lagcut was built from other sources ({error}); "
+                f"build it again with `make build`"
+            ) from error
         outcome, modes, bound, weights, steps = found
         chosen = None if modes is None else accept(program, tuple(modes), self.name)
         last = None if goal != "feasible" else -1

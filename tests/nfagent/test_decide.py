@@ -186,6 +186,24 @@ def test_an_optimiser_that_fails_once_is_no_conflict_of_limits(
     assert world.events("placement.feasible") == []
 
 
+def test_an_optimiser_that_breaks_is_said_in_rest_and_asked_again(
+    world: DecideWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise TypeError("minimise() takes other arguments")
+
+    world.create("lb", mbps=10.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.decider._window, "decide", fail)
+        world.seconds(20)
+        said = world.decider.proposal().explanation
+        assert said["feasible"] is None
+        assert "minimise() takes other arguments" in said["reason"]
+        assert len([each for each in caplog.records if each.exc_info]) == 1
+    world.seconds(10)
+    assert world.decider.proposal().explanation["feasible"] is True
+
+
 def test_a_location_without_a_free_slot_takes_no_more(tmp_path: Path) -> None:
     world = other(tmp_path, slots=2)
     for number in range(2):

@@ -4,6 +4,7 @@ import pytest
 
 from placement.damper import Damper, Settings
 from placement.errors import InfeasibleError, PlacementError
+from placement.model import CORES, HOST, NF, Mode, Nic, Problem
 from placement.traffic import TRAFFICS, adversary, busy_server, damped, naive, noise, run, sine, square
 from placement.workloads import uno_ring
 
@@ -58,6 +59,11 @@ def test_an_overload_beats_rest() -> None:
     assert set(plan.placement.values()) == {0}
 
 
+def _one_function(millicores: int) -> Problem:
+    modes = (Mode(HOST, {CORES: millicores}), Mode(1, {CORES: 2 * millicores}))
+    return Problem((NF("nf", modes, 1),), nics=(Nic({CORES: 1000}),))
+
+
 def test_reasons() -> None:
     damper = Damper(Settings(window=4))
     reasons = []
@@ -65,6 +71,13 @@ def test_reasons() -> None:
         damper.step(uno_ring(limit))
         reasons.append(damper.reason)
     assert reasons == ["first placement", "a limit would break", "nothing new"]
+
+
+def test_a_load_that_stays_moves_when_quiet_times_have_left_the_window() -> None:
+    """Beside them it did not pay: half of the distinct samples cost nothing."""
+    damper = Damper(Settings(window=4, price=60), {"nf": HOST})
+    moved = [len(damper.step(_one_function(used)).moves) for used in (0, 0, 0, 0, 20, 20, 20, 20, 20)]
+    assert moved == [0, 0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_the_window_must_hold_a_sample() -> None:

@@ -71,3 +71,14 @@ def test_without_the_native_module_nothing_stands_in(monkeypatch: pytest.MonkeyP
     monkeypatch.delattr("placement._lagcut", raising=False)
     with pytest.raises(BackendError, match="build it with `make build`"):
         solve(limited(FAMILIES["chains"](20, 0), "hard", 0))
+
+
+def test_a_native_module_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from placement import _lagcut
+
+    def older(sites: object, arcs: object) -> None:
+        """Another signature."""
+
+    monkeypatch.setattr(_lagcut, "minimise", older)
+    with pytest.raises(BackendError, match="was built from other sources"):
+        solve(limited(FAMILIES["chains"](20, 0), "hard", 0))
