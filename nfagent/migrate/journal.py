@@ -28,6 +28,7 @@ class Report:
         flows: that the state was of; None: the kind does not say.
         lost_state: None: none was lost; else ``why``, ``flows``, ``instances``.
         rolled_back_at: step from which it went back.
+        rolled_back_as: what that comes to; None: ``rolled-back``.
         replaced: the new process died after COMMIT and another one took its place.
         restart_at: where a process goes on with what state is left, the old and the new one being of no use any more.
         why: it goes back, or has to be restarted.
@@ -42,6 +43,7 @@ class Report:
     flows: int | None = None
     lost_state: dict[str, Any] | None = None
     rolled_back_at: str | None = None
+    rolled_back_as: Outcome | None = None
     replaced: bool = False
     restart_at: str | None = None
     why: str | None = None

@@ -21,7 +21,7 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
     """
     journal, parts, report = move.journal, move.parts, move.journal.report
     if report.why is None:
-        report.rolled_back_at, report.why = journal.migration.step, reason
+        report.rolled_back_at, report.why, report.rolled_back_as = journal.migration.step, reason, outcome
         journal.note()  # what follows may fail, and whoever tries again does not know why
     old = move.peer("serving")
     with journal.timed("thaw"):
@@ -38,7 +38,7 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
         for port in move.instance.ports:
             parts.switching.abort(port)
         move.end(move.row("incoming"), _GRACE_S)
-    move.take_over(outcome, report.why, serving, None)
+    move.take_over(report.rolled_back_as or "rolled-back", report.why, serving, None)
 
 
 def _revive(move: Move, row: Running | None) -> Running | None:
@@ -110,7 +110,7 @@ def restart(move: Move) -> None:
     with move.journal.timed("done"):
         for port, edge in parts.starter.wires(move.instance, running):
             parts.switching.finish(port, location, edge)
-    outcome: Outcome = "done" if location == move.target else "rolled-back"
+    outcome: Outcome = "done" if location == move.target else report.rolled_back_as or "rolled-back"
     move.take_over(outcome, report.why, running, None)
 
 
