@@ -9,5 +9,9 @@ def instances_by_status(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def migrations_by_outcome(db: sqlite3.Connection) -> dict[str, int]:
-    """Migrations since the store was made; ``none``: those that go on."""
-    return dict(db.execute("SELECT IFNULL(outcome, 'none'), COUNT(*) FROM migration GROUP BY outcome").fetchall())
+    """Migrations since the store was made, those too that are kept no more; ``none``: those that go on."""
+    counts = (
+        "SELECT IFNULL(outcome, 'none') AS outcome, COUNT(*) AS count FROM migration GROUP BY 1"
+        " UNION ALL SELECT outcome, count FROM migration_forgotten"
+    )
+    return dict(db.execute(f"SELECT outcome, SUM(count) FROM ({counts}) GROUP BY outcome").fetchall())

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from nfagent.model import Instance, Migration, Mode, Outcome
 from nfagent.store.database import Change
 
+_KEPT = 10_000
+
 
 class Ending(NamedTuple):
     """How a migration ended, without its report: thousands are read again and again."""
@@ -19,7 +21,7 @@ class Ending(NamedTuple):
 
 
 def request(change: Change, instance: Instance, source: str, target: str, mode: Mode) -> Migration:
-    """Write that a migration is wanted; nothing of it has been done.
+    """Write that a migration is wanted, of which nothing has been done; the oldest that have ended go.
 
     Raises:
         sqlite3.IntegrityError: the instance has one that has not ended.
@@ -31,6 +33,7 @@ def request(change: Change, instance: Instance, source: str, target: str, mode: 
         (instance.id, instance.project, source, target, mode, requested),
     )
     epoch = cursor.lastrowid or 0
+    _forget(change, epoch - _KEPT)
     migration = Migration(epoch, instance.id, instance.project, source, target, mode, "requested", requested)
     _tell(change, "migration.requested", migration)
     return migration
@@ -116,6 +119,16 @@ def by_epoch(db: sqlite3.Connection, wanted: list[int]) -> dict[int, Migration]:
 
 def _migration(row: sqlite3.Row) -> Migration:
     return Migration(**(dict(row) | {"report": json.loads(row["report"])}))
+
+
+def _forget(change: Change, last: int) -> None:
+    """Drop what has ended, up to an epoch; `nfagent.store.figures` goes on counting it."""
+    change.db.execute(
+        "INSERT INTO migration_forgotten SELECT outcome, COUNT(*) FROM migration WHERE epoch <= ? AND ended IS NOT NULL"
+        " GROUP BY outcome ON CONFLICT (outcome) DO UPDATE SET count = count + excluded.count",
+        (last,),
+    )
+    change.db.execute("DELETE FROM migration WHERE epoch <= ? AND ended IS NOT NULL", (last,))
 
 
 def _tell(change: Change, kind: str, migration: Migration) -> None:

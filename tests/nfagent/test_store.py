@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nfagent.errors import StoreError
-from nfagent.store import Store, chains, events, instances, migrations, processes
+from nfagent.store import Store, chains, events, figures, instances, migrations, processes
 from nfagent.store.instances import Filter
 from tests.nfagent import samples
 
@@ -113,6 +113,21 @@ def test_the_status_follows_from_desired_actual_and_migrations(store: Store) -> 
     found = migrations.find(store.read, migration.epoch)
     assert found is not None
     assert (found.outcome, found.report) == ("done", {"lost": 0})
+
+
+def test_the_oldest_migrations_go_and_are_still_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "_KEPT", 3)
+    open_one, other = samples.instance("open"), samples.instance("other")
+    with store.change() as change:
+        migrations.request(change, open_one, "hypervisor", "snic0", "state")
+    for outcome in ("done", "rolled-back", "done", "done", "cancelled", "done"):
+        with store.change() as change:
+            migration = migrations.request(change, other, "hypervisor", "snic0", "state")
+            migrations.end(change, migration, outcome, None, {})
+    assert [each.epoch for each in migrations.page(store.read, None, None, 100, None)] == [7, 6, 5, 1]
+    assert migrations.open_epochs(store.read) == [1]
+    counted = {"none": 1, "done": 4, "rolled-back": 1, "cancelled": 1}
+    assert figures.migrations_by_outcome(store.read) == counted
 
 
 def test_pages_are_complete_and_in_order(store: Store) -> None:
