@@ -23,20 +23,22 @@ def add(change: Change, running: Running) -> None:
 
 
 def update(change: Change, running: Running, **columns: Any) -> Running:
-    """Note what has become of a process; returns it as it is now."""
+    """Note what has become of a process, if it has a row still; returns it as it is now."""
     assignments = ", ".join(f"{column} = ?" for column in columns)
-    change.db.execute(
+    cursor = change.db.execute(
         f"UPDATE running SET {assignments} WHERE incarnation = ?", (*columns.values(), running.incarnation)
     )
     changed = replace(running, **columns)
-    _tell(change, changed)
+    if cursor.rowcount:
+        _tell(change, changed)
     return changed
 
 
 def remove(change: Change, running: Running) -> None:
     """Forget a process that has ended."""
-    change.db.execute("DELETE FROM running WHERE incarnation = ?", (running.incarnation,))
-    _tell(change, running, gone=True)
+    cursor = change.db.execute("DELETE FROM running WHERE incarnation = ?", (running.incarnation,))
+    if cursor.rowcount:
+        _tell(change, running, gone=True)
 
 
 def of(db: sqlite3.Connection, instance: str) -> list[Running]:

@@ -175,6 +175,22 @@ def test_where_things_run_is_told_to_administrators_only(store: Store) -> None:
     assert events.after(store.read, 0, 100, "other") == []
 
 
+def test_nothing_is_told_of_a_process_whose_row_has_gone(store: Store) -> None:
+    wanted = samples.instance()
+    process = samples.running(wanted)
+    with store.change() as change:
+        instances.add(change, wanted)
+        processes.add(change, process)
+    with store.change() as change:
+        processes.remove(change, process)
+        instances.remove(change, wanted)
+    last = store.last_event
+    with store.change() as change:
+        processes.update(change, process, reason="it is late")
+        processes.remove(change, process)
+    assert store.last_event == last
+
+
 def test_waiting_for_events_ends_with_the_event_or_the_store(store: Store) -> None:
     assert not store.wait(store.last_event, 0)
     done: list[bool] = []
