@@ -50,16 +50,19 @@ class LocalLauncher:
         return self._path(key, "sock")
 
     def start(self, task: Task) -> Process:
-        found = self.find(task.key)
-        if found is not None and found.incarnation == task.incarnation:
-            return found
-        if self._is_held(task.key):
-            self.stop(task.key, 0.0)
-        _write(self._path(task.key, "json"), task.config)
-        self._path(task.key, "sock").unlink(missing_ok=True)
-        with self._forking, self._locked(task.key) as lock:
-            os.ftruncate(lock, 0)
-            pid = self._spawn(task, lock)
+        try:
+            found = self.find(task.key)
+            if found is not None and found.incarnation == task.incarnation:
+                return found
+            if self._is_held(task.key):
+                self.stop(task.key, 0.0)
+            _write(self._path(task.key, "json"), task.config)
+            self._path(task.key, "sock").unlink(missing_ok=True)
+            with self._forking, self._locked(task.key) as lock:
+                os.ftruncate(lock, 0)
+                pid = self._spawn(task, lock)
+        except OSError as error:
+            raise LaunchError(f"{task.key}: {task.command[0]} cannot be started: {error}") from error
         return self._noted(task, pid)
 
     def _spawn(self, task: Task, lock: int) -> int:
@@ -67,10 +70,13 @@ class LocalLauncher:
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_suffix(".log.1"))  # what the one before said is not this one's last words
         argv = ["/bin/sh", "-c", _BECOME, task.incarnation, *task.enter, *task.command]
-        # From numbers that none of the new ones are: the actions are done in turn.
-        passed = {new: fcntl.fcntl(old, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for new, old in task.descriptors.items()}
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        try:
+        with contextlib.ExitStack() as ends:
+            passed: dict[int, int] = {}
+            for new, old in task.descriptors.items():
+                # From numbers that none of the new ones are: the actions are done in turn.
+                passed[new] = fcntl.fcntl(old, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+                ends.callback(os.close, passed[new])
             return os.posix_spawn(
                 argv[0],
                 argv,
@@ -86,11 +92,6 @@ class LocalLauncher:
                 setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
                 setsigmask=(),
             )
-        except OSError as error:
-            raise LaunchError(f"{task.key}: {task.command[0]} cannot be started: {error.strerror}") from error
-        finally:
-            for descriptor in passed.values():
-                os.close(descriptor)
 
     def _noted(self, task: Task, pid: int) -> Process:
         """The process that was spawned, once it has noted itself."""
@@ -202,10 +203,11 @@ class LocalLauncher:
         """The lock of a key; whoever is spawned within keeps it."""
         lock = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LaunchError(f"{key}: a process of it runs already") from None
             yield lock
-        except BlockingIOError:
-            raise LaunchError(f"{key}: a process of it runs already") from None
         finally:
             os.close(lock)
 

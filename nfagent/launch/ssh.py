@@ -25,6 +25,7 @@ _OPTIONS = {
     "StreamLocalBindUnlink": "yes",
 }
 _CALL_S = 60.0
+_ANSWER_S = 1.0
 _FAILED = 255  # ssh's own exit status; any other is the command's
 _LAST_WORDS = 600
 
@@ -184,6 +185,7 @@ class SshLauncher:
 
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_ANSWER_S)  # a stopped ssh accepts nobody, and its queue may be full
         try:
             probe.connect(str(path))
         except OSError:

@@ -1,0 +1,64 @@
+"""Starting processes where the machine is in the way."""
+
+import errno
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfagent.errors import LaunchError
+from nfagent.launch import Task, ssh
+from nfagent.launch.local import LocalLauncher
+
+KEY = "one.hypervisor"
+
+
+@pytest.fixture
+def launcher(directory: Path) -> LocalLauncher:
+    return LocalLauncher(directory / "run", directory / "log")
+
+
+def task(**fields: Any) -> Task:
+    values: dict[str, Any] = {"incarnation": "a", "enter": (), "command": ("true",), "config": "{}", "variables": {}}
+    return Task(KEY, **(values | fields))
+
+
+@pytest.mark.parametrize("suffix", ["json", "lock", "sock"])
+def test_a_file_that_cannot_be_written_is_named(launcher: LocalLauncher, directory: Path, suffix: str) -> None:
+    path = directory / "run" / f"{KEY}.{suffix}"
+    path.mkdir()
+    with pytest.raises(LaunchError, match=rf"{KEY}.*: .*{path}"):
+        launcher.start(task())
+
+
+def test_a_descriptor_that_cannot_be_passed_leaves_none_open(launcher: LocalLauncher) -> None:
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with Path("/dev/null").open() as good, pytest.raises(LaunchError, match=r"true cannot be started: .*Bad file"):
+        launcher.start(task(descriptors={7: good.fileno(), 8: 1 << 20}))
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert launcher.find(KEY) is None
+
+
+def test_a_machine_without_room_for_a_process_is_said(launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "posix_spawn", full)
+    with pytest.raises(LaunchError, match=r"true cannot be started: .*temporarily unavailable"):
+        launcher.start(task())
+
+
+def test_a_forwarded_socket_that_accepts_nobody_does_not_answer(directory: Path) -> None:
+    path = directory / "sock"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(path))
+        listener.listen(0)
+        first.connect(str(path))  # the queue has room for one
+        answers: list[bool] = []
+        asking = threading.Thread(target=lambda: answers.append(ssh._answers(path)), daemon=True)
+        asking.start()
+        asking.join(30)
+        assert answers == [False]
