@@ -54,7 +54,7 @@ class Agent:
         switching: Switching | None = None,
     ) -> None:
         catalog = Catalog.of(config, server)
-        access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous)
+        access = Access(Path(config.api.tokens) if config.api.tokens else None, config.api.anonymous, config.api.listen)
         switches = ServerWiring(server, self._is_cut_off)
         self._store = Store(Path(config.state))
         self._locations = Locations(self._store, switches.status, config.recovery.after_s, self._look_at)

@@ -57,7 +57,7 @@ def check(config: ConfigOption = None) -> None:
     try:
         settings = AgentConfig.load(path)
         catalog = Catalog.of(settings, settings.load_server(path))
-        Access(Path(settings.api.tokens) if settings.api.tokens else None, settings.api.anonymous)
+        Access(Path(settings.api.tokens) if settings.api.tokens else None, settings.api.anonymous, settings.api.listen)
     except (AgentError, PlumbingError) as error:
         _die(error)
     kinds = [f"{kind.name} ({'movable' if kind.movable else 'opaque'})" for kind in catalog.kinds.values()]

@@ -5,14 +5,15 @@ The file of tokens has one on each line: ``PROJECT tenant|admin TOKEN``; ``#`` b
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nfagent.config import Anonymous
 from nfagent.desired import Client
-from nfagent.errors import UnauthorizedError
+from nfagent.errors import ForbiddenError, UnauthorizedError
 from nfagent.plumbing.errors import ConfigError
 
 LOCAL = "nfagent.local"
@@ -39,20 +40,23 @@ class Access:
     Args:
         tokens: the file; None: there is none.
         anonymous: what those without a token may do over TCP.
+        listen: addresses as in agent.toml.
 
     Raises:
         ConfigError: the file cannot be used; names the line.
     """
 
-    def __init__(self, tokens: Path | None, anonymous: Anonymous) -> None:
+    def __init__(self, tokens: Path | None, anonymous: Anonymous, listen: Collection[str] = ()) -> None:
         self._entries = [] if tokens is None else _read(tokens)
         self._anonymous = anonymous
+        self._hosts = {_host(each.removeprefix("tcp:")) for each in listen if each.startswith("tcp:")} | {"localhost"}
 
     def client(self, environ: Mapping[str, Any]) -> Client:
         """Who sent this request.
 
         Raises:
             UnauthorizedError: nobody who is known.
+            ForbiddenError: a browser that a page of somebody else's has made send it.
         """
         token = _token(environ)
         if token not in _NO_TOKEN:
@@ -60,6 +64,7 @@ class Access:
         if environ.get(LOCAL):
             return Client(OPERATORS, admin=True)
         if self._anonymous != "nobody":
+            self._check_host(str(environ.get("HTTP_HOST", "")))
             return Client(OPERATORS, admin=self._anonymous == "admin")
         raise UnauthorizedError("token-missing", "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)")
 
@@ -76,11 +81,22 @@ class Access:
         """Who looks at the dashboard: as `client`, or with a badge.
 
         Raises:
-            UnauthorizedError: nobody who is known.
+            UnauthorizedError, ForbiddenError: as for `client`.
         """
         shown = _digest(badge or "")
         found = [entry.client for entry in self._entries if hmac.compare_digest(_digest(_badge(entry.digest)), shown)]
         return found[0] if found else self.client(environ)
+
+    def _check_host(self, header: str) -> None:
+        """Who may go without a token is on this machine, and so is a browser there whatever page it shows.
+
+        The name of such a page may be made to lead here (DNS rebinding), but the browser says which name that was.
+        What says none is no browser.
+        """
+        host = _host(header)
+        if header and host not in self._hosts and not _is_loopback(host):
+            detail = f"Host {header!r} is not this machine's own; without a token ask for localhost or 127.0.0.1"
+            raise ForbiddenError("host-unknown", detail)
 
     def _bearer(self, token: str) -> Client:
         digest = _digest(token)
@@ -98,6 +114,19 @@ def _token(environ: Mapping[str, Any]) -> str:
     if scheme:
         return "a scheme that is not Bearer"  # is no token, and so not known
     return str(environ.get("HTTP_X_AUTH_TOKEN", "")).strip()
+
+
+def _host(text: str) -> str:
+    """Of ``HOST`` or ``HOST:PORT``, as it is compared."""
+    host, _, port = text.rpartition(":")
+    return (host if port.isdecimal() else text).strip("[]").lower()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _digest(token: str) -> bytes:
