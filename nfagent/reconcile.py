@@ -91,8 +91,9 @@ class Reconciler:
         self._follower = threading.Thread(target=self._follow, name="follow events", daemon=True)
 
     def start(self) -> None:
-        """Begin: with everything, since anything may have happened."""
+        """Begin: with everything, since anything may have happened: a switch may have come back without its ports."""
         self._end_strays()
+        self._rewire.update(instances.ids(self._store.read))
         for running in processes.everything(self._store.read):
             with contextlib.suppress(LaunchError):  # its location is gone from server.toml: its step says so
                 self._starter.watch(running)
@@ -205,14 +206,16 @@ class Reconciler:
         return 0.0
 
     def _look_after(self, instance: Instance, serving: Running) -> float | None:
-        """Of a process that is as it should be: its ports, which oneswitchd may have lost, and what was wrong once."""
+        """Of a process that is as it should be: its ports, which may have been lost, and what was wrong once."""
         try:
-            if instance.id in self._rewire or not self._starter.is_connected(instance, serving):
+            if instance.id in self._rewire:
+                self._starter.connect(instance, serving)  # oneswitchd knows of them, the switch need not
+                self._rewire.discard(instance.id)
+            elif not self._starter.is_connected(instance, serving):
                 _log.warning("instance %s (%s): its ports are connected anew", instance.name, instance.id)
                 self._starter.serve(instance, serving)
-                self._rewire.discard(instance.id)
-            elif serving.reason is not None:
-                self._starter.note(serving, None)
+                return _AGAIN_S
+            self._starter.note(serving, None)
         except WiringError as error:
             self._starter.note(serving, str(error))
             return self._retry(instance)

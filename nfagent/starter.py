@@ -161,10 +161,18 @@ class Starter:
         Raises:
             WiringError: a port could not be connected; the process runs on.
         """
-        for port, edge in self.wires(instance, running):
-            self._wiring.connect(port, running.location, edge)
+        self.connect(instance, running)
         with self._store.change() as change:
             return processes.update(change, running, phase="active", reason=None, since=time.time())
+
+    def connect(self, instance: Instance, running: Running) -> None:
+        """Connect the instance's ports to where this process is.
+
+        Raises:
+            WiringError: a port could not be connected.
+        """
+        for port, edge in self.wires(instance, running):
+            self._wiring.connect(port, running.location, edge)
 
     def is_connected(self, instance: Instance, running: Running) -> bool:
         """Whether the instance's ports are where this process is.

@@ -178,6 +178,21 @@ def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
     assert own_world.wiring.places == {}
 
 
+def test_ports_are_connected_anew_at_the_start_though_nobody_misses_them(
+    own_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = own_world.wait_status(own_world.create("wired", "wired", ports=1), "active")
+    own_world.stop()
+    connected: list[tuple[int, str, str]] = []
+    monkeypatch.setattr(
+        own_world.wiring, "connect", lambda port, *place: connected.append((port.number, *place))
+    )  # oneswitchd, which `homes` asks, remembers what a switch has forgotten that came back meanwhile
+    own_world.start()
+    own_world.wait(lambda: connected == [(made["ports"][0]["number"], "hypervisor", "vf0")])
+    monkeypatch.undo()
+    assert own_world.wait_status(made, "active")["placement"]["pid"] == made["placement"]["pid"]
+
+
 def test_what_a_killed_agent_was_writing_goes_with_the_instance(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("one"), "active")
     runtime = own_world.directory / "run"
