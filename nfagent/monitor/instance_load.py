@@ -3,9 +3,9 @@
 import contextlib
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nfagent.control import Control, flow_count
 from nfagent.errors import ControlError, ControlRefusedError
@@ -14,6 +14,8 @@ from nfagent.monitor.subjects import Subject
 from nfagent.processes import PROC
 
 _ANSWER_S = 0.5
+_ALL_ANSWER_S = 1.0
+_THREADS = 16
 _PAUSE_S = 10.0
 _BATCH = 64  # packets that a batch of the runtime has at most
 _CPUCLOCK_SCHED = 2  # clock_getcpuclockid(3): ids of processes' clocks, linux/posix-timers.h
@@ -40,7 +42,7 @@ class Counted:
 
 
 class LoadProbe:
-    """Asks processes. One that does not answer in time is left alone for a while.
+    """Asks processes, side by side. One that does not answer in time is left alone for a while.
 
     Thread safety: one thread.
     """
@@ -52,36 +54,49 @@ class LoadProbe:
         """What processes counted until now, by incarnation."""
         now, known = time.monotonic(), {subject.incarnation for subject in subjects}
         self._mute = {key: until for key, until in self._mute.items() if until > now and key in known}
-        return {subject.incarnation: self._counted(subject) for subject in subjects}
+        pool = ThreadPoolExecutor(_THREADS, "ask instances")
+        asked = {
+            subject.incarnation: pool.submit(_asked, subject, subject.control)
+            for subject in subjects
+            if subject.control is not None and subject.incarnation not in self._mute
+        }
+        wait(asked.values(), _ALL_ANSWER_S)
+        pool.shutdown(wait=False, cancel_futures=True)  # nobody had time for those: they are asked the next time
+        answers = {incarnation: self._answer(incarnation, future) for incarnation, future in asked.items()}
+        return {each.incarnation: answers.get(each.incarnation) or _unasked(each) for each in subjects}
 
-    def _counted(self, subject: Subject) -> Counted:
-        counters = self._counters(subject)
-        cpu = cpu_time_ns(subject.pid) if subject.pid is not None else None
-        at = time.monotonic()
-        if counters is None or not isinstance(counters.get("busy_ns"), int):
-            return Counted(at, cpu)
-        get = {name: value for name, value in counters.items() if isinstance(value, int | float)}
-        return Counted(
-            at,
-            cpu,
-            busy_ns=int(get["busy_ns"]),
-            batches=int(get.get("batches", 0)),
-            packets=int(get.get("packets_in", 0)),
-            octets=int(get.get("bytes_in", 0) + get.get("bytes_out", 0)),
-            frames=int(get.get("packets_in", 0) + get.get("packets_out", 0)),
-            flows=flow_count(get),
-        )
-
-    def _counters(self, subject: Subject) -> dict[str, Any] | None:
-        if subject.control is None or subject.incarnation in self._mute:
+    def _answer(self, incarnation: str, asked: Future[Counted]) -> Counted | None:
+        if asked.cancelled():
             return None
         try:
-            return Control(Path(subject.control)).ask("counters", timeout_s=_ANSWER_S)
+            return asked.result(0)
         except ControlRefusedError:
-            self._mute[subject.incarnation] = float("inf")  # it has none
-        except ControlError:
-            self._mute[subject.incarnation] = time.monotonic() + _PAUSE_S
+            self._mute[incarnation] = float("inf")  # it has none
+        except (ControlError, TimeoutError):
+            self._mute[incarnation] = time.monotonic() + _PAUSE_S
         return None
+
+
+def _asked(subject: Subject, control: str) -> Counted:
+    counters = Control(Path(control)).ask("counters", timeout_s=_ANSWER_S)
+    counted = _unasked(subject)
+    if not isinstance(counters.get("busy_ns"), int):
+        return counted
+    get = {name: value for name, value in counters.items() if isinstance(value, int | float)}
+    return replace(
+        counted,
+        busy_ns=int(get["busy_ns"]),
+        batches=int(get.get("batches", 0)),
+        packets=int(get.get("packets_in", 0)),
+        octets=int(get.get("bytes_in", 0) + get.get("bytes_out", 0)),
+        frames=int(get.get("packets_in", 0) + get.get("packets_out", 0)),
+        flows=flow_count(get),
+    )
+
+
+def _unasked(subject: Subject) -> Counted:
+    cpu = cpu_time_ns(subject.pid) if subject.pid is not None else None
+    return Counted(time.monotonic(), cpu)
 
 
 def cpu_time_ns(pid: int) -> int | None:
@@ -122,6 +137,8 @@ def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) 
         utilisation = min(1.0, used / 1e9 / (seconds * subject.workers))
     if traffic is None:
         octets, frames = max(0, now.octets - before.octets), max(0, now.frames - before.frames)
+        if busy is None:
+            octets = frames = 0  # it did not say, once or twice: what it has counted since it began is not of this time
         traffic = Rate(octets * 8 / 1e6 / seconds, frames / seconds)
     return Load(utilisation, round(used / 1e6 / seconds), traffic, now.flows)
 

@@ -1,8 +1,12 @@
 """Measuring: what data paths print is read back, and made into who sends how much to whom."""
 
+import contextlib
+import json
 import random
+import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections import defaultdict
 from dataclasses import replace
@@ -12,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nfagent.monitor import instance_load
 from nfagent.monitor.instance_load import Counted, LoadProbe, cpu_time_ns, load, util_plus
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner, cost
@@ -314,6 +319,7 @@ def test_utilisation_is_work_and_not_polling() -> None:
     assert load(SUBJECT, before, polling, Rate(1.0, 2.0)).utilisation == 0.0
     assert load(SUBJECT, Counted(0.0, 0), Counted(1.0, 10**9), None).utilisation == 0.5  # opaque: CPU only
     assert load(SUBJECT, Counted(0.0), Counted(1.0), None).millicores == 0
+    assert load(SUBJECT, Counted(0.0, 0), full, None).traffic == Rate(0.0, 0.0)  # it did not answer before
     assert util_plus(1.0, 1.0, 10, 10) == pytest.approx((1 + 1 / 64) / 2)
 
 
@@ -324,6 +330,53 @@ def test_who_does_not_answer_is_left_alone_and_forgotten_when_it_is_gone(tmp_pat
         assert list(probe._mute) == ["inc"]
     assert probe.look([]) == {}
     assert probe._mute == {}
+
+
+def test_instances_are_asked_side_by_side(tmp_path: Path) -> None:
+    both = threading.Barrier(2)  # neither answers before both are asked
+    with contextlib.ExitStack() as ends:
+        asked = [_instance(ends, tmp_path, name, {"busy_ns": 5}, both) for name in ("one", "two")]
+        assert [each.busy_ns for each in LoadProbe().look(asked).values()] == [5, 5]
+
+
+def test_who_was_not_asked_in_time_is_asked_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instance_load, "_THREADS", 1)
+    monkeypatch.setattr(instance_load, "_ALL_ANSWER_S", 0.1)
+    with contextlib.ExitStack() as ends:
+        probe, stuck = LoadProbe(), _instance(ends, tmp_path, "stuck", None)
+        good = _instance(ends, tmp_path, "good", {"busy_ns": 5})
+        assert [each.busy_ns for each in probe.look([stuck, good]).values()] == [None, None]
+        assert list(probe._mute) == ["stuck"]
+        assert [each.busy_ns for each in probe.look([stuck, good]).values()] == [None, 5]
+
+
+def _instance(
+    ends: contextlib.ExitStack,
+    directory: Path,
+    name: str,
+    answer: dict[str, int] | None,
+    together: threading.Barrier | None = None,
+) -> Subject:
+    """A control socket that gives an answer, or that takes connections and none."""
+    path = directory / name
+    listener = socket.socket(socket.AF_UNIX)
+    ends.callback(listener.close)
+    listener.bind(str(path))
+    listener.listen()
+    if answer is not None:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError, threading.BrokenBarrierError):
+                while True:
+                    with listener.accept()[0] as connection:
+                        connection.recv(1000)
+                        if together is not None:
+                            together.wait(10)
+                        connection.sendall(json.dumps({"ok": answer}).encode() + b"\n")
+
+        ends.callback(listener.shutdown, socket.SHUT_RDWR)
+        threading.Thread(target=serve, daemon=True).start()
+    return replace(SUBJECT, incarnation=name, control=str(path))
 
 
 def test_cpu_time_of_a_process_that_is_gone_is_not_known() -> None:
