@@ -153,3 +153,6 @@ def test_it_finds_the_agent(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("api = 1\n")
     with pytest.raises(ConfigError, match="broken"):
         finding.address(None, None, {"NFAGENT_CONFIG": str(tmp_path / "broken.toml")}, none)
+    (tmp_path / "text.toml").write_text('[api]\nlisten = "unix:/c"\n')
+    with pytest.raises(ConfigError, match=r"text\.toml: .*'unix:/c' is not a list"):
+        finding.address(None, None, {"NFAGENT_CONFIG": str(tmp_path / "text.toml")}, none)

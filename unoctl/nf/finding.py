@@ -47,6 +47,8 @@ def _listened(path: Path) -> str:
     """The first address that agent.toml has it listen at: the unix socket, as a rule."""
     try:
         listen = tomllib.loads(path.read_text()).get("api", {}).get("listen", ["unix:/run/nfagent/nfagent.sock"])
+        if not isinstance(listen, list):
+            raise TypeError(f"{listen!r} is not a list of addresses")
         return str(listen[0])
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; name the address with --agent") from error
