@@ -1,6 +1,5 @@
 """Virtual ports on slots: plumbing on every switch, the mapping in oneswitchd."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,6 +19,10 @@ from unoctl.settling import settled
 class ServerWiring:
     """See `nfagent.protocols.Wiring`.
 
+    Each call dials the switches anew, and none waits for another: a switch that has vanished without a word is
+    noticed after seconds, in which what others do goes on. Two that change one switch have no rows in common but its
+    bridges, whose sets of ports OVSDB changes by mutation.
+
     Args:
         config: of the server.
         is_cut_off: whether a switch cannot be asked now; ports are made there when they are connected again.
@@ -28,14 +31,13 @@ class ServerWiring:
     def __init__(self, config: ServerConfig, is_cut_off: Callable[[str], bool] = lambda _: False) -> None:
         self._config = config
         self._is_cut_off = is_cut_off
-        self._plumbing = threading.Lock()  # a `ServerPlumbing` is for one thread, and so is the order of its changes
 
     def connect(self, port: Port, location: str, interface: str) -> None:
         what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
         if location in away:
             raise WiringError(f"{what}: {location} is cut off")
         with _explained(what):
-            with self._plumbing, ServerPlumbing(self._config, without=away) as plumbing:
+            with ServerPlumbing(self._config, without=away) as plumbing:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
@@ -47,7 +49,7 @@ class ServerWiring:
         Raises:
             WiringError: it could not be.
         """
-        with _explained(f"interface {interface} of {location}"), self._plumbing:
+        with _explained(f"interface {interface} of {location}"):
             switch = self._config.find_switch(location)
             with Plumbing(switch, tls=self._config.oneswitchd.tls) as plumbing:
                 plumbing.attach(interface)
@@ -60,7 +62,7 @@ class ServerWiring:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
-            with self._plumbing, ServerPlumbing(self._config, without=self._away()) as plumbing:
+            with ServerPlumbing(self._config, without=self._away()) as plumbing:
                 plumbing.remove_virtual_port(port.number)
 
     def _away(self) -> list[str]:

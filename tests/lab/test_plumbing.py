@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,26 @@ def test_makes_what_the_contract_says(plumbing: Plumbing, database: SwitchDataba
         peers = {row.name: row.options.get("peer") for row in database.rows("Interface") if row.type == "patch"}
     assert peers["virt-1"] == "edge-1"
     assert peers["edge-1"] == "virt-1"
+
+
+def test_many_change_a_switch_at_the_same_time(plumbing: Plumbing, switch_config: SwitchConfig) -> None:
+    plumbing.ensure(Layout((), (), ()))
+
+    def change(number: int) -> None:
+        with Plumbing(switch_config, datapath_type="dummy") as own:
+            assert own.add_virtual_port(number)
+            assert own.attach(Interface(f"vm{number}", "dummy"))
+        if number % 2:
+            with Plumbing(switch_config, datapath_type="dummy") as own:
+                assert own.remove_virtual_port(number)
+
+    numbers = range(10, 34)
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(change, numbers)) == [None] * len(numbers)
+    state = plumbing.describe()
+    for number in numbers:
+        found = [state.find(name) is not None for name in (f"vm{number}", f"virt-{number}", f"edge-{number}")]
+        assert found == [True, number % 2 == 0, number % 2 == 0]
 
 
 def test_ensure_again_changes_nothing(plumbing: Plumbing, database: SwitchDatabase) -> None:

@@ -1,15 +1,19 @@
 """A smart NIC that is cut off: what ran there goes on at the hypervisor, and what was on its way ends the right way."""
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from nfagent.config import AgentConfig
 from nfagent.errors import LaunchError, WiringError
 from nfagent.locations import Locations
+from nfagent.plumbing.errors import DatabaseUnreachableError
 from nfagent.store import Store
 from nfagent.wiring import ServerWiring
 from tests.nfagent import samples
@@ -92,6 +96,43 @@ def test_no_port_is_made_at_a_location_that_is_cut_off(directory: Path) -> None:
     wiring = ServerWiring(server, lambda name: name == TARGET)
     with pytest.raises(WiringError, match=r"port 1000 \(nf1000\) on pf0vf0 of snic0: snic0 is cut off"):
         wiring.connect(samples.port(1000), TARGET, "pf0vf0")
+
+
+def test_nobody_waits_for_who_dials_a_switch_that_has_vanished(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialling, given_up = threading.Event(), threading.Event()
+
+    class Dialled:
+        """See `ServerPlumbing`: the smart NIC does not answer."""
+
+        def __init__(self, _: Any, *, without: list[str]) -> None:
+            if TARGET not in without:
+                dialling.set()
+                assert given_up.wait(60)
+                raise DatabaseUnreachableError(f"switch {TARGET}: no database")
+
+        def __enter__(self) -> MagicMock:
+            return MagicMock()
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr("nfagent.wiring.ServerPlumbing", Dialled)
+    path, away = write_files(directory), set[str]()
+    wiring = ServerWiring(AgentConfig.load(path).load_server(path), away.__contains__)
+    monkeypatch.setattr(wiring, "client", MagicMock())
+    with ThreadPoolExecutor(2) as both:
+        first = both.submit(wiring.connect, samples.port(1000), SOURCE, "vf0")
+        assert dialling.wait(60)
+        away.add(TARGET)
+        try:
+            both.submit(wiring.connect, samples.port(1001), SOURCE, "vf1").result(10)
+            assert not first.done()
+        finally:
+            given_up.set()
+        with pytest.raises(WiringError, match="snic0: no database"):
+            first.result()
 
 
 def test_a_restart_toward_a_location_that_dies_goes_back(own_world: World) -> None:
