@@ -122,6 +122,21 @@ def test_an_agent_that_was_killed_finds_its_instances_and_puts_back_a_lost_port(
     deployment.delete(made["id"])
 
 
+def test_what_a_switch_lost_while_no_agent_ran_is_put_back(deployment: Deployment) -> None:
+    made = deployment.create(name="still", kind="still", pin="snic0")
+    number, processes = made["ports"][0]["number"], processes_of(made["id"])
+    deployment.agent.kill()
+    for name in (f"virt-{number}", f"edge-{number}", "nf1"):
+        _vsctl(deployment, 1, "del-port", name)
+    assert deployment.home(number) == ("snic0", "nf1")  # which is why nobody misses them
+    deployment.agent.start()
+    wait_until(lambda: f"virt-{number}" in _ports(deployment, 1))
+    wait_until(lambda: "nf1" in _vsctl(deployment, 1, "list-ports", "edge").split())
+    assert deployment.home(number) == ("snic0", "nf1")
+    assert processes_of(made["id"]) == processes
+    deployment.delete(made["id"])
+
+
 def test_what_an_agent_tells_can_be_waited_for(deployment: Deployment) -> None:
     told: list[AgentEvent] = []
     with AgentEvents(deployment.client, told.append) as events:
@@ -145,6 +160,10 @@ def test_closing_the_agent_ends_what_it_deployed(deployment: Deployment) -> None
         assert processes_of(made) == []
 
 
-def _ports(deployment: Deployment) -> str:
-    command = ["ovs-vsctl", f"--db={deployment.lab.state.switches[0].ovsdb}", "list-ports", "virt"]
+def _ports(deployment: Deployment, switch: int = 0) -> str:
+    return _vsctl(deployment, switch, "list-ports", "virt")
+
+
+def _vsctl(deployment: Deployment, switch: int, *words: str) -> str:
+    command = ["ovs-vsctl", f"--db={deployment.lab.state.switches[switch].ovsdb}", *words]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30, env=environment()).stdout
