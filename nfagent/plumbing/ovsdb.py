@@ -4,12 +4,18 @@
 one connection per class), waiting for ``cur_cfg`` as an event, and errors that are raised rather than logged.
 """
 
+import errno
 import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ovs.jsonrpc
+import ovs.poller
 import ovs.stream
+import ovs.timeval
+import ovs.util
+from ovs.db.idl import SchemaHelper
 from ovsdbapp import exceptions as ovsdbapp_errors
 from ovsdbapp.backend.ovs_idl import connection, idlutils, transaction
 from ovsdbapp.schema.open_vswitch import impl_idl
@@ -20,6 +26,7 @@ from nfagent.plumbing.server_config import TlsConfig
 Row = Any
 Command = Any
 
+_SCHEMA = "Open_vSwitch"
 _TABLES = ("Open_vSwitch", "Bridge", "Port", "Interface", "Controller", "QoS")
 
 
@@ -45,14 +52,15 @@ class SwitchDatabase:
         self._timeout_s = timeout_s
         self._probe(tls)
         try:
-            idl = _NotifyingIdl.from_server(remote, "Open_vSwitch", helper_tables=_TABLES)
+            schema = _fetch_schema(remote, timeout_s)
+            idl = _NotifyingIdl.from_server(remote, _SCHEMA, helper=schema, helper_tables=_TABLES)
             self._connection = connection.Connection(idl, timeout_s)
             idl.changed = threading.Condition(self._connection.lock)
             self.api = _Api(self._connection)
             self._connection.start()
         except (ovsdbapp_errors.OvsdbAppException, OSError, TimeoutError) as error:
             raise self._unreachable(str(error) or f"no answer within {timeout_s:g} s") from error
-        except Exception as error:  # ovsdbapp raises plain Exception where the schema cannot be fetched
+        except Exception as error:  # ovs and ovsdbapp say so of whatever the server answers
             raise self._unreachable(str(error)) from error
         self._changed = idl.changed
         self._ensure_root_row()
@@ -148,6 +156,34 @@ class SwitchDatabase:
             empty = not self.rows("Open_vSwitch")
         if empty:
             self.commit([self.api.db_create("Open_vSwitch")], apply=False)
+
+
+def _fetch_schema(remote: str, timeout_s: float) -> SchemaHelper:
+    """As ovsdbapp's ``get_schema_helper``, which waits for ever where a server accepts and says nothing."""
+    deadline = ovs.timeval.msec() + round(timeout_s * 1000)
+    error, stream = ovs.stream.Stream.open_block(ovs.stream.Stream.open(remote), round(timeout_s * 1000))
+    if error:
+        raise OSError(error, ovs.util.ovs_retval_to_string(error))
+    rpc = ovs.jsonrpc.Connection(stream)
+    try:
+        request = ovs.jsonrpc.Message.create_request("get_schema", [_SCHEMA])
+        rpc.send(request)
+        error, reply = rpc.recv()
+        while error in (0, errno.EAGAIN) and (reply is None or reply.id != request.id):
+            if ovs.timeval.msec() >= deadline:
+                raise TimeoutError
+            rpc.run()
+            poller = ovs.poller.Poller()
+            rpc.wait(poller)
+            rpc.recv_wait(poller)
+            poller.timer_wait_until(deadline)
+            poller.block()
+            error, reply = rpc.recv()
+    finally:
+        rpc.close()
+    if reply is None or reply.error:
+        raise OSError(f"no schema {_SCHEMA}: {reply.error if reply else ovs.util.ovs_retval_to_string(error)}")
+    return idlutils.create_schema_helper(reply.result)
 
 
 class _NotifyingIdl(connection.OvsdbIdl):

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -247,6 +249,25 @@ def test_survives_a_restarted_database(plumbing: Plumbing, ovs: OvsSwitch) -> No
 def test_no_database(switch_config: SwitchConfig, remote: str, why: str) -> None:
     with pytest.raises(DatabaseUnreachableError, match=f"switch hypervisor: no database at {remote}: .*{why}"):
         Plumbing(switch_config.model_copy(update={"ovsdb": remote}))
+
+
+def test_a_database_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    remote, said = f"unix:{tmp_path}/db.sock", list[str]()
+
+    def dial() -> None:
+        try:
+            SwitchDatabase("hypervisor", remote, 0.2)
+        except DatabaseUnreachableError as error:
+            said.append(str(error))
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(remote.removeprefix("unix:"))
+        listener.listen()
+        dialling = threading.Thread(target=dial, daemon=True)
+        dialling.start()
+        dialling.join(30)
+    assert len(said) == 1
+    assert f"no database at {remote}: no answer within 0.2 s" in said[0]
 
 
 def test_no_database_in_server_toml(switch_config: SwitchConfig) -> None:
