@@ -179,6 +179,9 @@ def write_config(
         "state": str(directory / "state"),
         "runtime": str(directory / RUNTIME),
         "nf": str(find_installed("nf")),
+        # An XDP program that comes to a veth or leaves it holds the kernel's lock of interfaces for 10 ms, for which
+        # the lab's switches wait with all packets: theirs is the data path in user space.
+        "nf_backend": "packet",
         "api": {"listen": [f"unix:{directory / SOCKET}", f"tcp:127.0.0.1:{port}"], "anonymous": "admin"},
         "location": _locations(lab, cores or {}, pcie_mbps),
         **(settings or {}),

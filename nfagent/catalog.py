@@ -47,7 +47,7 @@ class Catalog:
         numbers = range(config.port_numbers.first, config.port_numbers.last + 1)
         own = [kind.kind() for kind in config.kind]
         return cls(
-            kinds={kind.name: kind for kind in (*nf_kinds(config.nf), *own)},
+            kinds={kind.name: kind for kind in (*nf_kinds(config.nf, config.nf_backend), *own)},
             flavors=config.flavors(),
             locations=tuple(switch.name for switch in server.switch),
             port_numbers=tuple(number for number in numbers if number not in mapped),
@@ -107,8 +107,8 @@ class Catalog:
         return Port(number, f"nf{number}", mac.hex(":"))
 
 
-def nf_kinds(program: str) -> list[Kind]:
-    """The kinds of the program ``nf``; none where it is not installed.
+def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
+    """The kinds of the program ``nf``, with what it takes packets by; none where it is not installed.
 
     Raises:
         LaunchError: it is there and does not say.
@@ -123,11 +123,11 @@ def nf_kinds(program: str) -> list[Kind]:
             [found, "list", "--format", "json"], capture_output=True, text=True, timeout=_LIST_S, check=True
         )
         listed = json.loads(done.stdout)
-        return [_nf_kind(found, each["kind"], each["summary"]) for each in listed]
+        return [_nf_kind(found, backend, each["kind"], each["summary"]) for each in listed]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise LaunchError(f"{found} list --format json does not say which kinds it has: {error}") from error
 
 
-def _nf_kind(program: str, name: str, summary: str) -> Kind:
-    command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}")
+def _nf_kind(program: str, backend: str, name: str, summary: str) -> Kind:
+    command = (program, "run", name, "--config", "{config}", "{ports}", "--control", "{control}", "--backend", backend)
     return Kind(name, summary, True, _NF_PORTS, (*command, "--workers", "{workers}"))

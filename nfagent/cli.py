@@ -20,6 +20,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_SWITCH_S = 0.0005  # a thread that packets wait for does not wait long for one that computes; Python's default is 5 ms
+
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The agent.toml to use.")
 ]
@@ -32,6 +34,7 @@ def serve(config: ConfigOption = None) -> None:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request to oneswitchd
+    sys.setswitchinterval(_SWITCH_S)
     # Before any thread is: all of them have these signals blocked, and this one waits for them.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)

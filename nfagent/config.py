@@ -242,6 +242,7 @@ class AgentConfig(_Section):
         state: directory of the store and of the instances' logs.
         runtime: directory of locks, sockets and configurations of what runs; best on a tmpfs.
         nf: the program ``nf``; "" where there is none.
+        nf_backend: what it takes packets by; see nfs/README.md.
         location: where instances may run. Those of switches that are not named here have no slots.
     """
 
@@ -249,6 +250,7 @@ class AgentConfig(_Section):
     state: AbsolutePath = "/var/lib/nfagent"
     runtime: AbsolutePath = "/run/nfagent"
     nf: str = "nf"
+    nf_backend: Literal["auto", "xdp", "packet"] = "auto"
     api: ApiConfig = ApiConfig()
     quota: QuotaConfig = QuotaConfig()
     migrate: MigrateConfig = MigrateConfig()

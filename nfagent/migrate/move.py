@@ -11,7 +11,7 @@ from nfagent.errors import AgentError, LaunchError
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import Keepers, Kept
 from nfagent.migrate.peer import Peer, PeerGoneError
-from nfagent.migrate.switching import Switching
+from nfagent.migrate.switching import Marking, Switching
 from nfagent.model import Instance, Migration, Outcome, Role, Running
 from nfagent.starter import Starter
 from nfagent.store import Store, instances, processes
@@ -72,6 +72,7 @@ class Move:
         self.journal = Journal(parts.store, migration)
         self._kept: Kept | None = None
         self._peers: dict[str, Peer] = {}
+        self._marking: tuple[tuple[str, str], Marking] | None = None
 
     @property
     def source(self) -> str:
@@ -133,6 +134,29 @@ class Move:
             which = "old" if role == "serving" else "new"
             raise PeerGoneError(role, f"the {which} process does not run: {said}")
         return found
+
+    def marking(self) -> Marking:
+        """Ready to send markers down the old paths, which lead from where the new process is to the old one.
+
+        Raises:
+            PeerGoneError: one of them does not run.
+            WiringError: a switch does not answer.
+        """
+        old, new = self.need("serving").running, self.need("incoming").running
+        ends = (old.incarnation, new.incarnation)
+        if self._marking is None or self._marking[0] != ends:
+            self.end_marking()
+            wires = self.parts.starter.wires
+            pairs = zip(wires(self.instance, old), wires(self.instance, new), strict=True)
+            ports = [(port, (old.location, left), (new.location, taken)) for (port, left), (_, taken) in pairs]
+            self._marking = ends, self.parts.switching.marking(ports, self.journal.epoch)
+        return self._marking[1]
+
+    def end_marking(self) -> None:
+        """Give its connections back."""
+        if self._marking is not None:
+            self._marking[1].close()
+            self._marking = None
 
     def halt(self, row: Running, grace_s: float) -> Running:
         """End a process and keep its row; one at a location that is cut off need not be reached.
@@ -221,6 +245,7 @@ class Move:
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()
+        self.end_marking()
         self._drop()
 
     def _drop(self) -> None:

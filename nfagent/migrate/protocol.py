@@ -4,15 +4,23 @@ nfs/README.md, "Migration", says what the verbs do; docs/nfagent.md which step i
 `Journal.timed`, after the step that covers it has been written.
 """
 
+import contextlib
+import gc
+import logging
+import random
+import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nfagent.errors import ControlRefusedError
+from nfagent.errors import AgentError, ControlRefusedError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
 from nfagent.migrate.move import Move, TurnBackError
 from nfagent.migrate.peer import Peer, PeerGoneError
+
+_log = logging.getLogger(__name__)
 
 _STOP_S = 2.0  # the old process has nothing to do any more
 _COPY_S = 600.0
@@ -20,6 +28,8 @@ _DRAIN_MS = 2_000
 _DRAINS = 5
 _HANDOVER_MS = 20_000
 _MARGIN_S = 10.0
+_MARKER_MS = 500
+_BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
 _FIT_BYTES = 1 << 20
 
 # ---- before COMMIT
@@ -91,7 +101,8 @@ def commit(move: Move) -> None:
     move.parts.store.checkpoint()
     journal.step("freeze")
     ways = move.parts.switching.passing(old.running.location, new.running.location)
-    with ways as pass_switches, ThreadPoolExecutor(1) as beside:
+    with ways as pass_switches, ThreadPoolExecutor(1) as beside, _undisturbed():
+        beside.submit(pass_switches).result()  # its thread is there now
         frozen = time.monotonic()
         with journal.timed("freeze"):
             old.ask("freeze")
@@ -111,6 +122,18 @@ def commit(move: Move) -> None:
         with journal.timed("commit"):
             new.ask("commit")
         journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Python's garbage is collected later: that takes longer than all else that packets wait for."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 # ---- from COMMIT on: each can be done again, and again after the new process was replaced
@@ -144,22 +167,59 @@ def settle(move: Move) -> None:
 def flip(move: Move) -> None:
     """The switches send to the new process, and nothing by the old ways any more."""
     move.journal.reach("flip")
-    new = move.need("incoming")
-    with move.journal.timed("flip"):
-        for port, edge in move.parts.starter.wires(move.instance, new.running):
-            move.parts.switching.flip(port, new.running.location, edge)
-    with move.journal.timed("quiesce"):
-        move.parts.switching.quiesce()
+    new, flipped = move.need("incoming"), threading.Event()
+
+    def switch_over() -> None:
+        with move.journal.timed("flip"):
+            for port, edge in move.parts.starter.wires(move.instance, new.running):
+                move.parts.switching.flip(port, new.running.location, edge)
+        flipped.set()
+        with move.journal.timed("quiesce"):
+            move.parts.switching.quiesce()
+        move.journal.reach("drain")
+
+    with ThreadPoolExecutor(1) as beside:
+        quiet = beside.submit(switch_over)
+        try:
+            let_go(move, flipped, quiet.done)
+        except AgentError as error:
+            _log.info("packets that %s holds wait until no old way is in use: %s", move.instance.name, error)
+            move.end_marking()
+        quiet.result()
+
+
+def let_go(move: Move, flipped: threading.Event, is_quiet: Callable[[], bool]) -> None:
+    """Until no switch uses an old way any more: let the new process go on with what nothing older can follow.
+
+    A packet that it holds came by the new way, so what is older of its flow had left the same switch before, by the
+    old one. Markers that are sent after the process has noted what it holds arrive behind all that: when what the old
+    process has relayed until then is processed, what was held can be.
+    """
+    new, old = move.need("incoming"), move.peer("serving")
+    if old is None:
+        return
+    marking, fence = move.marking(), _unused()
+    new.ask("release", fence=fence)
+    while not is_quiet():
+        flipped.wait(_BEFORE_FLIP_S)
+        paths = marking.send(fence)
+        relayed = old.ask("relayed", first=fence, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
+        new.ask("release", fence=fence + paths, reached=fence, relayed=relayed)
+        fence += paths
+
+
+def _unused() -> int:
+    """Numbers from here on are of no marker that an agent before this one has sent."""
+    return random.getrandbits(31)
 
 
 def drain(move: Move) -> None:
     """What was sent by the old ways has arrived at the old process, and is relayed."""
-    move.journal.reach("drain")
     new, old = move.need("incoming"), move.peer("serving")
     with move.journal.timed("drain"):
         if old is not None:
             try:
-                _drain_old(move, old, new)
+                _drain_old(move, old)
             except PeerGoneError as gone:
                 if gone.role != "serving":
                     raise
@@ -173,17 +233,15 @@ def drain(move: Move) -> None:
     move.journal.report.relayed = done["relayed"]
 
 
-def _drain_old(move: Move, old: Peer, new: Peer) -> None:
+def _drain_old(move: Move, old: Peer) -> None:
     if old.phase() == "gone":
         return  # it has answered already
+    first = _unused()
     for attempt in range(_DRAINS):
-        paths, wires = 0, move.parts.starter.wires
-        ends = zip(wires(move.instance, old.running), wires(move.instance, new.running), strict=True)
-        for (port, left), (_, taken) in ends:
-            was, now = (old.running.location, left), (new.running.location, taken)
-            paths += move.parts.switching.mark(port, was, now, move.journal.epoch, paths)
+        paths = move.marking().send(first)
         try:
-            old.ask("drain", paths=paths, timeout_ms=_DRAIN_MS, timeout_s=_DRAIN_MS / 1000 + _MARGIN_S)
+            timeout_s = _DRAIN_MS / 1000 + _MARGIN_S
+            old.ask("drain", first=first, paths=paths, timeout_ms=_DRAIN_MS, timeout_s=timeout_s)
             return
         except ControlRefusedError as error:
             if error.code != "timeout" or attempt == _DRAINS - 1:  # a marker was lost: again

@@ -5,14 +5,14 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 from nfagent.errors import WiringError
-from nfagent.migrate import packet_out
+from nfagent.migrate.packet_out import Outlet
 from nfagent.model import Port
 from nfagent.plumbing.errors import PlumbingError
 from nfagent.plumbing.names import EDGE
@@ -45,8 +45,27 @@ _FROM = bytes.fromhex("026e666d6700")
 Place = tuple[str, str]
 """A location, and an interface on its bridge ``edge``."""
 
+Moved = tuple[Port, Place, Place]
+"""A port, where it was or is until now, and where it goes."""
+
 _Path = tuple[SwitchConfig, str, int | None]
 """A switch, a port of its bridge ``edge``, and the flow-id that a packet has there."""
+
+
+class Marking(Protocol):
+    """Sends markers down each path that led to some ports before they were flipped."""
+
+    def send(self, first: int) -> int:
+        """One down each path, numbered from ``first`` on; returns how many paths there are.
+
+        Raises:
+            WiringError: a switch does not take them.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give its connections back."""
+        ...
 
 
 class Switching(Protocol):
@@ -68,19 +87,8 @@ class Switching(Protocol):
         """Wait until no switch sends anything by paths that have been flipped."""
         ...
 
-    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
-        """Send a marker down each path that led to the port before it was flipped.
-
-        Args:
-            port: which.
-            old: where it was.
-            new: where it has gone.
-            epoch: of the migration.
-            first: number of the first path; the others follow.
-
-        Returns:
-            How many paths there are.
-        """
+    def marking(self, ports: Sequence[Moved], epoch: int) -> Marking:
+        """Make ready to send markers of a migration down the old paths of all its ports, which are prepared."""
         ...
 
     def finish(self, port: Port, location: str, interface: str) -> None:
@@ -167,26 +175,27 @@ class ServerSwitching:
             return None
         return stack.enter_context(contextlib.closing(daemon))
 
-    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
-        with _explained(port), self._wiring.client() as client:
-            at = client.port(port.number)
-        if at.move is None or at.flow_id is None or (at.switch, at.interface) != new:
-            raise WiringError(f"port {port.number} ({port.name}) is not flipped to {new[1]} of {new[0]}")
-        paths = self._old_paths(at.flow_id, old, new[0])
-        with _explained(port):
-            frames = [(path, marker(port.mac, epoch, number)) for number, path in enumerate(paths, first)]
-            with ThreadPoolExecutor(len(frames)) as pool:
-                list(pool.map(lambda each: self._send(*each), frames))
-        return len(paths)
+    def marking(self, ports: Sequence[Moved], epoch: int) -> Marking:
+        with contextlib.ExitStack() as stack:
+            outlets: list[tuple[Port, Outlet | _TlsOutlet]] = []
+            for port, old, new in ports:
+                with _explained(port):
+                    for path in self._paths_of(port, old, new):
+                        outlet = stack.enter_context(contextlib.closing(self._outlet(*path)))
+                        outlets.append((port, outlet))
+            return _Marking(outlets, epoch, stack.pop_all())
 
-    def _send(self, path: _Path, frame: bytes) -> None:
-        switch, port, vlan = path
-        if not switch.edge.startswith("ssl:"):
-            packet_out.send(switch.edge, frame, port, vlan)
-            return
-        tag = f"push_vlan:{_VLAN:#x},set_field:{_CFI | vlan}->vlan_vid," if vlan is not None else ""
-        message = f"in_port=controller,packet={frame.hex()},actions={tag}output:{port}"
-        openflow_tools.ofctl("packet-out", switch.edge, message, tls=self._tls)
+    def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> "Outlet | _TlsOutlet":
+        if switch.edge.startswith("ssl:"):
+            return _TlsOutlet(switch.edge, port, vlan, self._tls)
+        return Outlet(switch.edge, port, vlan)
+
+    def _paths_of(self, port: Port, old: Place, new: Place) -> list[_Path]:
+        with self._wiring.client() as client:
+            at = client.port(port.number)
+        if at.move is None or at.flow_id is None or not _is_to(at.move, *new):
+            raise WiringError(f"port {port.number} ({port.name}) is not on its way to {new[1]} of {new[0]}")
+        return self._old_paths(at.flow_id, old, new[0])
 
     def _old_paths(self, flow_id: int, left: Place, location: str) -> list[_Path]:
         """Where the last stretch of a way to the old interface begins, and what leads along it from there.
@@ -203,6 +212,45 @@ class ServerSwitching:
         if new.link is not None and new.name != old.name:
             paths.append((new, new.link.local, flow_id))
         return paths
+
+
+class _Marking:
+    """See `Marking`."""
+
+    def __init__(
+        self, outlets: "list[tuple[Port, Outlet | _TlsOutlet]]", epoch: int, stack: contextlib.ExitStack
+    ) -> None:
+        self._outlets, self._epoch, self._stack = outlets, epoch, stack
+
+    def send(self, first: int) -> int:
+        for number, (port, outlet) in enumerate(self._outlets, first):
+            with _explained(port):
+                outlet.put(marker(port.mac, self._epoch, number))
+        for port, outlet in self._outlets:
+            with _explained(port):
+                outlet.settle()
+        return len(self._outlets)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class _TlsOutlet:
+    """As `Outlet`, at a bridge that is reached by TLS: a process for each frame."""
+
+    def __init__(self, target: str, port: str, vlan: int | None, tls: openflow_tools.Tls | None) -> None:
+        self._target, self._port, self._tls = target, port, tls
+        self._tag = f"push_vlan:{_VLAN:#x},set_field:{_CFI | vlan}->vlan_vid," if vlan is not None else ""
+
+    def put(self, frame: bytes) -> None:
+        message = f"in_port=controller,packet={frame.hex()},actions={self._tag}output:{self._port}"
+        openflow_tools.ofctl("packet-out", self._target, message, tls=self._tls)
+
+    def settle(self) -> None:
+        """It has been taken."""
+
+    def close(self) -> None:
+        """There is no connection."""
 
 
 def _revalidate(switch: SwitchConfig) -> bool:

@@ -11,15 +11,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from nfagent.agent import Agent
 from nfagent.config import AgentConfig
 from nfagent.migrate.journal import Journal
-from nfagent.migrate.switching import Place
+from nfagent.migrate.switching import Moved
 from nfagent.model import Port
+from tests.nfagent.world import FakeMarking
 
 
 class FileWiring:
@@ -56,10 +57,11 @@ class FileWiring:
         assert old != new
         return contextlib.nullcontext(lambda: None)
 
-    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
+    def marking(self, ports: Sequence[Moved], epoch: int) -> FakeMarking:
         """See `Switching`."""
-        assert self.homes()[port.number] == new != old
-        return 1 + 0 * (epoch + first)
+        assert epoch
+        assert all(self.homes()[port.number] in (old, new) and old != new for port, old, new in ports)
+        return FakeMarking(len(ports), lambda first: None)
 
     def finish(self, port: Port, location: str, interface: str) -> None:
         """See `Switching`."""

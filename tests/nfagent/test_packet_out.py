@@ -1,5 +1,6 @@
 """A frame out of a port, by OpenFlow, at a real Open vSwitch."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -11,10 +12,19 @@ from lab.directory import ENVIRONMENT
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Wires
-from nfagent.migrate import packet_out
+from nfagent.migrate.packet_out import Outlet
 from unoctl.errors import ToolError
 
 FRAME = bytes.fromhex("020000000002020000000004") + b"\x88\xb5" + bytes(46)
+
+
+def send(target: str, port: str, vlan: int | None = None, times: int = 1) -> None:
+    """Frames, by one connection."""
+    with contextlib.closing(Outlet(target, port, vlan)) as outlet:
+        for _ in range(times):
+            outlet.put(FRAME)
+        for _ in range(times):
+            outlet.settle()
 
 
 def test_frames_leave_by_the_port_of_that_name_with_and_without_a_tag(
@@ -23,14 +33,14 @@ def test_frames_leave_by_the_port_of_that_name_with_and_without_a_tag(
     monkeypatch.setenv(ENVIRONMENT, str(directory))
     with Lab(LabSpec.demo(substrate="dummy")).start() as lab, Wires(lab.state) as wires:
         edge = str(lab.state.switches[0].edge)
-        packet_out.send(edge, FRAME, "vm2")
-        assert wires.settle() == {("hypervisor", "vm2"): [FRAME]}
-        packet_out.send(edge, FRAME, "vm1", vlan=0x123)
+        send(edge, "vm2", times=3)
+        assert wires.settle() == {("hypervisor", "vm2"): 3 * [FRAME]}
+        send(edge, "vm1", vlan=0x123)
         assert wires.settle() == {("hypervisor", "vm1"): [FRAME[:12] + b"\x81\x00\x01\x23" + FRAME[12:]]}
         with pytest.raises(ToolError, match="no packet could be sent out of vm9: it has no port of that name"):
-            packet_out.send(edge, FRAME, "vm9")
+            send(edge, "vm9")
     with pytest.raises(ToolError, match="No such file"):
-        packet_out.send(edge, FRAME, "vm2")
+        send(edge, "vm2")
 
 
 def test_a_refusal_is_told(directory: Path) -> None:
@@ -52,5 +62,5 @@ def test_a_refusal_is_told(directory: Path) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ToolError, match="OpenFlow error type 1, code 5"):
-            packet_out.send(f"unix:{path}", FRAME, "vm1")
+            send(f"unix:{path}", "vm1")
         thread.join()

@@ -2,7 +2,7 @@
 
 Its state is a number, which the verb ``count`` raises while it is its own; the schema is what its configuration says is
 its ``schema``. Its configuration may also hold ``refuse``: it then refuses to be configured so (``start``: to start),
-``slow_s``: it is ready only then, or ``slow_commit_s``.
+``slow_s``: it is ready only then, ``slow_commit_s``, or ``refuse_relayed``.
 """
 
 import argparse
@@ -59,7 +59,8 @@ class Toy:
         self.rings = Shared()
         self.peer: socket.socket | None = None
         self.pending: Shared | None = None
-        self.markers = 0
+        self.markers = self.released = 0
+        self.fence: int | None = None
 
     def answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
         """What is answered, and the descriptors beside it."""
@@ -87,7 +88,7 @@ class Toy:
             if (verb, self.phase) not in (("prepare", "running"), ("hold", "waiting"), ("abort", "waiting")):
                 raise RefusalError("epoch", f"{verb!r} of epoch {epoch}, while epoch {self.epoch} is {self.phase}")
             self.epoch, self.answers = epoch, {}
-        if verb not in self.answers:
+        if verb not in self.answers or verb in ("relayed", "release"):
             self.answers[verb] = known(request, received) | {"epoch": epoch}
         beside = [self.state.descriptor, self.rings.descriptor] if verb == "prepare" else []
         return {"ok": self.answers[verb]}, beside
@@ -103,6 +104,7 @@ class Toy:
         ports = [{"name": name} for name in self.ports]
         mode = "run" if self.phase in ("running", "prepared") else "hold"
         found: dict[str, Any] = {"kind": "toy", "mode": mode, "ports": ports, "number": self.state.get()}
+        found["released"] = self.released
         return found | ({"migration": {"epoch": self.epoch, "phase": self.phase}} if self.epoch else {})
 
     def say_config(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -165,6 +167,14 @@ class Toy:
         self.phase = "delivered"
         return {"bytes": 8, "digest": "0"}
 
+    def do_relayed(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("relayed", "given")
+        if "refuse_relayed" in self.settings:
+            raise RefusalError("timeout", "it was asked to")
+        self.markers += request["paths"]
+        return {"relayed": [0]}
+
     def do_drain(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
         self._expect("drain", "given")
@@ -213,6 +223,13 @@ class Toy:
         if self.pending is None:
             raise RefusalError("peer", "no state")
         self.state, self.phase = self.pending, "relayed-to"
+        return {}
+
+    def do_release(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """See nfs/README.md."""
+        self._expect("release", "relayed-to")
+        self.released += self.fence is not None and request.get("reached") == self.fence and request["relayed"] == [0]
+        self.fence = request["fence"]
         return {}
 
     def do_handover(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ import httpx
 from nfagent.agent import Agent
 from nfagent.config import AgentConfig
 from nfagent.errors import WiringError
-from nfagent.migrate.switching import Place
+from nfagent.migrate.switching import Moved, Place
 from nfagent.model import Port
 from nfagent.processes import PROC
 
@@ -96,13 +96,31 @@ command = ["{python}", "{toy}", "--config", "{{config}}", "{{ports}}", "--contro
 
 
 @dataclass
+class FakeMarking:
+    """See `nfagent.migrate.switching.Marking`."""
+
+    paths: int
+    note: Callable[[int], None]
+
+    def send(self, first: int) -> int:
+        """See `Marking`."""
+        self.note(first)
+        return self.paths
+
+    def close(self) -> None:
+        """See `Marking`."""
+
+
+@dataclass
 class FakeWiring:
     """Remembers where ports are, and refuses when told to."""
 
     places: dict[int, Place] = field(default_factory=dict)
     moves: dict[int, Place] = field(default_factory=dict)
-    markers: list[tuple[int, int, int]] = field(default_factory=list)
+    markers: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
+    quiet_after: int = 0  # so often have markers to be sent before `quiesce` returns
+    _marked: threading.Condition = field(default_factory=threading.Condition)
 
     def connect(self, port: Port, location: str, interface: str) -> None:
         """See `nfagent.protocols.Wiring`."""
@@ -139,18 +157,24 @@ class FakeWiring:
     def quiesce(self) -> None:
         """See `Switching`."""
         self._check()
+        with self._marked:
+            assert self._marked.wait_for(lambda: len(self.markers) >= self.quiet_after, 60)
 
     def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
         """See `Switching`."""
         assert old != new
         return contextlib.nullcontext(lambda: None)
 
-    def mark(self, port: Port, old: Place, new: Place, epoch: int, first: int) -> int:
+    def marking(self, ports: Sequence[Moved], epoch: int) -> "FakeMarking":
         """See `Switching`."""
         self._check()
-        assert self.places[port.number] == new != old
-        self.markers.append((port.number, epoch, first))
-        return 2
+        assert all(self.moves[port.number] == new != old for port, old, new in ports)
+        return FakeMarking(2 * len(ports), lambda first: self._note(epoch, first))
+
+    def _note(self, epoch: int, first: int) -> None:
+        with self._marked:
+            self.markers.append((epoch, first))
+            self._marked.notify_all()
 
     def finish(self, port: Port, location: str, interface: str) -> None:
         """See `Switching`."""

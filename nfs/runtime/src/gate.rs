@@ -13,6 +13,8 @@
 //! Relay   into the sink         into the sink   into the sink when the others are empty
 //! ```
 //!
+//! A part of what is held may be let go before the rest ([`Order::Fence`], [`Order::Release`]): it is processed when no source has a frame now.
+//!
 //! Where a store or a sink has no room, frames stay in the port's queue. What is lost there, the port counts.
 
 mod intake;
@@ -69,6 +71,10 @@ pub enum Order {
     Relay(Box<dyn FrameSink>),
     /// One more source of frames, behind those that it has.
     Inject(Box<dyn FrameSource>),
+    /// Remembers what is in the store now.
+    Fence,
+    /// What was in the store at the last [`Order::Fence`] may be processed.
+    Release,
     /// The answer waits until each port of the worker was found empty after this, and what was received is where it belongs.
     Sweep,
     /// The worker ends.
@@ -289,7 +295,7 @@ impl Order {
             Self::Run => Some(Mode::Run),
             Self::Hold(_) => Some(Mode::Hold),
             Self::Relay(_) => Some(Mode::Relay),
-            Self::Inject(_) | Self::Sweep | Self::Stop => None,
+            Self::Inject(_) | Self::Fence | Self::Release | Self::Sweep | Self::Stop => None,
         }
     }
 }

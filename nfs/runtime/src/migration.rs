@@ -94,10 +94,12 @@ impl Phase {
     }
 }
 
-const VERBS: [&str; 11] = [
-    "prepare", "precopy", "freeze", "delta", "commit", "drain", "thaw", "hold", "handover",
-    "abort", "orphaned",
+const VERBS: [&str; 13] = [
+    "prepare", "precopy", "freeze", "delta", "commit", "relayed", "drain", "thaw", "hold",
+    "release", "handover", "abort", "orphaned",
 ];
+/// Asked again they do again what they do: they are asked many times in one migration.
+const REPEATED: [&str; 2] = ["relayed", "release"];
 
 impl Migration {
     /// Of an instance whose workers run, or hold.
@@ -167,7 +169,9 @@ impl Migration {
         self.subject.show(shown);
         let (mut answer, descriptors) = done?;
         answer["epoch"] = json!(epoch);
-        current.answers.insert(verb, answer.clone());
+        if !REPEATED.contains(&verb) {
+            current.answers.insert(verb, answer.clone());
+        }
         Ok((answer, descriptors))
     }
 
@@ -191,6 +195,7 @@ impl Migration {
             ("freeze", Phase::Leaving(leaving)) => plain(leaving.freeze(subject)?),
             ("delta", Phase::Leaving(leaving)) => plain(leaving.delta(subject)?),
             ("commit", Phase::Leaving(leaving)) => plain(leaving.commit()?),
+            ("relayed", Phase::Leaving(leaving)) => plain(leaving.relayed(subject, arguments)?),
             ("drain", Phase::Leaving(leaving)) => {
                 let answer = leaving.drain(subject, arguments)?;
                 current.phase = Phase::Gone;
@@ -209,6 +214,7 @@ impl Migration {
                 plain(answer)
             }
             ("commit", Phase::Arriving(arriving)) => plain(arriving.commit(subject, arguments)?),
+            ("release", Phase::Arriving(arriving)) => plain(arriving.release(subject, arguments)?),
             ("handover", Phase::Arriving(arriving)) => {
                 let answer = arriving.handover(subject, arguments)?;
                 current.phase = Phase::Running;

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io, time::Instant};
 
 use nf_ports::{Packet, Queue};
 
-use super::{release::Release, FrameSink, FrameSource, FrameStore, Mode, Order, Taken};
+use super::{release::Releases, FrameSink, FrameSource, FrameStore, Mode, Order, Taken};
 use crate::Batch;
 
 /// What one turn did.
@@ -24,7 +24,9 @@ pub(crate) struct Intake {
     sources: VecDeque<Box<dyn FrameSource>>,
     store: Option<Box<dyn FrameStore>>,
     /// Of what is in the store.
-    release: Release,
+    releases: Releases,
+    /// Frames that may be taken out of the store in this turn.
+    quota: usize,
     sink: Option<Box<dyn FrameSink>>,
     /// Frames stayed in a port for want of room elsewhere.
     blocked: bool,
@@ -44,7 +46,8 @@ impl Intake {
             mode: Mode::Run,
             sources: VecDeque::new(),
             store: None,
-            release: Release::default(),
+            releases: Releases::default(),
+            quota: 0,
             sink: None,
             blocked: false,
             turns: 0,
@@ -78,7 +81,7 @@ impl Intake {
 
     /// Is there something to wait for that no descriptor tells of?
     pub(crate) fn is_awaiting_more(&self) -> bool {
-        self.blocked || self.has_backlog()
+        self.blocked || self.has_backlog() || self.releases.is_leaving()
     }
 
     /// Is something in front of the ports?
@@ -97,7 +100,9 @@ impl Intake {
                 self.sink = None;
                 if self.store_is_empty() {
                     self.store = Some(store);
-                    self.release = Release::default();
+                    self.releases = Releases::default();
+                } else {
+                    self.releases.keep();
                 }
             }
             Order::Relay(sink) => {
@@ -105,6 +110,8 @@ impl Intake {
                 self.sink = Some(sink);
             }
             Order::Inject(source) => self.sources.push_back(source),
+            Order::Fence => self.releases.fence(),
+            Order::Release => self.releases.release(),
             Order::Sweep => self.unswept = vec![true; self.queues.len()],
             Order::Stop => {}
         }
@@ -129,22 +136,21 @@ impl Intake {
                 // become empty under any load: then three batches are taken out for each that comes in.
                 self.turns += 1;
                 let emptying = self.mode == Mode::Run && self.sources.is_empty();
-                let quota = if emptying {
-                    self.release.quota(Instant::now())
+                self.quota = if emptying {
+                    self.releases.quota_of_all(Instant::now())
+                } else if self.mode == Mode::Hold {
+                    self.releases.quota(Instant::now())
                 } else {
                     usize::MAX
                 };
                 let takes_in =
-                    !emptying || quota == 0 || self.turns % (3 * self.queues.len() + 1) == 0;
+                    !emptying || self.quota == 0 || self.turns % (3 * self.queues.len() + 1) == 0;
                 let moved = if takes_in {
                     self.receive_into_store(batch)
                 } else {
                     Moved::default()
                 };
-                self.fill_from_backlog(batch, quota);
-                if emptying {
-                    self.release.released(batch.len());
-                }
+                self.fill_from_backlog(batch);
                 moved
             }
             Mode::Relay => self.relay(batch),
@@ -195,7 +201,7 @@ impl Intake {
             return Moved::default();
         };
         let moved = self.receive_into(store.as_mut(), batch);
-        self.release.holds(moved.stored);
+        self.releases.holds(moved.stored);
         self.store = Some(store);
         moved
     }
@@ -220,11 +226,8 @@ impl Intake {
         moved
     }
 
-    fn fill_from_backlog(&mut self, batch: &mut Batch, most: usize) {
-        while batch.len() < most {
-            let Some(packet) = batch.free().first_mut() else {
-                break;
-            };
+    fn fill_from_backlog(&mut self, batch: &mut Batch) {
+        while let Some(packet) = batch.free().first_mut() {
             match self.next_of_backlog(packet) {
                 Taken::Frame => batch.filled(1),
                 Taken::Nothing | Taken::End => break,
@@ -232,17 +235,25 @@ impl Intake {
         }
     }
 
-    /// From the sources, and then from the store if that may be taken from.
+    /// From the sources, and then from the store as far as that may be taken from.
     fn next_of_backlog(&mut self, packet: &mut Packet) -> Taken {
         while let Some(source) = self.sources.front_mut() {
             match source.take(packet) {
                 Taken::End => drop(self.sources.pop_front()),
+                Taken::Nothing if self.mode == Mode::Hold => break,
                 taken => return taken,
             }
         }
         match &mut self.store {
-            Some(store) if self.mode != Mode::Hold => store.take(packet),
-            _ => Taken::End,
+            Some(store) if self.quota > 0 => {
+                let taken = store.take(packet);
+                if taken == Taken::Frame {
+                    self.quota -= 1;
+                    self.releases.released();
+                }
+                taken
+            }
+            _ => Taken::Nothing,
         }
     }
 
@@ -251,6 +262,7 @@ impl Intake {
             return Moved::default();
         };
         let mut backlog = 0;
+        self.quota = usize::MAX;
         if self.has_backlog() {
             let packet = &mut batch.free()[0];
             while sink.room() > 0 && self.next_of_backlog(packet) == Taken::Frame {
@@ -377,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_packet_is_lost_doubled_or_overtaken(steps in prop::collection::vec(0_u8..12, 0..100)) {
+        fn no_packet_is_lost_doubled_or_overtaken(steps in prop::collection::vec(0_u8..14, 0..100)) {
             let mut world = World::new();
             for step in steps {
                 match step {
@@ -389,6 +401,8 @@ mod tests {
                     9 if world.intake.sources() == 0 => world.relay(),
                     10 => world.run(true),
                     11 => world.run(false),
+                    12 => world.intake.obey(Order::Fence),
+                    13 => world.intake.obey(Order::Release),
                     _ => {}
                 }
             }
@@ -421,6 +435,30 @@ mod tests {
         let relayed = world.relay.0.lock().unwrap();
         let numbers: Vec<u8> = relayed.iter().map(|(_, frame)| frame[0]).collect();
         assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_was_held_at_the_fence_is_let_go_between_frames_of_the_sources() {
+        let mut world = World::new();
+        world.hold();
+        let relayed = (100..104_u32).map(|number| (1, number.to_le_bytes().to_vec()));
+        let source = Source(relayed.collect(), 0);
+        world.intake.obey(Order::Inject(Box::new(source)));
+        (0..3).for_each(|_| world.arrive(0));
+        world.turn();
+        world.intake.obey(Order::Fence);
+        (0..2).for_each(|_| world.arrive(0));
+        world.turn();
+        assert_eq!(world.processed[0], [0; 0]);
+        world.intake.obey(Order::Release);
+        world.intake.obey(Order::Fence);
+        (0..5).for_each(|_| {
+            world.turn();
+        });
+        assert_eq!(world.processed, [vec![0, 1, 2], vec![100, 101, 102, 103]]);
+        world.intake.obey(Order::Release);
+        world.turn();
+        assert_eq!(world.processed[0], [0, 1, 2, 3, 4]);
     }
 
     #[test]

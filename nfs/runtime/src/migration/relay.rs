@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    ops::Range,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         Arc, Condvar, Mutex, PoisonError,
@@ -75,11 +76,15 @@ impl Markers {
         self.changed.notify_all();
     }
 
-    /// Waits for the markers of so many paths. The paths that were seen are the error when there are fewer in time.
-    pub(super) fn wait(&self, paths: usize, timeout: Duration) -> Result<(), BTreeSet<u32>> {
+    /// Waits for the markers of these paths, and forgets those of smaller numbers. When one is not there in time, those that are are the error.
+    pub(super) fn wait(&self, paths: Range<u32>, timeout: Duration) -> Result<(), BTreeSet<u32>> {
         let end = Instant::now() + timeout;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        while seen.len() < paths {
+        loop {
+            *seen = seen.split_off(&paths.start);
+            if seen.range(paths.clone()).count() == paths.len() {
+                return Ok(());
+            }
             let Some(left) = end.checked_duration_since(Instant::now()) else {
                 return Err(seen.clone());
             };
@@ -89,7 +94,6 @@ impl Markers {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        Ok(())
     }
 }
 
@@ -195,9 +199,14 @@ mod tests {
         let mut tagged = marker([1; 6], [2; 6], 7, 1).to_vec();
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         sink.put(0, &marker([1; 6], [2; 6], 7, 0));
-        assert_eq!(markers.wait(2, Duration::ZERO), Err(BTreeSet::from([0])));
+        assert_eq!(markers.wait(0..2, Duration::ZERO), Err(BTreeSet::from([0])));
         sink.put(0, &tagged);
-        assert_eq!(markers.wait(2, Duration::ZERO), Ok(()));
+        assert_eq!(markers.wait(0..2, Duration::ZERO), Ok(()));
+        assert_eq!(
+            markers.wait(1..3, Duration::ZERO),
+            Err(BTreeSet::from([1])),
+            "what came before is forgotten"
+        );
         assert_eq!(ring.frames(), 0);
         sink.put(0, &marker([1; 6], [2; 6], 6, 0));
         sink.put(0, b"");

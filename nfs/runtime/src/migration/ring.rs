@@ -3,7 +3,7 @@
 //! One writer, one reader, each a thread or a process. A ring in a memfd outlives both, and says in words how far each had come.
 //!
 //! ```text
-//! word 0: words ever written | word 1: frames ever written | word 8: words ever read | from 16: a power of two of words of records
+//! word 0: words ever written | word 1: frames ever written | word 8: words ever read | word 9: frames ever read | from 16: a power of two of words of records
 //! record: length in bytes, port << 32, kind << 40 | number of the frame | the frame, padded to words
 //! ```
 
@@ -15,6 +15,7 @@ const WRITTEN: usize = 0;
 const NUMBER: usize = 1;
 /// A line of its own: the reader's.
 const READ: usize = 8;
+const READ_NUMBER: usize = 9;
 const RECORDS: usize = 16;
 const RECORD_HEADER: usize = 2;
 
@@ -90,14 +91,18 @@ impl<M: Memory> Ring<M> {
                 .to_le_bytes();
             frame.extend_from_slice(&word[..(length - index * 8).min(8)]);
         }
-        self.put(READ, read + Self::record_words(length));
-        Some(match header >> 40 {
+        let record = match header >> 40 {
             END => Record::End,
-            _ => Record::Frame {
-                port: (header >> 32) as usize & 0xff,
-                number,
-            },
-        })
+            _ => {
+                self.put(READ_NUMBER, number + 1);
+                Record::Frame {
+                    port: (header >> 32) as usize & 0xff,
+                    number,
+                }
+            }
+        };
+        self.put(READ, read + Self::record_words(length));
+        Some(record)
     }
 
     /// Frames of up to `length` bytes that [`push`](Self::push) surely takes now.
@@ -119,6 +124,12 @@ impl<M: Memory> Ring<M> {
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.get(NUMBER, Ordering::Acquire)
+    }
+
+    /// Frames that were ever read.
+    #[must_use]
+    pub fn frames_read(&self) -> u64 {
+        self.get(READ_NUMBER, Ordering::Acquire)
     }
 
     fn write(&self, kind: u64, port: usize, frame: &[u8]) -> Result<(), RingFull> {
@@ -211,6 +222,7 @@ mod tests {
                 prop_assert_eq!(ring.is_empty(), model.is_empty());
             }
             prop_assert_eq!(ring.frames(), number);
+            prop_assert_eq!(ring.frames_read(), number - model.len() as u64);
         }
     }
 

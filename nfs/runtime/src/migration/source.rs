@@ -201,21 +201,39 @@ impl Leaving {
         Ok(json!({}))
     }
 
-    /// `{epoch, paths, timeout_ms?}`: waits for the markers of all paths, sees every queue empty, and ends the rings.
+    /// `{epoch, paths, first?, timeout_ms?}`: waits for the markers of all paths, whose numbers begin with `first`, sees every queue empty, and says how
+    /// many frames were put into each ring until then: what was sent by the old paths before the markers is among them.
+    pub(super) fn relayed(
+        &self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
+        self.expect("relayed", &[Step::Given])?;
+        let paths = number(arguments, "paths")?
+            .ok_or_else(|| missing("paths", "how many markers were sent"))?;
+        let first = number(arguments, "first")?.unwrap_or(0) as u32;
+        let numbers = first..first.saturating_add(paths as u32);
+        if let Err(seen) = self.markers.wait(numbers.clone(), timeout(arguments)?) {
+            let detail = format!(
+                "of the markers {numbers:?} only {seen:?} arrived; send them again and ask again"
+            );
+            return Err(Refusal::new("timeout", detail));
+        }
+        subject
+            .gate()
+            .order(ORDER_TIMEOUT, |_| vec![Order::Sweep])?;
+        let frames: Vec<u64> = self.rings.iter().map(|ring| ring.frames()).collect();
+        Ok(json!({"relayed": frames}))
+    }
+
+    /// As `relayed`, and ends the rings.
     pub(super) fn drain(
         &mut self,
         subject: &dyn Subject,
         arguments: &Value,
     ) -> Result<Value, Refusal> {
-        self.expect("drain", &[Step::Given])?;
-        let paths = number(arguments, "paths")?
-            .ok_or_else(|| missing("paths", "how many markers were sent"))?;
-        if let Err(seen) = self.markers.wait(paths as usize, timeout(arguments)?) {
-            let detail = format!("of the markers of {paths} paths only {seen:?} arrived; send them again and ask again");
-            return Err(Refusal::new("timeout", detail));
-        }
+        self.relayed(subject, arguments)?;
         let gate = subject.gate();
-        gate.order(ORDER_TIMEOUT, |_| vec![Order::Sweep])?;
         gate.order(ORDER_TIMEOUT, |_| {
             vec![Order::Relay(Box::new(StraySink(Arc::clone(&self.stray))))]
         })?;

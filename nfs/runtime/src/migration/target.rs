@@ -9,7 +9,7 @@ use std::{
         Arc, Condvar, Mutex, PoisonError,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nf_arena::{Arena, ArenaBuilder, Region};
@@ -35,6 +35,8 @@ pub(super) struct Arriving {
     taken: Arc<AtomicU64>,
     /// Where state is copied.
     delivery: Option<Arc<Delivery>>,
+    /// The name of the moment until which `release` will let go what was held.
+    fence: Option<u64>,
 }
 
 /// What came of the state that the other instance sends.
@@ -95,6 +97,7 @@ impl Arriving {
             orphaned: Arc::clone(orphaned),
             taken: Arc::default(),
             delivery: None,
+            fence: None,
         };
         let answer = if copied {
             arriving.listen(subject, epoch, arguments)?
@@ -174,6 +177,56 @@ impl Arriving {
         })?;
         self.committed = true;
         Ok(json!({}))
+    }
+
+    /// `{epoch, fence, reached?, relayed?, timeout_ms?}`: remembers what is held now as `fence`. First, when `reached` is the fence of before, and the
+    /// first `relayed` frames of each ring are processed, what was held then is let go: nothing that is older came by the old paths after those frames.
+    pub(super) fn release(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
+        if !self.committed {
+            return Err(out_of_turn("release", self.name()));
+        }
+        let fence = number(arguments, "fence")?
+            .ok_or_else(|| missing("fence", "a number that was not used before"))?;
+        if self.fence == Some(fence) {
+            return Ok(json!({})); // it was asked before
+        }
+        let reached = number(arguments, "reached")?;
+        let gate = subject.gate();
+        if reached.is_some() && reached == self.fence {
+            self.await_processed(subject, arguments)?;
+            gate.order(ORDER_TIMEOUT, |_| vec![Order::Release, Order::Fence])?;
+        } else {
+            gate.order(ORDER_TIMEOUT, |_| vec![Order::Fence])?;
+        }
+        self.fence = Some(fence);
+        Ok(json!({}))
+    }
+
+    /// Until each ring's first frames, as many as `relayed` says, are processed.
+    fn await_processed(&self, subject: &dyn Subject, arguments: &Value) -> Result<(), Refusal> {
+        let frames: Option<Vec<u64>> = arguments
+            .get("relayed")
+            .and_then(Value::as_array)
+            .and_then(|all| all.iter().map(Value::as_u64).collect());
+        let frames = frames
+            .filter(|frames| frames.len() == self.rings.len())
+            .ok_or_else(|| missing("relayed", "what \"relayed\" answered"))?;
+        let end = Instant::now() + timeout(arguments)?;
+        for (ring, frames) in self.rings.iter().zip(frames) {
+            while ring.frames_read() < frames {
+                if Instant::now() > end {
+                    let detail = format!("{} of {frames} frames are processed", ring.frames_read());
+                    return Err(Refusal::new("timeout", detail));
+                }
+                thread::sleep(Duration::from_micros(20));
+            }
+        }
+        // Between two batches: what was read is processed.
+        subject.gate().order(ORDER_TIMEOUT, |_| Vec::new())
     }
 
     /// `{epoch, timeout_ms?}`: when every ring has ended and is empty, what was held, and then what the ports deliver.

@@ -89,7 +89,7 @@ fn the_old_one_dies_after_the_commit() {
         let epoch = json!({"epoch": 1});
         new.ask("commit", epoch.clone()).unwrap();
         old.ask("commit", epoch.clone()).unwrap();
-        traffic.flip(1);
+        traffic.flip(u16::MAX);
         take_in_all(&old);
         old.instance.stop_workers().unwrap();
         let waits = scope.spawn(|| {
@@ -132,7 +132,7 @@ fn the_new_one_dies_after_the_commit() {
         third
             .ask("commit", json!({"epoch": 1, "repair": true}))
             .unwrap();
-        traffic.flip(1);
+        traffic.flip(u16::MAX);
         driver.finish();
         traffic.stop();
         sender.join().unwrap()

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use nf_runtime::gate::Order;
 use proptest::prelude::*;
 use serde_json::{json, Value};
 
-use crate::world::{Driver, How, Rig, Traffic};
+use crate::world::{Driver, How, Rig, Traffic, SOON};
 
 #[test]
 fn verbs_are_idempotent_by_epoch() {
@@ -89,7 +90,10 @@ fn a_marker_that_does_not_come_is_named() {
         .ask("drain", json!({"epoch": 1, "paths": 2, "timeout_ms": 1}))
         .unwrap_err();
     assert_eq!(
-        (refusal.code, refusal.detail.contains("of 2 paths only {}")),
+        (
+            refusal.code,
+            refusal.detail.contains("of the markers 0..2 only {}")
+        ),
         ("timeout", true),
         "{refusal}"
     );
@@ -97,6 +101,58 @@ fn a_marker_that_does_not_come_is_named() {
         old.wires[0].send(&nf_runtime::migration::marker([2; 6], [4; 6], 1, path));
     }
     old.ask("drain", json!({"epoch": 1, "paths": 2})).unwrap();
+}
+
+#[test]
+fn what_is_asked_again_lets_nothing_go_before_its_turn() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let mut driver = Driver::new(&old, &new, How::Memfd, 1);
+    for mut step in driver.before_commit(1 << 16) {
+        step(&mut driver);
+    }
+    new.ask("commit", json!({"epoch": 1})).unwrap();
+    old.ask("commit", json!({"epoch": 1})).unwrap();
+    let release = |request| new.ask("release", request).unwrap();
+    let arrive = |number: u8| {
+        new.wires[0].send(&[0, 0, number, 0, 0, 0, 0, 0, 0, 0]);
+        // Into the store.
+        new.instance
+            .gate()
+            .order(SOON, |_| vec![Order::Sweep])
+            .unwrap();
+    };
+    let left = || std::iter::from_fn(|| new.wires[0].receive()).count();
+    let empty_turns = || {
+        (0..2).for_each(|_| {
+            new.instance
+                .gate()
+                .order(SOON, |_| vec![Order::Sweep])
+                .unwrap()
+        })
+    };
+    release(json!({"epoch": 1, "fence": 5}));
+    arrive(0);
+    release(json!({"epoch": 1, "fence": 6, "reached": 5, "relayed": [0]}));
+    arrive(1);
+    for again in [
+        json!({"epoch": 1, "fence": 6, "reached": 5, "relayed": [0]}),
+        json!({"epoch": 1, "fence": 5}),
+        json!({"epoch": 1, "fence": 7, "reached": 6, "relayed": [0]}),
+    ] {
+        release(again);
+    }
+    empty_turns();
+    assert_eq!(left(), 0, "of a fence that was set anew nothing is known");
+    release(json!({"epoch": 1, "fence": 8, "reached": 7, "relayed": [0]}));
+    empty_turns();
+    assert_eq!(left(), 2);
+    let refusal = new
+        .ask(
+            "release",
+            json!({"epoch": 1, "fence": 9, "reached": 8, "relayed": [1], "timeout_ms": 1}),
+        )
+        .unwrap_err();
+    assert_eq!(refusal.code, "timeout", "{refusal}");
 }
 
 #[test]
@@ -124,12 +180,13 @@ proptest! {
     /// Whatever is asked in whatever order: an answer or a refusal, never a hang, and a thaw brings a running instance back.
     #[test]
     fn any_order_of_verbs_is_answered(
-        asked in prop::collection::vec((any::<bool>(), 0_usize..11, 1_u64..4, prop_oneof![
+        asked in prop::collection::vec((any::<bool>(), 0_usize..13, 1_u64..4, prop_oneof![
             Just(json!({})), Just(json!({"mode": "memfd"})), Just(json!({"mode": "copy", "listen": "tcp:127.0.0.1:0", "rings": {"queues": 1, "words": 9000}})),
-            Just(json!({"paths": 0})), Just(json!({"paths": -1})), Just(json!({"to": 5})), Just(json!({"rings": []})),
+            Just(json!({"paths": 0})), Just(json!({"paths": -1})), Just(json!({"paths": u64::MAX, "first": u64::MAX})), Just(json!({"fence": 1})),
+            Just(json!({"fence": 2, "reached": 1, "relayed": [0]})), Just(json!({"fence": 3, "reached": 2, "relayed": 7})), Just(json!({"to": 5})), Just(json!({"rings": []})),
         ]), 1..20)
     ) {
-        const VERBS: [&str; 11] = ["prepare", "precopy", "freeze", "delta", "commit", "drain", "thaw", "hold", "handover", "abort", "orphaned"];
+        const VERBS: [&str; 13] = ["prepare", "precopy", "freeze", "delta", "commit", "relayed", "release", "drain", "thaw", "hold", "handover", "abort", "orphaned"];
         let (old, new) = (Rig::new(1, false), Rig::new(1, true));
         for (of_old, verb, epoch, mut request) in asked {
             request["epoch"] = json!(epoch);

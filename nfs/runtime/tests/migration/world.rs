@@ -19,6 +19,9 @@ use nf_runtime::{
 };
 use serde_json::{json, Value};
 
+/// The number of the first marker that is sent before the last ones.
+const FIRST: u32 = 7000;
+
 pub const SOON: Duration = Duration::from_secs(20);
 
 /// Counts the packets of each flow and writes the count into the packet.
@@ -129,8 +132,8 @@ impl Drop for Rig {
 /// Numbered packets of some flows, to whichever instance the flows' path leads to: a switch with a cable to each.
 pub struct Traffic {
     flows: u16,
-    /// Read while a packet is on its way, written by the flip.
-    to: RwLock<usize>,
+    /// Flows that have been flipped: those of the smallest numbers. Read while a packet is on its way, written by a flip.
+    flipped: RwLock<u16>,
     stop: AtomicBool,
 }
 
@@ -138,14 +141,14 @@ impl Traffic {
     pub fn new(flows: u16) -> Self {
         Self {
             flows,
-            to: RwLock::new(0),
+            flipped: RwLock::new(0),
             stop: AtomicBool::new(false),
         }
     }
 
-    /// From here on packets go to the other instance; none is on its way to the one before.
-    pub fn flip(&self, to: usize) {
-        *self.to.write().unwrap() = to;
+    /// From here on packets of so many flows go to the other instance; none of them is on its way to the one before.
+    pub fn flip(&self, flows: u16) {
+        *self.flipped.write().unwrap() = flows;
     }
 
     pub fn stop(&self) {
@@ -158,8 +161,8 @@ impl Traffic {
         // Once at least: on a busy machine it may be stopped before it began.
         loop {
             for flow in 0..self.flows {
-                let to = self.to.read().unwrap();
-                let rig = rigs[*to];
+                let flipped = self.flipped.read().unwrap();
+                let rig = rigs[usize::from(flow < *flipped)];
                 let mut frame = [0; 60];
                 frame[..2].copy_from_slice(&flow.to_le_bytes());
                 frame[2..6].copy_from_slice(&number.to_le_bytes());
@@ -300,14 +303,43 @@ impl<'a> Driver<'a> {
         let epoch = json!({"epoch": self.epoch});
         self.new.ask("commit", epoch.clone()).unwrap();
         self.old.ask("commit", epoch).unwrap();
-        traffic.flip(1);
+        self.flip(traffic);
         self.finish();
+    }
+
+    /// Flow by flow, as switches renew their caches; those that were flipped do not wait for the others.
+    fn flip(&self, traffic: &Traffic) {
+        let release = |fence: u32, more: Value| {
+            let mut request = json!({"epoch": self.epoch, "fence": fence});
+            request
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            self.new.ask("release", request).unwrap();
+        };
+        const ROUNDS: u16 = 4;
+        release(FIRST, json!({}));
+        for round in 0..ROUNDS {
+            traffic.flip((traffic.flows * (round + 1)).div_ceil(ROUNDS));
+            let number = FIRST + u32::from(round);
+            self.mark(number);
+            let request = json!({"epoch": self.epoch, "first": number, "paths": 1});
+            let relayed = self.old.ask("relayed", request).unwrap();
+            release(
+                number + 1,
+                json!({"reached": number, "relayed": relayed["relayed"]}),
+            );
+        }
+    }
+
+    fn mark(&self, number: u32) {
+        let frame = marker([2; 6], [4; 6], self.epoch, number);
+        self.old.wires[0].send(&frame);
     }
 
     /// The old path is quiet but for its markers.
     pub fn finish(&self) {
-        let frame = marker([2; 6], [4; 6], self.epoch, 0);
-        self.old.wires[0].send(&frame);
+        self.mark(0);
         self.old
             .ask("drain", json!({"epoch": self.epoch, "paths": 1}))
             .unwrap();
