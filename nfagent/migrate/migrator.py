@@ -78,5 +78,7 @@ def _go_on(move: Move) -> None:
             _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, gone)
             if gone.role == "incoming":
                 recover.replace_new(move)
+                if move.journal.migration.outcome is not None:
+                    return
         else:
             return

@@ -14,7 +14,7 @@ _MAY_THAW = ("prepared", "frozen", "delivered")
 
 
 def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None:
-    """Before COMMIT: the old process goes on, or, if it is dead, another one with its state; the new one goes.
+    """Before COMMIT, or when all is as before it: the old process goes on, or, if it is dead, another one with its state; the new one goes.
 
     Raises:
         AgentError: not all of it could be done; it can be called again.
@@ -57,8 +57,14 @@ def _revive(move: Move, row: Running | None) -> Running | None:
 
 
 def replace_new(move: Move) -> None:
-    """After COMMIT the new process has died: another one takes its place, and does what the old one still relays."""
+    """After COMMIT the new process has died: another one takes its place, and does what the old one still relays.
+
+    A copy that died before the old process was told of the commit has processed nothing: the old one goes on.
+    """
     report, parts, row = move.journal.report, move.parts, move.row("incoming")
+    if report.rolled_back_at is not None or (report.mode == "copy" and _is_untold(move)):
+        roll_back(move, "the new process ended before it was relayed to" if row is None else parts.starter.ending(row))
+        return
     kept = move.fetch()
     if kept is None or report.mode != "memfd" or parts.is_down(move.target):
         why = "the new process ended after COMMIT" if row is None else parts.starter.ending(row)
@@ -73,6 +79,12 @@ def replace_new(move: Move) -> None:
         instance = move.as_running(kept.prepared["config"], serving or row or _nobody(move))
         begun = parts.starter.begin(instance, move.target, "incoming", None)
         parts.starter.launch(instance, begun, hold=True)
+
+
+def _is_untold(move: Move) -> bool:
+    """Whether the old process is there and still frozen; what arrived is in its rings."""
+    old = move.peer("serving")
+    return old is not None and old.phase() == "delivered"
 
 
 def go_on_at(move: Move, location: str, why: str) -> None:

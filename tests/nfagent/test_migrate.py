@@ -311,6 +311,8 @@ def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment:
         ("old", "precopy", "rolled-back"),
         ("new", "delta", "rolled-back"),
         ("old", "delta", "rolled-back"),
+        ("new", "COMMIT", "rolled-back"),
+        ("new", "commit", "rolled-back"),
         ("new", "flip", "done"),
         ("old", "flip", "done"),
         ("new", "drain", "done"),
