@@ -14,7 +14,7 @@ _MAY_THAW = ("prepared", "frozen", "delivered")
 
 
 def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None:
-    """Before COMMIT, or when all is as before it: the old process goes on, or, if it is dead, another one with its state; the new one goes.
+    """Before COMMIT, or when all is as before it: the old process goes on, or another with its state; the new one goes.
 
     Raises:
         AgentError: not all of it could be done; it can be called again.
