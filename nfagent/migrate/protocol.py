@@ -32,6 +32,19 @@ _MARKER_MS = 500
 _BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
 _FIT_BYTES = 1 << 20
 
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Python's garbage is collected later: that takes longer than all else that packets wait for."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 # ---- before COMMIT
 
 
@@ -124,18 +137,6 @@ def commit(move: Move) -> None:
         journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Python's garbage is collected later: that takes longer than all else that packets wait for."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 # ---- from COMMIT on: each can be done again, and again after the new process was replaced
 
 
@@ -164,6 +165,7 @@ def settle(move: Move) -> None:
             new.ask("orphaned")
 
 
+@_undisturbed()
 def flip(move: Move) -> None:
     """The switches send to the new process, and nothing by the old ways any more."""
     move.journal.reach("flip")
@@ -213,6 +215,7 @@ def _unused() -> int:
     return random.getrandbits(31)
 
 
+@_undisturbed()
 def drain(move: Move) -> None:
     """What was sent by the old ways has arrived at the old process, and is relayed."""
     new, old = move.need("incoming"), move.peer("serving")
