@@ -112,7 +112,7 @@ class World:
     def packets(self) -> dict[str, Any]:
         """What the packets saw since this was last asked; ``gaps``: first and last of those that were lost in a row."""
         before = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
-        upto = self.stream.sent()
+        upto = self.stream.sent() + FLOWS  # each flow has come once more: whether its state was lost is seen
         newest, deadline = -1, time.monotonic() + _FLOWS_AGAIN_S
         while newest < upto and time.monotonic() < deadline:
             arrivals = list(self.stream.arrivals())
