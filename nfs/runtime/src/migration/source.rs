@@ -26,7 +26,10 @@ use super::{
     wire::{dirty_bytes, send_dirty, Message},
     Rings, Subject, RINGS,
 };
-use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
+use crate::{
+    gate::{Mode, Order},
+    Refusal, ORDER_TIMEOUT,
+};
 
 /// Bytes of frames that each ring holds unless the request says otherwise: half a second of 1,500-byte frames at 10 Gb/s divided by 40; memory
 /// is used only as it fills.
@@ -45,6 +48,10 @@ pub(super) struct Leaving {
     stream: Option<Stream>,
     relay: Option<JoinHandle<std::io::Result<()>>>,
     arena: OwnedFd,
+    /// Workers were told to relay, perhaps in vain: `freeze` may have failed.
+    relays: bool,
+    /// All has come by the old paths that ever will: `drain` may fail after that, and markers are strays then.
+    quiet: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,6 +110,8 @@ impl Leaving {
             stream: None,
             relay: None,
             arena: duplicate(&arena)?,
+            relays: false,
+            quiet: false,
         };
         let descriptors = leaving.descriptors()?;
         Ok((leaving, answer, descriptors))
@@ -148,13 +157,16 @@ impl Leaving {
     pub(super) fn freeze(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("freeze", &[Step::Prepared])?;
         let start = Instant::now();
-        subject.gate().order(ORDER_TIMEOUT, |worker| {
+        let ordered = subject.gate().order(ORDER_TIMEOUT, |worker| {
             let sink = RelaySink {
                 ring: Arc::clone(&self.rings[worker]),
                 markers: Arc::clone(&self.markers),
             };
             vec![Order::Relay(Box::new(sink))]
-        })?;
+        });
+        // Orders that a worker did not answer well are in force all the same, or will be.
+        self.relays = subject.gate().mode() == Mode::Relay;
+        ordered?;
         self.step = Step::Frozen;
         Ok(json!({"stopped_us": start.elapsed().as_micros() as u64}))
     }
@@ -232,7 +244,10 @@ impl Leaving {
         subject: &dyn Subject,
         arguments: &Value,
     ) -> Result<Value, Refusal> {
-        self.relayed(subject, arguments)?;
+        if !self.quiet {
+            self.relayed(subject, arguments)?;
+            self.quiet = true;
+        }
         let gate = subject.gate();
         gate.order(ORDER_TIMEOUT, |_| {
             vec![Order::Relay(Box::new(StraySink(Arc::clone(&self.stray))))]
@@ -260,7 +275,7 @@ impl Leaving {
     pub(super) fn thaw(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("thaw", &[Step::Prepared, Step::Frozen, Step::Delivered])?;
         self.stream = None;
-        if self.step != Step::Prepared {
+        if self.relays {
             let done = Arc::new(AtomicBool::new(true));
             subject.gate().order(ORDER_TIMEOUT, |worker| {
                 let own = vec![Arc::clone(&self.rings[worker])];

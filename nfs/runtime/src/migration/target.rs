@@ -37,6 +37,8 @@ pub(super) struct Arriving {
     delivery: Option<Arc<Delivery>>,
     /// The name of the moment until which `release` will let go what was held.
     fence: Option<u64>,
+    /// Workers were given the rings, even if `commit` failed then: twice would be a second reader that never sees an end.
+    injected: bool,
 }
 
 /// What came of the state that the other instance sends.
@@ -98,6 +100,7 @@ impl Arriving {
             taken: Arc::default(),
             delivery: None,
             fence: None,
+            injected: false,
         };
         let answer = if copied {
             arriving.listen(subject, epoch, arguments)?
@@ -164,7 +167,11 @@ impl Arriving {
         }
         subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
         let workers = subject.gate().workers();
+        let given = std::mem::replace(&mut self.injected, true);
         subject.gate().order(ORDER_TIMEOUT, |worker| {
+            if given {
+                return Vec::new();
+            }
             let own = self
                 .rings
                 .iter()
@@ -198,6 +205,8 @@ impl Arriving {
         let gate = subject.gate();
         if reached.is_some() && reached == self.fence {
             self.await_processed(subject, arguments)?;
+            // Orders that a worker does not answer in time come into force later: what is fenced then is behind these markers.
+            self.fence = None;
             gate.order(ORDER_TIMEOUT, |_| vec![Order::Release, Order::Fence])?;
         } else {
             gate.order(ORDER_TIMEOUT, |_| vec![Order::Fence])?;
@@ -217,7 +226,12 @@ impl Arriving {
             .ok_or_else(|| missing("relayed", "what \"relayed\" answered"))?;
         let end = Instant::now() + timeout(arguments)?;
         for (ring, frames) in self.rings.iter().zip(frames) {
-            while ring.frames_read() < frames {
+            loop {
+                // Before the look into the ring: nobody wrote into it after that.
+                let orphaned = self.orphaned.load(Ordering::Acquire);
+                if ring.frames_read() >= frames || (orphaned && ring.is_empty()) {
+                    break;
+                }
                 if Instant::now() > end {
                     let detail = format!("{} of {frames} frames are processed", ring.frames_read());
                     return Err(Refusal::new("timeout", detail));

@@ -1,7 +1,17 @@
 //! The verbs themselves: in any order, again, with nonsense.
 
-use std::time::Duration;
+use std::{
+    io::Write,
+    os::{fd::BorrowedFd, unix::net::UnixListener},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc,
+    },
+    thread,
+    time::Duration,
+};
 
+use nf_ports::{Packet, Queue};
 use nf_runtime::gate::Order;
 use proptest::prelude::*;
 use serde_json::{json, Value};
@@ -153,6 +163,103 @@ fn what_is_asked_again_lets_nothing_go_before_its_turn() {
         )
         .unwrap_err();
     assert_eq!(refusal.code, "timeout", "{refusal}");
+}
+
+/// A queue whose interface may take nothing more.
+struct Stuck(Box<dyn Queue>, Arc<AtomicBool>);
+
+impl Queue for Stuck {
+    fn receive(&mut self, into: &mut [Packet]) -> std::io::Result<usize> {
+        self.0.receive(into)
+    }
+
+    fn transmit(&mut self, frames: &[&[u8]]) -> usize {
+        self.0.transmit(frames)
+    }
+
+    fn flush(&mut self) -> bool {
+        !self.1.load(Ordering::SeqCst)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.descriptor()
+    }
+}
+
+#[test]
+fn a_freeze_that_failed_is_thawed() {
+    let stuck = Arc::new(AtomicBool::new(true));
+    let old = Rig::with(1, 200, |options| {
+        let queue = options.ports[0].queues.remove(0);
+        let queue = Stuck(queue, Arc::clone(&stuck));
+        options.ports[0].queues.push(Box::new(queue));
+    });
+    let epoch = json!({"epoch": 1});
+    old.ask("prepare", epoch.clone()).unwrap();
+    let refusal = old.ask("freeze", epoch.clone()).unwrap_err();
+    assert!(refusal.detail.contains("do not leave"), "{refusal}");
+    stuck.store(false, Ordering::SeqCst);
+    let sweep = || {
+        let gate = old.instance.gate();
+        gate.order(SOON, |_| vec![Order::Sweep]).unwrap();
+    };
+    old.wires[0].send(&[0; 10]);
+    sweep();
+    old.ask("thaw", epoch).unwrap();
+    old.wires[0].send(&[0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    (0..2).for_each(|_| sweep());
+    let left = std::iter::from_fn(|| old.wires[0].receive()).count();
+    assert_eq!(left, 2);
+}
+
+#[test]
+fn a_drain_that_failed_is_done_when_it_is_asked_again() {
+    let old = Rig::new(1, false);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let listener = UnixListener::bind(&path).unwrap();
+    let peer = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let shut = socket.try_clone().unwrap();
+        // Whatever comes is what was expected.
+        socket.write_all(b"\n\n").unwrap();
+        thread::spawn(move || std::io::copy(&mut socket, &mut std::io::sink()));
+        shut
+    });
+    let epoch = json!({"epoch": 1});
+    old.ask("prepare", epoch.clone()).unwrap();
+    let to = format!("unix:{}", path.display());
+    old.ask("precopy", json!({"epoch": 1, "to": to})).unwrap();
+    for verb in ["freeze", "delta", "commit"] {
+        old.ask(verb, epoch.clone()).unwrap();
+    }
+    let shut = peer.join().unwrap();
+    shut.shutdown(std::net::Shutdown::Both).unwrap();
+    let drain = |first: u32| {
+        let frame = nf_runtime::migration::marker([2; 6], [4; 6], 1, first);
+        old.wires[0].send(&frame);
+        old.ask(
+            "drain",
+            json!({"epoch": 1, "first": first, "paths": 1, "timeout_ms": 500}),
+        )
+    };
+    assert_eq!(drain(7).unwrap_err().code, "peer");
+    // Whoever drives now does not know the numbers of the markers before.
+    assert_eq!(drain(8).unwrap()["relayed"], json!([0]));
+}
+
+#[test]
+fn a_release_does_not_wait_for_what_a_dead_instance_had_not_sent() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let mut driver = Driver::new(&old, &new, How::Copy, 1);
+    for mut step in driver.before_commit(1 << 16) {
+        step(&mut driver);
+    }
+    new.ask("commit", json!({"epoch": 1})).unwrap();
+    new.ask("release", json!({"epoch": 1, "fence": 5})).unwrap();
+    new.ask("orphaned", json!({"epoch": 1})).unwrap();
+    let request = json!({"epoch": 1, "fence": 6, "reached": 5, "relayed": [3], "timeout_ms": 1000});
+    new.ask("release", request).unwrap();
 }
 
 #[test]
