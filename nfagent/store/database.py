@@ -60,7 +60,7 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "nfagent.db"
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: dict[threading.Thread, sqlite3.Connection] = {}
         self._connecting = threading.Lock()
         self._writing = threading.Lock()
         self._changed = threading.Condition()
@@ -88,7 +88,7 @@ class Store:
         """Let another agent use it. No other method may follow."""
         self.end_waits()
         with self._connecting:
-            for connection in self._connections:
+            for connection in self._connections.values():
                 connection.close()
             self._connections.clear()
         if self._lock >= 0:
@@ -109,7 +109,10 @@ class Store:
             connection = _connect(self._path)
             self._local.connection = connection
             with self._connecting:
-                self._connections.append(connection)
+                ended = [thread for thread in self._connections if not thread.is_alive()]
+                for thread in ended:
+                    self._connections.pop(thread).close()
+                self._connections[threading.current_thread()] = connection
         return connection
 
     @contextlib.contextmanager

@@ -206,6 +206,21 @@ def test_waiting_for_events_ends_with_the_event_or_the_store(store: Store) -> No
     assert done == [True, False]
 
 
+def test_threads_that_have_ended_leave_no_open_file(store: Store) -> None:
+    def read() -> None:
+        with store.change() as change:
+            change.event("made.up", "x", None, {})
+
+    def run() -> int:
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    counts = [run() for _ in range(8)]
+    assert len(set(counts[2:])) == 1, counts
+
+
 def test_a_store_is_for_one_agent(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="in use by another nfagent"):
         Store(tmp_path / "store")
