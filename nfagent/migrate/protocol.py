@@ -28,7 +28,7 @@ _DRAIN_MS = 2_000
 _DRAINS = 5
 _HANDOVER_MS = 20_000
 _MARGIN_S = 10.0
-_MARKER_MS = 500
+_MARKER_MS = 50  # packets wait while a marker is lost
 _BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
 _FIT_BYTES = 1 << 20
 
@@ -205,7 +205,12 @@ def let_go(move: Move, flipped: threading.Event, is_quiet: Callable[[], bool]) -
     while not is_quiet():
         flipped.wait(_BEFORE_FLIP_S)
         paths = marking.send(fence)
-        relayed = old.ask("relayed", first=fence, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
+        try:
+            relayed = old.ask("relayed", first=fence, paths=paths, timeout_ms=_MARKER_MS)["relayed"]
+        except ControlRefusedError as error:
+            if error.code != "timeout":
+                raise
+            continue  # a marker was lost: again, of the same fence
         new.ask("release", fence=fence + paths, reached=fence, relayed=relayed)
         fence += paths
 

@@ -178,8 +178,18 @@ def test_what_nothing_older_can_follow_is_let_go_before_all_switches_are_quiet(o
     case.check(TARGET, 3)
 
 
+def test_a_marker_that_is_lost_is_sent_again(own_world: World) -> None:
+    own_world.wiring.quiet_after = 4
+    case = Case(own_world, lost_markers=2)
+    assert case.end(case.begin())["outcome"] == "done"
+    numbers = [first for _, first in own_world.wiring.markers]
+    assert numbers[:4] == [numbers[0]] * 3 + [numbers[0] + 2]
+    assert case.ask("status", TARGET)["released"] >= 1
+    case.check(TARGET, 3)
+
+
 def test_where_it_cannot_be_let_go_it_waits_until_all_switches_are_quiet(own_world: World) -> None:
-    case = Case(own_world, refuse_relayed=True)
+    case = Case(own_world, lost_markers=1_000_000)
     own_world.wiring.quiet_after = 1
     assert case.end(case.begin())["outcome"] == "done"
     assert case.ask("status", TARGET)["released"] == 0
@@ -336,5 +346,34 @@ def test_a_death_where_state_is_copied(directory: Path, who: str, effect: str, o
         else:
             assert lost is None
         case.check(SOURCE if outcome == "rolled-back" else TARGET, 3)
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_way_back_after_the_commit_goes_on_where_it_was(directory: Path, dies: bool) -> None:
+    def kill_and_cut() -> None:
+        case.kill("new")
+        world.wiring.broken = True
+
+    world = World(directory, more='\n[migrate]\nmode = "copy"\n')
+    try:
+        case = Case(world)
+        with interrupted("commit", "before", kill_and_cut) as happened:
+            epoch = case.begin()
+            assert happened.wait(60)
+        tries = "SELECT COUNT(*) FROM event WHERE type = 'migration.step' AND payload LIKE '%thaw%'"
+        wait_until(lambda: world.agent._store.read.execute(tries).fetchone()[0] >= 2)
+        assert case.ask("count") == {"number": 4}
+        if dies:
+            case.kill("old")
+        # Another agent reads that it is committed, and that it goes back.
+        world.stop()
+        world.start()
+        world.wiring.broken = False
+        told = case.end(epoch)
+        assert (told["outcome"], told["report"]["rolled_back_at"]) == ("rolled-back", "COMMIT")
+        assert told["report"]["lost_state"] is None
+        case.check(SOURCE, 4)
     finally:
         world.close()

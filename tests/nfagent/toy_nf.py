@@ -2,7 +2,7 @@
 
 Its state is a number, which the verb ``count`` raises while it is its own; the schema is what its configuration says is
 its ``schema``. Its configuration may also hold ``refuse``: it then refuses to be configured so (``start``: to start),
-``slow_s``: it is ready only then, ``slow_commit_s``, or ``refuse_relayed``.
+``slow_s``: it is ready only then, ``slow_commit_s``, or ``lost_markers``: so often has ``relayed`` to be asked.
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Toy:
         self.rings = Shared()
         self.peer: socket.socket | None = None
         self.pending: Shared | None = None
-        self.markers = self.released = 0
+        self.markers = self.released = self.asked = 0
         self.fence: int | None = None
 
     def answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -170,9 +170,10 @@ class Toy:
     def do_relayed(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
         self._expect("relayed", "given")
-        if "refuse_relayed" in self.settings:
-            raise RefusalError("timeout", "it was asked to")
         self.markers += request["paths"]
+        self.asked += 1
+        if self.asked <= self.settings.get("lost_markers", 0):
+            raise RefusalError("timeout", "it was asked to")
         return {"relayed": [0]}
 
     def do_drain(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
