@@ -91,18 +91,18 @@ impl<M: Memory> Ring<M> {
                 .to_le_bytes();
             frame.extend_from_slice(&word[..(length - index * 8).min(8)]);
         }
-        let record = match header >> 40 {
+        self.put(READ, read + Self::record_words(length));
+        Some(match header >> 40 {
             END => Record::End,
             _ => {
+                // Last: whoever goes on after a reader that died here must not take a frame for read that it is yet to read.
                 self.put(READ_NUMBER, number + 1);
                 Record::Frame {
                     port: (header >> 32) as usize & 0xff,
                     number,
                 }
             }
-        };
-        self.put(READ, read + Self::record_words(length));
-        Some(record)
+        })
     }
 
     /// Frames of up to `length` bytes that [`push`](Self::push) surely takes now.
@@ -129,6 +129,10 @@ impl<M: Memory> Ring<M> {
     /// Frames that were ever read.
     #[must_use]
     pub fn frames_read(&self) -> u64 {
+        let written = self.frames();
+        if self.is_empty() {
+            return written; // also when a reader died before it had counted the last one
+        }
         self.get(READ_NUMBER, Ordering::Acquire)
     }
 
@@ -223,6 +227,19 @@ mod tests {
             }
             prop_assert_eq!(ring.frames(), number);
             prop_assert_eq!(ring.frames_read(), number - model.len() as u64);
+        }
+    }
+
+    #[test]
+    fn what_a_reader_that_died_did_not_count_counts_as_read() {
+        let (ring, mut frame) = (ring(1024), Vec::new());
+        for number in 0..3_u8 {
+            ring.push(0, &[number]).unwrap();
+        }
+        for read in 1..=3 {
+            ring.pop(&mut frame).unwrap();
+            ring.put(READ_NUMBER, read - 1);
+            assert_eq!(ring.frames_read(), if read < 3 { read - 1 } else { 3 });
         }
     }
 

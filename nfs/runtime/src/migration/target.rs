@@ -37,7 +37,7 @@ pub(super) struct Arriving {
     delivery: Option<Arc<Delivery>>,
     /// The name of the moment until which `release` will let go what was held.
     fence: Option<u64>,
-    /// Workers were given the rings, even if `commit` failed then: twice would be a second reader that never sees an end.
+    /// Workers were given state and rings, even if `commit` failed then: rings given twice would have a reader that never sees their end.
     injected: bool,
 }
 
@@ -159,6 +159,11 @@ impl Arriving {
         if self.committed {
             return Err(out_of_turn("commit", self.name()));
         }
+        if self.injected {
+            subject.gate().order(ORDER_TIMEOUT, |_| Vec::new())?;
+            self.committed = true;
+            return Ok(json!({}));
+        }
         if let Some(delivery) = &self.delivery {
             let clock = delivery
                 .wait(Duration::from_secs(5))
@@ -167,11 +172,8 @@ impl Arriving {
         }
         subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
         let workers = subject.gate().workers();
-        let given = std::mem::replace(&mut self.injected, true);
+        self.injected = true;
         subject.gate().order(ORDER_TIMEOUT, |worker| {
-            if given {
-                return Vec::new();
-            }
             let own = self
                 .rings
                 .iter()
