@@ -150,11 +150,9 @@ def settle(move: Move) -> None:
     new = move.need("incoming")
     with move.journal.timed("settle"):
         if new.phase() in ("none", "waiting"):
-            # It took the place of one that died: what that one was changing may be half done.
             hold(move, new)
-            new.ask("commit", repair=True)
-        else:
-            new.ask("commit")
+        # If it took the place of one that died, what that one was changing may be half done.
+        new.ask("commit", repair=move.journal.report.replaced)
         old = move.peer("serving")
         if old is None:
             new.ask("orphaned")

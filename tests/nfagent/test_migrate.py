@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from nfagent.control import Control
+from nfagent.errors import ControlUnreachableError
+from nfagent.migrate import protocol
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
+from nfagent.migrate.move import Move
+from nfagent.migrate.peer import Peer
 from nfagent.processes import wait_gone
 from nfagent.store import processes
 from tests.nfagent.world import World, processes_of, wait_until
@@ -312,6 +316,25 @@ def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment:
         assert told["outcome"] == "rolled-back"
         assert ("revive" in steps) == (who == "old")
         shared_case.check(SOURCE, 3)
+
+
+def test_who_takes_the_place_of_a_dead_process_repairs_what_it_left(
+    shared_case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold, held = protocol.hold, threading.Event()
+
+    def hold_and_fail(move: Move, new: Peer) -> None:
+        hold(move, new)
+        if move.journal.is_committed and not held.is_set():
+            held.set()
+            raise ControlUnreachableError("this agent is as good as dead")
+
+    monkeypatch.setattr(protocol, "hold", hold_and_fail)
+    with interrupted("flip", "before", lambda: shared_case.kill("new")):
+        told = shared_case.end(shared_case.begin())
+    assert (told["outcome"], held.is_set()) == ("done", True)
+    assert shared_case.ask("status", TARGET)["repaired"] is True
+    shared_case.check(TARGET, 3)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ class Toy:
         self.peer: socket.socket | None = None
         self.pending: Shared | None = None
         self.markers = self.released = self.asked = 0
+        self.repaired = False
         self.fence: int | None = None
 
     def answer(self, request: dict[str, Any], received: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -104,7 +105,7 @@ class Toy:
         ports = [{"name": name} for name in self.ports]
         mode = "run" if self.phase in ("running", "prepared") else "hold"
         found: dict[str, Any] = {"kind": "toy", "mode": mode, "ports": ports, "number": self.state.get()}
-        found["released"] = self.released
+        found |= {"released": self.released, "repaired": self.repaired}
         return found | ({"migration": {"epoch": self.epoch, "phase": self.phase}} if self.epoch else {})
 
     def say_config(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +215,7 @@ class Toy:
         self.pending = pending
         peer.send(b"k")
 
-    def do_commit(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+    def do_commit(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
         self._expect("commit", "holding", "frozen", "delivered")
         time.sleep(self.settings.get("slow_commit_s", 0))
@@ -224,6 +225,7 @@ class Toy:
         if self.pending is None:
             raise RefusalError("peer", "no state")
         self.state, self.phase = self.pending, "relayed-to"
+        self.repaired = request.get("repair", False)
         return {}
 
     def do_release(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
