@@ -30,7 +30,7 @@ pub struct Facts {
     pub has_meter: bool,
     /// Names a hidden group, which does not exist for controllers.
     pub names_hidden_group: bool,
-    /// Of a group: some bucket watches what may be a virtual port.
+    /// Of a group: some bucket watches what may be a virtual port, or a hidden group.
     pub watches: bool,
     /// Keeps state that one switch would share between all ports.
     pub stateful: Option<Stateful>,
@@ -70,7 +70,7 @@ impl Facts {
         let mut facts = Self::default();
         for bucket in buckets.iter() {
             facts.visit(bucket.actions);
-            facts.watches |= watched_instead(bucket.watch_port, bucket.watch_group).is_some();
+            facts.watches |= watched_instead((bucket.watch_port, bucket.watch_group)).is_some();
         }
         facts
     }

@@ -20,6 +20,8 @@ use std::collections::BTreeSet;
 /// The first of the hidden groups of ports in every `virt`; refused to controllers, as the flood group is.
 const LIVE_GROUPS: u32 = 0xfffe_0000;
 const PORT_BITS: u32 = 0xffff;
+/// The hidden group that no switch has: ports begin at 1.
+const NO_GROUP: u32 = LIVE_GROUPS;
 /// Numbers above are reserved ports.
 const LAST_PORT: u32 = 0xfeff;
 
@@ -28,14 +30,38 @@ pub fn is_hidden(group: u32) -> bool {
     group == FLOOD_GROUP || group & !PORT_BITS == LIVE_GROUPS
 }
 
-/// The hidden group to watch instead of `port`, where that may be a virtual port. A bucket that watches a group as well stays as it is.
-pub fn watched_instead(watch_port: u32, watch_group: u32) -> Option<u32> {
-    let is_port = (1..=LAST_PORT).contains(&watch_port);
-    (is_port && watch_group == group_no::ANY).then_some(LIVE_GROUPS | watch_port)
+/// The port and the group that a bucket watches.
+pub type Watch = (u32, u32);
+
+/// What a bucket watches on a switch, where that is not what the controller wrote: in place of what may be a virtual port its hidden group,
+/// in place of a hidden group one that is not there, as it is not for controllers. A port beside a group of theirs stays as it is.
+pub fn watched_instead((port, group): Watch) -> Option<Watch> {
+    if watches_port((port, group)) {
+        Some((port_no::ANY, LIVE_GROUPS | port))
+    } else {
+        is_hidden(group).then_some((port, NO_GROUP))
+    }
+}
+
+/// What the controller wrote where a switch tells `told`; `wanted`: what it has written last, which may be later.
+pub fn watched_for(told: Watch, wanted: Option<Watch>) -> Watch {
+    let (_, group) = told;
+    match wanted {
+        Some(wanted) if watched_instead(wanted) == Some(told) => wanted,
+        _ if group & !PORT_BITS == LIVE_GROUPS && group != NO_GROUP => {
+            (group & PORT_BITS, group_no::ANY)
+        }
+        _ => told,
+    }
+}
+
+/// Of a port and a group that is not there, the port counts (`bucket_is_alive`, ofproto/ofproto-dpif-xlate.c).
+fn watches_port((port, group): Watch) -> bool {
+    (1..=LAST_PORT).contains(&port) && (group == group_no::ANY || is_hidden(group))
 }
 
 fn watched_port(bucket: &Bucket<'_>) -> Option<u32> {
-    watched_instead(bucket.watch_port, bucket.watch_group).map(|_| bucket.watch_port)
+    watches_port((bucket.watch_port, bucket.watch_group)).then_some(bucket.watch_port)
 }
 
 impl Core {

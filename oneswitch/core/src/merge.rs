@@ -247,7 +247,7 @@ impl Core {
             .groups
             .values()
             .map(|group| match spelled.remove(&group.id) {
-                Some(there) if group.facts.is_translated_group() => {
+                Some(there) => {
                     let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
                     GroupDesc {
                         buckets: Buckets::from_bytes(bytes)
@@ -255,7 +255,6 @@ impl Core {
                         ..there
                     }
                 }
-                Some(there) => there,
                 None => GroupDesc {
                     group_type: group.group_type,
                     group_id: group.id,

@@ -3,6 +3,7 @@
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::executors::{Executors, HUB};
 use crate::fold::Folded;
+use crate::liveness::is_hidden;
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::ports::Location;
@@ -323,6 +324,12 @@ impl Core {
             .map(|(i, _)| i)
             .collect();
         match request {
+            // For controllers nothing outputs to them.
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
+                if is_hidden(filter.out_group) =>
+            {
+                (Bridge::Virt, SwitchSet::EMPTY)
+            }
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
                 let concerned = self.executors.of_in_port(filter.matching.in_port());
                 (Bridge::Virt, concerned.intersection(self.up()))

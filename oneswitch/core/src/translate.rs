@@ -2,7 +2,7 @@
 //! (liveness.rs) and the timers of rules that have several copies.
 
 use crate::flood::FLOOD_GROUP;
-use crate::liveness::watched_instead;
+use crate::liveness::{watched_for, watched_instead, Watch};
 use crate::mutants::{mutant, Fault};
 use crate::rule::{Rule, MESSAGE_FLAGS};
 use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
@@ -102,16 +102,22 @@ pub fn physical_buckets(mut list: &[u8]) -> Vec<u8> {
         } else {
             push_bucket(&mut result, header, actions);
         }
-        let watch = (u32_at(header, WATCH_PORT), u32_at(header, WATCH_GROUP));
-        if let (Some(port), Some(group)) = watch {
-            if let Some(instead) = watched_instead(port, group) {
-                set_u32(&mut result, start + WATCH_PORT, port_no::ANY);
-                set_u32(&mut result, start + WATCH_GROUP, instead);
-            }
+        if let Some(instead) = watch_of(header).and_then(watched_instead) {
+            set_watch(&mut result, start, instead);
         }
         list = rest;
     }
     result
+}
+
+fn watch_of(bucket: &[u8]) -> Option<Watch> {
+    Some((u32_at(bucket, WATCH_PORT)?, u32_at(bucket, WATCH_GROUP)?))
+}
+
+/// `start`: where the bucket begins.
+fn set_watch(bytes: &mut [u8], start: usize, (port, group): Watch) {
+    set_u32(bytes, start + WATCH_PORT, port);
+    set_u32(bytes, start + WATCH_GROUP, group);
 }
 
 fn push_bucket(result: &mut Vec<u8>, header: &[u8], actions: &[u8]) {
@@ -175,7 +181,7 @@ pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
     result
 }
 
-/// The reverse of [`physical_buckets`], for buckets that a switch spelled.
+/// The reverse of [`physical_buckets`], for buckets that a switch spelled. `original` may be later than those.
 pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((bucket, rest)) = split_tlv(list, 0) {
@@ -184,10 +190,8 @@ pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
         let actions = actions_with_floods(actions, wanted.get(BUCKET_HEADER..).unwrap_or_default());
         let start = result.len();
         push_bucket(&mut result, header, &actions);
-        for at in [WATCH_PORT, WATCH_GROUP] {
-            if let Some(watched) = u32_at(wanted, at) {
-                set_u32(&mut result, start + at, watched);
-            }
+        if let Some(told) = watch_of(header) {
+            set_watch(&mut result, start, watched_for(told, watch_of(wanted)));
         }
         (list, original) = (rest, others);
     }

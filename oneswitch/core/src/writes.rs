@@ -85,7 +85,7 @@ impl Core {
         if facts.moves_in_port {
             self.enter_everywhere(now);
         }
-        if filters_on_flood(&message) {
+        if filters_on_hidden(&message) {
             return self.delete_by_truth(incoming, message, matching, facts, now);
         }
         let targets = match matching.in_port() {
@@ -186,7 +186,8 @@ impl Core {
         modifies.contains(&message.command) && self.truth.tables.select(&filter).is_empty()
     }
 
-    /// A delete filtered by out_port FLOOD or ALL: on the switches those outputs are a group, so the rules are named one by one.
+    /// A delete filtered by out_port FLOOD or ALL, or by a hidden group: on the switches those outputs are such a group, so the rules are
+    /// named one by one.
     fn delete_by_truth(
         &mut self,
         incoming: Incoming<'_>,
@@ -359,10 +360,11 @@ fn deletes(request: &Request) -> bool {
     commands.contains(&message.command)
 }
 
-fn filters_on_flood(message: &FlowMod) -> bool {
+fn filters_on_hidden(message: &FlowMod) -> bool {
     let deletes = matches!(
         message.command,
         FlowModCommand::Delete | FlowModCommand::DeleteStrict
     );
-    deletes && matches!(message.out_port, port_no::FLOOD | port_no::ALL)
+    let floods = matches!(message.out_port, port_no::FLOOD | port_no::ALL);
+    deletes && (floods || is_hidden(message.out_group))
 }

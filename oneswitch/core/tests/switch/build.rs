@@ -48,13 +48,20 @@ pub fn delete(matching: Match) -> FlowMod {
 
 /// Adds a fast-failover group whose buckets watch ports, and output to them.
 pub fn failover(id: u32, ports: &[u32]) -> Message {
-    let outputs: Vec<ActionList> = ports.iter().map(|p| output(*p)).collect();
-    let buckets = ports.iter().zip(&outputs);
+    let buckets: Vec<_> = ports.iter().map(|p| (*p, group_no::ANY, *p)).collect();
+    watching(GroupModCommand::Add, id, &buckets)
+}
+
+/// A fast-failover group; of each bucket: the port and the group that it watches, and the port that it outputs to.
+pub fn watching(command: GroupModCommand, id: u32, buckets: &[(u32, u32, u32)]) -> Message {
+    let outputs: Vec<ActionList> = buckets.iter().map(|(_, _, to)| output(*to)).collect();
+    let buckets = buckets.iter().zip(&outputs);
+    let buckets = buckets.map(|((port, group, _), output)| (0, *port, *group, output));
     Message::GroupMod(GroupMod {
-        command: GroupModCommand::Add,
+        command,
         group_type: group_type::FAST_FAILOVER,
         group_id: id,
-        buckets: Buckets::build(buckets.map(|(port, output)| (0, *port, group_no::ANY, output))),
+        buckets: Buckets::build(buckets),
     })
 }
 

@@ -1,10 +1,11 @@
 //! Ports that fast-failover groups watch.
 
-use crate::build::failover;
+use crate::build::{failover, request, watching};
 use crate::lab::Lab;
 use crate::moves::stage;
 use crate::recovery::repairs;
 use oneswitch_core::{Bridge, MoveStage, MoveUntil};
+use openflow13::{group_no, port_no, GroupModCommand, Message, MultipartReply, MultipartRequest};
 use std::time::Duration;
 
 #[test]
@@ -65,4 +66,63 @@ fn a_group_that_watches_a_port_while_a_bridge_is_read_disturbs_no_move() {
     lab.ask(1, &failover(9, &[1]));
     assert!(lab.virt(0).is_live(1));
     assert_eq!(stage(&lab, 2), Some(MoveStage::Prepared));
+}
+
+/// The port and the group that each bucket of group 9 watches.
+type Watches = Vec<(u32, u32)>;
+
+fn watches_of(buckets: &openflow13::Buckets) -> Watches {
+    let buckets = buckets.iter();
+    buckets.map(|b| (b.watch_port, b.watch_group)).collect()
+}
+
+/// What controller 1 is told of them.
+fn described(lab: &mut Lab) -> Watches {
+    let told = lab.take(1).into_iter();
+    let mut groups = told.filter_map(|(_, message)| match message {
+        Message::MultipartReply(reply) => match reply.body {
+            MultipartReply::GroupDesc(groups) => Some(groups),
+            other => panic!("{other:?}"),
+        },
+        _ => None,
+    });
+    let groups = groups.next().unwrap();
+    let group = groups.into_iter().find(|g| g.group_id == 9);
+    watches_of(&group.unwrap().buckets)
+}
+
+#[test]
+fn a_bucket_that_watches_a_hidden_group_watches_none_that_is_there() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &failover(8, &[1, 2]));
+    let (any, live, flood) = (port_no::ANY, 0xfffe_0001, 0xffff_fe00);
+    let written = [(any, live, 1), (any, flood, 1), (2, live, 2), (any, 8, 2)];
+    let message = watching(GroupModCommand::Add, 9, &written);
+    assert_eq!(lab.ask(2, &message), [], "Open vSwitch accepts it, too");
+    let there = watches_of(&lab.virt(0).groups[&9].1);
+    let alive = |watch: &(u32, u32)| lab.switches[0].virt.groups.contains_key(&watch.1);
+    let alive: Vec<bool> = there.iter().map(alive).collect();
+    assert_eq!(alive, [false, false, true, true]);
+    assert_eq!(there[2..], [(any, 0xfffe_0002), (any, 8)]);
+    lab.send(1, 3, &request(MultipartRequest::GroupDesc));
+    lab.run();
+    let expected: Watches = written.iter().map(|(p, g, _)| (*p, *g)).collect();
+    assert_eq!(described(&mut lab), expected);
+    let before = lab.accepted();
+    lab.restart();
+    lab.run();
+    assert_eq!((lab.accepted(), repairs(&lab)), (before, 0));
+}
+
+#[test]
+fn what_a_group_watched_is_told_as_of_the_time_of_the_request() {
+    for later in [port_no::ANY, 2] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.ask(1, &failover(9, &[1]));
+        lab.send(1, 2, &request(MultipartRequest::GroupDesc));
+        let buckets = [(later, 8, 1)];
+        lab.send(1, 3, &watching(GroupModCommand::Modify, 9, &buckets));
+        lab.run();
+        assert_eq!(described(&mut lab), [(1, group_no::ANY)]);
+    }
 }

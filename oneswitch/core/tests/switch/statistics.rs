@@ -7,8 +7,8 @@ use crate::lab::{Answer, Lab, GRACE};
 use crate::verdicts::{cookies, dumped};
 use oneswitch_core::MoveUntil;
 use openflow13::{
-    decode, group_no, meter_no, port_no, ErrorCode, FlowStats, GroupModCommand, Match, Message,
-    MeterModCommand, MultipartReply, MultipartRequest, PortStats,
+    decode, group_no, meter_no, port_no, ErrorCode, FlowMod, FlowStats, FlowStatsRequest,
+    GroupModCommand, Match, Message, MeterModCommand, MultipartReply, MultipartRequest, PortStats,
 };
 
 fn bodies(answers: Vec<Answer>) -> Vec<MultipartReply> {
@@ -197,7 +197,7 @@ fn counters_stay_when_a_port_is_removed_and_when_rules_return_to_their_switches(
     assert_eq!(counted(&mut lab), [(2, 23), (7, 0)]);
     lab.ask(
         3,
-        &Message::FlowMod(openflow13::FlowMod {
+        &Message::FlowMod(FlowMod {
             cookie: 7,
             cookie_mask: u64::MAX,
             ..delete(any())
@@ -417,6 +417,36 @@ fn groups_and_meters_keep_their_counters_when_a_switch_executes_no_more() {
             }
         }
     }
+}
+
+#[test]
+fn nothing_outputs_to_a_hidden_group() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(add(1, any(), &output(port_no::FLOOD))));
+    let out_group = 0xffff_fe00;
+    let filter = FlowStatsRequest {
+        out_group,
+        ..everything()
+    };
+    let asked = lab.ask(2, &request(MultipartRequest::Flow(filter.clone())));
+    assert_eq!(bodies(asked), [MultipartReply::Flow(vec![])]);
+    (0..2).for_each(|s| count(&mut lab, s, 1, 5));
+    let asked = lab.ask(3, &request(MultipartRequest::Aggregate(filter)));
+    let nothing = MultipartReply::Aggregate {
+        packet_count: 0,
+        byte_count: 0,
+        flow_count: 0,
+    };
+    assert_eq!(bodies(asked), [nothing]);
+    let message = FlowMod {
+        out_group,
+        ..delete(any())
+    };
+    assert_eq!(lab.ask(4, &Message::FlowMod(message)), []);
+    assert_eq!(
+        (cookies(lab.virt(0)), cookies(lab.virt(1))),
+        (vec![1], vec![1])
+    );
 }
 
 #[test]
