@@ -139,6 +139,15 @@ impl Flood {
         &self.generations[self.generations.len() - 1]
     }
 
+    /// The list that senders flood by: not the newest one before the receivers have it.
+    pub fn of_senders(&self) -> &Generation {
+        let before = self.generations.iter().rev().nth(1);
+        match (self.progress, before) {
+            (Progress::Receivers(_), Some(before)) => before,
+            _ => self.current(),
+        }
+    }
+
     pub fn generations(&self) -> impl Iterator<Item = &Generation> {
         self.generations.iter()
     }

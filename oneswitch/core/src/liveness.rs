@@ -85,13 +85,14 @@ impl Core {
         let watched = groups.flat_map(|g| g.buckets.iter().filter_map(|b| watched_port(&b)));
         self.watched.extend(watched);
         let dead = self.dead_links();
-        let found: BTreeSet<u32> = found.iter().map(|group| group.group_id).collect();
+        let there: BTreeSet<u32> = found.iter().map(|group| group.group_id).collect();
+        let buckets = found.iter().flat_map(|group| group.buckets.iter());
+        let watching: BTreeSet<u32> = buckets.map(|bucket| bucket.watch_group).collect();
         let told = &self.switches[switch].live;
-        // Of ports that were not seen since the start it knows what was told before, unless it has lost everything.
+        // Of ports that were not seen since the start it knows what was told before, if something there watches them.
         let was_live = |port| {
-            told.contains(&port)
-                || found.contains(&(LIVE_GROUPS | port))
-                || !found.contains(&FLOOD_GROUP)
+            let group = LIVE_GROUPS | port;
+            told.contains(&port) || there.contains(&group) || !watching.contains(&group)
         };
         let is_live = |port: &u32| {
             let known = self.is_live(*port, switch, dead);
@@ -124,8 +125,14 @@ impl Core {
                 false if live.remove(&port) => group_removal(LIVE_GROUPS | port),
                 _ => continue,
             };
-            self.send_to(switch, Bridge::Virt, &Message::GroupMod(message));
+            self.send_hidden(switch, message);
         }
+    }
+
+    /// Changes a hidden group of `switch`.
+    pub(crate) fn send_hidden(&mut self, switch: SwitchIndex, message: GroupMod) {
+        self.switches[switch].own_changes += 1;
+        self.send_to(switch, Bridge::Virt, &Message::GroupMod(message));
     }
 
     /// Whether packets that leave at a port come out there, as far as `switch` could know. A switch that is merely not connected

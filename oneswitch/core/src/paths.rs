@@ -5,7 +5,7 @@ use crate::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
 use crate::flood::Step;
 use crate::session::Inventory;
 use crate::spelling::same_buckets;
-use crate::sync::{blank, group_removal, removal};
+use crate::sync::{blank, flood_group, group_removal, removal};
 use crate::{wire, Core};
 use openflow13::{
     bundle, ActionList, FlowMod, FlowModCommand, GroupDesc, GroupMod, GroupModCommand, Instruction,
@@ -158,9 +158,9 @@ impl Core {
                 for switch in self.up().iter() {
                     let group = GroupMod {
                         command: GroupModCommand::Modify,
-                        ..self.flood_group(switch)
+                        ..flood_group(self.flood.current(), switch)
                     };
-                    self.send_to(switch, Bridge::Virt, &Message::GroupMod(group));
+                    self.send_hidden(switch, group);
                 }
                 let batch = self.verdicts.current_batch();
                 self.flood.senders_pointed(batch);

@@ -20,6 +20,8 @@ pub struct Inventory {
     pub after_gap: bool,
     /// [`Switch::bundles`] when it was asked for.
     pub bundles: u32,
+    /// [`Switch::own_changes`] when it was asked for.
+    pub own_changes: u64,
     pub flows: Vec<FlowStats>,
     pub groups: Vec<GroupDesc>,
     pub meters: Vec<MeterConfig>,
@@ -137,6 +139,8 @@ pub struct Switch {
     pub installed: EdgeRules,
     pub bundles: u32,
     pub repairs: u64,
+    /// Messages of our own that change its `virt`: copies of rules, groups and meters, and the hidden groups.
+    pub own_changes: u64,
     /// Ports whose hidden groups (liveness.rs) it has, as far as that was sent.
     pub live: BTreeSet<u32>,
 }
@@ -152,6 +156,7 @@ impl Switch {
             installed: EdgeRules::new(),
             bundles: 0,
             repairs: 0,
+            own_changes: 0,
             live: BTreeSet::new(),
         }
     }

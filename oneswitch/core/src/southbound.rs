@@ -302,6 +302,7 @@ impl Core {
             .push(None, None, Request::Other, Changes::default(), targets, now);
         let frame = wire(xid, message);
         for switch in targets.iter() {
+            self.switches[switch].own_changes += 1;
             self.outbox
                 .put(Destination::Switch(switch, Bridge::Virt), &frame);
         }

@@ -1,7 +1,7 @@
 //! Bringing a bridge to what the truth says: after it connected, and when it disagreed.
 
 use crate::api::{Bridge, SwitchIndex};
-use crate::flood::FLOOD_GROUP;
+use crate::flood::{Generation, FLOOD_GROUP};
 use crate::reads::Purpose;
 use crate::rule::RuleKey;
 use crate::session::{Inventory, SessionState};
@@ -74,6 +74,7 @@ impl Core {
             missing,
             since,
             bundles: self.switches[switch].bundles,
+            own_changes: self.switches[switch].own_changes,
             ..Inventory::default()
         }
     }
@@ -169,10 +170,7 @@ impl Core {
             _ => session.resync.take().unwrap_or_default(),
         };
         match bridge {
-            Bridge::Virt => {
-                self.verdicts.adopt_others(switch);
-                self.compare_virt(switch, inventory, now);
-            }
+            Bridge::Virt => self.compare_virt(switch, inventory, now),
             Bridge::Edge => {
                 self.compare_edge(switch, &inventory);
                 self.apply_port_configs(switch);
@@ -185,6 +183,12 @@ impl Core {
     }
 
     fn compare_virt(&mut self, switch: SwitchIndex, inventory: Inventory, now: Instant) {
+        if !inventory.after_gap && inventory.own_changes != self.switches[switch].own_changes {
+            // It was read before it got what it has now.
+            self.switches[switch].virt.again = true;
+            return;
+        }
+        self.verdicts.adopt_others(switch);
         let here = SwitchSet::of(switch);
         let needed = self.executors.all().contains(switch);
         let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
@@ -276,7 +280,8 @@ impl Core {
             .values()
             .map(|g| (g.id, physical_group(g)))
             .collect();
-        wanted.insert(FLOOD_GROUP, self.flood_group(switch));
+        let floods = flood_group(self.flood.of_senders(), switch);
+        wanted.insert(FLOOD_GROUP, floods);
         wanted.extend(
             self.live_groups(switch, found)
                 .into_iter()
@@ -309,16 +314,15 @@ impl Core {
         }
         again
     }
+}
 
-    /// The hidden flood group of `switch` (flood.rs), as an addition.
-    pub(crate) fn flood_group(&self, switch: SwitchIndex) -> GroupMod {
-        let buckets = Buckets::from_bytes(self.flood.current().buckets(switch)).unwrap_or_default();
-        GroupMod {
-            command: GroupModCommand::Add,
-            group_type: group_type::ALL,
-            group_id: FLOOD_GROUP,
-            buckets,
-        }
+/// The hidden flood group of `switch` (flood.rs), as an addition.
+pub(crate) fn flood_group(list: &Generation, switch: SwitchIndex) -> GroupMod {
+    GroupMod {
+        command: GroupModCommand::Add,
+        group_type: group_type::ALL,
+        group_id: FLOOD_GROUP,
+        buckets: Buckets::from_bytes(list.buckets(switch)).unwrap_or_default(),
     }
 }
 

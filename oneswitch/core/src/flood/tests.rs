@@ -30,6 +30,7 @@ fn a_change_reaches_the_receivers_before_the_senders() {
     flood.refresh(&map(&[(1, 0), (2, 1)]));
     let second = flood.current().number;
     assert!(!flood.is_in_force(second));
+    assert_eq!(flood.of_senders().number, first);
     assert_eq!(flood.next_step(|_| true), Some(Step::PointSenders));
     flood.sent(5);
     assert_eq!(flood.next_step(|batch| batch < 5), None);
@@ -38,10 +39,12 @@ fn a_change_reaches_the_receivers_before_the_senders() {
         Some(Step::PointSenders)
     );
     flood.senders_pointed(6);
+    assert_eq!(flood.of_senders().number, second);
     assert_eq!(flood.next_step(|batch| batch <= 5), None);
     assert_eq!(flood.next_step(|batch| batch <= 6), Some(Step::InForce));
     flood.in_force();
     assert!(flood.is_in_force(second));
+    assert_eq!(flood.of_senders().number, second);
     assert_eq!(flood.next_step(|_| true), None);
 }
 

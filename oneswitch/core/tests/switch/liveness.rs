@@ -33,6 +33,63 @@ fn a_switch_that_lost_everything_takes_ports_that_nobody_sees_for_live() {
 }
 
 #[test]
+fn a_switch_that_comes_late_takes_a_port_that_nobody_has_seen_for_live_as_the_others_do() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.disconnect(1);
+    lab.disconnect(2);
+    lab.restart();
+    lab.run();
+    lab.ask(1, &failover(9, &[3]));
+    assert!(lab.virt(0).is_live(3));
+    lab.connect(1);
+    lab.run();
+    assert!(lab.virt(1).is_live(3));
+    // What it was told before is another thing.
+    lab.connect(2);
+    lab.run();
+    lab.edge(2).carrier(3, false);
+    lab.run();
+    lab.disconnect(1);
+    lab.disconnect(2);
+    lab.restart();
+    lab.run();
+    lab.connect(1);
+    lab.run();
+    assert!(!lab.virt(1).is_live(3));
+}
+
+#[test]
+fn what_changes_while_a_bridge_is_read_is_no_drift() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    lab.ask(1, &failover(9, &[3]));
+    lab.core.set_audit(Duration::from_secs(30), lab.now);
+    let before = repairs(&lab);
+    for is_up in [false, true] {
+        lab.virt(0).slow = true;
+        lab.now += Duration::from_secs(31);
+        lab.core.tick(lab.now);
+        lab.edge(2).carrier(3, is_up);
+        lab.run();
+        lab.virt(0).slow = false;
+        lab.run();
+        let drift = repairs(&lab) - before;
+        assert_eq!((drift, lab.virt(0).is_live(3)), (0, is_up));
+    }
+    // Nor are floods to other ports than before.
+    lab.virt(0).slow = true;
+    lab.now += Duration::from_secs(31);
+    lab.core.tick(lab.now);
+    lab.core.remove_port(2, lab.now).unwrap();
+    lab.run();
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(repairs(&lab), before);
+    lab.virt(0).groups.remove(&0xfffe_0003);
+    lab.wait(Duration::from_secs(31));
+    assert_eq!((repairs(&lab), lab.virt(0).is_live(3)), (before + 1, true));
+}
+
+#[test]
 fn a_port_without_carrier_is_dead_for_groups_whoever_is_connected() {
     let mut lab = Lab::new(2, &[0, 1]);
     lab.execute_at(1, Some(1));
