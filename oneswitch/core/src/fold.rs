@@ -3,14 +3,16 @@
 use crate::api::{Bridge, SwitchIndex};
 use crate::executors::Executors;
 use crate::mutants::{mutant, Fault};
-use crate::reads::{flows, Parts, Purpose};
+use crate::reads::{combine_ports, flows, plus, Parts, Purpose};
 use crate::rule::{Counters, Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::sync::{everything, key_of};
 use crate::tables::Filter;
 use crate::Core;
 use foldhash::{HashMap, HashMapExt};
-use openflow13::{group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest};
+use openflow13::{
+    group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest, PortStats,
+};
 use std::sync::Arc;
 
 /// Counters of the copies of one switch that were added to the virtual rules.
@@ -20,7 +22,49 @@ pub struct Folded {
     counters: HashMap<RuleKey, (Arc<Rule>, Counters)>,
 }
 
+/// Counters to be added to what stays.
+#[derive(Clone, Debug)]
+pub enum Fold {
+    /// Of a port's old interface.
+    Port(PortStats),
+    /// Of the copies at `switch` that `new` has no more.
+    Rules {
+        switch: SwitchIndex,
+        parts: Parts,
+        old: Executors,
+        new: Executors,
+    },
+    /// Of groups or meters.
+    Counted(Parts),
+}
+
 impl Core {
+    /// Adds what a move waited for, right before its old copies are removed.
+    pub(crate) fn fold(&mut self, number: u32, fold: Fold) {
+        match fold {
+            Fold::Port(stats) => {
+                if let Some(port) = self.ports.get_mut(number) {
+                    port.base = combine_ports(&port.base, &stats, plus);
+                }
+            }
+            Fold::Rules {
+                switch,
+                parts,
+                old,
+                new,
+            } => self.fold_rules(switch, parts, &old, &new, u64::MAX),
+            Fold::Counted(parts) => self.fold_counted(parts),
+        }
+    }
+
+    /// Adds what copies of groups or meters counted.
+    pub(crate) fn fold_counted(&mut self, parts: Parts) {
+        for (_, part) in parts {
+            self.journal.counted(part.clone());
+            self.truth.fold_counted(part);
+        }
+    }
+
     /// Asks for the counters of the copies that `new` has no more, on the way that their removal will take; how many questions that were.
     /// `moving`: the port whose move waits for the answers.
     pub(crate) fn read_lost_counters(

@@ -7,6 +7,7 @@
 use crate::api::{
     Bridge, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex,
 };
+use crate::fold::Fold;
 use crate::ports::{Executor, Location, Move};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::rule::Rule;
@@ -47,8 +48,6 @@ impl Core {
         }
         self.check_present(&to, number)?;
         self.check_state_stays_whole(number, port_executor.of(&to))?;
-        let interface = self.switches[to.switch].edge.number_of(&to.interface);
-        let goal = to.clone();
         self.start_move(
             number,
             Move {
@@ -58,15 +57,6 @@ impl Core {
             },
             now,
         );
-        if let Some(interface) = interface {
-            let request = MultipartRequest::PortStats { port: interface };
-            self.read(
-                Purpose::MoveBaseline(number, goal.clone()),
-                Bridge::Edge,
-                SwitchSet::of(goal.switch),
-                request,
-            );
-        }
         info!(target: "core", port = number, to = %request.switch, interface = %request.interface, "move: preparing");
         Ok(())
     }
@@ -123,7 +113,32 @@ impl Core {
         self.retire_copies(&old, &new, now);
         self.refresh_paths();
         self.apply_port_config(number);
+        self.read_baseline(number);
         self.enter_stage(number, MoveStage::Preparing);
+    }
+
+    /// Asks what the new interface has counted before it carries the port, if that is not known. The answer comes before that to the
+    /// barrier of the batch that is open then.
+    pub(crate) fn read_baseline(&mut self, number: u32) {
+        let Some(port) = self.ports.get(number) else {
+            return;
+        };
+        let unknown = |m: &&Move| m.counted_before.is_none() && m.to != port.home;
+        let Some(moving) = port.moving.as_ref().filter(unknown) else {
+            return;
+        };
+        let goal = moving.to.clone();
+        let edge = &self.switches[goal.switch].edge;
+        let interface = edge.number_of(&goal.interface);
+        if let Some(interface) = interface.filter(|_| edge.is_up()) {
+            let (from, request) = (
+                SwitchSet::of(goal.switch),
+                MultipartRequest::PortStats { port: interface },
+            );
+            self.verdicts.touch(goal.switch, Bridge::Edge);
+            let purpose = Purpose::MoveBaseline(number, goal);
+            self.read(purpose, Bridge::Edge, from, request);
+        }
     }
 
     /// Lets a move that waits go on.
@@ -352,7 +367,7 @@ impl Core {
         );
         let questions = self.read_lost_counters(&before, &after, Some(number));
         (0..questions).for_each(|_| self.expect_fold(number));
-        self.folded(number, now);
+        self.folded(number, None, now);
     }
 
     fn expect_fold(&mut self, number: u32) {
@@ -362,21 +377,27 @@ impl Core {
     }
 
     /// One awaited statistic is in; with the last one the move ends.
-    pub(crate) fn folded(&mut self, number: u32, now: Instant) {
-        let Some(port) = self.ports.get_mut(number) else {
+    pub(crate) fn folded(&mut self, number: u32, fold: Option<Fold>, now: Instant) {
+        let port = self.ports.get_mut(number);
+        let Some(moving) = port.and_then(|p| p.moving.as_mut()) else {
             return;
         };
-        let Some(moving) = port.moving.as_mut() else {
-            return;
-        };
+        moving.folds.extend(fold);
         moving.folding = moving.folding.saturating_sub(1);
         if moving.folding > 0 {
             return;
         }
-        if let Some(before) = &moving.counted_before {
-            port.base = combine_ports(&port.base, before, minus);
-        }
         let (to, executor) = (moving.to.clone(), moving.executor);
+        let (folds, before) = (std::mem::take(&mut moving.folds), moving.counted_before);
+        for fold in folds {
+            self.fold(number, fold);
+        }
+        let Some(port) = self.ports.get_mut(number) else {
+            return;
+        };
+        if let Some(before) = before {
+            port.base = combine_ports(&port.base, &before, minus);
+        }
         port.arrive(to, executor);
         let done = port.moving.take();
         self.end_move(number, true, now);

@@ -1,6 +1,7 @@
 //! The port map: which interface of which switch each virtual port is, and how it looks to a controller.
 
 use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
+use crate::fold::Fold;
 use crate::switch_set::SwitchSet;
 use openflow13::{config, state, Port, PortStats};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,8 @@ pub struct Move {
     pub flood: u64,
     /// Statistics still awaited before the old copies may go.
     pub folding: usize,
+    /// Those that are in: they count when all are, with the end of the move, or a restart in between would count them again.
+    pub folds: Vec<Fold>,
     /// What the new interface had counted before it became this port.
     pub counted_before: Option<PortStats>,
 }
@@ -75,6 +78,7 @@ impl Move {
             after_batch: NOT_SENT,
             flood: 0,
             folding: 0,
+            folds: Vec::new(),
             counted_before: None,
         }
     }

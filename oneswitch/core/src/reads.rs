@@ -2,7 +2,7 @@
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::executors::{Executors, HUB};
-use crate::fold::Folded;
+use crate::fold::{Fold, Folded};
 use crate::liveness::is_hidden;
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
@@ -220,35 +220,28 @@ impl Core {
                 }
             }
             Purpose::FoldPort(number) => {
-                if let (Some(stats), Some(port), false) = (
-                    first_port_stats(parts),
-                    self.ports.get_mut(number),
-                    mutant(Fault::PortStatsLostOnMove),
-                ) {
-                    port.base = combine_ports(&port.base, &stats, plus);
+                let stats = first_port_stats(parts);
+                let stats = stats.filter(|_| !mutant(Fault::PortStatsLostOnMove));
+                self.folded(number, stats.map(Fold::Port), now);
+            }
+            Purpose::FoldRules { moving, old, new } => match moving {
+                Some(number) => {
+                    let fold = Fold::Rules {
+                        switch: last,
+                        parts,
+                        old,
+                        new,
+                    };
+                    self.folded(number, Some(fold), now);
                 }
-                self.folded(number, now);
+                // The copies were removed right after the question.
+                None => self.fold_rules(last, parts, &old, &new, question),
+            },
+            Purpose::FoldCounters(Some(number)) => {
+                self.folded(number, Some(Fold::Counted(parts)), now)
             }
-            Purpose::FoldRules { moving, old, new } => {
-                // A move removes the copies when it has all the answers, the others have done so right after the question.
-                let before = if moving.is_some() { u64::MAX } else { question };
-                self.fold_rules(last, parts, &old, &new, before);
-                self.counters_folded(moving, now);
-            }
-            Purpose::FoldCounters(moving) => {
-                for (_, part) in parts {
-                    self.journal.counted(part.clone());
-                    self.truth.fold_counted(part);
-                }
-                self.counters_folded(moving, now);
-            }
+            Purpose::FoldCounters(None) => self.fold_counted(parts),
             Purpose::IdlePoll => self.idle_polled(&count_by_rule(flows(parts)), now),
-        }
-    }
-
-    fn counters_folded(&mut self, moving: Option<u32>, now: Instant) {
-        if let Some(number) = moving {
-            self.folded(number, now);
         }
     }
 

@@ -105,6 +105,9 @@ impl Core {
         if let Some(moving) = ready {
             moving.deadline = None;
             let stage = moving.stage;
+            if stage == MoveStage::Preparing {
+                self.read_baseline(number);
+            }
             self.enter_stage(number, stage);
         }
     }

@@ -1,10 +1,11 @@
 //! Moves that a restart finds under way, or done.
 
-use crate::build::{add, from, output};
+use crate::build::{add, from, group, output, request};
 use crate::lab::{Lab, GRACE};
-use crate::moves::{homes, stage};
-use oneswitch_core::{ExecutorRequest, MoveStage, MoveUntil};
-use openflow13::Message;
+use crate::moves::{homes, move_until_counters_are_read, stage};
+use crate::statistics::{bodies, count, count_port, counted, port_stats};
+use oneswitch_core::{Bridge, ExecutorRequest, MoveStage, MoveUntil};
+use openflow13::{GroupModCommand, Message, MultipartReply, MultipartRequest};
 use std::time::Duration;
 
 fn accepted(lab: &Lab) -> usize {
@@ -39,15 +40,21 @@ fn a_move_stays_where_it_is_over_a_restart_and_goes_on() {
     }
 }
 
+/// A move of port 2 from switch 1 that is restored while that is away, and told again how far to go.
+fn restarted_without_the_old_home(until: MoveUntil) -> Lab {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.begin_move(2, 0, 5, until);
+    lab.run();
+    lab.disconnect(1);
+    lab.restart();
+    lab.core.continue_move(2, until, lab.now).unwrap();
+    lab
+}
+
 #[test]
 fn a_stage_is_not_reached_before_all_switches_are_in_step_again() {
     for until in [MoveUntil::Prepared, MoveUntil::Flipped] {
-        let mut lab = Lab::new(2, &[0, 1]);
-        lab.begin_move(2, 0, 5, until);
-        lab.run();
-        lab.disconnect(1);
-        lab.restart();
-        lab.core.continue_move(2, until, lab.now).unwrap();
+        let mut lab = restarted_without_the_old_home(until);
         lab.run();
         assert_eq!(lab.core.move_outcome(2), None);
         lab.connect(1);
@@ -58,14 +65,7 @@ fn a_stage_is_not_reached_before_all_switches_are_in_step_again() {
 
 #[test]
 fn a_switch_that_does_not_come_holds_a_restored_move_up_for_a_while_only() {
-    let mut lab = Lab::new(2, &[0, 1]);
-    lab.begin_move(2, 0, 5, MoveUntil::Flipped);
-    lab.run();
-    lab.disconnect(1);
-    lab.restart();
-    lab.core
-        .continue_move(2, MoveUntil::Flipped, lab.now)
-        .unwrap();
+    let mut lab = restarted_without_the_old_home(MoveUntil::Flipped);
     lab.wait(Duration::from_millis(1900));
     assert_eq!(lab.core.move_outcome(2), None);
     lab.wait(Duration::from_millis(200));
@@ -159,5 +159,55 @@ fn a_change_of_the_executor_stays_over_a_restart() {
         lab.wait(2 * GRACE);
         assert_eq!((accepted(&lab), ids(&lab)), (before, known));
         assert!(stage(&lab, 2).is_some());
+    }
+}
+
+#[test]
+fn counters_that_are_half_gathered_at_a_restart_are_counted_once() {
+    for awaited in [Bridge::Edge, Bridge::Virt] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
+        lab.ask(2, &group(GroupModCommand::Add, 5, &[1]));
+        count(&mut lab, 1, 1, 20);
+        lab.virt(1).group_packets.insert(5, 3);
+        count_port(&mut lab, 1, 2, 100);
+        move_until_counters_are_read(&mut lab, &[awaited]);
+        // So that the settings are written anew.
+        lab.begin_executor_change(1, Some(0), MoveUntil::Prepared);
+        lab.run();
+        lab.bridge(1, awaited).slow = false;
+        lab.restart();
+        lab.wait(2 * GRACE);
+        assert_eq!(stage(&lab, 2), None);
+        lab.check_journal();
+        lab.take(1);
+        assert_eq!(counted(&mut lab), [(1, 20)]);
+        assert_eq!(port_stats(&mut lab, 2)[0].rx_packets, 100);
+        let asked = lab.ask(3, &request(MultipartRequest::Group { group: 5 }));
+        match &bodies(asked)[..] {
+            [MultipartReply::Group(groups)] => assert_eq!(groups[0].packet_count, 3),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_the_new_interface_has_counted_is_asked_again_after_a_restart() {
+    for until in [MoveUntil::Prepared, MoveUntil::Done] {
+        let mut lab = Lab::new(2, &[0, 1]);
+        count_port(&mut lab, 1, 2, 100);
+        count_port(&mut lab, 0, 5, 1000);
+        lab.begin_move(2, 0, 5, until);
+        // The question is on its way.
+        lab.flush();
+        lab.restart();
+        lab.run();
+        lab.wait(2 * GRACE);
+        lab.core.continue_move(2, MoveUntil::Done, lab.now).ok();
+        lab.wait(2 * GRACE);
+        assert_eq!(stage(&lab, 2), None);
+        lab.take(1);
+        count_port(&mut lab, 0, 5, 1007);
+        assert_eq!(port_stats(&mut lab, 2)[0].rx_packets, 107);
     }
 }

@@ -11,7 +11,7 @@ use openflow13::{
     GroupModCommand, Match, Message, MeterModCommand, MultipartReply, MultipartRequest, PortStats,
 };
 
-fn bodies(answers: Vec<Answer>) -> Vec<MultipartReply> {
+pub fn bodies(answers: Vec<Answer>) -> Vec<MultipartReply> {
     answers
         .into_iter()
         .filter_map(|(_, message)| match message {
@@ -35,7 +35,7 @@ fn flows(lab: &mut Lab) -> Vec<FlowStats> {
 }
 
 /// Cookie and packets of each rule.
-fn counted(lab: &mut Lab) -> Vec<(u64, u64)> {
+pub fn counted(lab: &mut Lab) -> Vec<(u64, u64)> {
     let flows = flows(lab);
     flows.iter().map(|f| (f.cookie, f.packet_count)).collect()
 }
@@ -57,14 +57,14 @@ fn aggregate(lab: &mut Lab, matching: Match) -> (u64, u32) {
     }
 }
 
-fn port_stats(lab: &mut Lab, port: u32) -> Vec<PortStats> {
+pub fn port_stats(lab: &mut Lab, port: u32) -> Vec<PortStats> {
     match &bodies(lab.ask(72, &request(MultipartRequest::PortStats { port })))[..] {
         [MultipartReply::PortStats(stats)] => stats.clone(),
         other => panic!("{other:?}"),
     }
 }
 
-fn count(lab: &mut Lab, switch: usize, cookie: u64, packets: u64) {
+pub fn count(lab: &mut Lab, switch: usize, cookie: u64, packets: u64) {
     let flow = lab
         .virt(switch)
         .flows
@@ -73,7 +73,7 @@ fn count(lab: &mut Lab, switch: usize, cookie: u64, packets: u64) {
     flow.expect("a flow with this cookie").packets = packets;
 }
 
-fn count_port(lab: &mut Lab, switch: usize, interface: u32, packets: u64) {
+pub fn count_port(lab: &mut Lab, switch: usize, interface: u32, packets: u64) {
     let stats = PortStats {
         rx_packets: packets,
         tx_packets: 2 * packets,
