@@ -92,6 +92,7 @@ impl Leaving {
         let queues = subject.gate().workers();
         let (rings_arena, rings) = rings(ArenaBuilder::fresh(RINGS, 1)?, queues, words)?;
         let arena = subject.arena()?;
+        let state = duplicate(&arena)?;
         subject.keep_configuration(true);
         let answer = json!({
             "kind": subject.kind(),
@@ -109,11 +110,13 @@ impl Leaving {
             stray: Arc::default(),
             stream: None,
             relay: None,
-            arena: duplicate(&arena)?,
+            arena: state,
             relays: false,
             quiet: false,
         };
-        let descriptors = leaving.descriptors()?;
+        let descriptors = leaving
+            .descriptors()
+            .inspect_err(|_| subject.keep_configuration(false))?;
         Ok((leaving, answer, descriptors))
     }
 
