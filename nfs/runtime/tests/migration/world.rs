@@ -22,6 +22,9 @@ use serde_json::{json, Value};
 /// The number of the first marker that is sent before the last ones.
 const FIRST: u32 = 7000;
 
+/// Frames that traffic is of at most: a wire holds 65,536, and nobody takes any before the end. On a busy machine a move takes long.
+const MOST: u32 = 50_000;
+
 pub const SOON: Duration = Duration::from_secs(20);
 
 /// Counts the packets of each flow and writes the count into the packet.
@@ -169,6 +172,9 @@ impl Traffic {
                 rig.wires[flow as usize % rig.wires.len()].send(&frame);
             }
             number += 1;
+            while (number + 1) * u32::from(self.flows) > MOST && !self.stop.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
             (0..pause).for_each(|_| std::hint::spin_loop());
             thread::yield_now();
             if self.stop.load(Ordering::SeqCst) {
