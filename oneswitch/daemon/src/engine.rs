@@ -148,6 +148,7 @@ impl Engine {
             let first = tokio::select! {
                 biased;
                 event = events.recv() => Some(event.unwrap_or(Event::Stop)),
+                () = self.waiting.ports_saved() => None,
                 () = &mut timer, if deadline.is_some() => None,
             };
             // The same clock as the timer's, so that a stopped one stops both.
@@ -262,6 +263,7 @@ impl Engine {
         if self.journal.is_some() {
             self.core.keep_journal(now, wall_clock());
         }
+        self.waiting.tell_saved(&mut self.core);
         self.core.end_of_batch(now);
         if let Some(journal) = &mut self.journal {
             journal.append(&mut self.core, now);

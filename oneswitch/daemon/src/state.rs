@@ -12,12 +12,11 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oneswitch_core::{PortConfig, HOME};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::error;
 
 use crate::api::{Problem, Reply};
@@ -234,30 +233,61 @@ impl StateFile {
     }
 }
 
+/// An answer, and to whom.
+type Owed = (oneshot::Sender<Reply>, Reply);
+
 /// Answers to give once the ports they speak of are on disk.
 #[derive(Debug)]
 pub struct Job {
     /// With the port map's revision. `None`: nothing changed since the last one.
     pub ports: Option<(u64, Vec<PortConfig>)>,
-    pub answers: Vec<(oneshot::Sender<Reply>, Reply)>,
+    pub answers: Vec<Owed>,
 }
 
-/// Hands jobs to the task that saves; in order, and without holding up messages.
+/// What is to be done when the disk is free: the newest port map contains the changes of those before it.
+#[derive(Debug, Default)]
+struct Pending {
+    ports: Option<(u64, Vec<PortConfig>)>,
+    /// To be given when `ports` are saved.
+    answers: Vec<Owed>,
+    /// Of jobs that changed nothing.
+    others: Vec<Owed>,
+}
+
+impl Pending {
+    fn add(&mut self, job: Job) {
+        // Who has given up is forgotten, or a disk that hangs would let them pile up.
+        self.answers.retain(|(reply, _)| !reply.is_closed());
+        self.others.retain(|(reply, _)| !reply.is_closed());
+        if job.ports.is_some() {
+            self.ports = job.ports;
+            self.answers.extend(job.answers);
+        } else {
+            self.others.extend(job.answers);
+        }
+    }
+}
+
+/// Hands jobs to the task that saves, without holding up messages.
 #[derive(Clone)]
 pub struct Saver {
-    jobs: mpsc::UnboundedSender<Job>,
-    saved: Arc<AtomicU64>,
+    pending: Arc<Mutex<Pending>>,
+    /// Wakes the task.
+    wake: mpsc::Sender<()>,
+    saved: watch::Receiver<u64>,
 }
 
 impl Saver {
     /// The handle, and the task to run; it ends when the last handle is gone.
     pub fn new(file: StateFile) -> (Self, impl std::future::Future<Output = ()>) {
-        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
-        let saved = Arc::new(AtomicU64::new(0));
-        let newest = saved.clone();
+        let (wake, mut woken) = mpsc::channel::<()>(1);
+        let (newest, saved) = watch::channel(0);
+        let pending = Arc::new(Mutex::new(Pending::default()));
+        let queue = pending.clone();
         let task = async move {
             let mut file = file;
-            while let Some(job) = queue.recv().await {
+            while woken.recv().await.is_some() {
+                let job = std::mem::take(&mut *lock(&queue));
                 let mut failed = None;
                 if let Some((revision, ports)) = job.ports {
                     let saving = tokio::task::spawn_blocking(move || {
@@ -270,7 +300,7 @@ impl Saver {
                     };
                     file = back;
                     match result {
-                        Ok(()) => newest.store(revision, Ordering::Release),
+                        Ok(()) => drop(newest.send_replace(revision)),
                         Err(cause) => failed = Some(cause),
                     }
                 }
@@ -282,28 +312,49 @@ impl Saver {
                     error!(target: "config", "{text}");
                     text
                 });
+                // A client that left needs no answer.
                 for (reply, result) in job.answers {
-                    let result = match &failed {
+                    let _ = reply.send(match &failed {
                         Some(text) => result.and_then(|_| Err(Problem::not_saved(text))),
                         None => result,
-                    };
-                    // A client that left needs no answer.
+                    });
+                }
+                for (reply, result) in job.others {
                     let _ = reply.send(result);
                 }
             }
         };
-        (Self { jobs, saved }, task)
+        let saver = Self {
+            pending,
+            wake,
+            saved,
+        };
+        (saver, task)
     }
 
     pub fn submit(&self, job: Job) {
-        // The task outlives every handle.
-        let _ = self.jobs.send(job);
+        lock(&self.pending).add(job);
+        // Where it is full, the task will look anyway; it outlives every handle.
+        let _ = self.wake.try_send(());
     }
 
     /// The revision of the port map that is on disk; 0: none was written since the start.
     pub fn saved(&self) -> u64 {
-        self.saved.load(Ordering::Acquire)
+        *self.saved.borrow()
     }
+
+    /// Returns when more is saved than at the last call.
+    pub async fn saved_more(&mut self) {
+        if self.saved.changed().await.is_err() {
+            // The task is over: no more ever will be.
+            std::future::pending().await
+        }
+    }
+}
+
+/// A thread that panicked with it has left it whole: nothing is done with it that could.
+fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

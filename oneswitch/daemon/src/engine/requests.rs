@@ -57,6 +57,20 @@ impl Waiting {
         }
     }
 
+    /// Returns when the saver has saved something that the core was not told of.
+    pub async fn ports_saved(&mut self) {
+        match &mut self.saver {
+            Some(saver) => saver.saved_more().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Tells the core which port map is saved, before its journal is taken: that forgets moves that are done.
+    pub fn tell_saved(&self, core: &mut Core) {
+        let revision = core.ports_revision();
+        core.ports_are_saved(self.saver.as_ref().map_or(revision, Saver::saved));
+    }
+
     /// Looks which moves have arrived, saves the ports when they changed, and only then lets the answers go.
     pub fn finish_round(&mut self, core: &mut Core) {
         let arrived: Vec<_> = self
@@ -73,7 +87,6 @@ impl Waiting {
             }
         }
         let revision = core.ports_revision();
-        core.ports_are_saved(self.saver.as_ref().map_or(revision, Saver::saved));
         let changed = revision != self.saved_revision;
         if !changed && self.settled.is_empty() {
             return;

@@ -10,6 +10,8 @@ use crate::api::Answer;
 use crate::config::Config;
 use crate::session::{run, Ended, Timing};
 
+mod saved;
+
 const SERVER: &str = r#"
 [oneswitchd]
 datapath_id = "00000000000000a1"

@@ -250,3 +250,38 @@ async fn answers_wait_for_the_disk_and_tell_when_it_fails() {
     drop(saver);
     task.await.unwrap();
 }
+
+#[tokio::test]
+async fn of_changes_that_wait_for_the_disk_the_newest_is_kept() {
+    let fixture = Fixture::new();
+    let (mut saver, task) = Saver::new(StateFile::new(&fixture.config("")).unwrap());
+    let ask = |saver: &Saver, ports| {
+        let (reply, answer) = oneshot::channel();
+        saver.submit(Job {
+            ports,
+            answers: vec![(reply, Ok(crate::api::Answer::Nothing))],
+        });
+        answer
+    };
+    for revision in 1..100 {
+        drop(ask(&saver, Some((revision, vec![]))));
+        drop(ask(&saver, None));
+    }
+    let waiting = [
+        ask(&saver, Some((100, vec![port(1, "vm1", "old")]))),
+        ask(&saver, None),
+        ask(&saver, Some((101, vec![port(1, "vm1", "new")]))),
+    ];
+    let owed = |pending: &Pending| pending.answers.len() + pending.others.len();
+    let owed = owed(&lock(&saver.pending));
+    assert_eq!(owed, waiting.len(), "answers to nobody are kept");
+    let task = tokio::spawn(task);
+    saver.saved_more().await;
+    assert_eq!(saver.saved(), 101);
+    for answer in waiting {
+        answer.await.unwrap().unwrap();
+    }
+    assert_eq!(fixture.ports("").unwrap(), ["1 vm1 new"]);
+    drop(saver);
+    task.await.unwrap();
+}
