@@ -75,6 +75,8 @@ pub enum Order {
     Fence,
     /// What was in the store at the last [`Order::Fence`] may be processed.
     Release,
+    /// The answer waits until what the worker has sent has left.
+    Flush,
     /// The answer waits until each port of the worker was found empty after this, and what was received is where it belongs.
     Sweep,
     /// The worker ends.
@@ -284,10 +286,13 @@ impl Gate {
 }
 
 impl Order {
-    /// Does the worker send nothing of its own from here on? Then what it sent has left when it answers: with queueing disciplines, and over another
-    /// path, what somebody else sends could overtake it.
-    pub(crate) fn ends_sending(&self) -> bool {
-        matches!(self, Self::Hold(_) | Self::Relay(_) | Self::Stop)
+    /// Is what the worker has sent to have left when it answers? So it is where it sends nothing of its own from here on: with queueing disciplines, and
+    /// over another path, what somebody else sends could overtake it.
+    pub(crate) fn flushes(&self) -> bool {
+        matches!(
+            self,
+            Self::Hold(_) | Self::Relay(_) | Self::Flush | Self::Stop
+        )
     }
 
     fn mode(&self) -> Option<Mode> {
@@ -295,7 +300,12 @@ impl Order {
             Self::Run => Some(Mode::Run),
             Self::Hold(_) => Some(Mode::Hold),
             Self::Relay(_) => Some(Mode::Relay),
-            Self::Inject(_) | Self::Fence | Self::Release | Self::Sweep | Self::Stop => None,
+            Self::Inject(_)
+            | Self::Fence
+            | Self::Release
+            | Self::Flush
+            | Self::Sweep
+            | Self::Stop => None,
         }
     }
 }

@@ -61,7 +61,7 @@ impl<N: NetworkFunction> Worker<N> {
             if self.gate.is_waiting(self.index) {
                 let (orders, number) = self.gate.take(self.index);
                 // What goes on sending need not wait for what it has sent.
-                let leaves = orders.iter().any(Order::ends_sending);
+                let leaves = orders.iter().any(Order::flushes);
                 let problem = if leaves { self.flush() } else { None };
                 let stop = orders.iter().any(|order| matches!(order, Order::Stop));
                 let sweep = orders.iter().any(|order| matches!(order, Order::Sweep));

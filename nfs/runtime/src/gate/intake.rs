@@ -113,7 +113,7 @@ impl Intake {
             Order::Fence => self.releases.fence(),
             Order::Release => self.releases.release(),
             Order::Sweep => self.unswept = vec![true; self.queues.len()],
-            Order::Stop => {}
+            Order::Flush | Order::Stop => {}
         }
     }
 

@@ -241,8 +241,7 @@ impl Arriving {
                 thread::sleep(Duration::from_micros(20));
             }
         }
-        // Between two batches: what was read is processed.
-        subject.gate().order(ORDER_TIMEOUT, |_| Vec::new())
+        processed_and_left(subject)
     }
 
     /// `{epoch, timeout_ms?}`: when every ring has ended and is empty, what was held, and then what the ports deliver.
@@ -255,6 +254,7 @@ impl Arriving {
             return Err(out_of_turn("handover", self.name()));
         }
         subject.gate().wait_injected(timeout(arguments)?)?;
+        processed_and_left(subject)?;
         subject.gate().order(ORDER_TIMEOUT, |_| vec![Order::Run])?;
         Ok(
             json!({"relayed": self.taken.load(Ordering::Relaxed), "orphaned": self.orphaned.load(Ordering::Relaxed)}),
@@ -270,6 +270,16 @@ impl Arriving {
             Ok(())
         }
     }
+}
+
+/// Waits until what workers have taken is processed, which it is between two batches; and, where what is let go then may be another worker's to send, by
+/// another queue, until it has left.
+fn processed_and_left(subject: &dyn Subject) -> Result<(), Refusal> {
+    let gate = subject.gate();
+    let several = gate.workers() > 1;
+    gate.order(ORDER_TIMEOUT, |_| {
+        several.then_some(Order::Flush).into_iter().collect()
+    })
 }
 
 impl Delivery {
