@@ -297,6 +297,9 @@ impl Core {
             self.fail_move(number, error.to_string(), now);
             return false;
         }
+        if let Some(port) = self.ports.get_mut(number) {
+            port.awaits_live |= port.moving.as_ref().is_some_and(|m| m.to != port.home);
+        }
         // Twice: the stage decides what `edge` must do, and only after that was sent is the batch known.
         self.enter_stage(number, MoveStage::Flipping);
         self.update_edges();

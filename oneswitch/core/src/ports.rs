@@ -105,6 +105,8 @@ pub struct VirtualPort {
     pub hw_addr: Option<[u8; 6]>,
     /// Whether its interface was there and had carrier, when its switch was last connected; `None`: not since the start.
     pub has_carrier: Option<bool>,
+    /// It came to another interface, which was not seen live yet: Open vSwitch says so a turn of its main loop after it says that the link is up.
+    pub awaits_live: bool,
     /// As last reported to the controllers.
     pub announced: Option<Port>,
     /// Added to what the home interface counts (modulo 2^64).
@@ -193,6 +195,13 @@ impl VirtualPort {
             |p: &Port| p.config & config::PORT_DOWN != 0 && p.state & state::LINK_DOWN != 0;
         if self.config & config::PORT_DOWN != 0 && self.announced.as_ref().is_some_and(stays_down) {
             view.state = state::LINK_DOWN;
+        }
+        let was_live = |p: &Port| p.state & state::LIVE != 0;
+        if self.awaits_live
+            && view.state & state::LINK_DOWN == 0
+            && self.announced.as_ref().is_some_and(was_live)
+        {
+            view.state |= state::LIVE;
         }
         if self.config & config::PORT_DOWN != 0 {
             view.state &= !state::LIVE; // the interface's own state follows
@@ -311,6 +320,7 @@ impl PortMap {
             config: 0,
             hw_addr: None,
             has_carrier: None,
+            awaits_live: false,
             announced: None,
             base: PortStats::default(),
         };

@@ -255,6 +255,8 @@ impl Core {
                 port.hw_addr = physical.as_ref().map(|p| p.hw_addr);
                 self.journal.unsettled |= port.hw_addr.is_some();
             }
+            let live = |p: &openflow13::Port| p.state & state::LIVE != 0;
+            port.awaits_live &= !physical.as_ref().is_some_and(live);
             let cut_off = !port.needs().intersection(lost).is_empty();
             let view = port.view(physical.as_ref(), cut_off);
             if port.announced.as_ref() != Some(&view) {

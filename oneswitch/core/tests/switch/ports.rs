@@ -1,8 +1,8 @@
 //! Ports, their configuration and state, packet-ins and packet-outs.
 
 use crate::build::{add, failover, from, output, packet_out};
-use crate::lab::{port, Answer, Lab};
-use oneswitch_core::{Bridge, PortError, PortRequest};
+use crate::lab::{port, Answer, Lab, GRACE};
+use oneswitch_core::{Bridge, MoveUntil, PortError, PortRequest};
 use openflow13::{
     config, encode, port_no, state, ActionList, ErrorCode, Message, PacketIn, PortMod, PortStatus,
 };
@@ -320,5 +320,37 @@ fn what_a_rounds_end_sends_is_covered_by_a_barrier() {
             openflow13::kind::GROUP_MOD,
             openflow13::kind::BARRIER_REQUEST
         ]
+    );
+}
+
+/// Open vSwitch says that a link is up, and a moment later that the port is live.
+#[test]
+fn a_move_to_an_interface_that_is_live_a_moment_later_is_not_told() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let change = |lab: &mut Lab, switch: usize, interface: u32, bits: u32| {
+        let mut port = lab.edge(switch).ports[&interface];
+        port.state = bits;
+        interface_changed(lab, switch, Bridge::Edge, PortStatus::MODIFY, port);
+        lab.take(1)
+            .into_iter()
+            .map(|(_, message)| match message {
+                Message::PortStatus(s) => (s.port.number, s.port.state),
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(change(&mut lab, 1, 2, state::LIVE), [(2, state::LIVE)]);
+    lab.begin_move(2, 0, 5, MoveUntil::Flipped);
+    lab.run();
+    assert_eq!(lab.take(1), []);
+    assert_eq!(change(&mut lab, 0, 1, state::LIVE), [(1, state::LIVE)]);
+    lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
+    lab.wait(2 * GRACE);
+    assert_eq!(lab.take(1), []);
+    assert_eq!(change(&mut lab, 0, 5, state::LIVE), []);
+    assert_eq!(change(&mut lab, 0, 5, 0), [(2, 0)]);
+    assert_eq!(
+        change(&mut lab, 0, 5, state::LINK_DOWN),
+        [(2, state::LINK_DOWN)]
     );
 }
