@@ -83,9 +83,7 @@ fn the_old_one_dies_after_the_commit() {
     let sent = thread::scope(|scope| {
         let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
         let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-        for mut step in driver.before_commit(1 << 20) {
-            step(&mut driver);
-        }
+        driver.freeze(1 << 20);
         let epoch = json!({"epoch": 1});
         new.ask("commit", epoch.clone()).unwrap();
         old.ask("commit", epoch.clone()).unwrap();
@@ -116,9 +114,7 @@ fn the_new_one_dies_after_the_commit() {
     let sent = thread::scope(|scope| {
         let sender = scope.spawn(|| traffic.run(&[&old, &third], 200));
         let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-        for mut step in driver.before_commit(1 << 20) {
-            step(&mut driver);
-        }
+        driver.freeze(1 << 20);
         let epoch = json!({"epoch": 1});
         new.ask("commit", epoch.clone()).unwrap();
         old.ask("commit", epoch).unwrap();

@@ -107,9 +107,7 @@ fn an_instance_that_took_over_gives_away() {
                 },
                 epoch,
             );
-            for mut step in driver.before_commit(1 << 20) {
-                step(&mut driver);
-            }
+            driver.freeze(1 << 20);
             driver.commit(&traffic);
             traffic.stop();
             sender.join().unwrap()

@@ -22,9 +22,7 @@ use crate::world::{Driver, How, Rig, Traffic, SOON};
 fn verbs_are_idempotent_by_epoch() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 7);
-    for mut step in driver.before_commit(1 << 16) {
-        step(&mut driver);
-    }
+    driver.freeze(1 << 16);
     let epoch = json!({"epoch": 7});
     let (again, descriptors) = old.ask_with("prepare", epoch.clone(), vec![]).unwrap();
     assert_eq!((&again, descriptors.len()), (&driver.prepared, 2));
@@ -92,9 +90,7 @@ fn state_that_does_not_fit_is_refused_by_name() {
 fn a_marker_that_does_not_come_is_named() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-    for mut step in driver.before_commit(1 << 16) {
-        step(&mut driver);
-    }
+    driver.freeze(1 << 16);
     old.ask("commit", json!({"epoch": 1})).unwrap();
     let refusal = old
         .ask("drain", json!({"epoch": 1, "paths": 2, "timeout_ms": 1}))
@@ -117,9 +113,7 @@ fn a_marker_that_does_not_come_is_named() {
 fn what_is_asked_again_lets_nothing_go_before_its_turn() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 1);
-    for mut step in driver.before_commit(1 << 16) {
-        step(&mut driver);
-    }
+    driver.freeze(1 << 16);
     new.ask("commit", json!({"epoch": 1})).unwrap();
     old.ask("commit", json!({"epoch": 1})).unwrap();
     let release = |request| new.ask("release", request).unwrap();
@@ -252,9 +246,7 @@ fn a_drain_that_failed_is_done_when_it_is_asked_again() {
 fn a_release_does_not_wait_for_what_a_dead_instance_had_not_sent() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Copy, 1);
-    for mut step in driver.before_commit(1 << 16) {
-        step(&mut driver);
-    }
+    driver.freeze(1 << 16);
     new.ask("commit", json!({"epoch": 1})).unwrap();
     new.ask("release", json!({"epoch": 1, "fence": 5})).unwrap();
     new.ask("orphaned", json!({"epoch": 1})).unwrap();

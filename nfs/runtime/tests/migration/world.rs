@@ -286,6 +286,13 @@ impl<'a> Driver<'a> {
         ]
     }
 
+    /// All of these steps.
+    pub fn freeze(&mut self, ring_bytes: u64) {
+        for mut step in self.before_commit(ring_bytes) {
+            step(self);
+        }
+    }
+
     /// The new instance waits for the old one's state; where that is copied, most of it is.
     pub fn hold(&self) {
         let rings = self.prepared["rings"].clone();
