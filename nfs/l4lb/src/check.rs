@@ -6,7 +6,10 @@ use nf_packet::MacAddress;
 use nf_runtime::Refusal;
 use nf_tables::Lifetimes;
 
-use crate::config::{Backend, Config, HealthKind, Interface, Mode, Protocol, Vip};
+use crate::{
+    config::{Backend, Config, HealthKind, Interface, Mode, Protocol, Vip},
+    maglev,
+};
 
 /// Backend indexes are 16 bits of a connection's record; the last one is none.
 pub const MOST_BACKENDS: usize = 0xffff;
@@ -235,6 +238,16 @@ fn check_vip(path: &str, vip: &Vip, config: &Config) -> Result<(), Refusal> {
     }
     options(path, vip)?;
     health(path, vip)?;
+    if vip.backends.len() > maglev::MOST_BACKENDS {
+        return wrong(
+            &format!("{path}.backends"),
+            format!(
+                "{} of them, expected at most {}: some would have no slot of a Maglev table",
+                vip.backends.len(),
+                maglev::MOST_BACKENDS
+            ),
+        );
+    }
     let mut names = HashMap::new();
     let mut endpoints = HashMap::new();
     for (index, backend) in vip.backends.iter().enumerate() {

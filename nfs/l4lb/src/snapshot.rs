@@ -299,9 +299,7 @@ impl Snapshot {
             })
             .collect();
         // Rows name the same backends as before: the same open ones make the same table.
-        let same = before.filter(|before| {
-            before.open == vip.open && before.backends.len() == vip.backends.len()
-        });
+        let same = before.filter(|before| before.open == vip.open);
         if let Some(before) = same {
             vip.turns.clone_from(&before.turns);
             vip.maglev = Arc::clone(&before.maglev);
@@ -324,7 +322,7 @@ impl Snapshot {
                 value: *number,
             })
             .collect();
-        vip.maglev = Arc::new(Maglev::new(&candidates, vip.backends.len()));
+        vip.maglev = Arc::new(Maglev::new(&candidates));
     }
 
     #[must_use]

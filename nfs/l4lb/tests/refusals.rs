@@ -31,6 +31,14 @@ fn backend_with(mode: &str, key: &str, value: Value) -> Value {
     config(json!([web]))
 }
 
+fn many_backends(count: u32) -> Value {
+    let backend = |number: u32| {
+        let [.., a, b] = number.to_be_bytes();
+        json!({"name": format!("b{number}"), "address": format!("10.1.{a}.{b}")})
+    };
+    (1..=count).map(backend).collect()
+}
+
 #[test]
 fn each_says_where_and_what() {
     let twice = |key: &str, value: Value| {
@@ -63,6 +71,14 @@ fn each_says_where_and_what() {
         (
             vip_with("address", json!("web.example")),
             "invalid IP address",
+        ),
+        (
+            with(
+                vip_with("backends", many_backends(4096)),
+                "tables",
+                json!({"backends": 5000}),
+            ),
+            "vips[0].backends: 4096 of them, expected at most 4095",
         ),
         (vip_with("mode", json!("dsr")), "unknown variant `dsr`"),
         (
