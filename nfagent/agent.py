@@ -1,13 +1,13 @@
 """An agent, put together from its parts."""
 
 from pathlib import Path
-from threading import BoundedSemaphore
 from typing import Self
 
 from nfagent.api.access import Access
 from nfagent.api.app import application
 from nfagent.api.services import Services
 from nfagent.api.serving import Serving
+from nfagent.api.streams import Streams
 from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
@@ -87,7 +87,7 @@ class Agent:
             ports=switches.ports,
             decider=self._decider,
             monitor=self._monitor,
-            streams=BoundedSemaphore(config.api.streams),
+            streams=Streams(config.api.streams),
         )
         self._watch.start()
         try:

@@ -7,6 +7,7 @@
     │   ├── QuotaError                  403: more than the project may have
     │   ├── UnknownError                404: there is no such thing
     │   ├── ConflictError               409: not now, or not beside what there is
+    │   ├── MediaTypeError              415: not JSON
     │   ├── InvalidError                422: understood, and wrong
     │   └── UnavailableError            503: what would answer is not there
     ├── StoreError                      the store cannot be used
@@ -72,6 +73,15 @@ class ConflictError(RefusedError):
     """Does not go together with what there is."""
 
     status = 409
+
+
+class MediaTypeError(RefusedError):
+    """A body that does not say that it is JSON."""
+
+    status = 415
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("media-type-unknown", detail)
 
 
 class InvalidError(RefusedError):

@@ -1,20 +1,16 @@
-"""Who a request comes from: tokens, and the socket that it came in by.
+"""Who a request comes from: tokens, the socket that it came in by, and the page that made a browser send it."""
 
-The file of tokens has one on each line: ``PROJECT tenant|admin TOKEN``; ``#`` begins a comment.
-"""
-
-import hashlib
 import hmac
 import ipaddress
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from nfagent.api.tokens import Tokens, digest
 from nfagent.config import Anonymous
 from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, UnauthorizedError
-from nfagent.plumbing.errors import ConfigError
 
 LOCAL = "nfagent.local"
 """In a WSGI environment: the request came by a unix socket."""
@@ -22,16 +18,9 @@ LOCAL = "nfagent.local"
 OPERATORS = "default"
 """The project of those who need no token."""
 
-_SHORTEST = 16
-_ROLES = ("tenant", "admin")
+_READS = ("GET", "HEAD")
 # What keystoneauth sends with `--os-auth-type none`.
 _NO_TOKEN = ("", "notused")
-
-
-@dataclass(frozen=True)
-class _Entry:
-    digest: bytes
-    client: Client
 
 
 class Access:
@@ -47,7 +36,7 @@ class Access:
     """
 
     def __init__(self, tokens: Path | None, anonymous: Anonymous, listen: Collection[str] = ()) -> None:
-        self._entries = [] if tokens is None else _read(tokens)
+        self._tokens = Tokens(tokens)
         self._anonymous = anonymous
         self._hosts = {_host(each.removeprefix("tcp:")) for each in listen if each.startswith("tcp:")} | {"localhost"}
 
@@ -75,7 +64,7 @@ class Access:
             UnauthorizedError: the token is not known.
         """
         self._bearer(token)
-        return _badge(_digest(token))
+        return _badge(digest(token))
 
     def visitor(self, environ: Mapping[str, Any], badge: str | None) -> Client:
         """Who looks at the dashboard: as `client`, or with a badge.
@@ -83,9 +72,28 @@ class Access:
         Raises:
             UnauthorizedError, ForbiddenError: as for `client`.
         """
-        shown = _digest(badge or "")
-        found = [entry.client for entry in self._entries if hmac.compare_digest(_digest(_badge(entry.digest)), shown)]
+        shown = digest(badge or "")
+        entries = self._tokens.entries()
+        found = [entry.client for entry in entries if hmac.compare_digest(digest(_badge(entry.digest)), shown)]
         return found[0] if found else self.client(environ)
+
+    def check_origin(self, environ: Mapping[str, Any]) -> None:
+        """Refuse what a page of another origin has made a browser send: it has all rights of the browser's user.
+
+        Raises:
+            ForbiddenError: it comes from such a page.
+        """
+        site = str(environ.get("HTTP_SEC_FETCH_SITE", ""))
+        origin = str(environ.get("HTTP_ORIGIN", ""))
+        if site:
+            # A link that is followed to here only shows what is here.
+            follows = environ.get("HTTP_SEC_FETCH_MODE") == "navigate" and environ.get("REQUEST_METHOD") in _READS
+            is_foreign = site not in ("same-origin", "none") and not follows
+        else:
+            is_foreign = origin != "" and urlsplit(origin).netloc.lower() != str(environ.get("HTTP_HOST", "")).lower()
+        if is_foreign:
+            detail = f"a page of {origin or 'another origin'} sent this request; only pages of this address may"
+            raise ForbiddenError("origin-foreign", detail)
 
     def _check_host(self, header: str) -> None:
         """Who may go without a token is on this machine, and so is a browser there whatever page it shows.
@@ -99,9 +107,9 @@ class Access:
             raise ForbiddenError("host-unknown", detail)
 
     def _bearer(self, token: str) -> Client:
-        digest = _digest(token)
+        shown = digest(token)
         # All are compared, each in constant time: how long it takes tells nothing about any of them.
-        found = [entry.client for entry in self._entries if hmac.compare_digest(entry.digest, digest)]
+        found = [entry.client for entry in self._tokens.entries() if hmac.compare_digest(entry.digest, shown)]
         if not found:
             raise UnauthorizedError("token-unknown", "the token of this request is not known here")
         return found[0]
@@ -129,32 +137,6 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _digest(token: str) -> bytes:
-    # Of equal length, whatever is compared.
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def _badge(digest: bytes) -> str:
+def _badge(token: bytes) -> str:
     # Follows from the token, so that it outlives a restart of the agent; the token does not follow from it.
-    return hmac.new(digest, b"dashboard", hashlib.sha256).hexdigest()
-
-
-def _read(path: Path) -> list[_Entry]:
-    try:
-        mode, text = path.stat().st_mode, path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(path, None, "", f"the tokens cannot be read: {error}") from error
-    if mode & 0o077:
-        raise ConfigError(path, None, "", f"others can read the tokens (mode {mode & 0o777:o}); chmod 600 {path}")
-    entries = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        if len(words) != 3 or words[1] not in _ROLES:
-            raise ConfigError(path, number, "", "expected PROJECT tenant|admin TOKEN")
-        project, role, token = words
-        if len(token) < _SHORTEST:
-            raise ConfigError(path, number, "", f"a token of {len(token)} characters; at least {_SHORTEST} are needed")
-        entries.append(_Entry(_digest(token), Client(project, admin=role == "admin")))
-    return entries
+    return hmac.new(token, b"dashboard", "sha256").hexdigest()

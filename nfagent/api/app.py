@@ -11,9 +11,11 @@ from nfagent.api import chains, document, events, instances, load, metrics, migr
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
 from nfagent.dashboard import routes as dashboard
+from nfagent.errors import MediaTypeError
 
 BODY_MAX = 1 << 20
 _OPEN_PATHS = ("/openapi.json",)
+_CHANGES = ("POST", "PUT", "PATCH")
 _DESCRIPTION = """Network functions, deployed to one server. Where each runs, on the host or on a smart NIC, is decided
 there and changes without the client noticing."""
 
@@ -68,8 +70,12 @@ def application(known: Services) -> APIFlask:
 
 
 def _authenticate() -> None:
+    services().access.check_origin(request.environ)
     if request.path in _OPEN_PATHS or request.path.rstrip("/") in routes.OPEN_PATHS:
         return
     if request.blueprint == dashboard.NAME:
         return  # it knows browsers by other means
     g.client = services().access.client(request.environ)
+    if request.url_rule is not None and request.method in _CHANGES and not request.is_json:
+        # A page of any origin may have a browser send other media types without asking for leave.
+        raise MediaTypeError(f"Content-Type is {request.content_type or 'missing'}; expected application/json")

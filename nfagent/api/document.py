@@ -5,6 +5,7 @@ from typing import Any
 from nfagent.api.schemas import Problem
 
 _ALWAYS = {"400": "Malformed", "401": "No token, or an unknown one", "413": "The body is too large"}
+_WITH_BODY = {"415": "The body is not application/json"}
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
@@ -23,7 +24,7 @@ def finished(spec: dict[str, Any] | str) -> dict[str, Any]:
                 parameter["schema"] = _without_null(parameter["schema"])
             operation["security"] = [{"token": []}]
             responses: dict[str, Any] = operation["responses"]
-            for status, description in _ALWAYS.items():
+            for status, description in (_ALWAYS | (_WITH_BODY if "requestBody" in operation else {})).items():
                 responses.setdefault(status, {"description": description})
             for status, response in responses.items():
                 if status.startswith(("4", "5")):

@@ -1,7 +1,7 @@
 """``/api/v1/events``: all that happens, as server-sent events."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from apiflask import APIBlueprint
@@ -9,15 +9,17 @@ from flask import Response, json, request
 from flask.typing import ResponseReturnValue
 
 from nfagent.api.schemas import EventQuery, iso
-from nfagent.api.services import Services, client, services
+from nfagent.api.services import client, services
+from nfagent.api.streams import is_still
 from nfagent.desired import Client
-from nfagent.errors import InvalidError, UnavailableError
+from nfagent.errors import InvalidError
 from nfagent.model import Event
-from nfagent.store import events
+from nfagent.store import Store, events
 
 blueprint = APIBlueprint("events", __name__, tag="events")
 
 HEARTBEAT_S = 15.0
+_LOOK_S = 1.0  # from look to look whether the client is still there, and still may
 _BATCH = 500
 _TYPE = "text/event-stream"
 _RESPONSES: dict[int | str, Any] = {
@@ -33,17 +35,22 @@ def follow_events(query_data: EventQuery) -> ResponseReturnValue:
     """Follow what happens.
 
     Each event has an id; a client that comes again with ``Last-Event-ID`` gets all since. Where some of them are not
-    kept any more, the first event is ``gap``: list everything anew. A comment is sent every 15 seconds.
+    kept any more, or the id is above the newest, the first event is ``gap``: list everything again. A comment is sent
+    every 15 seconds.
     """
     known = services()
     last = _last_event_id()
     after = last if last is not None else query_data.after
-    if not known.streams.acquire(blocking=False):
-        most = known.config.api.streams
-        raise UnavailableError("too-many-streams", f"{most} clients follow events; no more are allowed ([api] streams)")
+    who, environ = client(), request.environ
+    give_back = known.streams.take(who)
     response = Response(content_type=_TYPE, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-    response.response = _stream(known, client(), after, query_data.subject)
-    response.call_on_close(known.streams.release)
+    response.call_on_close(give_back)
+    is_gone = environ.get("waitress.client_disconnected") or (lambda: False)
+
+    def may_go_on() -> bool:
+        return not is_gone() and is_still(who, lambda: known.access.client(environ))
+
+    response.response = _stream(known.desired.store, who, after, query_data.subject, may_go_on)
     return response
 
 
@@ -56,15 +63,18 @@ def _last_event_id() -> int | None:
     return int(text)
 
 
-def _stream(known: Services, who: Client, after: int | None, subject: str | None) -> Iterator[str]:
-    store = known.desired.store
-    last = store.last_event if after is None else after
+def _stream(
+    store: Store, who: Client, after: int | None, subject: str | None, may_go_on: Callable[[], bool]
+) -> Iterator[str]:
+    last, oldest = store.last_event if after is None else after, events.oldest(store.read)
     yield ": events follow\n\n"
-    if 0 < last + 1 < events.oldest(store.read):
-        yield _gap(events.oldest(store.read))
+    if 0 < last + 1 < oldest or last > store.last_event:
+        # An id above the newest is from another store, or from one whose last hours were lost.
+        yield _gap(oldest)
+        last = min(last, store.last_event)
     project = None if who.admin else who.project
     told = time.monotonic()
-    while not store.is_ending:
+    while not store.is_ending and may_go_on():
         batch, last = events.since(store, last, _BATCH, project, subject)
         yield from (_event(event) for event in batch)
         # Also where much happens that is none of this client's: it must not take that for silence.
@@ -73,7 +83,7 @@ def _stream(known: Services, who: Client, after: int | None, subject: str | None
             if not batch:
                 yield ": still here\n\n"
         if len(batch) < _BATCH:
-            store.wait(last, max(0.0, told + HEARTBEAT_S - time.monotonic()))
+            store.wait(last, min(_LOOK_S, max(0.0, told + HEARTBEAT_S - time.monotonic())))
 
 
 def _event(event: Event) -> str:

@@ -1,14 +1,19 @@
 """``/api/v1/instances``."""
 
+import json
+
 from apiflask import APIBlueprint
 from flask import url_for
 
 from nfagent.api.schemas import InstanceAmendment, InstanceOrder, InstanceOut, InstancePage, InstanceQuery
 from nfagent.api.services import client, services
 from nfagent.desired import Amendment, Order
+from nfagent.model import View
 from nfagent.store.instances import Filter
 
 blueprint = APIBlueprint("instances", __name__, tag="instances")
+
+_PAGE_BYTES = 4 << 20
 
 
 @blueprint.post("/instances")
@@ -31,11 +36,21 @@ def create_instance(json_data: InstanceOrder) -> tuple[InstanceOut, int, dict[st
 @blueprint.output(InstancePage)
 @blueprint.doc(responses=[403])
 def list_instances(query_data: InstanceQuery) -> InstancePage:
-    """List instances, oldest first."""
+    """List instances, oldest first. A page with large configurations has fewer of them than ``limit``."""
     wanted = Filter(**query_data.model_dump(exclude={"limit", "marker"}))
     views = services().desired.page(client(), wanted, query_data.limit + 1, query_data.marker)
-    page = [InstanceOut.of(view, admin=client().admin) for view in views[: query_data.limit]]
+    page = [InstanceOut.of(view, admin=client().admin) for view in _bounded(views[: query_data.limit])]
     return InstancePage(instances=page, next=page[-1].id if len(views) > len(page) else None)
+
+
+def _bounded(views: list[View]) -> list[View]:
+    """As many as an answer may have: a client that reads slowly keeps no thread busy with what waitress can hold."""
+    room = _PAGE_BYTES
+    for index, view in enumerate(views):
+        room -= len(json.dumps(view.instance.config))
+        if room < 0:
+            return views[: max(index, 1)]
+    return views
 
 
 @blueprint.get("/instances/<string:reference>")

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import BoundedSemaphore
 from typing import cast
 
 from flask import current_app, g
 
 from nfagent.api.access import Access
+from nfagent.api.streams import Streams
 from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
 from nfagent.plumbing.server_config import ServerConfig
@@ -24,7 +24,7 @@ class Services:
     Attributes:
         status: asks oneswitchd; raises `UnoctlError`.
         ports: asks oneswitchd for the virtual ports; raises `UnoctlError`.
-        streams: taken by each client that follows events.
+        streams: places for clients that follow events or the dashboard.
     """
 
     desired: Desired
@@ -35,7 +35,7 @@ class Services:
     ports: Callable[[], list[Port]]
     decider: Decider
     monitor: Monitor
-    streams: BoundedSemaphore
+    streams: Streams
 
     def install(self) -> dict[str, object]:
         """What belongs into a Flask application's ``extensions``."""

@@ -11,13 +11,14 @@ from typing import Any
 from waitress.server import create_server
 
 from nfagent.api.access import LOCAL
+from nfagent.api.connections import TOTAL_MAX, Channel, Connections
 from nfagent.errors import AgentError
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 _THREADS = 8
 _BODY_MAX = 64 << 20  # beyond this the connection is closed; below it the application says what is wrong
-_POLL_S = 10.0
+_POLL_S = 1.0
 _STALLED_MS = 60_000  # a client that takes nothing for so long is disconnected: it would keep a thread
 
 
@@ -46,12 +47,12 @@ class Serving:
         self._servers: list[tuple[Any, dict[int, Any], threading.Thread]] = []
         try:
             for address in listen:
-                self._add(application, address, _THREADS + streams)
+                self._add(application, address, streams)
         except BaseException:
             self.stop()
             raise
 
-    def _add(self, application: Application, address: str, threads: int) -> None:
+    def _add(self, application: Application, address: str, streams: int) -> None:
         listener, actual = _listener(address)
         is_local = listener.family == socket.AF_UNIX
 
@@ -60,26 +61,32 @@ class Serving:
             return application(environ, start)
 
         channels: dict[int, Any] = {}
-        server = create_server(
+        server: Any = create_server(
             marked,
             map=channels,
             sockets=[listener],
-            threads=threads,
+            threads=_THREADS + streams,
             ident="nfagent",
             send_bytes=1,  # an event is sent when it happens, not when there are enough of them
             channel_request_lookahead=1,  # so that who follows something is noticed when it goes
             max_request_body_size=_BODY_MAX,
+            connection_limit=2 * (TOTAL_MAX + streams),  # where so many are being answered at once, others wait
             asyncore_use_poll=True,
             clear_untrusted_proxy_headers=True,
         )
-        thread = threading.Thread(target=self._serve, args=(server, channels), name=f"serve {actual}", daemon=True)
+        server.channel_class = Channel
+        limits = Connections(server, streams)
+        thread = threading.Thread(
+            target=self._serve, args=(server, limits, channels), name=f"serve {actual}", daemon=True
+        )
         self._servers.append((server, channels, thread))
         self.addresses.append(actual)
         thread.start()
 
-    def _serve(self, server: Any, channels: dict[int, Any]) -> None:
+    def _serve(self, server: Any, limits: Connections, channels: dict[int, Any]) -> None:
         while not self._stopping.is_set():
             server.asyncore.loop(timeout=_POLL_S, use_poll=True, map=channels, count=1)
+            limits.sweep()
 
     def stop(self) -> None:
         """Close all connections; what is being answered has five seconds."""

@@ -8,10 +8,12 @@ from flask import Blueprint, Response, json, redirect, request
 from flask.typing import ResponseReturnValue
 
 from nfagent.api.services import Services
+from nfagent.api.streams import is_still
 from nfagent.dashboard import render, snapshot
 from nfagent.dashboard.board import TICK_S, Board
 from nfagent.dashboard.probe import Probe
-from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError, UnavailableError
+from nfagent.desired import Client
+from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError
 from nfagent.store import Store
 
 NAME = "dashboard"
@@ -62,17 +64,19 @@ class _Views:
 
     def stream(self) -> ResponseReturnValue:
         """What changes on the page, until the client goes."""
-        self._check()
-        if not self._known.streams.acquire(blocking=False):
-            most = self._known.config.api.streams
-            raise UnavailableError("too-many-streams", f"{most} clients follow; no more are allowed ([api] streams)")
+        who, environ, badge = self._check(), request.environ, request.cookies.get(_COOKIE)
+        give_back = self._known.streams.take(who)
         response = Response(
             content_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        response.call_on_close(self._known.streams.release)
+        response.call_on_close(give_back)
         seen = request.headers.get("Last-Event-ID") or request.args.get("seen", "")
-        is_gone = request.environ.get("waitress.client_disconnected") or (lambda: False)
-        response.response = _changes(self._board, self._known.desired.store, seen, is_gone)
+        is_gone = environ.get("waitress.client_disconnected") or (lambda: False)
+
+        def may_go_on() -> bool:
+            return not is_gone() and is_still(who, lambda: self._known.access.visitor(environ, badge))
+
+        response.response = _changes(self._board, self._known.desired.store, seen, may_go_on)
         return response
 
     def login(self) -> ResponseReturnValue:
@@ -89,9 +93,10 @@ class _Views:
         response.set_cookie(_COOKIE, badge, path=PATH, httponly=True, samesite="Strict", max_age=_A_YEAR_S)
         return response
 
-    def _check(self) -> None:
+    def _check(self) -> Client:
         who = self._known.access.visitor(request.environ, request.cookies.get(_COOKIE))
         who.require_admin("the dashboard")
+        return who
 
 
 def _root() -> ResponseReturnValue:
@@ -121,11 +126,11 @@ def _guarded(response: Response) -> Response:
     return response
 
 
-def _changes(board: Board, store: Store, seen: str, is_gone: Callable[[], bool]) -> Iterator[str]:
+def _changes(board: Board, store: Store, seen: str, may_go_on: Callable[[], bool]) -> Iterator[str]:
     """Server-sent events: ``update`` with what changed, ``beat`` so that a dead connection is noticed."""
     yield "retry: 2000\n\n"
     told = float("-inf")
-    while not store.is_ending and not is_gone():
+    while not store.is_ending and may_go_on():
         edition = board.newest()
         changed = edition.since(seen)
         now = time.monotonic()

@@ -5,7 +5,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.nfagent.world import ADMIN_TOKEN, World
+from nfagent.api.access import Access
+from nfagent.api.tokens import Tokens
+from nfagent.desired import Client
+from nfagent.errors import UnauthorizedError
+from nfagent.plumbing.errors import ConfigError
+from tests.nfagent.world import ADMIN_TOKEN, OTHER_TOKEN, TENANT_TOKEN, World
 
 OWN = ("localhost", "LocalHost:8774", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:8774")
 OTHERS = (
@@ -52,3 +57,94 @@ def test_without_a_token_this_machine_is_asked_for_by_its_own_names(directory: P
 def test_where_a_token_is_needed_it_is_asked_for_whatever_the_name(world: World, host: str) -> None:
     assert ask(world, PATHS[0], host).status_code == 401
     assert ask(world, PATHS[0], host, ADMIN_TOKEN).status_code == 200
+
+
+FOREIGN = (
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost:3000"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+)
+
+
+def changes(world: World) -> list[tuple[str, bytes]]:
+    """Requests that change something, and that a page of any origin can make a browser send."""
+    server = world.create("target")["id"]
+    return [
+        ("/api/v1/instances", b'{"name": "forged", "kind": "sleeper"}'),
+        ("/api/v1/migrations", b'{"instance": "target", "target": "snic0"}'),
+        ("/api/v1/chains", b'{"name": "forged", "hops": [{"port": 1}, {"port": 2}]}'),
+        ("/v2.1/servers", b'{"server": {"name": "forged", "imageRef": "sleeper", "flavorRef": "small"}}'),
+        (f"/v2.1/servers/{server}/action", b'{"migrate": null}'),
+    ]
+
+
+def test_a_page_of_another_origin_changes_nothing(directory: Path) -> None:
+    world = World(directory, anonymous="admin")
+    try:
+        browser = world.with_token("")
+        for path, body in changes(world):
+            for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+                answer = browser.post(path, content=body, headers={"Content-Type": kind} if kind else {})
+                assert answer.status_code == 415, (path, kind, answer.text)
+            for headers in FOREIGN:
+                answer = browser.post(path, content=body, headers={"Content-Type": "application/json"} | headers)
+                assert answer.status_code == 403, (path, headers, answer.text)
+        assert [each["name"] for each in world.operator.get("/api/v1/instances").json()["instances"]] == ["target"]
+        assert browser.post("/dashboard/login", data={"token": ADMIN_TOKEN}, headers=FOREIGN[0]).status_code == 403
+        for path in STREAMS:
+            assert browser.get(path, headers=FOREIGN[0]).status_code == 403
+        # A link to the dashboard may be followed, and its own page may ask for more.
+        follow = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        assert browser.get("/dashboard", headers=follow).status_code == 200
+        own = {"Origin": world.url, "Content-Type": "application/json"}
+        for headers in (own, own | {"Sec-Fetch-Site": "same-origin", "Origin": "https://behind.a.proxy"}):
+            assert browser.post("/api/v1/instances", content=b"{}", headers=headers).status_code == 422
+    finally:
+        world.close()
+
+
+def test_a_token_that_was_taken_out_of_the_file_ends_at_once(directory: Path) -> None:
+    tokens = directory / "tokens"
+
+    def write(text: str, mode: int = 0o600) -> None:
+        draft = directory / "draft"
+        draft.write_text(text)
+        draft.chmod(mode)
+        draft.replace(tokens)
+
+    def is_known(token: str) -> bool:
+        try:
+            return access.client({"HTTP_AUTHORIZATION": f"Bearer {token}"}) == Client("acme", admin=False)
+        except UnauthorizedError:
+            return False
+
+    line, other = f"acme tenant {TENANT_TOKEN}\n", f"acme tenant {OTHER_TOKEN}\n"
+    write(line)
+    access = Access(tokens, "nobody")
+    badge = access.badge(TENANT_TOKEN)
+    assert (is_known(TENANT_TOKEN), is_known(OTHER_TOKEN)) == (True, False)
+    write(other)
+    assert (is_known(TENANT_TOKEN), is_known(OTHER_TOKEN)) == (False, True)
+    with pytest.raises(UnauthorizedError):
+        access.visitor({}, badge)
+    # A line that is wrong costs only itself; a file that others can read is not believed.
+    write("acme owner whoever-it-may-be-1\nacme tenant short\n" + line)
+    assert (is_known(TENANT_TOKEN), is_known(OTHER_TOKEN)) == (True, False)
+    write(line, mode=0o644)
+    assert not is_known(TENANT_TOKEN)
+    write(line)
+    assert is_known(TENANT_TOKEN)
+    tokens.unlink()
+    assert not is_known(TENANT_TOKEN)
+
+
+def test_an_agent_does_not_start_with_tokens_that_are_wrong(directory: Path) -> None:
+    tokens = directory / "tokens"
+    for text in ("acme owner whoever-it-may-be-1\n", "acme tenant short\n"):
+        tokens.write_text(text)
+        tokens.chmod(0o600)
+        with pytest.raises(ConfigError, match=":1:"):
+            Tokens(tokens)

@@ -85,7 +85,8 @@ def test_malformed_json(world: World, body: bytes) -> None:
 
 def test_a_body_that_is_too_large(world: World) -> None:
     body = json.dumps({"name": "x", "kind": "sleeper", "config": {"a": "x" * (10 << 20)}})
-    refused(world.tenant.post(f"{V1}/instances", content=body), 413, "body-too-large")
+    headers = {"Content-Type": "application/json"}
+    refused(world.tenant.post(f"{V1}/instances", content=body, headers=headers), 413, "body-too-large")
 
 
 def test_unknown_kinds_flavors_and_things(world: World) -> None:
@@ -197,6 +198,19 @@ def test_pages_and_filters(world: World) -> None:
         refused(world.admin.get(f"{V1}/instances", params=wrong), 422, "invalid", *wrong)
     # The marker of a page is not a way to learn of others' instances.
     refused(world.tenant.get(f"{V1}/instances", params={"marker": made[0]["id"]}), 422, "marker-unknown")
+
+
+def test_pages_of_large_configurations_are_short(world: World) -> None:
+    large = {"kind": "sleeper", "config": {"text": "x" * 1_000_000}}
+    names = [f"large{number}" for number in range(6)]
+    for name in names:
+        assert world.with_token(OTHER_TOKEN).post(f"{V1}/instances", json={"name": name, **large}).status_code == 202
+    params = {"project": "other", "kind": "sleeper", "limit": 1000}
+    first = world.admin.get(f"{V1}/instances", params=params).json()
+    rest = world.admin.get(f"{V1}/instances", params=params | {"marker": first["next"]}).json()
+    assert len(first["instances"]) < len(names)
+    listed = [each["name"] for each in first["instances"] + rest["instances"]]
+    assert [name for name in listed if name.startswith("large")] == names
 
 
 def test_changes_that_say_nothing_or_null(world: World) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from nfagent.api import events as stream
-from tests.nfagent.world import World
+from tests.nfagent.world import TENANT_TOKEN, World
 
 PATH = "/api/v1/events"
 
@@ -122,6 +122,30 @@ def test_a_client_that_was_away_for_too_long_is_told(own_world: World) -> None:
         number, kind, data = follower.next()
         assert (number, kind, data) == (None, "gap", {"oldest": last})
         assert follower.next()[0] == str(last)
+
+
+def test_an_id_above_the_newest_is_a_gap(own_world: World) -> None:
+    newest = own_world.agent._store.last_event
+    for options in ({"headers": {"Last-Event-ID": str(newest + 1000)}}, {"params": {"after": newest + 1000}}):
+        with following(own_world.operator, **options) as follower:
+            assert follower.next()[:2] == (None, "gap")
+            own_world.create(f"after-{next(iter(options))}")
+            follower.until("instance.created")
+    newest = own_world.agent._store.last_event
+    with following(own_world.operator, headers={"Last-Event-ID": str(newest)}) as follower:
+        own_world.create("no-gap")
+        follower.until("instance.created")
+
+
+def test_a_stream_ends_when_its_token_is_revoked(own_world: World) -> None:
+    tokens = own_world.directory / "tokens"
+    with following(own_world.tenant) as follower, following(own_world.admin) as other:
+        kept = [line for line in tokens.read_text().splitlines() if TENANT_TOKEN not in line]
+        tokens.write_text("\n".join(kept))
+        with pytest.raises((EOFError, httpx.HTTPError)):
+            follower.next()
+        own_world.create("seen")
+        assert other.next()[1] == "instance.created"
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "9" * 30])

@@ -68,8 +68,10 @@ def test_errors_are_novas(world: World) -> None:
     fault(tenant.get(f"{ROOT}/images/ghost"), 404, "itemNotFound", "ghost")
     fault(tenant.get(f"{ROOT}/ghosts"), 404, "itemNotFound")
     fault(tenant.delete(f"{ROOT}/flavors"), 405, "badMethod")
-    fault(tenant.post(f"{ROOT}/servers", content=b"{"), 400, "badRequest")
-    fault(tenant.post(f"{ROOT}/servers", content=b'{"server": "' + b"x" * (2 << 20)), 413, "overLimit")
+    as_json = {"Content-Type": "application/json"}
+    fault(tenant.post(f"{ROOT}/servers", content=b"{", headers=as_json), 400, "badRequest")
+    large = b'{"server": "' + b"x" * (2 << 20)
+    fault(tenant.post(f"{ROOT}/servers", content=large, headers=as_json), 413, "overLimit")
     for wrong, words in (
         ({"server": {}}, "server.name"),
         (order(name=7), "server.name"),

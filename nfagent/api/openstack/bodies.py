@@ -122,7 +122,7 @@ def read(model: type[Model]) -> Model:
     Raises:
         InvalidError: it is not such a one; names the member.
     """
-    return check(model, request.get_json(force=True))
+    return check(model, request.get_json())
 
 
 def check(model: type[Model], data: Any) -> Model:

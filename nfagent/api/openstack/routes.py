@@ -97,7 +97,7 @@ def delete_server(server: str) -> ResponseReturnValue:
 def act(server: str) -> ResponseReturnValue:
     """Migrate an instance; there are no other actions."""
     instance = _find(server).instance
-    body = request.get_json(force=True)
+    body = request.get_json()
     action = next(iter(body)) if isinstance(body, dict) and len(body) == 1 else None
     if action not in _ACTIONS:
         named = "exactly one action is expected" if action is None else f"There is no such action: {action}"

@@ -1,0 +1,61 @@
+"""Places for clients that follow events or the dashboard: each takes a thread for as long as it stays."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from nfagent.desired import Client
+from nfagent.errors import RefusedError, UnavailableError
+
+
+class Streams:
+    """Counts the places that are taken.
+
+    A tenant's project may take a quarter of them, and a quarter is kept for administrators.
+
+    Args:
+        most: places.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._share = max(1, most // 4)
+        self._lock = threading.Lock()
+        self._tenants: Counter[str] = Counter()
+        self._taken = 0
+
+    def take(self, client: Client) -> Callable[[], None]:
+        """Take a place; what is returned gives it back.
+
+        Raises:
+            UnavailableError: there is none for this client.
+        """
+        with self._lock:
+            if self._taken >= self._most:
+                raise _full(f"{self._most} clients follow; no more are allowed ([api] streams)")
+            if not client.admin and self._tenants[client.project] >= self._share:
+                raise _full(f"{self._share} clients of project {client.project!r} follow; no more are allowed")
+            if not client.admin and self._tenants.total() >= max(1, self._most - self._share):
+                raise _full("as many tenants follow as may; try again later")
+            self._taken += 1
+            if not client.admin:
+                self._tenants[client.project] += 1
+        return lambda: self._give_back(client)
+
+    def _give_back(self, client: Client) -> None:
+        with self._lock:
+            self._taken -= 1
+            if not client.admin:
+                self._tenants -= Counter([client.project])
+
+
+def is_still(client: Client, ask: Callable[[], Client]) -> bool:
+    """Whether a client would still be let in as the same; its token may have been revoked since it came."""
+    try:
+        return ask() == client
+    except RefusedError:
+        return False
+
+
+def _full(detail: str) -> UnavailableError:
+    return UnavailableError("too-many-streams", detail)

@@ -1,0 +1,113 @@
+"""The file of tokens: one on each line, ``PROJECT tenant|admin TOKEN``; ``#`` begins a comment.
+
+It is read again whenever it has changed, so that a token that was taken out of it ends at once.
+"""
+
+import hashlib
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfagent.desired import Client
+from nfagent.plumbing.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+_SHORTEST = 16
+_ROLES = ("tenant", "admin")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A token and its owner."""
+
+    digest: bytes
+    client: Client
+
+
+class Tokens:
+    """Reads the file.
+
+    Thread safety: any thread may ask.
+
+    Args:
+        path: of the file; None: there is none.
+
+    Raises:
+        ConfigError: the file cannot be used; names the line.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._entries: list[Entry] = []
+        if path is not None:
+            self._seen, self._entries = _mark(path), list(_strictly(path))
+
+    def entries(self) -> list[Entry]:
+        """The tokens that are in the file now; a line that is wrong is left out, as is all of an unsafe file."""
+        if self._path is None:
+            return []
+        with self._lock:
+            mark = _mark(self._path)
+            if mark != self._seen:
+                self._entries = list(_tolerantly(self._path))
+                self._seen = mark
+                _log.info("%s: read again; it has %d tokens", self._path, len(self._entries))
+            return self._entries
+
+
+def digest(token: str) -> bytes:
+    """A token as it is compared: of equal length, whatever it is."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _mark(path: Path) -> object:
+    """Something that differs after every change of the file; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _strictly(path: Path) -> Iterator[Entry]:
+    for read in _read(path):
+        if isinstance(read, ConfigError):
+            raise read
+        yield read
+
+
+def _tolerantly(path: Path) -> Iterator[Entry]:
+    for read in _read(path):
+        if isinstance(read, ConfigError):
+            _log.error("%s; left out", read)
+        else:
+            yield read
+
+
+def _read(path: Path) -> Iterator[Entry | ConfigError]:
+    """The entries, and what is wrong with the others."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        yield ConfigError(path, None, "", f"the tokens cannot be read: {error}")
+        return
+    if mode & 0o077:
+        yield ConfigError(path, None, "", f"others can read the tokens (mode {mode & 0o777:o}); chmod 600 {path}")
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3 or words[1] not in _ROLES:
+            yield ConfigError(path, number, "", "expected PROJECT tenant|admin TOKEN")
+            continue
+        project, role, token = words
+        if len(token) < _SHORTEST:
+            yield ConfigError(path, number, "", f"a token of {len(token)} characters; at least {_SHORTEST} are needed")
+            continue
+        yield Entry(digest(token), Client(project, admin=role == "admin"))

@@ -1,0 +1,107 @@
+"""Connections of clients that are slow, or many: the others are answered all the same."""
+
+import select
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from nfagent.api import connections
+from nfagent.api.serving import Serving
+
+_POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n1234567890"
+
+
+def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    """Answers at once, or with an endless answer."""
+    start("200 OK", [])
+    if environ["PATH_INFO"] == "/endless":
+        return iter(lambda: b"x" * (1 << 20), b"")
+    return [b"fine"]
+
+
+@contextmanager
+def serving(streams: int = 2) -> Iterator[tuple[str, int]]:
+    served = Serving(application, ["tcp:127.0.0.1:0"], streams)
+    host, _, port = served.addresses[0].removeprefix("tcp:").rpartition(":")
+    try:
+        yield host, int(port)
+    finally:
+        served.stop()
+
+
+def connect(stack: ExitStack, address: tuple[str, int], sent: bytes) -> socket.socket:
+    made = stack.enter_context(socket.create_connection(address, timeout=30))
+    made.sendall(sent)
+    return made
+
+
+def ask(address: tuple[str, int]) -> str:
+    return httpx.get(f"http://{address[0]}:{address[1]}/", timeout=30, trust_env=False).text
+
+
+@pytest.mark.parametrize("sent", [0, 8, len(_POST) - 7], ids=["nothing", "headers", "body"])
+def test_clients_that_send_half_a_request_keep_nobody_out(sent: int) -> None:
+    with serving() as address, ExitStack() as stack:
+        slow = [connect(stack, address, _POST[:sent]) for _ in range(3 * connections.PEER_MAX)]
+        assert ask(address) == "fine"
+        # The oldest ones were closed, the newest ones have their time.
+        assert slow[0].recv(1) == b""
+        slow[-1].sendall(_POST[sent:])
+        assert slow[-1].recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_a_request_that_is_not_complete_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", 0.2)
+    with serving() as address, ExitStack() as stack:
+        idle, slow = connect(stack, address, b""), connect(stack, address, _POST[:-9])
+        for each in _POST[-9:-1]:  # a byte now and then does not help
+            with suppress(OSError):
+                slow.sendall(bytes([each]))
+            select.select([slow], [], [], 0.05)
+        assert slow.recv(12) == b"HTTP/1.1 408"
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_clients_that_do_not_take_their_answers_keep_nobody_out() -> None:
+    with serving(streams=1) as address, ExitStack() as stack:
+        request = b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        blocked = [connect(stack, address, request) for _ in range(20)]
+        for each in blocked[:9]:
+            assert each.recv(15) == b"HTTP/1.1 200 OK"
+        assert ask(address) == "fine"
+
+
+def test_the_greediest_peer_makes_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "TOTAL_MAX", 8)
+    closed: list[str] = []
+    channels = {number: FakeChannel(f"10.0.0.{1 + (number > 7)}", float(number), closed) for number in range(10)}
+    for each in channels.values():
+        each.number = f"{each.peer}/{each.began:g}"
+    connections.Connections(FakeServer(channels), 0, clock=lambda: 10.0).sweep()
+    assert closed == ["10.0.0.1/0", "10.0.0.1/1"]
+
+
+class FakeChannel:
+    """As `Channel`, of a peer."""
+
+    def __init__(self, peer: str, began: float, closed: list[str]) -> None:
+        self.peer, self.began, self._closed = peer, began, closed
+        self.requests: list[Any] = []
+        self.connected, self.number, self.rank = True, "", (0, began)
+
+    def handle_close(self) -> None:
+        self.connected = False
+        self._closed.append(self.number)
+
+
+class FakeServer:
+    """As waitress's."""
+
+    def __init__(self, channels: dict[int, Any]) -> None:
+        self.active_channels = channels
+        self.task_dispatcher = type("Dispatcher", (), {"queue": []})
