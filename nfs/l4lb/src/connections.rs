@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use nf_packet::{protocol, tcp_flags, Ethernet, Headers};
 use nf_runtime::Packet;
-use nf_tables::{Class, ConnectionTable, Entry, Insertion};
+use nf_tables::{Class, Entry, Full};
 
-use crate::{events::Event, flow::Flow, frames::Frame, pass::Pass, snapshot::Vip, state::traffic};
+use crate::{events::Event, flow::Flow, frames::Frame, pass::Pass, snapshot::Vip};
 
 impl Pass<'_> {
     /// The first packet of a connection, or one whose record is gone.
@@ -37,17 +37,6 @@ impl Pass<'_> {
         let Some(number) = chosen else {
             return self.refuse(packet, Some(index), Event::NoBackend);
         };
-        if flooded {
-            if vip.needs_no_records() {
-                self.flooded.store(true, Ordering::Relaxed);
-            }
-            self.count(Some(index), Event::Unrecorded);
-            return self.send_to_backend(packet, headers, flow, number);
-        }
-        // A reset of a connection that nobody knows needs no record.
-        if is_tcp && headers.tcp_flags & tcp_flags::RST != 0 {
-            return self.send_to_backend(packet, headers, flow, number);
-        }
         let class = match (is_tcp, opening) {
             (false, _) => Class::Datagram,
             (true, true) => Class::Opening,
@@ -58,22 +47,28 @@ impl Pass<'_> {
             value: number,
             class,
         };
-        match F::table(self.state).insert(flow, entry, &self.now) {
-            Ok(Insertion::Existing(entry)) => return self.known(packet, headers, flow, entry),
-            Ok(Insertion::Inserted { expired }) => {
-                if let Some(expired) = expired {
-                    self.ended(expired);
-                }
-                self.began(vip, number, class);
+        if flooded {
+            if vip.needs_no_records() {
+                self.flooded.store(true, Ordering::Relaxed);
             }
-            Err(_) if vip.has_sessions() => {
+            self.count(Some(index), Event::Unrecorded);
+            return self.send_to_backend(packet, headers, flow, entry);
+        }
+        // A reset of a connection without a record needs none.
+        if is_tcp && headers.tcp_flags & tcp_flags::RST != 0 {
+            return self.send_to_backend(packet, headers, flow, entry);
+        }
+        match self.record(flow, entry) {
+            Ok(None) => {}
+            Ok(Some(entry)) => return self.known(packet, headers, flow, entry),
+            Err(Full) if vip.has_sessions() => {
                 return self.refuse(packet, Some(index), Event::TableFull)
             }
-            Err(_) => {
+            Err(Full) => {
                 self.count(Some(index), Event::TableFull);
                 // Without a record the choice must be one that can be made again.
-                let number = vip.maglev.choose(hash).unwrap_or(number);
-                return self.send_to_backend(packet, headers, flow, number);
+                let value = vip.maglev.choose(hash).unwrap_or(number);
+                return self.send_to_backend(packet, headers, flow, Entry { value, class });
             }
         }
         if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
@@ -83,7 +78,7 @@ impl Pass<'_> {
         if vip.mode == crate::config::Mode::Nat {
             self.learn_client(packet, headers);
         }
-        self.send_to_backend(packet, headers, flow, number);
+        self.send_to_backend(packet, headers, flow, entry);
     }
 
     /// The connection's backend is gone or down, or takes no new connections and this is one.
@@ -101,11 +96,6 @@ impl Pass<'_> {
             return self.not_ours(packet, headers);
         };
         let vip = &snapshot.vips[index];
-        // Somebody else may have chosen since it was looked up: a packet before this one in the batch.
-        let current = F::table(self.state).lookup(flow, &self.now);
-        if let Some(entry) = current.filter(|entry| entry.value != seen.value) {
-            return self.send_to_backend(packet, headers, flow, entry.value);
-        }
         let opening = flow.protocol() != protocol::TCP || is_opening(headers.tcp_flags);
         if vip.has_sessions() && !opening {
             self.forget(flow);
@@ -118,9 +108,12 @@ impl Pass<'_> {
             vip.maglev.choose(hash)
         };
         let Some(number) = chosen else {
+            // Packets must not keep a record that names a removed backend alive: its number will be another one's.
+            if self.backend_of(flow, seen.value).is_none() {
+                self.forget(flow);
+            }
             return self.refuse(packet, Some(index), Event::NoBackend);
         };
-        self.count(Some(index), Event::Moved);
         let class = match flow.protocol() {
             protocol::TCP if opening => Class::Opening,
             protocol::TCP
@@ -136,15 +129,16 @@ impl Pass<'_> {
             value: number,
             class,
         };
-        if let Some(old) = F::table(self.state).update(flow, entry, &self.now) {
-            self.ended(old);
-            self.began(vip, number, class);
+        match self.replace(flow, seen, entry) {
+            Ok(()) => self.count(Some(index), Event::Moved),
+            Err(Some(current)) => return self.known(packet, headers, flow, current),
+            Err(None) => return self.first(packet, headers, flow),
         }
         if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
             self.forget(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
-        self.send_to_backend(packet, headers, flow, number);
+        self.send_to_backend(packet, headers, flow, entry);
     }
 
     /// By the VIP's own rule. The choice is recorded, so it need not be the same again.
@@ -175,46 +169,6 @@ impl Pass<'_> {
                     })
                     .map(|(_, number, _)| number)
             }
-        }
-    }
-
-    fn began(&self, vip: &Vip, number: u16, class: Class) {
-        self.state.active.add(self.worker, number.into(), 1);
-        if class == Class::Opening {
-            self.state.half_open.add(self.worker, vip.row, 1);
-        }
-        self.state
-            .traffic
-            .add(self.worker, number.into(), traffic::CONNECTIONS, 1);
-    }
-
-    /// A record is gone, or names another backend now.
-    pub(crate) fn ended(&self, entry: Entry) {
-        self.state
-            .active
-            .subtract(self.worker, entry.value.into(), 1);
-        if entry.class == Class::Opening {
-            if let Some(row) = self.row_of(entry.value) {
-                self.state.half_open.subtract(self.worker, row, 1);
-            }
-        }
-    }
-
-    /// The row of a backend's VIP, also of a backend that is not in the configuration any more.
-    fn row_of(&self, number: u16) -> Option<usize> {
-        if let Some(backend) = self.snapshot.backend_at(number) {
-            return Some(self.snapshot.vips[backend.vip].row);
-        }
-        let record = self.state.backends.get(number.into());
-        self.state.vips.iter().position(|vip| {
-            (vip.address, vip.port, vip.protocol)
-                == (record.vip_address, record.vip_port, record.vip_protocol)
-        })
-    }
-
-    fn forget<F: Flow>(&self, flow: &F) {
-        if let Some(entry) = F::table(self.state).remove(flow, &self.now) {
-            self.ended(entry);
         }
     }
 

@@ -27,12 +27,12 @@ impl Pass<'_> {
         packet: &mut Packet,
         headers: &Headers,
         flow: &F,
-        number: u16,
+        entry: Entry,
     ) {
-        let Some(backend) = self.snapshot.backend_at(number) else {
+        let Some(backend) = self.snapshot.backend_at(entry.value) else {
             return self.refuse(packet, None, Event::NoBackend);
         };
-        self.send_to(packet, headers, flow, number, backend);
+        self.send_to(packet, headers, flow, entry, backend);
     }
 
     #[inline]
@@ -41,9 +41,10 @@ impl Pass<'_> {
         packet: &mut Packet,
         headers: &Headers,
         flow: &F,
-        number: u16,
+        entry: Entry,
         backend: &Backend,
     ) {
+        let number = entry.value;
         let snapshot = self.snapshot;
         let Some(mac) = backend.way.mac() else {
             return self.unresolved(packet, backend);
@@ -166,8 +167,11 @@ impl Pass<'_> {
             return self.not_ours(packet, headers);
         };
         let vip = &self.snapshot.vips[backend.vip];
-        if let Some(entry) = entry {
-            self.note_answer(headers, flow, entry);
+        match entry {
+            Some(entry) if entry.value == number => self.note_answer(headers, flow, entry),
+            // As in `named`: looking it up has renewed it.
+            Some(entry) if self.backend_of(flow, entry.value).is_none() => self.forget(flow),
+            _ => {}
         }
         if headers.fragment == Fragment::First
             && !self.note_answered_fragment(packet, headers, number, None)

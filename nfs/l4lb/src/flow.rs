@@ -23,6 +23,9 @@ pub trait Flow: Key {
     /// The same on every load balancer.
     fn flow_hash(&self) -> u64;
 
+    /// The VIP that it goes to: [`service`](fn@service) of its destination.
+    fn service(&self) -> u64;
+
     #[must_use]
     fn tuple(&self) -> Tuple {
         let (source, source_port) = self.source();
@@ -105,6 +108,12 @@ impl Flow for Ipv4Flow {
     }
 
     #[inline]
+    fn service(&self) -> u64 {
+        let (address, port) = self.destination();
+        service(address, port, self.protocol)
+    }
+
+    #[inline]
     fn flow_hash(&self) -> u64 {
         let addresses =
             u64::from(self.source.to_bits()) << 32 | u64::from(self.destination.to_bits());
@@ -155,6 +164,12 @@ impl Flow for Ipv6Flow {
     }
 
     #[inline]
+    fn service(&self) -> u64 {
+        let (address, port) = self.destination();
+        service(address, port, self.protocol)
+    }
+
+    #[inline]
     fn flow_hash(&self) -> u64 {
         let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(&self.source.octets());
@@ -164,6 +179,20 @@ impl Flow for Ipv6Flow {
             ports(self.source_port, self.destination_port, self.protocol),
         )
     }
+}
+
+/// A number for a VIP: of IPv4 exact, of IPv6 a hash.
+#[inline]
+#[must_use]
+pub fn service(address: IpAddr, port: u16, protocol: u8) -> u64 {
+    let address = match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            mix((bits >> 64) as u64, bits as u64)
+        }
+    };
+    address.rotate_left(24) ^ u64::from(port) << 8 ^ u64::from(protocol)
 }
 
 #[inline]

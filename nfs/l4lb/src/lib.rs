@@ -18,6 +18,7 @@ pub mod load;
 pub mod maglev;
 mod neighbours;
 mod pass;
+mod records;
 mod rows;
 mod service;
 mod sessions;
@@ -25,9 +26,12 @@ mod snapshot;
 mod state;
 mod ways;
 
-use std::sync::{
-    atomic::{AtomicBool, AtomicU64, Ordering},
-    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+use std::{
+    cell::Cell,
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    },
 };
 
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
@@ -172,6 +176,7 @@ impl NetworkFunction for L4lb {
             flooded: &self.flooded,
             now: snapshot.lifetimes.at(context.now()),
             worker,
+            changed: Cell::default(),
             out,
         }
         .run(packets);
@@ -225,6 +230,7 @@ impl NetworkFunction for L4lb {
             flooded: &self.flooded,
             now: snapshot.lifetimes.at(context.now()),
             worker: Worker::of(context),
+            changed: Cell::default(),
             out,
         };
         if self.unannounced.swap(false, Ordering::Relaxed) {

@@ -1,6 +1,7 @@
 //! One batch: parse all, look all up at once, then decide each.
 
 use std::{
+    cell::Cell,
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -31,6 +32,8 @@ pub struct Pass<'a> {
     pub(crate) flooded: &'a AtomicBool,
     pub(crate) now: Now,
     pub(crate) worker: Worker,
+    /// Bits of the flows whose records this batch has changed; see [`Pass::current`].
+    pub(crate) changed: Cell<u64>,
     pub(crate) out: &'a mut Emitted,
 }
 
@@ -179,7 +182,11 @@ impl<'a> Pass<'a> {
             return false;
         };
         self.count(Some(index), Event::Unrecorded);
-        self.send_to_backend(packet, headers, flow, number);
+        let entry = Entry {
+            value: number,
+            class: Class::Opening,
+        };
+        self.send_to_backend(packet, headers, flow, entry);
         true
     }
 
@@ -221,6 +228,7 @@ impl<'a> Pass<'a> {
         answer: u16,
         entry: Option<Entry>,
     ) {
+        let entry = self.current(flow, entry);
         if answer != NONE {
             return self.answer(packet, headers, flow, answer, entry);
         }
@@ -240,27 +248,9 @@ impl<'a> Pass<'a> {
         entry: Entry,
     ) {
         let snapshot = self.snapshot;
-        let Some(backend) = snapshot.backend_at(entry.value) else {
+        let Some(backend) = self.backend_of(flow, entry.value) else {
             return self.choose_again(packet, headers, flow, entry);
         };
-        if headers.protocol == protocol::TCP {
-            let flags = headers.tcp_flags;
-            let class = match entry.class {
-                _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => Class::Closing,
-                Class::Opening if flags & tcp_flags::SYN == 0 => Class::Established,
-                // The client uses its port again.
-                Class::Closing if flags & tcp_flags::SYN != 0 => {
-                    if !backend.is_open() {
-                        return self.choose_again(packet, headers, flow, entry);
-                    }
-                    Class::Opening
-                }
-                class => class,
-            };
-            if class != entry.class {
-                self.change_class(flow, entry, class, backend.vip);
-            }
-        }
         if backend.health == crate::state::health::DOWN {
             let vip = &snapshot.vips[backend.vip];
             let not_yet = entry.class == Class::Opening;
@@ -268,19 +258,20 @@ impl<'a> Pass<'a> {
                 return self.choose_again(packet, headers, flow, entry);
             }
         }
-        self.send_to(packet, headers, flow, entry.value, backend);
-    }
-
-    fn change_class<F: Flow>(&self, flow: &F, entry: Entry, class: Class, vip: usize) {
-        let changed = Entry { class, ..entry };
-        let old = F::table(self.state).update(flow, changed, &self.now);
-        let row = self.snapshot.vips[vip].row;
-        match (old.map(|old| old.class), class) {
-            (Some(Class::Opening), Class::Opening) | (None, _) => {}
-            (Some(Class::Opening), _) => self.state.half_open.subtract(self.worker, row, 1),
-            (Some(_), Class::Opening) => drop(self.state.half_open.add(self.worker, row, 1)),
-            _ => {}
+        let class = class_after(headers, entry.class);
+        // The client uses its port again.
+        if class == Class::Opening && entry.class == Class::Closing && !backend.is_open() {
+            return self.choose_again(packet, headers, flow, entry);
         }
+        let after = Entry { class, ..entry };
+        if after != entry {
+            match self.replace(flow, entry, after) {
+                Ok(()) => {}
+                Err(Some(current)) => return self.known(packet, headers, flow, current),
+                Err(None) => return self.first(packet, headers, flow),
+            }
+        }
+        self.send_to(packet, headers, flow, after, backend);
     }
 
     /// One packet by itself, without the benefit of company.
@@ -303,11 +294,11 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The record of a flow of either version.
+    /// The record of a flow of either version, if the configuration has the backend that it names.
     pub(crate) fn entry_of(&self, flow: &AnyFlow) -> Option<Entry> {
         match flow {
-            AnyFlow::V4(flow) => self.state.connections_ipv4.lookup(flow, &self.now),
-            AnyFlow::V6(flow) => self.state.connections_ipv6.lookup(flow, &self.now),
+            AnyFlow::V4(flow) => self.named(flow),
+            AnyFlow::V6(flow) => self.named(flow),
         }
     }
 
@@ -323,9 +314,9 @@ impl<'a> Pass<'a> {
         let ends = headers.protocol == protocol::TCP
             && headers.tcp_flags & (tcp_flags::FIN | tcp_flags::RST) != 0;
         if ends && entry.class != Class::Closing {
-            if let Some(backend) = self.snapshot.backend_at(entry.value) {
-                self.change_class(flow, entry, Class::Closing, backend.vip);
-            }
+            let class = Class::Closing;
+            // Where another worker has changed the record, the connection has gone on since.
+            let _ = self.replace(flow, entry, Entry { class, ..entry });
         }
     }
 
@@ -409,6 +400,18 @@ impl<'a> Pass<'a> {
             },
             None => Station::Nowhere,
         }
+    }
+}
+
+/// How far a connection of this class is after a packet from its client.
+fn class_after(headers: &Headers, class: Class) -> Class {
+    let flags = headers.tcp_flags;
+    match class {
+        _ if headers.protocol != protocol::TCP => class,
+        _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => Class::Closing,
+        Class::Opening if flags & tcp_flags::SYN == 0 => Class::Established,
+        Class::Closing if flags & tcp_flags::SYN != 0 => Class::Opening,
+        class => class,
     }
 }
 

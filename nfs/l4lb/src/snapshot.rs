@@ -7,6 +7,7 @@ use nf_tables::Lifetimes;
 
 use crate::{
     config::{self, Algorithm, Config, Mode, WhenDown},
+    flow,
     maglev::{Candidate, Maglev},
     service::{Service, ServiceHasher},
     state::{health, BackendRecord, State},
@@ -90,6 +91,8 @@ pub struct Backend {
     pub way: Way,
     /// Index in [`Snapshot::vips`].
     pub vip: usize,
+    /// The VIP's [`service`](fn@crate::flow::service).
+    pub service: u64,
     pub tunnel: Option<Tunnel>,
     pub health: u8,
     pub drained: bool,
@@ -272,6 +275,7 @@ impl Snapshot {
         Backend {
             name: backend.name.clone(),
             vip: index,
+            service: flow::service(vip.address, vip.port, vip.protocol.number()),
             address: backend.address,
             port: backend.port.unwrap_or(vip.port),
             weight: backend.weight,

@@ -150,8 +150,8 @@ impl<K: Key, M: Memory> ConnectionTable<K> for Cuckoo<K, M> {
         self.writer().insert(key, entry, now)
     }
 
-    fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
-        self.writer().update(key, entry, now)
+    fn replace(&self, key: &K, old: Entry, new: Entry, now: &Now) -> Result<(), Option<Entry>> {
+        self.writer().replace(key, old, new, now)
     }
 
     fn remove(&self, key: &K, now: &Now) -> Option<Entry> {

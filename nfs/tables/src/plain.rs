@@ -96,15 +96,18 @@ impl<K: Key> ConnectionTable<K> for Plain<K> {
         }
     }
 
-    fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
+    fn replace(&self, key: &K, old: Entry, new: Entry, now: &Now) -> Result<(), Option<Entry>> {
         let mut records = self.records();
         let record = records
             .map
             .get_mut(key)
-            .filter(|record| record.lives(now))?;
-        let old = record.entry;
-        *record = Record::new(entry, now);
-        Some(old)
+            .filter(|record| record.lives(now))
+            .ok_or(None)?;
+        if record.entry != old {
+            return Err(Some(record.entry));
+        }
+        *record = Record::new(new, now);
+        Ok(())
     }
 
     fn remove(&self, key: &K, now: &Now) -> Option<Entry> {

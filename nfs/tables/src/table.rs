@@ -28,8 +28,11 @@ pub trait ConnectionTable<K: Key>: Send + Sync {
     /// There is no room. Aging makes some.
     fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full>;
 
-    /// Gives a flow another entry, renewed; answers the old one. None, and nothing is changed: it has no record.
-    fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry>;
+    /// Gives a flow the entry `new`, renewed, in place of `old`.
+    ///
+    /// # Errors
+    /// It has another entry than `old`, which stays: that one. None: it has no record.
+    fn replace(&self, key: &K, old: Entry, new: Entry, now: &Now) -> Result<(), Option<Entry>>;
 
     /// Forgets a flow, and answers its entry. A record that has expired is forgotten as well, but is not an answer.
     fn remove(&self, key: &K, now: &Now) -> Option<Entry>;

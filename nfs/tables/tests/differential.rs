@@ -15,7 +15,8 @@ enum Call {
     Lookup(u16),
     LookupBulk(Vec<u16>),
     Insert(u16, Entry),
-    Update(u16, Entry),
+    /// Of the entry that it has, or of one that it may not have.
+    Replace(u16, Option<Entry>, Entry),
     Remove(u16),
     Age,
     Pass(u64),
@@ -31,7 +32,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         4 => key().prop_map(Call::Lookup),
         2 => prop::collection::vec(key(), 0..80).prop_map(Call::LookupBulk),
         4 => (key(), entry()).prop_map(|(key, entry)| Call::Insert(key, entry)),
-        2 => (key(), entry()).prop_map(|(key, entry)| Call::Update(key, entry)),
+        3 => (key(), prop::option::of(entry()), entry()).prop_map(|(key, old, new)| Call::Replace(key, old, new)),
         1 => key().prop_map(Call::Remove),
         1 => Just(Call::Age),
         2 => (0_u64..60).prop_map(Call::Pass),
@@ -118,10 +119,13 @@ fn same_answers<K: Key>(calls: &[Call], seed: u64, start: u32) -> Result<(), Tes
                     plain.insert(&key(*number), *entry, &now)
                 );
             }
-            Call::Update(number, entry) => {
+            Call::Replace(number, other, new) => {
+                let current = plain.lookup(&key(*number), &now);
+                prop_assert_eq!(table.lookup(&key(*number), &now), current);
+                let old = other.or(current).unwrap_or(*new);
                 prop_assert_eq!(
-                    table.update(&key(*number), *entry, &now),
-                    plain.update(&key(*number), *entry, &now)
+                    table.replace(&key(*number), old, *new, &now),
+                    plain.replace(&key(*number), old, *new, &now)
                 );
             }
             Call::Remove(number) => {

@@ -89,10 +89,11 @@ fn a_copy_made_while_the_table_is_written_is_equal() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // Some displaced, some updated, some renewed, some removed.
+                // Some displaced, some replaced, some renewed, some removed.
                 let number = written.load(Ordering::Relaxed);
                 let _ = table.insert(&key(number), entry(number), &now());
-                table.update(&key(number / 2), entry(number + 1), &now());
+                let old = entry(if number % 2 == 0 { number / 2 } else { number });
+                let _ = table.replace(&key(number / 2), old, entry(number + 1), &now());
                 table.lookup(&key(number / 3), &Lifetimes::default().at(3 << 40));
                 table.remove(&key(number.wrapping_sub(CAPACITY as u64)), &now());
                 written.store(number + 1, Ordering::Relaxed);

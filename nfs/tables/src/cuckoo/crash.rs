@@ -152,7 +152,7 @@ fn cut_everywhere(
 }
 
 #[test]
-fn inserts_updates_and_removals() {
+fn inserts_replacements_and_removals() {
     let table = table();
     for number in 0..CAPACITY / 2 {
         table.insert(&key(number), entry(number), &now()).unwrap();
@@ -163,7 +163,8 @@ fn inserts_updates_and_removals() {
     });
     for number in 0..8 {
         cut_everywhere(&table, &key(number), |core| {
-            core.update(&key(number), entry(77), &now()).unwrap();
+            core.replace(&key(number), entry(number), entry(77), &now())
+                .unwrap();
         });
         cut_everywhere(&table, &key(number), |core| {
             core.remove(&key(number), &now()).unwrap();

@@ -64,16 +64,26 @@ impl<K: Key, W: Words> Core<K, W> {
         Insertion::Existing(entry)
     }
 
-    pub(super) fn update(&self, key: &K, entry: Entry, now: &Now) -> Option<Entry> {
+    pub(super) fn replace(
+        &self,
+        key: &K,
+        old: Entry,
+        new: Entry,
+        now: &Now,
+    ) -> Result<(), Option<Entry>> {
         let place = self.place(key);
         let _change = Change::begin(self.words);
         let _lock = self.lock(place.first());
-        let found = self.find(&place)?;
-        let content = record::content(entry, now);
-        let (old, replaced) = self.change(self.base(found.bucket) + found.slot, |data| {
-            (!record::has_expired(data, now)).then_some(record::with_content(data, content))
+        let found = self.find(&place).ok_or(None)?;
+        let content = record::content(new, now);
+        let (data, replaced) = self.change(self.base(found.bucket) + found.slot, |data| {
+            let is_old = !record::has_expired(data, now) && record::entry(data) == old;
+            is_old.then_some(record::with_content(data, content))
         });
-        replaced.then_some(record::entry(old))
+        if replaced {
+            return Ok(());
+        }
+        Err((!record::has_expired(data, now)).then_some(record::entry(data)))
     }
 
     pub(super) fn remove(&self, key: &K, now: &Now) -> Option<Entry> {

@@ -1,0 +1,179 @@
+//! Records of connections: what packets of one batch do to each other's, and what they name.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use common::*;
+use nf_l4lb::L4lb;
+use nf_runtime::testing::{Harness, Output};
+use serde_json::{json, Value};
+
+/// Processes packets in one batch; which backend got each.
+fn batch(lb: &mut Harness<L4lb>, packets: &[Sent]) -> Vec<u8> {
+    let frames: Vec<Vec<u8>> = packets.iter().map(Sent::frame).collect();
+    let frames: Vec<(usize, &[u8])> = frames.iter().map(|frame| (0, &frame[..])).collect();
+    let backend = |output: &Output| match output {
+        Output::Sent(0, frame) => match read(frame).destination.0 {
+            std::net::IpAddr::V4(address) => address.octets()[3],
+            other => panic!("{other}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    lb.process_all(&frames).iter().map(backend).collect()
+}
+
+fn active(lb: &Harness<L4lb>, backend: u8) -> u64 {
+    lb.count(&format!(
+        "backend_active{{vip=\"web\",backend=\"web{backend}\"}}"
+    ))
+}
+
+/// Lets time pass until backend 11 has failed its check; 12 answers.
+fn fail_11(lb: &mut Harness<L4lb>) {
+    for _ in 0..4 {
+        lb.tick();
+        for (_, frame) in lb.take_emitted() {
+            if frame[12..14] != [8, 0] {
+                continue;
+            }
+            let seen = read(&frame);
+            if seen.flags == SYN && seen.destination.0 == ip("10.0.0.12") {
+                let answer = Sent {
+                    source: seen.destination,
+                    destination: seen.source,
+                    from: mac_of(12),
+                    ..Sent::client(0, SYN | ACK)
+                };
+                let answer = answer.numbers(1, seen.sequence.wrapping_add(1));
+                lb.process(0, &answer.frame());
+            }
+        }
+        lb.advance(SECOND / 2);
+    }
+    let open = |lb: &Harness<L4lb>| lb.count("vip_backends_open{vip=\"web\"}");
+    assert_eq!(open(lb), 1);
+}
+
+fn checked() -> Value {
+    let health = json!({"kind": "tcp", "interval": "1s", "timeout": "1s"});
+    json!([with(vip("nat", &[11, 12]), "health", health)])
+}
+
+#[test]
+fn a_record_that_changes_within_a_batch_is_counted_once() {
+    let mut lb = lb(checked());
+    let port = (1..50)
+        .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .unwrap();
+    let others = active(&lb, 12);
+    fail_11(&mut lb);
+    let packets = [Sent::client(port, SYN), Sent::client(port, ACK)];
+    assert_eq!(batch(&mut lb, &packets), [12, 12]);
+    assert_eq!((active(&lb, 11), active(&lb, 12)), (0, others + 1));
+    for _ in 0..10 {
+        lb.advance(60 * SECOND);
+        lb.tick();
+    }
+    assert_eq!((active(&lb, 11), active(&lb, 12)), (0, 0));
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 0);
+}
+
+#[test]
+fn a_packet_sees_what_those_before_it_in_the_batch_did() {
+    let mut lb = lb(json!([vip("nat", &[11, 12])]));
+    let port = (1..50)
+        .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .unwrap();
+    lb.pass(&Sent::client(port, ACK | FIN));
+    lb.ask("drain", json!({"vip": "web", "backend": "web11"}));
+    // The port is used again, and the SYN comes twice.
+    let packets = [
+        Sent::client(port, SYN),
+        Sent::client(port, SYN),
+        Sent::client(port, ACK),
+    ];
+    assert_eq!(batch(&mut lb, &packets), [12, 12, 12]);
+    // Closed and opened again, in one batch.
+    let packets = [
+        Sent::client(port, ACK | FIN),
+        Sent::client(port, SYN),
+        Sent::client(port, RST),
+    ];
+    batch(&mut lb, &packets);
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 0);
+    let opened = [Sent::client(port, SYN), Sent::client(port, SYN)];
+    batch(&mut lb, &opened);
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 1);
+}
+
+#[test]
+fn an_answer_of_another_backend_does_not_close_a_connection() {
+    let mut lb = lb(json!([vip("nat", &[11, 12])]));
+    let port = (1..50)
+        .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .unwrap();
+    lb.pass(&Sent::client(port, ACK));
+    lb.pass(&answer(12, port, RST));
+    lb.advance(100 * SECOND);
+    lb.tick();
+    assert_eq!(active(&lb, 11), 1, "it lives 300 s");
+}
+
+/// Two backends at a time, ever: numbers are used again as soon as they may be.
+fn small(vips: Value) -> Value {
+    let mut config = config(vips);
+    config["tables"]["backends"] = json!(2);
+    config["tables"]["vips"] = json!(2);
+    config
+}
+
+fn other(backends: &[u8]) -> Value {
+    with(
+        with(vip("nat", backends), "address", json!("192.0.2.2")),
+        "name",
+        json!("other"),
+    )
+}
+
+fn configure(lb: &Harness<L4lb>, config: Value) {
+    use nf_runtime::NetworkFunction;
+    let config = serde_json::from_value(config).unwrap();
+    lb.function().configure(config).unwrap();
+}
+
+#[test]
+fn a_connection_never_reaches_a_backend_of_another_vip() {
+    let mut lb = start(small(json!([vip("nat", &[11]), other(&[12])])));
+    lb.pass(&Sent::client(4000, SYN));
+    lb.pass(&Sent::client(4000, ACK));
+    configure(&lb, small(json!([vip("nat", &[]), other(&[12])])));
+    // The client goes on trying for longer than a number is kept.
+    for _ in 0..25 {
+        assert_eq!(lb.drops(&Sent::client(4000, ACK)), "no backend");
+        lb.advance(60 * SECOND);
+        lb.tick();
+    }
+    configure(&lb, small(json!([vip("nat", &[]), other(&[12, 13])])));
+    assert_eq!(lb.drops(&Sent::client(4000, ACK)), "no backend");
+}
+
+#[test]
+fn no_packet_renews_a_record_of_a_backend_that_was_removed() {
+    let vips = |backends: &[u8]| small(json!([vip("nat", backends)]));
+    let mut lb = start(vips(&[11]));
+    lb.pass(&Sent::client(4000, SYN));
+    lb.pass(&Sent::client(4000, ACK));
+    configure(&lb, vips(&[]));
+    assert_eq!(lb.drops(&Sent::client(4000, ACK)), "no backend");
+    let records = lb.ask("show", json!({}))["tables"]["connections_ipv4"]["used"].clone();
+    assert_eq!(records, 0);
+    // So another backend of the VIP may have the number, and counts its own connections only.
+    lb.advance(1300 * SECOND);
+    lb.tick();
+    configure(&lb, vips(&[12, 13]));
+    assert_eq!((active(&lb, 12), active(&lb, 13)), (0, 0));
+    lb.pass(&Sent::client(4000, ACK));
+    assert_eq!(active(&lb, 12) + active(&lb, 13), 1);
+}
