@@ -58,6 +58,37 @@ def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, bac
             assert len(numbers) == 150
 
 
+@pytest.mark.root
+@ROOT
+def test_queues_that_an_interface_gets_later_are_served(directory: Path) -> None:
+    """AF_XDP is bound to the queues of the start; what comes by the others goes on, and status says so."""
+    ends = (("nf", "n0"), ("nf", "n1"), ("a", "a0"), ("b", "b0"))
+    with Wire(directory, queues=2) as wire:
+
+        def set_queues(count: str) -> None:
+            # Never more to send by than the other end has to receive by.
+            for where, name in ends if count == "2" else reversed(ends):
+                wire.run(where, "ethtool", "-L", name, "rx", count, "tx", count)
+
+        set_queues("1")
+        with wire.nf("--backend=xdp") as nf:
+            wire.ping(count=1)
+            assert nf.ask("status")["ports"][0]["receive_unbound_queues"] == 0
+            set_queues("2")
+            sink = wire.peer("b", "udp_sink", "16", "50")
+            wire.peer("a", "udp_source", "10.9.0.2", "16", "50").result()
+            assert sink.result() == [list(range(50))] * 16
+            wire.run("a", "ethtool", "-K", "a0", "tso", "off", "gso", "off")
+            for _ in range(4):
+                stream = wire.peer("b", "tcp_sink")
+                sent = wire.peer("a", "tcp_source", "10.9.0.2", "4").result()
+                assert stream.result() == sent
+            port = nf.ask("status")["ports"][0]
+            assert port["receive_unbound_queues"] > 0
+            assert any("restart with as many --workers" in note for note in port["notes"]), port["notes"]
+            assert port["receive_unsegmented"] == 0
+
+
 @backends
 def test_vlan_tags_go_through(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}"):
@@ -185,6 +216,23 @@ def test_more_workers_than_queues_is_possible_on_af_packet(directory: Path) -> N
 
 
 @backends
+def test_two_instances_do_not_share_an_interface(directory: Path, backend: str) -> None:
+    """The second is refused and told who is there; one that waits for the first's state may be there."""
+    with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
+        config = directory / "other.toml"
+        config.write_text("")
+        second = f"{nf_program()} run forward --config={config} --port=n1 --backend={backend}"
+        said = wire.run("nf", "sh", "-c", f"{second}; test $? = 1")
+        assert "port n1: another instance runs on it (pid " in said
+        assert "forward, nf.sock" in said
+        assert "--port n0: given twice" in wire.run("nf", "sh", "-c", f"{second} --port=n0 --port=n0; test $? = 1")
+        wire.ping(count=1)
+        nf.kill()
+        with wire.nf(f"--backend={backend}"):
+            wire.ping(count=1)
+
+
+@backends
 def test_an_interface_that_goes_away_is_told(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
 
@@ -195,6 +243,10 @@ def test_an_interface_that_goes_away_is_told(directory: Path, backend: str) -> N
         wire.run("nf", "ip", "link", "set", "n1", "down")
         assert states() == ["up", "down"]
         wire.run("nf", "ip", "link", "set", "n1", "up")
+        wire.run("a", "ip", "link", "set", "a0", "down")
+        assert states() == ["no carrier", "up"]
+        wire.run("a", "ip", "link", "set", "a0", "up")
+        assert states() == ["up", "up"]
         wire.ping(count=1)
         wire.run("nf", "ip", "link", "del", "n0")
         assert states() == ["gone", "up"]

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread};
 
-use nf_ports::{open, Choice, Port};
+use nf_ports::{claim, open, Choice, Claim, Port, PortError};
 use nf_runtime::{
     control::{serve, Verbs},
     inherited_arena,
@@ -37,6 +37,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     };
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
+    let _claims = claim_ports(running, N::KIND)?;
     let ports = open_ports(running)?;
     let names = running.ports.join(", ");
     let instance = Instance::<N>::start(
@@ -78,6 +79,47 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     let ended = instance.wait();
     drop(server);
     ended.map_err(Failure::from)
+}
+
+/// Takes each interface for this instance alone. One that holds may share them with the instance whose state it is to get, which still sends;
+/// it takes them as soon as that has ended.
+fn claim_ports(running: &Running<'_>, kind: &str) -> Result<Vec<Claim>, Failure> {
+    let control = running.control.and_then(Path::file_name);
+    let holder = match control {
+        Some(name) => format!("{kind}, {}", name.to_string_lossy()),
+        None => kind.to_owned(),
+    };
+    let mut each = running.ports.iter().enumerate();
+    if let Some((_, name)) = each.find(|(index, name)| running.ports[..*index].contains(name)) {
+        return Err(Failure::new(format!(
+            "--port {name}: given twice; each port is an interface of its own"
+        )));
+    }
+    let mut claims = Vec::new();
+    for name in &running.ports {
+        if running.hold {
+            let (name, holder) = ((*name).to_owned(), holder.clone());
+            thread::spawn(move || claim_when_free(&name, &holder));
+        } else {
+            claims.push(claim(name, &holder)?);
+        }
+    }
+    Ok(claims)
+}
+
+/// Keeps the claim until the process ends.
+fn claim_when_free(name: &str, holder: &str) {
+    loop {
+        match claim(name, holder) {
+            Ok(claim) => {
+                std::mem::forget(claim);
+                return;
+            }
+            Err(PortError::Unfit { .. }) => {}
+            // The interface is gone.
+            Err(_) => return,
+        }
+    }
 }
 
 fn open_ports(running: &Running<'_>) -> Result<Vec<Port>, Failure> {

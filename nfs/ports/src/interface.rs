@@ -16,6 +16,7 @@ const NAME_BYTES: usize = 16;
 
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
@@ -48,6 +49,8 @@ pub(crate) struct Interface {
     pub(crate) mac: Mac,
     pub(crate) mtu: u32,
     pub(crate) is_up: bool,
+    /// Is there a link that works?
+    pub(crate) has_carrier: bool,
     pub(crate) driver: String,
     /// Receive queues in use.
     pub(crate) queues: u32,
@@ -94,6 +97,10 @@ impl Interface {
             mac,
             mtu,
             is_up: i32::from(flags) & libc::IFF_UP != 0,
+            // Drivers that do not know have no link to lose. IFF_RUNNING would lag behind.
+            has_carrier: asker
+                .ethtool(ETHTOOL_GLINK)
+                .is_none_or(|words| words[0] != 0),
             driver: asker.driver(),
             // Drivers that know no channels have one queue.
             queues: queues.max(1),
@@ -108,8 +115,9 @@ impl Interface {
         let (name, index) = (self.name.clone(), self.index);
         Box::new(move || match Self::look(&name) {
             Ok(now) if now.index != index => "gone",
-            Ok(now) if now.is_up => "up",
-            Ok(_) => "down",
+            Ok(now) if !now.is_up => "down",
+            Ok(now) if !now.has_carrier => "no carrier",
+            Ok(_) => "up",
             Err(_) => "gone",
         })
     }

@@ -3,6 +3,7 @@
 //! `unsafe` is in the files that call the kernel with pointers: `system`, `interface`, `packet_socket`, and `xdp`.
 
 mod checksum;
+mod claim;
 mod error;
 mod interface;
 pub mod memory;
@@ -14,6 +15,7 @@ mod queue;
 mod system;
 mod xdp;
 
+pub use claim::{claim, Claim};
 pub use error::PortError;
 pub use open::{open, Choice};
 pub use packet::{Mac, Packet, Verdict, HEADROOM, MAX_FRAME};

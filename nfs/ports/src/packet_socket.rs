@@ -2,32 +2,29 @@
 //!
 //! Plain sockets, many frames per call. With several workers each has a socket of one fanout group, which the kernel fills by the hash of the flow.
 
+pub(crate) mod sockets;
+
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::{
-        atomic::{AtomicU64, Ordering},
-        Arc,
-    },
+    sync::Arc,
 };
 
-use libc::{c_int, iovec, mmsghdr, sock_filter, sock_fprog};
+use libc::{c_int, iovec, mmsghdr};
 
 use crate::{
     checksum,
-    error::{system, PortError},
-    interface::{bind_to, take_all_addresses, Interface},
+    error::PortError,
+    interface::Interface,
     packet::{Packet, MAX_FRAME},
     queue::{Backend, Event, Events, Port, Queue},
-    system::{check, get_option, ioctl, set_option, socket, zeroed, Plain},
+    system::{check, ioctl, zeroed, Plain},
 };
 
 /// Frames of one call.
 const BURST: usize = 64;
 /// The first call for a few: most of the time there are not more, and each one asked for costs.
 const FIRST_BURST: usize = 4;
-/// Bytes that the kernel keeps for a socket in each direction. The default, 208 KiB, is full after 90 short frames.
-const BUFFER: c_int = 8 << 20;
 
 /// `struct virtio_net_hdr`, native byte order: what a network card would have to do for a frame.
 #[derive(Clone, Copy)]
@@ -73,13 +70,9 @@ const STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
 
 // SAFETY: integers only.
 unsafe impl Plain for Auxiliary {}
-// SAFETY: integers only.
-unsafe impl Plain for libc::tpacket_stats {}
 // SAFETY: integers and pointers; null pointers are valid values of those.
 unsafe impl Plain for mmsghdr {}
 // SAFETY: an integer and a pointer, which may be null.
-unsafe impl Plain for sock_fprog {}
-// SAFETY: as above.
 unsafe impl Plain for iovec {}
 
 /// What a call reads and writes, kept because setting it up costs.
@@ -93,7 +86,7 @@ struct Buffers {
 // SAFETY: the pointers in it are written anew in each call that uses them, and mean nothing in between.
 unsafe impl Send for Buffers {}
 
-struct PacketQueue {
+pub(crate) struct PacketQueue {
     socket: Arc<OwnedFd>,
     port: usize,
     burst: usize,
@@ -104,37 +97,42 @@ struct PacketQueue {
 /// Opens an interface with so many queues.
 pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
     let name = &interface.name;
-    let sockets = (0..queues)
-        .map(|_| new_socket(interface).map(Arc::new))
-        .collect::<Result<Vec<_>, _>>()?;
-    for socket in &sockets {
-        bind_to(socket, interface.index)
-            .map_err(system(name, "cannot bind an AF_PACKET socket"))?;
-    }
-    if queues > 1 {
-        join(&sockets).map_err(system(
-            name,
-            "cannot share it between workers (PACKET_FANOUT)",
-        ))?;
-    }
-    for socket in &sockets {
-        open_filter(socket).map_err(system(name, "cannot open the filter"))?;
-    }
+    let sockets = sockets::open(interface, queues)?;
     let mut notes = Vec::new();
     if interface.merges {
         notes.push(format!(
             "{name} joins frames to longer ones, of which those above {MAX_FRAME} bytes are dropped: ethtool -K {name} gro off lro off"
         ));
     }
-    if receive_buffer(&sockets[0]) < BUFFER {
+    let buffer = sockets::receive_buffer(&sockets[0]);
+    if buffer < sockets::BUFFER {
         notes.push(format!(
-            "{name}: a receive buffer of {} bytes, {BUFFER} are wanted: run it as root, or raise net.core.rmem_max",
-            receive_buffer(&sockets[0])
+            "{name}: a receive buffer of {buffer} bytes, {} are wanted: run it as root, or raise net.core.rmem_max",
+            sockets::BUFFER
         ));
     }
     let events: Vec<Arc<Events>> = sockets.iter().map(|_| Arc::default()).collect();
-    let queues = sockets.iter().zip(&events).map(|(socket, events)| {
-        let queue = PacketQueue {
+    let queues = sockets
+        .iter()
+        .zip(&events)
+        .map(|(socket, events)| Box::new(PacketQueue::new(socket, port, events)) as Box<dyn Queue>);
+    Ok(Port {
+        name: name.clone(),
+        backend: Backend::Packet,
+        how: format!("{} socket(s)", sockets.len()),
+        notes,
+        mac: interface.mac,
+        state: interface.watch(),
+        queues: queues.collect(),
+        events,
+        overruns: sockets::overruns(sockets),
+    })
+}
+
+impl PacketQueue {
+    /// Of a socket of [`sockets::open`].
+    pub(crate) fn new(socket: &Arc<OwnedFd>, port: usize, events: &Arc<Events>) -> Self {
+        Self {
             socket: Arc::clone(socket),
             port,
             burst: FIRST_BURST,
@@ -145,134 +143,9 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
                 messages: [zeroed(); BURST],
             }),
             events: Arc::clone(events),
-        };
-        Box::new(queue) as Box<dyn Queue>
-    });
-    Ok(Port {
-        name: name.clone(),
-        backend: Backend::Packet,
-        how: format!("{} socket(s)", sockets.len()),
-        notes,
-        mac: interface.mac,
-        state: interface.watch(),
-        queues: queues.collect(),
-        events,
-        overruns: overruns(sockets),
-    })
-}
-
-/// A socket that receives nothing yet.
-fn new_socket(interface: &Interface) -> Result<OwnedFd, PortError> {
-    let name = &interface.name;
-    // Protocol 0: nothing comes in before it is bound.
-    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK)
-        .map_err(system(name, "cannot make an AF_PACKET socket"))?;
-    let set = |level, option, value: c_int, what| {
-        set_option(socket.as_fd(), level, option, &value).map_err(system(name, what))
-    };
-    set(
-        libc::SOL_PACKET,
-        libc::PACKET_IGNORE_OUTGOING,
-        1,
-        "cannot leave out what is sent (Linux 4.20 or newer can)",
-    )?;
-    set(
-        libc::SOL_PACKET,
-        libc::PACKET_AUXDATA,
-        1,
-        "cannot ask for VLAN tags",
-    )?;
-    set(
-        libc::SOL_PACKET,
-        libc::PACKET_VNET_HDR,
-        1,
-        "cannot ask for offloads",
-    )?;
-    for (forced, plain) in [
-        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
-        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
-    ] {
-        // The kernel doubles what it is asked for.
-        if set_option(socket.as_fd(), libc::SOL_SOCKET, forced, &(BUFFER / 2)).is_err() {
-            // As much as there is; `open` tells if it is too little.
-            let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, plain, &(BUFFER / 2));
         }
     }
-    take_all_addresses(&socket, interface.index)
-        .map_err(system(name, "cannot take frames for all addresses"))?;
-    close_filter(&socket).map_err(system(name, "cannot set a filter"))?;
-    Ok(socket)
-}
 
-fn receive_buffer(socket: &OwnedFd) -> c_int {
-    get_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0)
-}
-
-/// Lets nothing through: until all sockets are one group, each would get every frame.
-fn close_filter(socket: &OwnedFd) -> io::Result<()> {
-    let mut nothing = sock_filter {
-        code: (libc::BPF_RET | libc::BPF_K) as u16,
-        jt: 0,
-        jf: 0,
-        k: 0,
-    };
-    let program = sock_fprog {
-        len: 1,
-        filter: &raw mut nothing,
-    };
-    // The kernel copies the program while `nothing` lives.
-    set_option(
-        socket.as_fd(),
-        libc::SOL_SOCKET,
-        libc::SO_ATTACH_FILTER,
-        &program,
-    )
-}
-
-fn open_filter(socket: &OwnedFd) -> io::Result<()> {
-    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
-}
-
-/// Makes the sockets one group; the hash of a frame's flow says which of them gets it.
-fn join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
-    let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
-    let first = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
-    let fanout = |socket: &OwnedFd, value: u32| {
-        set_option(
-            socket.as_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_FANOUT,
-            &(value as c_int),
-        )
-    };
-    fanout(&sockets[0], first)?;
-    let group: c_int = get_option(sockets[0].as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT)?;
-    let value = kind << 16 | group as u32 & 0xffff;
-    sockets[1..]
-        .iter()
-        .try_for_each(|socket| fanout(socket, value))
-}
-
-fn overruns(sockets: Vec<Arc<OwnedFd>>) -> Box<dyn Fn() -> u64 + Send + Sync> {
-    let total = AtomicU64::new(0);
-    Box::new(move || {
-        for socket in &sockets {
-            // Reading sets the kernel's count back to zero.
-            let new = get_option::<libc::tpacket_stats>(
-                socket.as_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-            );
-            total.fetch_add(
-                new.map_or(0, |new| u64::from(new.tp_drops)),
-                Ordering::Relaxed,
-            );
-        }
-        total.load(Ordering::Relaxed)
-    })
-}
-
-impl PacketQueue {
     /// One call for at most `BURST` frames; how many messages came.
     fn receive_messages(&mut self, into: &mut [Packet]) -> io::Result<usize> {
         let buffers = &mut *self.buffers;

@@ -29,6 +29,11 @@ pub trait Queue: Send {
 
     /// Readable when there is something to receive.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The same, for what comes in on a second way.
+    fn second_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// What can happen to a frame at a port besides going through.
@@ -42,14 +47,17 @@ pub enum Event {
     ChecksumCompleted,
     /// The interface did not take it.
     NotSent,
+    /// It came by a receive queue that has no AF_XDP socket. The frame went on, at a higher cost.
+    Unbound,
 }
 
 impl Event {
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 5] = [
         (Self::TooLong, "receive_too_long"),
         (Self::Unsegmented, "receive_unsegmented"),
         (Self::ChecksumCompleted, "receive_checksums_completed"),
         (Self::NotSent, "transmit_lost"),
+        (Self::Unbound, "receive_unbound_queues"),
     ];
 }
 
@@ -106,7 +114,7 @@ pub struct Port {
     /// What whoever runs it should know: settings of the interface that cost packets.
     pub notes: Vec<String>,
     pub mac: Mac,
-    /// What the interface is now: `up`, `down`, or `gone`; then an instance has to be started anew when there is one of the name again.
+    /// What the interface is now: `up`, `no carrier`, `down`, or `gone`; after `gone` the instance has to be restarted when the interface is back.
     pub state: Box<dyn Fn() -> &'static str + Send + Sync>,
     /// One for each worker.
     pub queues: Vec<Box<dyn Queue>>,

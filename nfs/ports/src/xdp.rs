@@ -1,8 +1,10 @@
 //! AF_XDP: frames come past the kernel's own stack, and leave past its queueing disciplines.
 //!
 //! A program on the interface sends every frame of a receive queue to the socket of that queue. The kernel copies frames into and out of memory that it
-//! shares with us (without copies where the driver can). When the process ends, however it ends, the program is gone.
+//! shares with us (without copies where the driver can). When the process ends, however it ends, the program is gone. Queues that the interface gets
+//! later are served `beside`.
 
+mod beside;
 mod memory;
 mod program;
 mod ring;
@@ -20,11 +22,13 @@ use libc::{c_int, sockaddr_xdp, xdp_mmap_offsets, xdp_statistics, xdp_umem_reg};
 use crate::{
     checksum,
     error::{system, PortError},
-    interface::{take_all_addresses, Interface},
+    interface::Interface,
     packet::{Packet, MAX_FRAME},
+    packet_socket::sockets,
     queue::{Backend, Event, Events, Port, Queue},
     system::{bind, check, get_option, set_option, socket, zeroed, Plain},
 };
+use beside::Beside;
 use memory::Memory;
 use program::{attach, Attached};
 use ring::{Consumer, Place, Producer};
@@ -59,7 +63,8 @@ unsafe impl Plain for u32 {}
 struct XdpQueue {
     socket: Arc<OwnedFd>,
     /// Kept for as long as a queue is there.
-    _attached: Arc<OnInterface>,
+    _attached: Arc<Attached>,
+    beside: Beside,
     memory: Memory,
     chunk: u32,
     fill: Producer,
@@ -71,12 +76,6 @@ struct XdpQueue {
     port: usize,
     completes_checksums: bool,
     events: Arc<Events>,
-}
-
-/// The program, and the socket that has the interface take frames for all addresses.
-struct OnInterface {
-    _program: Attached,
-    _all_addresses: OwnedFd,
 }
 
 /// Opens an interface with so many queues.
@@ -106,19 +105,16 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
         if copies { "copy mode" } else { "zero copy" }
     );
     let completes_checksums = !program.is_native || VIRTUAL.contains(&interface.driver.as_str());
-    let all_addresses =
-        socket(libc::AF_PACKET, libc::SOCK_RAW).map_err(system(name, "cannot make a socket"))?;
-    take_all_addresses(&all_addresses, interface.index)
-        .map_err(system(name, "cannot take frames for all addresses"))?;
-    let attached = Arc::new(OnInterface {
-        _program: program,
-        _all_addresses: all_addresses,
-    });
+    let attached = Arc::new(program);
+    // After the program: what it sends elsewhere does not come here. They also have the interface take frames for all addresses.
+    let beside = sockets::open(interface, queues)?;
     let events: Vec<Arc<Events>> = opened.iter().map(|_| Arc::default()).collect();
-    let queues = opened.into_iter().zip(&events).map(|(each, events)| {
+    let each = opened.into_iter().zip(&events).zip(&beside);
+    let queues = each.map(|((each, events), beside)| {
         let queue = XdpQueue {
             socket: each.socket,
             _attached: Arc::clone(&attached),
+            beside: Beside::new(beside, port, events),
             memory: each.memory,
             chunk,
             fill: each.fill,
@@ -134,6 +130,8 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
         };
         Box::new(queue) as Box<dyn Queue>
     });
+    let queues = queues.collect();
+    let lost_beside = sockets::overruns(beside);
     Ok(Port {
         name: name.clone(),
         backend: Backend::Xdp,
@@ -143,9 +141,12 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
         )],
         mac: interface.mac,
         state: interface.watch(),
-        queues: queues.collect(),
+        queues,
         events,
-        overruns: Box::new(move || sockets.iter().map(|socket| lost(socket.as_fd())).sum()),
+        overruns: Box::new(move || {
+            let lost: u64 = sockets.iter().map(|socket| lost(socket.as_fd())).sum();
+            lost + lost_beside()
+        }),
     })
 }
 
@@ -360,7 +361,7 @@ impl Queue for XdpQueue {
                 )
             };
         }
-        Ok(kept)
+        Ok(kept + self.beside.receive(&mut into[kept..]))
     }
 
     fn transmit(&mut self, frames: &[&[u8]]) -> usize {
@@ -399,5 +400,9 @@ impl Queue for XdpQueue {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn second_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.beside.descriptor()
     }
 }

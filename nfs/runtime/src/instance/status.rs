@@ -51,24 +51,35 @@ impl PortStatus {
         port.insert("backend".into(), json!(self.backend.to_string()));
         port.insert("state".into(), json!((self.state)()));
         port.insert("how".into(), json!(self.how));
-        let unsegmented: u64 = self
-            .events
-            .iter()
-            .map(|events| events.get(Event::Unsegmented))
-            .sum();
-        let hint = (unsegmented > 0).then(|| {
-            format!(
-                "{}: {unsegmented} frames of several segments were dropped: have the other end send segments, ethtool -K INTERFACE tso off gso off",
-                self.name
-            )
-        });
-        let notes: Vec<&String> = self.notes.iter().chain(&hint).collect();
+        let hints = self.hints();
+        let notes: Vec<&String> = self.notes.iter().chain(&hints).collect();
         port.insert("notes".into(), json!(notes));
         port.insert("mac".into(), json!(mac_text(&self.mac)));
         for (name, count) in self.counts() {
             port.insert(name.into(), json!(count));
         }
         Value::Object(port)
+    }
+
+    /// Settings of the interface that cost packets or time, as far as frames have shown them.
+    fn hints(&self) -> Vec<String> {
+        let name = &self.name;
+        let sum = |event| -> u64 { self.events.iter().map(|events| events.get(event)).sum() };
+        let (unsegmented, unbound) = (sum(Event::Unsegmented), sum(Event::Unbound));
+        let mut hints = Vec::new();
+        if unsegmented > 0 {
+            hints.push(format!(
+                "{name}: {unsegmented} frames of several segments were dropped: have the other end send segments, ethtool -K INTERFACE tso off gso off"
+            ));
+        }
+        if unbound > 0 {
+            hints.push(format!(
+                "{name}: {unbound} frames came by receive queues that AF_XDP does not serve, since their number changed after the start; they take AF_PACKET, which costs more: \
+                 restart with as many --workers as it has receive queues, or set it back to {} with ethtool -L",
+                self.events.len()
+            ));
+        }
+        hints
     }
 
     /// Events, summed over the queues.

@@ -84,7 +84,8 @@ fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient
         descriptors.extend(
             queues
                 .filter(|(_, error)| error.is_none())
-                .filter_map(|(queue, _)| queue.descriptor())
+                .flat_map(|(queue, _)| [queue.descriptor(), queue.second_descriptor()])
+                .flatten()
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)),
         );
     }
