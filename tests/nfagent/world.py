@@ -247,11 +247,17 @@ class World:
 
     def close(self) -> None:
         """Delete everything and stop."""
-        for instance in self.operator.get("/api/v1/instances", params={"limit": 1000}).json()["instances"]:
-            self.operator.delete(f"/api/v1/instances/{instance['id']}")
         self.wiring.broken = False
-        self.wait(lambda: not self.operator.get("/api/v1/instances").json()["instances"])
+        self.wait(self._delete_all)
         self.stop()
+
+    def _delete_all(self) -> bool:
+        """Ask for the end of a page of instances; whether there were none."""
+        found = self.operator.get("/api/v1/instances", params={"limit": 1000}).json()["instances"]
+        for instance in found:
+            if instance["status"] != "deleting":
+                self.operator.delete(f"/api/v1/instances/{instance['id']}")
+        return not found
 
     def create(self, name: str, kind: str = "sleeper", **members: Any) -> dict[str, Any]:
         """Create an instance, as an administrator."""
