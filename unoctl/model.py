@@ -26,6 +26,7 @@ class Controller(Answer):
     role: str | None = None
     messages_in: int = 0
     messages_out: int = 0
+    packet_ins_dropped: int = 0
     last_error: str | None = None
 
 

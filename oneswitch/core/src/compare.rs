@@ -1,13 +1,13 @@
 //! Comparing the rules that a switch has with those that it should have.
 
 use crate::api::SwitchIndex;
+use crate::in_flight::InFlight;
 use crate::rule::{Rule, RuleKey, MESSAGE_FLAGS};
 use crate::session::{Inventory, Session, Spelling};
 use crate::spelling::same_instructions;
 use crate::switch_set::SwitchSet;
 use crate::sync::{key_of, removal, remove_all};
 use crate::translate::{copy_flags, copy_of};
-use crate::verdict::InFlight;
 use crate::Core;
 use foldhash::{HashMap, HashMapExt, HashSet};
 use openflow13::{FlowMod, FlowRemoved, FlowStats};

@@ -1,11 +1,11 @@
 //! Copies of rules, groups and meters when the executors change.
 
 use crate::executors::Executors;
+use crate::in_flight::InFlight;
 use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
 use crate::sync::{group_removal, physical_group};
 use crate::translate::{copy_of, removal_of};
-use crate::verdict::InFlight;
 use crate::Core;
 use openflow13::{meter_no, GroupMod, Message, MeterMod, MeterModCommand};
 use std::time::Instant;

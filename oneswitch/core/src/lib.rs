@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `truth`, `tables`, `rule_set`, `rule`, `facts` | the virtual tables, groups and meters |
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
-//! | `verdict` | one verdict from several switches |
-//! | `northbound`, `writes`, `settings`, `reads`, `merge`, `merge_flows`, `controller` | what controllers say and get |
+//! | `verdict`, `in_flight` | one verdict from several switches |
+//! | `northbound`, `writes`, `settings`, `reads`, `sources`, `merge`, `merge_flows`, `controller`, `reply` | what controllers say and get |
 //! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate`, `spelling`, `audit` | what switches say and get |
 //! | `moves`, `management` | the port map at run time |
 //! | `journal`, `restore`, `resume` | what survives a restart |
@@ -26,6 +26,7 @@ mod facts;
 mod flood;
 mod fold;
 mod idle;
+mod in_flight;
 mod journal;
 mod liveness;
 mod management;
@@ -39,12 +40,14 @@ mod paths;
 mod ports;
 mod reads;
 mod removed;
+mod reply;
 mod restore;
 mod resume;
 mod rule;
 mod rule_set;
 mod session;
 mod settings;
+mod sources;
 mod southbound;
 mod spelling;
 mod switch_set;
@@ -76,8 +79,10 @@ use switch_set::SwitchSet;
 use truth::Truth;
 use verdict::{Verdicts, NOT_AN_OPERATION};
 
-/// Unacknowledged messages toward the switches above which the daemon stops reading from controllers.
-pub const IN_FLIGHT_LIMIT: usize = 16_384;
+/// Unacknowledged messages toward the switches above which no more are taken from controllers.
+const IN_FLIGHT_LIMIT: usize = 16_384;
+/// Bytes of such messages, with what they change, above which no more are taken from controllers.
+const IN_FLIGHT_BYTES: usize = 64 << 20;
 
 pub struct Core {
     datapath_id: u64,
@@ -186,6 +191,7 @@ impl Core {
         while self.close_batch() {
             self.settle(now);
         }
+        self.release_replies();
     }
 
     /// Sends the barriers of the open batch; false if there is none.
@@ -235,7 +241,7 @@ impl Core {
         std::mem::take(&mut self.switch_disconnects)
     }
 
-    /// Messages sent to switches and not acknowledged yet; see [`IN_FLIGHT_LIMIT`].
+    /// Messages sent to switches and not acknowledged yet.
     pub fn in_flight(&self) -> usize {
         self.verdicts.in_flight() + self.reads.len()
     }

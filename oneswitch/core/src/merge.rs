@@ -7,6 +7,7 @@ use crate::ports::Location;
 use crate::reads::{
     asks_for_group, asks_for_meter, combine_ports, minus, plus, shown, Answers, Parts,
 };
+use crate::reply::Reply;
 use crate::translate::virtual_buckets;
 use crate::truth::{add_group, add_meter};
 use crate::{wire, Core};
@@ -42,7 +43,7 @@ impl Core {
         mut answers: Answers,
         xid: u32,
         now: Instant,
-    ) -> Vec<u8> {
+    ) -> Reply {
         if cfg!(feature = "mutants") {
             // Those that take the first answer for all shall always take the same.
             answers.parts.sort_by_key(|(switch, _)| *switch);
@@ -50,7 +51,7 @@ impl Core {
         let reply = match request {
             MultipartRequest::Desc => MultipartReply::Desc(self.description()),
             MultipartRequest::Flow(filter) => {
-                MultipartReply::Flow(self.merge_flows(filter, answers, now))
+                return Reply::flows(xid, self.merge_flows(filter, answers, now))
             }
             MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
             MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers.parts)),
@@ -74,14 +75,14 @@ impl Core {
             }
             MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
             // The hypervisor's answer, part by part: every switch is the same software. Without one, no features.
-            _ if !answers.parts.is_empty() => return relay(answers.parts, xid),
+            _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
             MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
             MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
             MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
                 MultipartReply::TableFeatures(Box::default())
             }
         };
-        encode_multipart_reply(xid, &reply).concat()
+        encode_multipart_reply(xid, &reply).into()
     }
 
     fn description(&self) -> SwitchDesc {
@@ -340,11 +341,11 @@ pub(crate) fn seconds(duration: Duration) -> (u32, u32) {
 }
 
 /// Parts as they came, with the controller's xid and the "more" flag on all but the last.
-fn relay(parts: Parts, xid: u32) -> Vec<u8> {
+fn relay(parts: Parts, xid: u32) -> Vec<Vec<u8>> {
     let count = parts.len();
     let numbered = parts.into_iter().enumerate();
     numbered
-        .flat_map(|(index, (_, body))| {
+        .map(|(index, (_, body))| {
             wire(
                 xid,
                 &Message::MultipartReply(Multipart {

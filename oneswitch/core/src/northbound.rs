@@ -1,13 +1,14 @@
 //! What controllers say.
 
 use crate::api::{ControllerId, ControllerRole, Destination};
-use crate::controller::Controller;
+use crate::controller::{Controller, BUDGET, WINDOW};
 use crate::executors::HUB;
 use crate::mutants::{mutant, Fault};
+use crate::reply::Reply;
 use crate::switch_set::SwitchSet;
 use crate::truth::Request;
 use crate::verdict::Origin;
-use crate::{wire, Core};
+use crate::{wire, Core, IN_FLIGHT_BYTES, IN_FLIGHT_LIMIT};
 use openflow13::{decode, encode_error, kind, ErrorCode, Header, Message, VERSION};
 use std::time::Instant;
 use tracing::debug;
@@ -27,6 +28,39 @@ impl Core {
     pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
         self.controllers.remove(&id);
         self.outbox.discard(Destination::Controller(id));
+        self.forget_answers_for(id);
+    }
+
+    /// Tells how many bytes the connection of controller `id` has not sent: its replies wait while these are many.
+    pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize) {
+        if let Some(controller) = self.controllers.get_mut(&id) {
+            controller.unsent = bytes;
+        }
+    }
+
+    /// Whether the next message of controller `id` can be taken: neither is too much kept for it, nor do the switches owe too much.
+    pub fn takes_messages_of(&self, id: ControllerId) -> bool {
+        let kept = self.controllers.get(&id).map_or(0, Controller::kept);
+        kept < BUDGET
+            && self.in_flight() <= IN_FLIGHT_LIMIT
+            && self.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES
+    }
+
+    /// Whether replies to controller `id` wait until its connection has sent more.
+    pub fn withholds_replies_of(&self, id: ControllerId) -> bool {
+        let controller = self.controllers.get(&id);
+        controller.is_some_and(|c| c.is_ready(|batch| self.verdicts.is_settled(batch)))
+    }
+
+    /// Bytes kept for controller `id`: replies that wait, and answers that are being merged for it.
+    pub fn kept_for(&self, id: ControllerId) -> usize {
+        self.controllers.get(&id).map_or(0, Controller::kept)
+    }
+
+    /// Packet-ins that controller `id` did not get because it did not read.
+    pub fn packet_ins_dropped(&self, id: ControllerId) -> u64 {
+        let controller = self.controllers.get(&id);
+        controller.map_or(0, |c| c.packet_ins_dropped)
     }
 
     pub fn controller_role(&self, id: ControllerId) -> Option<ControllerRole> {
@@ -120,18 +154,18 @@ impl Core {
             let to = Destination::Controller(incoming.origin.controller);
             return self.outbox.put(to, &frame);
         }
-        self.reply_frames(incoming, frame);
+        self.reply_with(incoming, frame.into());
     }
 
     pub(crate) fn reply(&mut self, incoming: Incoming<'_>, message: Message) {
         let frame = wire(incoming.origin.xid, &message);
-        self.reply_frames(incoming, frame);
+        self.reply_with(incoming, frame.into());
     }
 
-    pub(crate) fn reply_frames(&mut self, incoming: Incoming<'_>, frames: Vec<u8>) {
+    fn reply_with(&mut self, incoming: Incoming<'_>, reply: Reply) {
         let id = incoming.origin.controller;
         if let Some(slot) = self.reserve_reply(id) {
-            self.fill_reply(id, slot, frames);
+            self.fill_reply(id, slot, reply);
         }
     }
 
@@ -141,19 +175,23 @@ impl Core {
         self.controllers.get_mut(&id).map(|c| c.reserve(after))
     }
 
-    pub(crate) fn fill_reply(&mut self, id: ControllerId, slot: u64, frames: Vec<u8>) {
+    pub(crate) fn fill_reply(&mut self, id: ControllerId, slot: u64, reply: Reply) {
         if let Some(controller) = self.controllers.get_mut(&id) {
-            controller.fill(slot, frames);
+            controller.fill(slot, reply);
         }
         self.release_replies();
     }
 
-    /// Sends the replies whose turn has come.
+    /// Sends the replies whose turn has come to controllers that read.
     pub(crate) fn release_replies(&mut self) {
         let verdicts = &self.verdicts;
         for (id, controller) in &mut self.controllers {
-            while let Some(frames) = controller.pop_ready(|batch| verdicts.is_settled(batch)) {
-                self.outbox.put(Destination::Controller(*id), &frames);
+            let to = Destination::Controller(*id);
+            while controller.unsent + self.outbox.pending(to) < WINDOW {
+                match controller.pop_ready(|batch| verdicts.is_settled(batch)) {
+                    Some(message) => self.outbox.put(to, &message),
+                    None => break,
+                }
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Questions to switches: those of controllers, whose answers are merged (merge.rs), and our own.
 
-use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::executors::{Executors, HUB};
+use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
+use crate::controller::Controller;
+use crate::executors::Executors;
 use crate::fold::{Fold, Folded};
-use crate::liveness::is_hidden;
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::ports::Location;
@@ -14,9 +14,10 @@ use crate::verdict::Origin;
 use crate::{wire, Core};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{
-    encode_error, group_no, meter_no, port_no, ErrorCode, FlowStats, Message, Multipart,
+    encode_error, group_no, meter_no, ErrorCode, FlowStats, Header, Message, Multipart,
     MultipartReply, MultipartRequest, PortStats,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,6 +45,8 @@ pub enum Purpose {
         slot: u64,
         request: MultipartRequest,
         since: u64,
+        /// Bytes of the controller's budget that are reserved for the answer.
+        reserved: usize,
     },
     /// A bridge came up.
     Inventory,
@@ -71,6 +74,8 @@ pub struct Read {
     bridge: Bridge,
     pub asked: SwitchSet,
     waiting: SwitchSet,
+    /// Bytes of the answers so far.
+    answered: usize,
     /// `executors_epoch` when it was asked.
     epoch: u64,
     parts: Parts,
@@ -102,6 +107,7 @@ impl Core {
                 bridge,
                 asked: from,
                 waiting: from,
+                answered: 0,
                 epoch: self.executors_epoch,
                 parts: Vec::new(),
                 folded: Vec::new(),
@@ -114,17 +120,21 @@ impl Core {
         &mut self,
         switch: SwitchIndex,
         bridge: Bridge,
-        xid: u32,
+        header: Header,
         reply: Multipart<MultipartReply>,
         now: Instant,
     ) {
+        let xid = header.xid;
         let Some(read) = self.reads.get_mut(&xid) else {
             return;
         };
         if read.bridge != bridge || !read.waiting.contains(switch) {
             return;
         }
-        read.parts.push((switch, reply.body));
+        read.answered += usize::from(header.length);
+        if read.is_wanted(&mut self.controllers) {
+            read.parts.push((switch, reply.body));
+        }
         if !reply.more || mutant(Fault::MoreFlagLost) {
             self.read_answered(xid, switch, now);
         }
@@ -155,6 +165,16 @@ impl Core {
         if read.waiting.is_empty() {
             if let Some(read) = self.reads.remove(&xid) {
                 self.finish_read(read, switch, now);
+            }
+        }
+    }
+
+    /// A controller is gone: what switches have answered for it is of no use.
+    pub(crate) fn forget_answers_for(&mut self, id: ControllerId) {
+        for read in self.reads.values_mut() {
+            if matches!(&read.purpose, Purpose::Controller { origin, .. } if origin.controller == id)
+            {
+                read.parts = Vec::new();
             }
         }
     }
@@ -191,11 +211,12 @@ impl Core {
                 slot,
                 request,
                 since,
+                reserved,
             } => {
-                let frames = match error {
+                let reply = match error {
                     Some(error) => {
                         self.refused += 1;
-                        encode_error(origin.xid, error, &frame)
+                        encode_error(origin.xid, error, &frame).into()
                     }
                     None => {
                         folded
@@ -211,7 +232,10 @@ impl Core {
                     }
                 };
                 self.truth.tables.end_reading();
-                self.fill_reply(origin.controller, slot, frames);
+                if let Some(controller) = self.controllers.get_mut(&origin.controller) {
+                    controller.give_back(reserved);
+                }
+                self.fill_reply(origin.controller, slot, reply);
             }
             Purpose::Inventory => self.inventory_part(last, bridge, parts, error, now),
             Purpose::MoveBaseline(number, goal) => {
@@ -271,8 +295,12 @@ impl Core {
                 steady: true,
                 since: u64::MAX,
             };
-            let frames = self.merge(&request, answers, origin.xid, now);
-            return self.fill_reply(origin.controller, slot, frames);
+            let reply = self.merge(&request, answers, origin.xid, now);
+            return self.fill_reply(origin.controller, slot, reply);
+        }
+        let reserved = self.answer_size(&request) + incoming.frame.len();
+        if let Some(controller) = self.controllers.get_mut(&origin.controller) {
+            controller.reserve_bytes(reserved);
         }
         let since = self.truth.tables.begin_reading();
         let asked = self.physical_request(&request);
@@ -283,101 +311,31 @@ impl Core {
                 slot,
                 request,
                 since,
+                reserved,
             },
             bridge,
             from,
             asked,
         );
     }
+}
 
-    /// The error of Open vSwitch for what cannot be asked about. (An unknown port has no statistics, which is no error.)
-    fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
-        match request {
-            MultipartRequest::Queue { port, .. }
-                if *port != port_no::ANY && self.ports.get(*port).is_none() =>
-            {
-                Some(ErrorCode::QUEUE_OP_FAILED_BAD_PORT)
-            }
-            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
-                filter.matching.canonical().err().map(|r| r.error)
-            }
-            MultipartRequest::Experimenter { .. } => Some(ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER),
-            _ => None,
-        }
-    }
-
-    /// Whom to ask; nobody, if the truth knows.
-    fn sources(&self, request: &MultipartRequest) -> (Bridge, SwitchSet) {
-        let executors = self.executors.all().intersection(self.up());
-        let edges: SwitchSet = self
-            .switches
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.edge.is_up())
-            .map(|(i, _)| i)
-            .collect();
-        match request {
-            // For controllers nothing outputs to them.
-            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
-                if is_hidden(filter.out_group) =>
-            {
-                (Bridge::Virt, SwitchSet::EMPTY)
-            }
-            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
-                let concerned = self.executors.of_in_port(filter.matching.in_port());
-                (Bridge::Virt, concerned.intersection(self.up()))
-            }
-            // Who does not execute any more has counted nevertheless.
-            MultipartRequest::Table => (Bridge::Virt, self.up()),
-            MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
-                (Bridge::Virt, executors)
-            }
-            MultipartRequest::PortStats { port } if *port == port_no::LOCAL => {
-                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
-            }
-            MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. } => {
-                let port = self.ports.get(*port);
-                let homes = port.map(|p| p.locations().map(|l| l.switch).collect());
-                let homes: SwitchSet = homes.unwrap_or(edges);
-                (Bridge::Edge, homes.intersection(edges))
-            }
-            MultipartRequest::GroupFeatures
-            | MultipartRequest::MeterFeatures
-            | MultipartRequest::TableFeatures(_) => {
-                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
-            }
-            // All executors spell them alike.
-            MultipartRequest::MeterConfig { .. } | MultipartRequest::GroupDesc => {
-                (Bridge::Virt, executors.iter().take(1).collect())
-            }
-            MultipartRequest::Desc
-            | MultipartRequest::PortDesc
-            | MultipartRequest::Experimenter { .. } => (Bridge::Virt, SwitchSet::EMPTY),
-        }
-    }
-
-    /// What the switches are asked so that `request` can be answered.
-    fn physical_request(&self, request: &MultipartRequest) -> MultipartRequest {
-        match request {
-            // Physical port numbers are each switch's own: ask for all, choose when merging.
-            MultipartRequest::PortStats { port } if *port != port_no::LOCAL => {
-                MultipartRequest::PortStats { port: port_no::ANY }
-            }
-            MultipartRequest::Queue { queue, .. } => MultipartRequest::Queue {
-                port: port_no::ANY,
-                queue: *queue,
-            },
-            // On the switches these outputs are the flood group; the truth filters.
-            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
-                if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) =>
-            {
-                MultipartRequest::Flow(openflow13::FlowStatsRequest {
-                    out_port: port_no::ANY,
-                    ..filter.clone()
-                })
-            }
-            other => other.clone(),
-        }
+impl Read {
+    /// Whether somebody waits for the answer; if a controller does, its budget pays for what has come.
+    fn is_wanted(&mut self, controllers: &mut BTreeMap<ControllerId, Controller>) -> bool {
+        let Purpose::Controller {
+            origin, reserved, ..
+        } = &mut self.purpose
+        else {
+            return true;
+        };
+        let Some(controller) = controllers.get_mut(&origin.controller) else {
+            return false;
+        };
+        let more = self.answered.saturating_sub(*reserved);
+        *reserved += more;
+        controller.reserve_bytes(more);
+        true
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the switches say.
 
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
-use crate::controller::Asynchronous;
+use crate::controller::{Admission, Asynchronous};
 use crate::mutants::{mutant, Fault};
 use crate::ports::VirtualPort;
 use crate::switch_set::SwitchSet;
@@ -85,9 +85,7 @@ impl Core {
         };
         match message {
             Message::Error(error) => self.switch_error(switch, bridge, header.xid, error, now),
-            Message::MultipartReply(reply) => {
-                self.read_reply(switch, bridge, header.xid, reply, now)
-            }
+            Message::MultipartReply(reply) => self.read_reply(switch, bridge, header, reply, now),
             Message::FlowRemoved(removed) if bridge == Bridge::Virt => {
                 self.flow_removed(switch, &removed, now)
             }
@@ -170,25 +168,33 @@ impl Core {
     fn relay_packet_in(&mut self, frame: &[u8]) {
         /// Offset of ofp_packet_in.reason.
         const REASON: usize = 14;
-        /// Bytes queued toward one controller above which packet-ins are dropped rather than kept.
-        const BACKLOG: usize = 8 << 20;
         let reason = frame.get(REASON).copied().unwrap_or(0);
-        for (id, controller) in &self.controllers {
+        for (id, controller) in &mut self.controllers {
+            if !controller.wants(Asynchronous::PacketIn, reason) {
+                continue;
+            }
             let to = Destination::Controller(*id);
-            if controller.wants(Asynchronous::PacketIn, reason) && self.outbox.pending(to) < BACKLOG
-            {
-                let copy = self.outbox.put_with_xid(to, frame, 0);
-                if mutant(Fault::PacketInCookie) {
-                    copy[16..24].fill(0xff);
+            let unsent = controller.unsent + self.outbox.pending(to);
+            match controller.admit_packet_in(unsent, frame.len()) {
+                Admission::Send => {}
+                Admission::Drop => continue,
+                Admission::DropFirst => {
+                    let dropped = controller.packet_ins_dropped;
+                    warn!(target: "northbound", controller = id.0, unsent, dropped, "drops packet-ins: the controller does not read them as fast as they come");
+                    continue;
                 }
-                if mutant(Fault::PacketInEdgePort) {
-                    // ofp_packet_in.match begins with in_port.
-                    let number = u32::from_be_bytes([copy[32], copy[33], copy[34], copy[35]]);
-                    let home = self.ports.get(number).map(|port| &port.home);
-                    let interface =
-                        home.and_then(|l| self.switches[l.switch].edge.number_of(&l.interface));
-                    copy[32..36].copy_from_slice(&interface.unwrap_or(number).to_be_bytes());
-                }
+            }
+            let copy = self.outbox.put_with_xid(to, frame, 0);
+            if mutant(Fault::PacketInCookie) {
+                copy[16..24].fill(0xff);
+            }
+            if mutant(Fault::PacketInEdgePort) {
+                // ofp_packet_in.match begins with in_port.
+                let number = u32::from_be_bytes([copy[32], copy[33], copy[34], copy[35]]);
+                let home = self.ports.get(number).map(|port| &port.home);
+                let interface =
+                    home.and_then(|l| self.switches[l.switch].edge.number_of(&l.interface));
+                copy[32..36].copy_from_slice(&interface.unwrap_or(number).to_be_bytes());
             }
         }
     }

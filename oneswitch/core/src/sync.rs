@@ -2,6 +2,7 @@
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::flood::{Generation, FLOOD_GROUP};
+use crate::in_flight::InFlight;
 use crate::reads::Purpose;
 use crate::rule::RuleKey;
 use crate::session::{Inventory, SessionState};
@@ -9,7 +10,6 @@ use crate::spelling::{same_bands, same_buckets};
 use crate::switch_set::SwitchSet;
 use crate::translate::physical_buckets;
 use crate::truth::Group;
-use crate::verdict::InFlight;
 use crate::Core;
 use foldhash::HashMap;
 use openflow13::{

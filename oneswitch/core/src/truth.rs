@@ -55,6 +55,18 @@ pub enum Request {
 }
 
 impl Request {
+    /// Bytes of its lists, which are what makes it long.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Flow { message, .. } => {
+                message.matching.as_oxm().len() + message.instructions.as_bytes().len()
+            }
+            Self::Group { message, .. } => message.buckets.as_bytes().len(),
+            Self::Meter(message) => message.bands.len(),
+            Self::PacketOut | Self::Other => 0,
+        }
+    }
+
     /// See [`checks_overlap`].
     pub fn checks_overlap(&self) -> bool {
         matches!(self, Self::Flow { message, .. } if checks_overlap(message))

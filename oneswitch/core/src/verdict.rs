@@ -10,11 +10,12 @@
 //! or it is [`PATIENCE`] old.
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
+use crate::in_flight::InFlight;
 use crate::journal::Journal;
 use crate::mutants::{mutant, Fault};
-use crate::rule::{Rule, RuleKey};
+use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
-use crate::truth::{Changes, Group, Meter, Request, Truth};
+use crate::truth::{Changes, Request, Truth};
 use foldhash::HashMap;
 use openflow13::{ErrorCode, ErrorMessage, Message};
 use std::collections::VecDeque;
@@ -56,9 +57,20 @@ struct Operation {
     in_part: bool,
     refused_by: SwitchSet,
     refusal: Option<Refusal>,
+    /// Bytes that it takes, about.
+    size: usize,
 }
 
 impl Operation {
+    /// Bytes of a message and of what it changes, about.
+    fn size(original: Option<&[u8]>, request: &Request, changes: &Changes) -> usize {
+        let changed = changes.flows.len() + changes.groups.len() + changes.meters.len();
+        std::mem::size_of::<Self>()
+            + original.map_or(0, <[u8]>::len)
+            + request.size()
+            + changed * std::mem::size_of::<Rule>()
+    }
+
     fn forget(&mut self, switch: SwitchIndex) {
         self.abandoned |= self.targets == SwitchSet::of(switch);
         self.targets.remove(switch);
@@ -131,32 +143,6 @@ pub struct Settled {
     pub removed_too: Vec<Arc<Rule>>,
 }
 
-/// Rules, groups and meters that messages on their way change, as they were before.
-#[derive(Debug, Default)]
-pub struct InFlight {
-    pub rules: HashMap<RuleKey, Option<Arc<Rule>>>,
-    pub groups: HashMap<u32, Option<Arc<Group>>>,
-    pub meters: HashMap<u32, Option<Arc<Meter>>>,
-}
-
-impl InFlight {
-    fn add(&mut self, changes: &Changes) {
-        for change in &changes.flows {
-            if let Some(rule) = change.after.as_ref().or(change.before.as_ref()) {
-                self.rules
-                    .entry(rule.key.clone())
-                    .or_insert_with(|| change.before.clone());
-            }
-        }
-        for (id, before) in &changes.groups {
-            self.groups.entry(*id).or_insert_with(|| before.clone());
-        }
-        for (id, before) in &changes.meters {
-            self.meters.entry(*id).or_insert_with(|| before.clone());
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Batch {
     number: u64,
@@ -171,6 +157,8 @@ pub struct Verdicts {
     operations: VecDeque<Operation>,
     /// xid of `operations[0]`.
     first: u32,
+    /// Bytes that the operations take, about.
+    bytes: usize,
     batches: VecDeque<Batch>,
     /// All operations until now.
     pushed: u64,
@@ -189,6 +177,11 @@ pub struct Verdicts {
 impl Verdicts {
     pub fn in_flight(&self) -> usize {
         self.operations.len()
+    }
+
+    /// Bytes that the messages in flight take, with what they change.
+    pub fn bytes_in_flight(&self) -> usize {
+        self.bytes
     }
 
     /// The batch to wait for so that everything sent until now is settled.
@@ -226,6 +219,8 @@ impl Verdicts {
         } else {
             self.due = true;
         }
+        let size = Operation::size(original.as_deref(), &request, &changes);
+        self.bytes += size;
         self.operations.push_back(Operation {
             origin,
             original,
@@ -239,6 +234,7 @@ impl Verdicts {
             in_part: false,
             refused_by: SwitchSet::EMPTY,
             refusal: None,
+            size,
         });
         self.open += 1;
         self.due |= self.open >= PATIENT;
@@ -419,6 +415,7 @@ impl Verdicts {
             settled.compare_removed(believed, self.removed_rules());
         }
         for operation in self.operations.drain(..batch.operations) {
+            self.bytes -= operation.size;
             settled.add(operation, journal);
         }
         self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;

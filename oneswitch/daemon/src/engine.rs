@@ -1,9 +1,10 @@
 //! The one task that owns the core. It takes what is ready, lets the core work on all of it, and hands out what the core
 //! wants written: one round.
 //!
-//! Events of switches are never held back. A controller's next chunk is read only when the switches have acknowledged
-//! enough of what is under way ([`IN_FLIGHT_LIMIT`]).
+//! Events of switches are never held back. A controller's next message is taken only while the core has room for what it costs
+//! ([`Core::takes_messages_of`]) and the switches read what they are sent; the rest of its chunk waits, and its connection is not read.
 
+mod intake;
 mod report;
 mod requests;
 #[cfg(test)]
@@ -14,7 +15,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex, IN_FLIGHT_LIMIT};
+use oneswitch_core::{Bridge, ControllerId, Core, Destination, SwitchIndex};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep_until, Instant};
 use tracing::{debug, enabled, info, trace, Level};
@@ -31,7 +32,7 @@ use requests::Waiting;
 const ROUND: usize = 256;
 /// Shortest time between two ticks of the core.
 const TICK: Duration = Duration::from_millis(1);
-/// A controller that lets so many bytes pile up does not read them.
+/// A controller that lets so many bytes pile up does not read them. Replies and packet-ins stop earlier; what else it is told does not.
 const BACKLOG_LIMIT: usize = 64 << 20;
 
 /// What happens to the engine.
@@ -45,6 +46,8 @@ pub enum Event {
     },
     /// Whole messages; the session waits for [`Handle::resume`].
     Frames { connection: u64, bytes: BytesMut },
+    /// A controller has read enough to get more; see [`Handle::tell_room`].
+    Room { connection: u64 },
     /// A session has ended.
     Down { connection: u64, reason: String },
     /// A peer that is dialled has changed its state without a session.
@@ -70,6 +73,10 @@ struct Session {
     handle: Handle,
     messages_in: u64,
     messages_out: u64,
+    /// Messages of a controller that are not taken yet. The session waits for [`Handle::resume`] as long as there are some.
+    rest: BytesMut,
+    /// Told to say when it has room.
+    awaits_room: bool,
 }
 
 /// A bridge of a switch and its session, if there is one.
@@ -86,7 +93,7 @@ pub struct Engine {
     bridges: Vec<[BridgeLink; 2]>,
     /// Links of the controllers that are dialled.
     dialled: Vec<Link>,
-    /// Controllers whose chunk is dealt with and who were not told to go on yet.
+    /// Controllers whose chunk has not been taken wholly, or who were not told to go on yet.
     paused: Vec<u64>,
     waiting: Waiting,
     journal: Option<Journal>,
@@ -145,14 +152,18 @@ impl Engine {
                     timer.as_mut().reset(deadline);
                 }
             }
+            let ready = self.can_go_on();
             let first = tokio::select! {
                 biased;
+                () = tokio::task::yield_now(), if ready => None,
                 event = events.recv() => Some(event.unwrap_or(Event::Stop)),
                 () = self.waiting.ports_saved() => None,
                 () = &mut timer, if deadline.is_some() => None,
             };
             // The same clock as the timer's, so that a stopped one stops both.
             let now = Instant::now().into_std();
+            self.learn_unsent();
+            self.feed_paused(now);
             let ready = std::iter::from_fn(|| events.try_recv().ok());
             for event in first.into_iter().chain(ready).take(ROUND) {
                 if matches!(event, Event::Stop) {
@@ -180,6 +191,11 @@ impl Engine {
                 peer,
                 handle,
             } => self.up(connection, peer, handle, now),
+            Event::Room { connection } => {
+                if let Some(session) = self.sessions.get_mut(&connection) {
+                    session.awaits_room = false;
+                }
+            }
             Event::Down { connection, reason } => {
                 if let Some(session) = self.forget(connection, now) {
                     self.set_link(&session.peer, Link::Backoff { last_error: reason });
@@ -220,6 +236,8 @@ impl Engine {
                 handle,
                 messages_in: 0,
                 messages_out: 0,
+                rest: BytesMut::new(),
+                awaits_room: false,
             },
         );
     }
@@ -230,32 +248,23 @@ impl Engine {
             return;
         };
         log_messages("<", connection, &session.peer, &bytes);
-        let mut count = 0;
         match session.peer {
             Peer::Controller { .. } => {
-                for (header, frame) in messages(&bytes) {
-                    count += 1;
-                    if !is_private(header) {
-                        self.core
-                            .controller_message(ControllerId(connection), frame, now);
-                    }
-                }
+                session.rest = bytes;
                 self.paused.push(connection);
+                self.feed(connection, now);
             }
             Peer::Switch(switch, bridge) => {
                 for (header, frame) in messages(&bytes) {
-                    count += 1;
+                    session.messages_in += 1;
                     if !is_private(header) {
                         self.core.switch_message(switch, bridge, frame, now);
                     }
                 }
+                // The session can use the memory again when it reads on.
+                drop(bytes);
+                session.handle.resume();
             }
-        }
-        session.messages_in += count;
-        // The session can use the memory again when it reads on.
-        drop(bytes);
-        if matches!(session.peer, Peer::Switch(..)) {
-            session.handle.resume();
         }
     }
 
@@ -295,13 +304,8 @@ impl Engine {
                 session.handle.close(reason);
             }
         }
-        if !self.paused.is_empty() && self.core.in_flight() <= IN_FLIGHT_LIMIT {
-            for connection in self.paused.drain(..) {
-                if let Some(session) = self.sessions.get(&connection) {
-                    session.handle.resume();
-                }
-            }
-        }
+        self.resume_paused();
+        self.ask_for_room();
         self.waiting.finish_round(&mut self.core);
         self.answer_who_awaits_up();
     }

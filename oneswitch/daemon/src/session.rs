@@ -31,6 +31,8 @@ pub enum Command {
     Write(Vec<u8>),
     /// The last chunk is dealt with: read on.
     Resume,
+    /// Say once when the peer has read enough to get more.
+    TellRoom,
     /// Disconnect when everything before this is written.
     Close(String),
     /// Disconnect now.
@@ -53,8 +55,18 @@ impl Handle {
         backlog
     }
 
+    /// Bytes that wait to be written.
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
     pub fn resume(&self) {
         self.send(Command::Resume);
+    }
+
+    /// Asks for one [`Event::Room`] when little is left to be written of what was queued until now.
+    pub fn tell_room(&self) {
+        self.send(Command::TellRoom);
     }
 
     pub fn close(&self, reason: String) {

@@ -39,9 +39,10 @@ pub use instruction::{Instruction, Instructions};
 pub use message::{decode, encode, Message};
 pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};
 pub use multipart::{
-    encode_multipart_reply, multipart_kind, BucketCounter, FlowStats, FlowStatsRequest, GroupDesc,
-    GroupFeatures, GroupStats, MeterBandStats, MeterConfig, MeterFeatures, MeterStats, Multipart,
-    MultipartReply, MultipartRequest, PortStats, QueueStats, SwitchDesc, TableStats,
+    encode_multipart_reply, multipart_kind, BucketCounter, FlowStats, FlowStatsMessages,
+    FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats, MeterBandStats, MeterConfig,
+    MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, PortStats, QueueStats,
+    SwitchDesc, TableStats,
 };
 pub use oxm::{class as oxm_class, Match, OxmField, OxmFields, VID_PRESENT};
 pub use packet::{PacketIn, PacketOut};

@@ -102,6 +102,9 @@ fn long_replies_are_split_between_entries() {
     let rules = strategy.new_tree(&mut runner).unwrap().current();
     let frames = encode_multipart_reply(3, &MultipartReply::Flow(rules.clone()));
     assert!(frames.len() > 2);
+    assert!(FlowStatsMessages::new(3, rules.clone()).eq(frames.iter().cloned()));
+    let nothing = encode_multipart_reply(3, &MultipartReply::Flow(Vec::new()));
+    assert!(FlowStatsMessages::new(3, Vec::new()).eq(nothing));
     let mut joined = Vec::new();
     for (index, frame) in frames.iter().enumerate() {
         let (_, message) = decode(frame).unwrap();

@@ -298,10 +298,22 @@ impl Lab {
     pub fn run(&mut self) {
         for _ in 0..200 {
             if !self.round() {
-                return;
+                return self.check_budgets();
             }
         }
         panic!("it never comes to rest");
+    }
+
+    /// Where every switch has answered, nothing is kept for controllers.
+    fn check_budgets(&self) {
+        let owes = |s: &Fake| s.virt.slow || s.edge.slow;
+        if self.switches.iter().any(owes) {
+            return;
+        }
+        for id in self.inboxes.keys().map(|id| ControllerId(*id)) {
+            let waits = self.core.withholds_replies_of(id);
+            assert!(waits || self.core.kept_for(id) == 0, "of {id:?}");
+        }
     }
 
     /// Lets time pass, with the core's deadlines kept.

@@ -205,7 +205,7 @@ async fn the_status_has_every_field_of_the_contract() {
     assert_eq!(body["api"], fixture.endpoint.to_string());
     assert!(body["uptime_s"].is_u64() && body["refused"].is_u64());
     let controller = json!({"id": null, "target": "tcp:192.0.2.1:6653", "peer": "", "state": "connecting", "role": null,
-                            "messages_in": 0, "messages_out": 0, "last_error": null});
+                            "messages_in": 0, "messages_out": 0, "packet_ins_dropped": 0, "last_error": null});
     assert_eq!(body["controllers"], json!([controller]));
     let bridge = |target: &str| json!({"target": target, "state": "down", "last_error": null});
     let counters = [

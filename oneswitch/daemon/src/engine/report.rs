@@ -115,6 +115,8 @@ struct ControllerStatus {
     role: Option<&'static str>,
     messages_in: u64,
     messages_out: u64,
+    /// Packet-ins that it did not get because it did not read.
+    packet_ins_dropped: u64,
     last_error: Option<String>,
 }
 
@@ -203,6 +205,7 @@ impl Engine {
             role: None,
             messages_in: 0,
             messages_out: 0,
+            packet_ins_dropped: 0,
             last_error: link.last_error(),
         }));
         connected
@@ -231,6 +234,7 @@ impl Engine {
             role,
             messages_in: session.messages_in,
             messages_out: session.messages_out,
+            packet_ins_dropped: self.core.packet_ins_dropped(ControllerId(id)),
             last_error: None,
         })
     }

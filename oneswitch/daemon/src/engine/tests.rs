@@ -10,6 +10,7 @@ use crate::api::Answer;
 use crate::config::Config;
 use crate::session::{run, Ended, Timing};
 
+mod backlog;
 mod saved;
 
 const SERVER: &str = r#"

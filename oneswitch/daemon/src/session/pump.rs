@@ -21,6 +21,8 @@ use crate::engine::Event;
 const READ_SIZE: usize = 128 * 1024;
 /// A controller with more than this unsent gets no more requests read, as in Open vSwitch: it must read its replies.
 const REPLY_BACKLOG: usize = 1 << 20;
+/// With no more than this unsent there is room for replies that wait in the engine; enough to write while it wakes up.
+const ROOM: usize = REPLY_BACKLOG / 4;
 /// Slices of one write.
 const SLICES: usize = 32;
 /// How long the last bytes to a peer that is being disconnected may take.
@@ -45,6 +47,8 @@ pub struct Pump<'a> {
     orphaned: bool,
     /// The engine is ready for a chunk.
     ready: bool,
+    /// The engine waits for room.
+    tell_room: bool,
     trouble: Option<Trouble>,
     closing: Option<(String, Instant)>,
     heard: Instant,
@@ -75,6 +79,7 @@ impl<'a> Pump<'a> {
             silent: false,
             orphaned: false,
             ready: true,
+            tell_room: false,
             trouble: None,
             closing: None,
             heard: now,
@@ -187,10 +192,24 @@ impl<'a> Pump<'a> {
                 self.heard = Instant::now();
                 self.give_up_if_troubled();
             }
+            Command::TellRoom => {
+                self.tell_room = true;
+                self.look_for_room();
+            }
             Command::Close(reason) => self.close(reason),
             Command::Abort(reason) => return Some(reason),
         }
         None
+    }
+
+    /// Tells the engine, if it waits for that, that much of what was queued is written.
+    fn look_for_room(&mut self) {
+        if self.tell_room && self.backlog.load(Ordering::Relaxed) <= ROOM {
+            self.tell_room = false;
+            let connection = self.connection;
+            // Without an engine nobody waits.
+            let _ = self.events.send(Event::Room { connection });
+        }
     }
 
     /// What came before the trouble is answered by now: say the last word.
@@ -234,6 +253,7 @@ impl<'a> Pump<'a> {
         let unsent: usize = self.unsent.drain(..).map(|bytes| bytes.len()).sum();
         self.backlog
             .fetch_sub(unsent - std::mem::take(&mut self.sent), Ordering::Relaxed);
+        self.look_for_room();
     }
 
     fn written(&mut self, count: usize) {
@@ -248,6 +268,7 @@ impl<'a> Pump<'a> {
             self.sent = rest;
             self.unsent.pop_front();
         }
+        self.look_for_room();
     }
 
     fn deadline(&self) -> Instant {

@@ -193,6 +193,14 @@ impl Splitter {
         out
     }
 
+    /// Says in `message` that another one follows.
+    fn continue_after(message: &mut [u8]) {
+        // The low byte of the multipart flags.
+        if let Some(flags) = message.get_mut(HEADER_LEN + 3) {
+            *flags |= 1;
+        }
+    }
+
     fn new(xid: u32, kind: u16) -> Self {
         Self {
             xid,
@@ -227,12 +235,7 @@ impl Splitter {
     }
 
     fn finish(mut self) -> Vec<Vec<u8>> {
-        for message in &mut self.done {
-            // The low byte of the multipart flags.
-            if let Some(flags) = message.get_mut(HEADER_LEN + 3) {
-                *flags |= 1;
-            }
-        }
+        self.done.iter_mut().for_each(|m| Self::continue_after(m));
         self.done.push(self.current);
         self.done
             .into_iter()
@@ -273,4 +276,55 @@ pub fn encode_multipart_reply(xid: u32, reply: &MultipartReply) -> Vec<Vec<u8>> 
         | MultipartReply::Experimenter { .. } => splitter.add(|out| reply.put(out)),
     }
     splitter.finish()
+}
+
+/// Encodes flow statistics as [`encode_multipart_reply`] does, one message per call. Flow statistics are by far the longest reply: this way a
+/// slow reader does not keep all of it encoded in memory.
+#[derive(Debug)]
+pub struct FlowStatsMessages {
+    xid: u32,
+    entries: std::vec::IntoIter<FlowStats>,
+    /// Encoded entry that did not fit into the message before.
+    held: Vec<u8>,
+    finished: bool,
+}
+
+impl FlowStatsMessages {
+    /// Begins a reply to request `xid`.
+    pub fn new(xid: u32, flows: Vec<FlowStats>) -> Self {
+        Self {
+            xid,
+            entries: flows.into_iter(),
+            held: Vec::new(),
+            finished: false,
+        }
+    }
+}
+
+impl Iterator for FlowStatsMessages {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if std::mem::replace(&mut self.finished, true) {
+            return None;
+        }
+        let mut message = Splitter::fresh(self.xid, k::FLOW, false);
+        message.append(&mut self.held);
+        for entry in self.entries.by_ref() {
+            let before = message.len();
+            entry.put(&mut message);
+            let length = message.len() - before;
+            if message.len() <= MAX_MESSAGE {
+                continue;
+            }
+            let cut = message.split_off(before);
+            if MULTIPART_HEADER + length <= MAX_MESSAGE {
+                self.held = cut;
+                self.finished = false;
+                Splitter::continue_after(&mut message);
+                break;
+            }
+        }
+        finish(message).ok()
+    }
 }

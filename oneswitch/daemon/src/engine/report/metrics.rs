@@ -143,12 +143,14 @@ impl Status {
     fn controller_metrics(&self, page: &mut Page) {
         let mut connected = Vec::new();
         let mut messages = Vec::new();
+        let mut dropped = Vec::new();
         for controller in &self.controllers {
             let who = vec![
                 ("target", controller.target.as_str()),
                 ("peer", controller.peer.as_str()),
             ];
             connected.push((who.clone(), u64::from(controller.id.is_some())));
+            dropped.push((who.clone(), controller.packet_ins_dropped));
             for (direction, count) in [
                 ("in", controller.messages_in),
                 ("out", controller.messages_out),
@@ -169,6 +171,13 @@ impl Status {
             "counter",
             help,
             &messages,
+        );
+        let help = "Packet-ins that a controller did not get because it did not read.";
+        page.metric(
+            "oneswitch_controller_packet_ins_dropped_total",
+            "counter",
+            help,
+            &dropped,
         );
     }
 }

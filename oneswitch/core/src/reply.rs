@@ -1,0 +1,124 @@
+//! A reply to a controller, handed out message by message as its connection has room.
+
+use openflow13::{FlowStats, FlowStatsMessages};
+use std::collections::VecDeque;
+use std::iter::Peekable;
+
+/// A reply of one or more OpenFlow messages.
+#[derive(Debug)]
+pub enum Reply {
+    Encoded(VecDeque<Vec<u8>>),
+    /// Flow statistics, which can be longer than everything else together, are encoded when they leave.
+    Flows {
+        messages: Box<Peekable<FlowStatsMessages>>,
+        /// Estimate of the bytes that are left.
+        left: usize,
+    },
+}
+
+impl Default for Reply {
+    /// A reply of no message.
+    fn default() -> Self {
+        Self::Encoded(VecDeque::new())
+    }
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(message: Vec<u8>) -> Self {
+        Self::Encoded([message].into())
+    }
+}
+
+impl From<Vec<Vec<u8>>> for Reply {
+    fn from(messages: Vec<Vec<u8>>) -> Self {
+        Self::Encoded(messages.into())
+    }
+}
+
+impl Reply {
+    pub fn flows(xid: u32, flows: Vec<FlowStats>) -> Self {
+        let left = flows.iter().map(size_of_flow).sum();
+        let messages = Box::new(FlowStatsMessages::new(xid, flows).peekable());
+        Self::Flows { messages, left }
+    }
+
+    /// Bytes that it takes, about.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Encoded(messages) => messages.iter().map(Vec::len).sum(),
+            Self::Flows { left, .. } => *left,
+        }
+    }
+
+    /// The next message; empty if there is none.
+    pub fn next_message(&mut self) -> Vec<u8> {
+        match self {
+            Self::Encoded(messages) => messages.pop_front().unwrap_or_default(),
+            Self::Flows { messages, left } => {
+                let message = messages.next().unwrap_or_default();
+                *left = left.saturating_sub(message.len());
+                message
+            }
+        }
+    }
+
+    pub fn is_over(&mut self) -> bool {
+        match self {
+            Self::Encoded(messages) => messages.is_empty(),
+            Self::Flows { messages, .. } => messages.peek().is_none(),
+        }
+    }
+}
+
+/// Bytes that a flow takes in memory; no less than in a message.
+fn size_of_flow(flow: &FlowStats) -> usize {
+    let lists = flow.matching.as_oxm().len() + flow.instructions.as_bytes().len();
+    std::mem::size_of::<FlowStats>() + lists
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow13::{Instructions, Match};
+
+    fn flow(cookie: u64) -> FlowStats {
+        FlowStats {
+            table_id: 0,
+            duration_sec: 0,
+            duration_nsec: 0,
+            priority: 1,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            flags: 0,
+            cookie,
+            packet_count: 0,
+            byte_count: 0,
+            matching: Match::any().with_in_port(1),
+            instructions: Instructions::default(),
+        }
+    }
+
+    #[test]
+    fn a_long_reply_is_handed_out_message_by_message_and_shrinks() {
+        let mut reply = Reply::flows(7, (0..3_000).map(flow).collect());
+        let mut sizes = vec![reply.size()];
+        let mut bytes = 0;
+        while !reply.is_over() {
+            bytes += reply.next_message().len();
+            sizes.push(reply.size());
+        }
+        assert!(sizes[0] >= bytes && sizes.len() > 3, "{sizes:?}, {bytes}");
+        assert!(sizes.is_sorted_by(|a, b| a > b), "{sizes:?}");
+        assert!(reply.next_message().is_empty());
+    }
+
+    #[test]
+    fn a_reply_without_messages_is_over() {
+        assert!(Reply::default().is_over());
+        assert!(
+            !Reply::flows(1, Vec::new()).is_over(),
+            "an empty list is a message"
+        );
+        assert_eq!(Reply::from(vec![1, 2, 3]).size(), 3);
+    }
+}

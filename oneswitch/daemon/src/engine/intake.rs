@@ -1,0 +1,110 @@
+//! Back-pressure: what is taken from controllers, and when the rest goes on.
+//!
+//! A controller's messages wait in its [`Session`] while the core has no room for them or a switch does not read, and its connection is not
+//! read meanwhile. Its replies wait in the core while its connection has much to send.
+
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use oneswitch_core::ControllerId;
+
+use super::{Engine, Session};
+use crate::session::{is_private, messages, Peer};
+
+/// While a switch leaves so many bytes unread, controllers are not read.
+pub(super) const SWITCH_BACKLOG: usize = 8 << 20;
+
+impl Engine {
+    /// Gives the core as much of a controller's chunk as it takes.
+    pub(super) fn feed(&mut self, connection: u64, now: Instant) {
+        let id = ControllerId(connection);
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            return;
+        };
+        let mut taken = 0;
+        for (header, frame) in messages(&session.rest) {
+            if !self.core.takes_messages_of(id) {
+                break;
+            }
+            session.messages_in += 1;
+            taken += frame.len();
+            if !is_private(header) {
+                self.core.controller_message(id, frame, now);
+            }
+        }
+        session.rest.advance(taken);
+        if session.rest.is_empty() {
+            // The session can use the memory again when it reads on.
+            session.rest = BytesMut::new();
+        }
+    }
+
+    /// Gives the core what it had no room for when it came.
+    pub(super) fn feed_paused(&mut self, now: Instant) {
+        if self.paused.is_empty() || self.a_switch_does_not_read() {
+            return;
+        }
+        for connection in self.paused.clone() {
+            self.feed(connection, now);
+        }
+    }
+
+    /// Whether some controller's messages wait that the core would take now.
+    pub(super) fn can_go_on(&self) -> bool {
+        let waits = |connection: &&u64| {
+            let session = self.sessions.get(connection);
+            session.is_some_and(|s| !s.rest.is_empty())
+                && self.core.takes_messages_of(ControllerId(**connection))
+        };
+        self.paused.iter().any(|c| waits(&c)) && !self.a_switch_does_not_read()
+    }
+
+    pub(super) fn a_switch_does_not_read(&self) -> bool {
+        let slow =
+            |s: &Session| matches!(s.peer, Peer::Switch(..)) && s.handle.backlog() > SWITCH_BACKLOG;
+        self.sessions.values().any(slow)
+    }
+
+    /// Tells the core what each controller has left to read.
+    pub(super) fn learn_unsent(&mut self) {
+        for (connection, session) in &self.sessions {
+            if matches!(session.peer, Peer::Controller { .. }) {
+                let id = ControllerId(*connection);
+                self.core.controller_unsent(id, session.handle.backlog());
+            }
+        }
+    }
+
+    /// Reads on from controllers whose last chunk is dealt with.
+    pub(super) fn resume_paused(&mut self) {
+        if self.paused.is_empty() || self.a_switch_does_not_read() {
+            return;
+        }
+        let (sessions, core) = (&self.sessions, &self.core);
+        self.paused.retain(|connection| {
+            let Some(session) = sessions.get(connection) else {
+                return false;
+            };
+            let waits =
+                !session.rest.is_empty() || !core.takes_messages_of(ControllerId(*connection));
+            if !waits {
+                session.handle.resume();
+            }
+            waits
+        });
+    }
+
+    /// Lets sessions say when there is room for replies that wait in the core.
+    pub(super) fn ask_for_room(&mut self) {
+        for (connection, session) in &mut self.sessions {
+            let controller = matches!(session.peer, Peer::Controller { .. });
+            if controller
+                && !session.awaits_room
+                && self.core.withholds_replies_of(ControllerId(*connection))
+            {
+                session.awaits_room = true;
+                session.handle.tell_room();
+            }
+        }
+    }
+}
