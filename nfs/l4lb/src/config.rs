@@ -63,7 +63,7 @@ impl Default for Tables {
             connections_ipv4: 1 << 18,
             connections_ipv6: 1 << 16,
             sessions: 1 << 14,
-            fragments: 4096,
+            fragments: 16384,
             neighbours: 1024,
             vips: 256,
             backends: 1024,

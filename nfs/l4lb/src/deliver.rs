@@ -49,8 +49,8 @@ impl Pass<'_> {
         let Some(mac) = backend.way.mac() else {
             return self.unresolved(packet, backend);
         };
-        if headers.fragment == Fragment::First && !self.note_fragment(packet, headers, number) {
-            return self.refuse(packet, Some(backend.vip), Event::FragmentsFull);
+        if headers.fragment == Fragment::First {
+            self.note_fragment(packet, headers, number);
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
         if backend.tunnel.is_some() {
@@ -173,10 +173,8 @@ impl Pass<'_> {
             Some(entry) if self.backend_of(flow, entry.value).is_none() => self.forget(flow),
             _ => {}
         }
-        if headers.fragment == Fragment::First
-            && !self.note_answered_fragment(packet, headers, number, None)
-        {
-            return self.refuse(packet, Some(backend.vip), Event::FragmentsFull);
+        if headers.fragment == Fragment::First {
+            self.note_answered_fragment(packet, headers, number, None);
         }
         if vip.proxy_protocol {
             self.session_to_client(packet, headers, &flow.tuple());

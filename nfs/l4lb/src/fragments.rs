@@ -16,8 +16,9 @@ use crate::{
     state::{traffic, Address, FragmentKey, FragmentWay},
 };
 
-/// How long a host waits for the rest (RFC 8200, 4.5: 60 s; Linux: 30 s).
-const LIFETIME: u64 = 30_000_000_000;
+/// How long the rest of a packet may take after its last fragment. Its sender sends them at once; a host waits longer (Linux: 30 s), but has to keep
+/// the packets of one receiver only, and identifications repeat after 65,536 packets.
+const LIFETIME: u64 = 3_000_000_000;
 
 const TO_BACKEND: u32 = 1;
 const TO_CLIENT: u32 = 2;
@@ -33,10 +34,10 @@ impl Pass<'_> {
         }
     }
 
-    /// Before a first fragment changes on its way to a backend. False: there is no room to remember it.
-    pub(crate) fn note_fragment(&self, packet: &Packet, headers: &Headers, number: u16) -> bool {
+    /// Before a first fragment changes on its way to a backend.
+    pub(crate) fn note_fragment(&mut self, packet: &Packet, headers: &Headers, number: u16) {
         let Some(backend) = self.snapshot.backend_at(number) else {
-            return false;
+            return;
         };
         let nothing = Address::zeroed();
         let session = if self.snapshot.vips[backend.vip].snat {
@@ -54,19 +55,19 @@ impl Pass<'_> {
             backend: number.into(),
             direction: TO_BACKEND,
         };
-        self.note(packet, headers, way)
+        self.note(packet, headers, way);
     }
 
     /// The same on its way to a client; `client`: where its destination changes.
     pub(crate) fn note_answered_fragment(
-        &self,
+        &mut self,
         packet: &Packet,
         headers: &Headers,
         number: u16,
         client: Option<IpAddr>,
-    ) -> bool {
+    ) {
         let Some(backend) = self.snapshot.backend_at(number) else {
-            return false;
+            return;
         };
         let way = FragmentWay {
             source: self.snapshot.vips[backend.vip].address.into(),
@@ -74,20 +75,16 @@ impl Pass<'_> {
             backend: number.into(),
             direction: TO_CLIENT,
         };
-        self.note(packet, headers, way)
+        self.note(packet, headers, way);
     }
 
-    fn note(&self, packet: &Packet, headers: &Headers, way: FragmentWay) -> bool {
-        self.state
-            .fragments
-            .update_or_insert(
-                &Self::fragment_key(packet, headers),
-                self.context.now(),
-                LIFETIME,
-                || way,
-                |old| *old = way,
-            )
-            .is_some()
+    /// Where there is no room, the packet whose fragments came longest ago is forgotten: it is complete, most likely, or never will be.
+    fn note(&mut self, packet: &Packet, headers: &Headers, way: FragmentWay) {
+        let key = Self::fragment_key(packet, headers);
+        let now = self.context.now();
+        if self.state.fragments.replace(&key, now, LIFETIME, way) {
+            self.count(None, Event::FragmentsFull);
+        }
     }
 
     /// A fragment without ports.

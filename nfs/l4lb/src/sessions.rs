@@ -410,10 +410,8 @@ impl Pass<'_> {
             self.note_answer(headers, flow, entry);
         }
         let (client, client_port) = flow.source();
-        if headers.fragment == Fragment::First
-            && !self.note_answered_fragment(packet, headers, number, Some(client))
-        {
-            return self.refuse(packet, Some(backend.vip), Event::FragmentsFull);
+        if headers.fragment == Fragment::First {
+            self.note_answered_fragment(packet, headers, number, Some(client));
         }
         self.session_to_client(packet, headers, &flow.tuple());
         let bytes = u64::from(headers.end) - u64::from(headers.network);

@@ -78,6 +78,37 @@ fn fragments_follow_their_first() {
 }
 
 #[test]
+fn a_flood_of_packets_in_fragments_keeps_none_from_arriving() {
+    let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "nat",
+        "backends": [{"name": "a", "address": "10.0.0.11"}]});
+    let mut lb = lb(json!([dns]));
+    let sent = Sent::client(4000, 0)
+        .udp()
+        .to("192.0.2.1", 53)
+        .payload(&[5; 300]);
+    // 200 Mb/s of datagrams of 8,000 bytes for 3 s, and a table for 256 of them. No time passes: none expires.
+    for id in 1..=9_373 {
+        for fragment in fragments(&sent.frame(), 104, id) {
+            let Output::Sent(0, _) = lb.process(0, &fragment) else {
+                panic!("{id}")
+            };
+        }
+    }
+    assert!(lb.count("events{event=\"fragments full\"}") > 8_000);
+    // Those that came last are remembered, for as long as their fragments come.
+    let [_, second] = fragments(&sent.frame(), 104, 9_373);
+    for _ in 0..3 {
+        lb.advance(2 * SECOND);
+        assert!(matches!(lb.process(0, &second), Output::Sent(..)));
+    }
+    lb.advance(3 * SECOND);
+    assert_eq!(
+        lb.process(0, &second),
+        Output::Dropped("fragment without first")
+    );
+}
+
+#[test]
 fn packets_in_fragments_are_told_apart() {
     let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "algorithm": "round-robin",
         "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});

@@ -76,8 +76,10 @@ impl NetworkFunction for Limiter {
             match dissect(packet.bytes()) {
                 Ok(Outcome::Ip(headers)) => {
                     let source = sixteen_bytes(headers.source(packet.bytes()));
-                    if !self.admits(&source, context.now(), rate) {
-                        packet.drop_for("above its rate");
+                    match self.admits(&source, context.now(), rate) {
+                        Some(true) => {}
+                        Some(false) => packet.drop_for("above its rate"),
+                        None => packet.drop_for("more sources than the table holds"),
                     }
                 }
                 Ok(_) => (), // ARP, for one
@@ -108,8 +110,8 @@ impl NetworkFunction for Limiter {
 }
 
 impl Limiter {
-    /// May this source send a packet now? One that finds no room in the table is not limited.
-    fn admits(&self, source: &[u8; 16], now: u64, rate: Rate) -> bool {
+    /// May this source send a packet now? None: the table has no room for it.
+    fn admits(&self, source: &[u8; 16], now: u64, rate: Rate) -> Option<bool> {
         let admit = |rested_at: &mut u64| {
             *rested_at = (*rested_at).clamp(now, now + rate.window);
             let next = *rested_at + rate.interval;
@@ -122,7 +124,6 @@ impl Limiter {
         // Silent for a window, a source is as one that never sent: the entry may end.
         self.rested_at
             .update_or_insert(source, now, rate.window, || now, admit)
-            .unwrap_or(true)
     }
 }
 
@@ -246,6 +247,25 @@ mod tests {
             });
             assert!(refused.is_err(), "{sources}");
         }
+    }
+
+    #[test]
+    fn a_source_without_room_in_the_table_is_dropped() {
+        let small = Config {
+            sources: 1,
+            ..config(1)
+        };
+        let mut limiter = Harness::<Limiter>::new(small).unwrap();
+        let mut room = 0;
+        for source in 0..=255 {
+            match limiter.process(0, &packet(source)) {
+                Output::Sent(..) => room += 1,
+                full => assert_eq!(full, Output::Dropped("more sources than the table holds")),
+            }
+        }
+        assert_eq!(room, 64);
+        limiter.advance(2 * SECOND);
+        assert_eq!(passed(&mut limiter, 200, 1), 1);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | [`Timers`] | calls at a time, each with a number that says what for |
 
 mod flow_table;
+mod keyed_hash;
 mod shared;
 mod spin;
 mod timers;
@@ -90,6 +91,9 @@ impl StateBuilder {
             FlowTable::<K, V>::words(capacity),
         )?;
         let table = FlowTable::<K, V>::open(region.clone());
+        if !self.is_adopted() {
+            table.choose_key();
+        }
         self.on_repair(move || FlowTable::<K, V>::open(region.clone()).free_locks());
         Ok(table)
     }

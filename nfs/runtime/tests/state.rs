@@ -161,6 +161,59 @@ fn a_full_table_refuses_and_forgets_nothing() {
     assert!(table.is_empty(1001));
 }
 
+/// Keys that fill one part of a table that hashes without a secret fill no part of this one, and its heirs find them all.
+#[test]
+fn where_a_key_goes_is_secret_and_stays_the_same_for_heirs() {
+    let places = || {
+        let mut builder = fresh();
+        let table: FlowTable<u64, u64> = builder.flow_table("flows", 2_000).unwrap();
+        let arena = builder.finish().unwrap().0;
+        // One at a time: which words of the arena a key changes.
+        let place = |key: u64| {
+            table.replace(&key, 1, 10, 7);
+            let region = arena.region("flows").unwrap();
+            let words = nf_arena::Memory::words(region);
+            let at = words
+                .iter()
+                .skip(8)
+                .position(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0);
+            table.remove(&key, 1);
+            for word in words.iter().skip(8) {
+                word.store(0, std::sync::atomic::Ordering::Relaxed);
+            }
+            at.unwrap()
+        };
+        (0..50).map(place).collect::<Vec<_>>()
+    };
+    assert_ne!(places(), places());
+    let mut builder = fresh();
+    let table: FlowTable<u64, u64> = builder.flow_table("flows", 100).unwrap();
+    (0..100).for_each(|key| assert!(!table.replace(&key, 1, 10, key)));
+    let arena = builder.finish().unwrap().0;
+    let heir: FlowTable<u64, u64> = adopt(&arena).flow_table("flows", 100).unwrap();
+    assert!((0..100).all(|key| heir.look(&key, 1) == Some(key)));
+}
+
+#[test]
+fn the_newest_replace_the_entries_that_end_first() {
+    let mut builder = fresh();
+    let table: FlowTable<u64, u64> = builder.flow_table("flows", 64).unwrap();
+    // These end late, and stay.
+    (0..20).for_each(|key| assert!(!table.replace(&key, 1, 1 << 40, key)));
+    let evicted = (100..10_000_u64)
+        .filter(|key| table.replace(key, *key, 200, *key))
+        .count();
+    assert!(evicted > 9_000, "{evicted}");
+    assert!((0..20).all(|key| table.look(&key, 9_999) == Some(key)));
+    assert!((9_950..10_000).all(|key| table.look(&key, 9_999) == Some(key)));
+    // The same key again takes no room.
+    assert!(!table.replace(&9_999, 9_999, 100, 5));
+    assert_eq!(table.look(&9_999, 9_999), Some(5));
+    // Looking does not prolong a life.
+    assert_eq!(table.look(&9_999, 10_098), Some(5));
+    assert_eq!(table.look(&9_999, 10_099), None);
+}
+
 #[test]
 fn workers_share_flows_and_values() {
     let mut builder = fresh();

@@ -1,15 +1,15 @@
 //! A value per key, for network functions that keep something of each flow.
 //!
 //! Simple rather than fast: a *part* of 64 slots that the key's hash picks, one lock a part, a byte of the hash per slot (its tag)
-//! to find the key by. What is looked up for every packet of millions of flows belongs in a table of `nf-tables`.
+//! to find the key by. The hash has a secret, which is in front of the parts: whoever sends packets cannot fill a chosen part. What is looked up for every packet of millions of flows belongs in a table of `nf-tables`.
 
 use std::{marker::PhantomData, sync::atomic::Ordering};
 
 use bytemuck::Pod;
 use nf_arena::{Memory, Region};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
+    keyed_hash::HashKey,
     shared::{read_words, write_words},
     spin::{self, Lock},
 };
@@ -19,6 +19,8 @@ const PART: usize = 64;
 /// Parts are filled to this share on average when the table has as many flows as asked for: a part that is full by bad
 /// luck refuses a flow, which at 5/8 happens to about 1 of 40,000 parts.
 const FILL: (usize, usize) = (5, 8);
+/// Words before the first part: the secret of the hash, on a line of its own.
+const HEADER: usize = 8;
 /// Words before a part's slots: the lock on a line of its own, and the tags of the slots (0: empty).
 const TAGS: usize = 8;
 const PART_HEADER: usize = TAGS + PART / 8;
@@ -35,7 +37,7 @@ pub struct FlowTable<K, V> {
 impl<K: Pod, V: Pod> FlowTable<K, V> {
     pub(super) fn layout() -> String {
         format!(
-            "flows v1, key {} bytes, value {} bytes",
+            "flows v2, key {} bytes, value {} bytes",
             size_of::<K>(),
             size_of::<V>()
         )
@@ -43,7 +45,9 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
 
     /// Where no memory has so many, as many as can be said: the arena refuses them.
     pub(super) fn words(capacity: usize) -> usize {
-        Self::parts_for(capacity).saturating_mul(Self::part_words())
+        Self::parts_for(capacity)
+            .saturating_mul(Self::part_words())
+            .saturating_add(HEADER)
     }
 
     fn parts_for(capacity: usize) -> usize {
@@ -65,12 +69,17 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
     }
 
     pub(super) fn open(region: Region) -> Self {
-        let parts = region.words().len() / Self::part_words();
+        let parts = (region.words().len() - HEADER) / Self::part_words();
         Self {
             region,
             parts,
             of: PhantomData,
         }
+    }
+
+    /// Of a table that is new.
+    pub(super) fn choose_key(&self) {
+        write_words(&self.region, 0, bytemuck::bytes_of(&HashKey::random().0));
     }
 
     /// For [`super::Repairs`]. An entry that was being put in is not there, or whole; one that was being changed may be half old.
@@ -127,6 +136,32 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         Some(result)
     }
 
+    /// Puts a value in for a key, whatever was there. Where the key's part is full, the entry that would end first makes room. True: one did.
+    pub fn replace(&self, key: &K, now: u64, ttl: u64, value: V) -> bool {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        let free = self
+            .find(part, tag, key, now)
+            .or_else(|| self.free(part, now));
+        let slot = free.unwrap_or_else(|| self.soonest(part));
+        // An heir of a process that died here finds the old entry, none, or the new one.
+        self.put_tag(part, slot, 0);
+        self.put_value(part, slot, &value);
+        self.put_key(part, slot, key);
+        self.put_end(part, slot, now.saturating_add(ttl));
+        self.put_tag(part, slot, tag);
+        free.is_none()
+    }
+
+    /// The value of a key that has not ended; it does not live longer for it.
+    #[must_use]
+    pub fn look(&self, key: &K, now: u64) -> Option<V> {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        let slot = self.find(part, tag, key, now)?;
+        Some(self.value(part, slot))
+    }
+
     /// Takes a key out; its value if it was there.
     pub fn remove(&self, key: &K, now: u64) -> Option<V> {
         let (part, tag) = self.place(key);
@@ -166,14 +201,18 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
     }
 
     fn all_parts(&self) -> impl Iterator<Item = usize> {
-        (0..self.parts).map(|part| part * Self::part_words())
+        (0..self.parts).map(|part| HEADER + part * Self::part_words())
     }
 
     /// Where a key's part starts, and its tag: 1 to 255.
     fn place(&self, key: &K) -> (usize, u8) {
-        let hash = xxh3_64(bytemuck::bytes_of(key));
+        // Read each time: where the state is copied here, the key comes with it.
+        let mut secret = [0; 2];
+        read_words(&self.region, 0, bytemuck::bytes_of_mut(&mut secret));
+        let hash = HashKey(secret).hash(bytemuck::bytes_of(key));
         let tag = ((hash >> 56) as u8).max(1);
-        ((hash as usize & (self.parts - 1)) * Self::part_words(), tag)
+        let part = hash as usize & (self.parts - 1);
+        (HEADER + part * Self::part_words(), tag)
     }
 
     /// The slot with this key, if it has not ended.
@@ -202,9 +241,19 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         (0..PART).find(|slot| !self.is_live(part, *slot, now))
     }
 
+    /// The slot of a full part whose entry ends first.
+    fn soonest(&self, part: usize) -> usize {
+        (0..PART)
+            .min_by_key(|slot| self.end(part, *slot))
+            .unwrap_or(0)
+    }
+
+    fn end(&self, part: usize, slot: usize) -> u64 {
+        self.region.words()[Self::start(part, slot)].load(Ordering::Relaxed)
+    }
+
     fn is_live(&self, part: usize, slot: usize, now: u64) -> bool {
-        self.tag(part, slot) != 0
-            && self.region.words()[Self::start(part, slot)].load(Ordering::Relaxed) > now
+        self.tag(part, slot) != 0 && self.end(part, slot) > now
     }
 
     fn start(part: usize, slot: usize) -> usize {
