@@ -16,6 +16,7 @@ from tests.unoctl.dummy_ovs import DummySwitch
 from unoctl.model import Port
 
 MULTICAST = 4094
+PRIORITY = 100  # of oneswitchd's rules in edge
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class DummyServer:
             switch.ofctl("del-groups", "edge")
             switch.ofctl("add-group", "edge", "group_id=1,type=select,bucket=resubmit(,1)")
             switch.ofctl("add-group", "edge", "group_id=2,type=indirect,bucket=group:1")
-            switch.add_flows("edge", self._edge_rules(name))
+            switch.add_flows("edge", [f"priority={PRIORITY},{rule}" for rule in self._edge_rules(name)])
             remote = [f"virt-{port.number}" for port in self.mapped if port.switch != name]
             for port in ("virt", *remote):
                 switch.no_flood("virt", port)

@@ -93,7 +93,20 @@ def test_edge_rules_that_drifted(server: DummyServer, facts: Facts) -> None:
         server.install_edge()
     assert "port 1 (v1) in: no rule" in message
     assert "port 2 (v2) toward snic0: actions are drop, not push_vlan:0x8100" in message
-    assert "a rule that follows from no port: in_port=99" in message
+    assert "a rule that follows from no port: table=0,priority=32768,in_port=99" in message
+
+
+@pytest.mark.parametrize(
+    "rule", ["priority=40000,in_port={vm}", "priority=1", "table=1,priority=65535", "priority=40000,in_port={patch}"]
+)
+def test_a_rule_of_another_priority_is_seen(server: DummyServer, facts: Facts, rule: str) -> None:
+    numbers = {"vm": server.ofport("hypervisor", "vm1"), "patch": server.ofport("hypervisor", "edge-mc")}
+    server.switches["hypervisor"].ofctl("add-flow", "edge", rule.format(**numbers) + ",actions=drop")
+    try:
+        message = bad(drift.drift(facts))["hypervisor edge"]
+    finally:
+        server.install_edge()
+    assert "a rule that follows from no port: table=" in message
 
 
 def test_a_switch_that_is_away(server: DummyServer, fake: FakeOneswitchd) -> None:

@@ -17,6 +17,8 @@ from unoctl.topology import FIRST_MULTICAST_VID, Server
 
 TOPIC = Topic("drift")
 SHOWN = 3
+# Of every rule that oneswitchd has in edge.
+PRIORITY = 100
 # oneswitchd's hidden group that stands for FLOOD and ALL in the rules on the switches.
 FLOOD_GROUP = "group:4294966784"
 FLOODS = ("FLOOD", "ALL")
@@ -58,15 +60,19 @@ def drift(facts: Facts) -> Iterator[Finding]:
 def _edge(server: Server, switch: SwitchFacts, ports: list[Port]) -> Finding:
     subject = f"{switch.name} edge"
     wanted = {rule.match: rule for rule in edge_rules(server, switch.name, switch.edge_ports, ports)}
-    found = {frozenset(flow.match): flow for flow in switch.edge_flows if flow.table == 0}
+    # Of oneswitchd's priority: any other rule follows from no port, and may hide one that does.
+    found = {frozenset(flow.match): flow for flow in switch.edge_flows if (flow.table, flow.priority) == (0, PRIORITY)}
     multicast = {match for match in found if _is_multicast(match, switch)}
-    wrong = [f"{rule.why}: no rule" for match, rule in wanted.items() if match not in found]
+    wrong = [
+        f"a rule that follows from no port: {_shown(flow)}" for flow in switch.edge_flows if flow.priority != PRIORITY
+    ]
+    wrong += [f"{rule.why}: no rule" for match, rule in wanted.items() if match not in found]
     for match, flow in found.items():
         rule = wanted.get(match)
         if rule is not None and not _does(flow, rule):
             wrong.append(f"{rule.why}: actions are {','.join(flow.actions)}, not {','.join(rule.actions)}")
         elif rule is None and match not in multicast:
-            wrong.append(f"a rule that follows from no port: {','.join(sorted(match))}")
+            wrong.append(f"a rule that follows from no port: {_shown(flow)}")
     if server.pcie_ports(switch.name) and ports and not multicast:
         wrong.append("no multicast rule")
     if wrong:
