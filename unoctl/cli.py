@@ -236,6 +236,7 @@ def port_continue(
     ctx: typer.Context,
     virtual_port: VirtualPort,
     until: UntilOption = "done",
+    force: Annotated[bool, typer.Option("--force", help="Do not wait for switches that do not answer.")] = False,
     detach: DetachOption = False,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
@@ -248,7 +249,7 @@ def port_continue(
             OvsdbPlumber(session.server) as plumber,
             session.output.progress("moving a port") as progress,
         ):
-            return ports.continue_move(client, plumber, virtual_port, until, detach, progress)
+            return ports.continue_move(client, plumber, virtual_port, until, force, detach, progress)
 
     run(ctx, chosen, pretty, work)
 

@@ -107,25 +107,43 @@ class Client:
         """Unmap a virtual port; the controllers see it go."""
         self._rest.send("DELETE", f"/v1/ports/{number}")
 
-    def move_port(self, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None) -> Port:
-        """Start a move; answers when the stage ``until`` is reached."""
+    def move_port(
+        self, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None, force: bool = False
+    ) -> Port:
+        """Start a move; answers when the stage ``until`` is reached.
+
+        Args:
+            force: do not wait for switches that do not answer, because they are known to be dead.
+
+        Raises:
+            ApiRefusedError: ``move-waits``: some bridge has not confirmed its rules for long; the move itself goes on.
+        """
         body: dict[str, Any] = {"switch": switch, "interface": interface, "until": until}
         if grace_ms is not None:
             body["grace_ms"] = grace_ms
+        if force:
+            body["force"] = True
         timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
         return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move", body, timeout_s)
 
-    def change_executor(self, number: int, executor: str, until: Stage, grace_ms: int | None) -> Port:
+    def change_executor(
+        self, number: int, executor: str, until: Stage, grace_ms: int | None, force: bool = False
+    ) -> Port:
         """Start to run a port's pipeline at another switch, or at ``home``; answers as `move_port` does."""
         body: dict[str, Any] = {"executor": executor, "until": until}
         if grace_ms is not None:
             body["grace_ms"] = grace_ms
+        if force:
+            body["force"] = True
         timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
         return self._rest.ask(Port, "POST", f"/v1/ports/{number}/executor", body, timeout_s)
 
-    def continue_move(self, number: int, until: Stage) -> Port:
-        """Let a stopped move go on to ``until``."""
-        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move/continue", {"until": until}, MOVE_TIMEOUT_S)
+    def continue_move(self, number: int, until: Stage, force: bool = False) -> Port:
+        """Let a stopped move go on to ``until``; ``force`` and errors as for `move_port`."""
+        body: dict[str, Any] = {"until": until}
+        if force:
+            body["force"] = True
+        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move/continue", body, MOVE_TIMEOUT_S)
 
     def abort_move(self, number: int) -> Port:
         """Undo a move that is only prepared."""

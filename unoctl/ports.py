@@ -123,13 +123,18 @@ def _add_once(
         return _settled(lambda: client.add_port(number, name, switch, interface, executor), lambda: client.port(number))
 
 
+# A move that goes on by itself when a bridge has confirmed its rules.
+_WAITS = "move-waits"
+
+
 @contextmanager
 def _undone_if_refused(plumbed: ExitStack) -> Iterator[None]:
     """Undo plumbing where oneswitchd surely did not act on it; after anything else it may be in use already."""
     try:
         yield
-    except (ApiRefusedError, ApiUnreachableError):
-        plumbed.close()
+    except (ApiRefusedError, ApiUnreachableError) as error:
+        if not (isinstance(error, ApiRefusedError) and error.code == _WAITS):
+            plumbed.close()
         raise
 
 
@@ -219,11 +224,11 @@ def execute(
 
 
 def continue_move(
-    client: Client, plumber: Plumber, virtual_port: str, until: Stage, detach: bool, progress: Progress
+    client: Client, plumber: Plumber, virtual_port: str, until: Stage, force: bool, detach: bool, progress: Progress
 ) -> View:
-    """Let a stopped move go on; ``detach`` as for :func:`move`."""
+    """Let a stopped move go on, with ``force`` without switches that do not answer; ``detach`` as for :func:`move`."""
     before = client.find_port(virtual_port)
-    port = _watched(client, before.number, lambda: client.continue_move(before.number, until), progress)
+    port = _watched(client, before.number, lambda: client.continue_move(before.number, until, force), progress)
     if detach and before.move and (before.move.switch, before.move.interface) == (before.switch, before.interface):
         progress.update(f"port {before.number}: had flipped before, so the interface it left is not known; it stays")
     elif detach:

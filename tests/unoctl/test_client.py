@@ -43,7 +43,7 @@ def test_requests_are_those_of_the_contract(fake: FakeOneswitchd, client: Client
     client.add_port(9, "nf", "snic0", "pf0vf2", "hypervisor")
     client.change_executor(1, "snic0", "done", 20)
     client.move_port(1, "snic0", "pf0vf3", "prepared", 20)
-    client.continue_move(1, "done")
+    client.continue_move(1, "done", force=True)
     client.abort_move(1)
     client.delete_port(9)
     client.set_log_levels({"openflow": "debug"})
@@ -61,7 +61,7 @@ def test_requests_are_those_of_the_contract(fake: FakeOneswitchd, client: Client
             "/v1/ports/1/move",
             {"switch": "snic0", "interface": "pf0vf3", "until": "prepared", "grace_ms": 20},
         ),
-        ("POST", "/v1/ports/1/move/continue", {"until": "done"}),
+        ("POST", "/v1/ports/1/move/continue", {"until": "done", "force": True}),
         ("DELETE", "/v1/ports/1/move", None),
         ("DELETE", "/v1/ports/9", None),
         ("PUT", "/v1/log", {"openflow": "debug"}),

@@ -209,11 +209,19 @@ def test_a_refused_move_takes_the_new_interface_off(world: World) -> None:
     assert world.plumber.attached == set()
 
 
+def test_a_move_that_waits_keeps_its_new_interface(world: World) -> None:
+    """It goes on by itself, and needs the interface then."""
+    world.fake.overrides["POST /v1/ports/1/move"] = lambda _: problem(409, "move-waits", "for edge of snic0")
+    with pytest.raises(ApiRefusedError, match="for edge of snic0"):
+        world.move("vm1", "snic0", "pf0vf0")
+    assert world.plumber.attached == {("snic0", "pf0vf0")}
+
+
 def test_a_move_in_steps(world: World) -> None:
     world.plumber.attached = {("hypervisor", "vm1")}
     world.move("vm1", "snic0", "pf0vf0", until="prepared", detach=True)
     assert world.plumber.attached == {("hypervisor", "vm1"), ("snic0", "pf0vf0")}
-    ports.continue_move(world.client, world.plumber, "vm1", "done", True, world.progress)
+    ports.continue_move(world.client, world.plumber, "vm1", "done", False, True, world.progress)
     assert world.plumber.attached == {("snic0", "pf0vf0")}
 
 

@@ -19,6 +19,16 @@ pub enum Bridge {
     Edge,
 }
 
+impl Bridge {
+    /// As Open vSwitch and the operator call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Virt => "virt",
+            Self::Edge => "edge",
+        }
+    }
+}
+
 /// Where bytes produced by the core go. The bytes are whole OpenFlow messages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Destination {
@@ -100,6 +110,10 @@ pub struct MoveRequest {
     pub settle: Duration,
     /// How long both paths stay after the flip.
     pub grace: Duration,
+    /// Whether it goes on without bridges that have not confirmed their rules; see [`Core::force_move`].
+    ///
+    /// [`Core::force_move`]: crate::Core::force_move
+    pub force: bool,
 }
 
 /// A request to run a port's pipeline elsewhere, as [`MoveRequest`].
@@ -110,6 +124,7 @@ pub struct ExecutorRequest {
     pub until: MoveUntil,
     pub settle: Duration,
     pub grace: Duration,
+    pub force: bool,
 }
 
 /// A refused management request. `code()` is the stable word of the REST contract.
@@ -149,6 +164,11 @@ pub enum PortError {
     MoveInProgress(u32),
     NoMove(u32),
     MovePastAbort(u32),
+    /// It goes on by itself when these bridges have confirmed their rules.
+    MoveWaits {
+        number: u32,
+        bridges: String,
+    },
     MoveFailed {
         number: u32,
         reason: String,
@@ -178,6 +198,7 @@ impl PortError {
             Self::MoveInProgress(_) => "move-in-progress",
             Self::NoMove(_) => "no-move",
             Self::MovePastAbort(_) => "move-past-abort",
+            Self::MoveWaits { .. } => "move-waits",
             Self::MoveFailed { .. } => "move-failed",
             Self::FlowIdsExhausted => "flow-ids-exhausted",
             Self::StatefulRules { .. } => "stateful-rules",
@@ -212,6 +233,11 @@ impl fmt::Display for PortError {
             Self::MoveInProgress(n) => write!(f, "virtual port {n} is being moved; wait for it, or `unoctl port abort {n}`"),
             Self::NoMove(n) => write!(f, "virtual port {n} is not being moved"),
             Self::MovePastAbort(n) => write!(f, "the move of virtual port {n} has flipped; let it finish and move back"),
+            Self::MoveWaits { number, bridges } => write!(
+                f,
+                "the move of virtual port {number} waits for {bridges}: not connected, or refuses its rules; it goes on by itself when that ends, \
+                 `unoctl port continue {number} --force` goes on without, `unoctl port abort {number}` undoes it before the flip"
+            ),
             Self::MoveFailed { number, reason } => write!(f, "the move of virtual port {number} failed and was undone: {reason}"),
             Self::StatefulRules { number, executor } => write!(
                 f,

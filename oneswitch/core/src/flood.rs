@@ -127,12 +127,14 @@ impl Flood {
         flood
     }
 
-    /// After a restart: the list has the number that the switches know it by, so that nothing on them changes.
+    /// After a restart: the list has the number that the switches know it by, so that nothing on them changes. Some of them may not have
+    /// had it yet.
     pub fn resume(&mut self, number: u64) {
         if let Some(current) = self.generations.back_mut() {
             current.number = number;
         }
-        self.in_force();
+        self.in_force = number.saturating_sub(1);
+        self.progress = Progress::Senders(0);
     }
 
     pub fn current(&self) -> &Generation {

@@ -49,12 +49,15 @@ impl Core {
             .chain(self.idle.next)
             .chain(self.removals.next())
             .chain(self.next_resync())
+            .chain(self.next_lasting_doubt())
             .chain(self.next_audit())
             .chain(self.verdicts.deadline())
             .min()
     }
 
     pub fn tick(&mut self, now: Instant) {
+        self.age_doubts(now);
+        self.advance_flood();
         self.advance_moves(now);
         self.end_overdue_removals(now);
         self.resync_overdue(now);

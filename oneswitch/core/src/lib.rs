@@ -11,8 +11,8 @@
 //! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict`, `in_flight` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `sources`, `merge`, `merge_flows`, `controller`, `reply` | what controllers say and get |
-//! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `translate`, `spelling`, `audit` | what switches say and get |
-//! | `moves`, `management` | the port map at run time |
+//! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `doubt`, `translate`, `spelling`, `audit` | what switches say and get |
+//! | `moves`, `stages`, `management` | the port map at run time |
 //! | `journal`, `restore`, `resume` | what survives a restart |
 
 mod api;
@@ -20,6 +20,7 @@ mod audit;
 mod compare;
 mod controller;
 mod copies;
+mod doubt;
 mod edge;
 mod executors;
 mod facts;
@@ -50,6 +51,7 @@ mod settings;
 mod sources;
 mod southbound;
 mod spelling;
+mod stages;
 mod switch_set;
 mod sync;
 mod tables;
@@ -121,11 +123,11 @@ impl Core {
     ///
     /// # Errors
     /// The first port that contradicts another one or the switches.
-    pub fn new(config: CoreConfig, _now: Instant) -> Result<Self, PortError> {
+    pub fn new(config: CoreConfig, now: Instant) -> Result<Self, PortError> {
         let switches: Vec<Switch> = config
             .switches
             .into_iter()
-            .map(|s| Switch::new(s.name, s.link))
+            .map(|s| Switch::new(s.name, s.link, now))
             .collect();
         let index = |name: &str| {
             let found = switches.iter().position(|s| s.name == name);
@@ -215,6 +217,7 @@ impl Core {
             self.report_settled(settled, now);
             self.release_replies();
         }
+        self.end_doubts();
         self.advance_flood();
         self.advance_moves(now);
         self.leave_everywhere(now);

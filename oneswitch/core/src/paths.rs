@@ -14,11 +14,12 @@ use openflow13::{
 use tracing::{info, warn};
 
 impl Core {
-    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, inventory: &Inventory) {
+    /// False if it could not be compared.
+    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, inventory: &Inventory) -> bool {
         if !inventory.after_gap && inventory.bundles != self.switches[switch].bundles {
             // It was read before it got what it has now.
             self.switches[switch].edge.again = true;
-            return;
+            return false;
         }
         let found = &inventory.flows;
         let mut installed = EdgeRules::new();
@@ -51,10 +52,12 @@ impl Core {
         self.switches[switch].installed = installed;
         changes += self.update_edge(switch);
         self.switches[switch].repairs += changes as u64;
-        if !inventory.after_gap {
-            return self.report_audit(switch, Bridge::Edge, changes);
+        if inventory.after_gap {
+            info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+        } else {
+            self.report_audit(switch, Bridge::Edge, changes);
         }
-        info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+        true
     }
 
     /// Puts the groups of `edge` right and removes all others; returns the number of changes.
@@ -150,10 +153,13 @@ impl Core {
         self.flood.sent(batch);
     }
 
-    /// When the receivers' lists are in place, points every switch's flood group to them.
+    /// When the receivers' lists are in place, points every switch's flood group to them. A receiver that does not have the list would drop
+    /// what is flooded by it, and a sender that was not told floods by the one before: both are waited for (doubt.rs).
     pub(crate) fn advance_flood(&mut self) {
         let verdicts = &self.verdicts;
         match self.flood.next_step(|batch| verdicts.is_settled(batch)) {
+            Some(Step::PointSenders) if !self.all_confirmed(Bridge::Edge) => {}
+            Some(Step::InForce) if !self.all_confirmed(Bridge::Virt) => {}
             Some(Step::PointSenders) => {
                 for switch in self.up().iter() {
                     let group = GroupMod {

@@ -38,9 +38,6 @@ pub struct Location {
     pub interface: String,
 }
 
-/// [`Move::after_batch`] of a move whose stage's messages have not been sent.
-pub const NOT_SENT: u64 = u64::MAX;
-
 /// A move under way (UNO 3.3.2, make-before-break): to another interface, or to another executor.
 #[derive(Clone, Debug)]
 pub struct Move {
@@ -49,6 +46,10 @@ pub struct Move {
     pub executor: Executor,
     pub stage: MoveStage,
     pub until: MoveUntil,
+    /// It does not wait for bridges that have not confirmed their rules.
+    pub forced: bool,
+    /// Whoever waits was told what for.
+    pub told_waiting: bool,
     pub settle: Duration,
     pub grace: Duration,
     /// Until when data paths are waited for, before the flip and after it.
@@ -72,10 +73,12 @@ impl Move {
             executor,
             stage: MoveStage::Preparing,
             until,
+            forced: false,
+            told_waiting: false,
             settle: Duration::ZERO,
             grace: Duration::ZERO,
             deadline: None,
-            after_batch: NOT_SENT,
+            after_batch: 0,
             flood: 0,
             folding: 0,
             folds: Vec::new(),

@@ -123,7 +123,7 @@ impl Core {
         self.truth = reader.truth;
         self.journal.moves = moves::encode(&reader.moves);
         for saved in &reader.moves {
-            self.resume_move(saved, now);
+            self.resume_move(saved);
         }
         if let Some(settings) = reader.settings {
             self.adopt_settings(&settings);
@@ -151,6 +151,9 @@ impl Core {
         self.ports.set_flow_ids(&flow_ids);
         self.flood = Flood::new(&self.ports);
         self.flood.resume(settings.flood);
+        for moving in self.ports.iter_mut().filter_map(|p| p.moving.as_mut()) {
+            moving.flood = settings.flood;
+        }
     }
 }
 

@@ -2,13 +2,9 @@
 
 use crate::api::{MoveStage, PortError, HOME};
 use crate::journal::moves::{self, Reached, SavedMove};
-use crate::ports::{Executor, Move, VirtualPort, NOT_SENT};
+use crate::ports::{Executor, Move, VirtualPort};
 use crate::Core;
-use std::time::{Duration, Instant};
 use tracing::{info, warn};
-
-/// After a restart a move waits for all switches, but not longer.
-const RESUME_LIMIT: Duration = Duration::from_secs(2);
 
 impl Core {
     /// For the journal. What is done comes first, in the order in which it was: so a goal that another port has left is free.
@@ -44,16 +40,17 @@ impl Core {
         }
     }
 
-    /// Goes on with a move that the journal tells of, before anybody is connected. One that was done has led to where it says, also where
+    /// Goes on with a move that the journal tells of, before anybody is connected: it reaches its stage again when the bridges that it rests on
+    /// have confirmed it. One that was done has led to where it says, also where
     /// the port map was not saved any more; one whose port or goal is gone is forgotten.
-    pub(crate) fn resume_move(&mut self, saved: &SavedMove, now: Instant) {
+    pub(crate) fn resume_move(&mut self, saved: &SavedMove) {
         let (number, to, interface) = (saved.number, &saved.switch, &saved.interface);
-        if let Err(reason) = self.restore_move(saved, now) {
+        if let Err(reason) = self.restore_move(saved) {
             warn!(target: "core", port = number, %to, %interface, "move: forgotten: {reason}");
         }
     }
 
-    fn restore_move(&mut self, saved: &SavedMove, now: Instant) -> Result<(), PortError> {
+    fn restore_move(&mut self, saved: &SavedMove) -> Result<(), PortError> {
         let number = saved.number;
         let to = self.locate(&saved.switch, &saved.interface)?;
         let executor = self.executor_named(saved.executor.as_deref().unwrap_or(HOME))?;
@@ -88,27 +85,10 @@ impl Core {
             stage,
             settle: saved.settle,
             grace: saved.grace,
-            deadline: Some(now + RESUME_LIMIT),
             counted_before: saved.baseline(),
             ..Move::new(to, executor, saved.until)
         });
         info!(target: "core", port = number, to = %saved.switch, interface = %saved.interface, "move: goes on");
         Ok(())
-    }
-
-    /// A move that was restored reaches its stage anew once the switches have been compared with what they should have.
-    pub(crate) fn take_up(&mut self, number: u32, now: Instant) {
-        let in_step = self.is_in_step();
-        let moving = self.ports.get_mut(number).and_then(|p| p.moving.as_mut());
-        let waiting = moving.filter(|m| m.after_batch == NOT_SENT);
-        let ready = waiting.filter(|m| in_step || m.deadline.is_some_and(|d| d <= now));
-        if let Some(moving) = ready {
-            moving.deadline = None;
-            let stage = moving.stage;
-            if stage == MoveStage::Preparing {
-                self.read_baseline(number);
-            }
-            self.enter_stage(number, stage);
-        }
     }
 }

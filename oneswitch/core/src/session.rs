@@ -1,6 +1,7 @@
 //! What is known of each switch: its two OpenFlow sessions, their ports, and what was put on `edge`.
 
 use crate::api::{Bridge, BridgeState, LinkConfig};
+use crate::doubt::Doubt;
 use crate::edge::EdgeRules;
 use crate::rule::RuleKey;
 use foldhash::{HashMap, HashSet};
@@ -37,6 +38,8 @@ pub struct Spelling {
 #[derive(Debug, Default)]
 pub struct Session {
     pub state: SessionState,
+    /// `None`: the bridge is known to have what it was sent, but for what is in open batches.
+    pub doubt: Option<Doubt>,
     /// The answers so far of a bridge in service that is read anew.
     pub resync: Option<Inventory>,
     /// There is reason to read it once more after that.
@@ -65,9 +68,20 @@ pub enum SessionState {
 }
 
 impl Session {
-    /// The bridge is gone, and with it what was known of it.
+    /// Of a bridge that was not connected yet.
+    fn new(now: Instant) -> Self {
+        Self {
+            doubt: Some(Doubt::new(now)),
+            ..Self::default()
+        }
+    }
+
+    /// The bridge is away, and with it what was known of it.
     pub fn end(&mut self) {
-        *self = Self::default();
+        *self = Self {
+            doubt: self.doubt,
+            ..Self::default()
+        };
     }
 
     /// The inventory that is being read.
@@ -146,12 +160,12 @@ pub struct Switch {
 }
 
 impl Switch {
-    pub fn new(name: String, link: Option<LinkConfig>) -> Self {
+    pub fn new(name: String, link: Option<LinkConfig>, now: Instant) -> Self {
         Self {
             name,
             link,
-            virt: Session::default(),
-            edge: Session::default(),
+            virt: Session::new(now),
+            edge: Session::new(now),
             features: None,
             installed: EdgeRules::new(),
             bundles: 0,

@@ -30,6 +30,7 @@ impl Core {
             return;
         }
         session.end();
+        self.doubt(switch, bridge, now);
         self.outbox.discard(Destination::Switch(switch, bridge));
         self.verdicts.forget(switch, bridge);
         self.forget_reads(switch, bridge, now);
@@ -116,6 +117,7 @@ impl Core {
         } else {
             error!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "refused a message of ours; reading its state anew");
             self.switches[switch].repairs += 1;
+            self.doubt(switch, bridge, now);
             self.request_resync(switch, bridge, now);
         }
     }

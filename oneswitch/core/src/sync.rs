@@ -169,12 +169,17 @@ impl Core {
             SessionState::Syncing(inventory) => inventory,
             _ => session.resync.take().unwrap_or_default(),
         };
-        match bridge {
+        let is_compared = match bridge {
             Bridge::Virt => self.compare_virt(switch, inventory, now),
             Bridge::Edge => {
-                self.compare_edge(switch, &inventory);
+                self.read_baselines(switch);
+                let is_compared = self.compare_edge(switch, &inventory);
                 self.apply_port_configs(switch);
+                is_compared
             }
+        };
+        if is_compared {
+            self.compared(switch, bridge);
         }
         self.announce_ports(None);
         if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {
@@ -182,11 +187,12 @@ impl Core {
         }
     }
 
-    fn compare_virt(&mut self, switch: SwitchIndex, inventory: Inventory, now: Instant) {
+    /// False if it could not be compared.
+    fn compare_virt(&mut self, switch: SwitchIndex, inventory: Inventory, now: Instant) -> bool {
         if !inventory.after_gap && inventory.own_changes != self.switches[switch].own_changes {
             // It was read before it got what it has now.
             self.switches[switch].virt.again = true;
-            return;
+            return false;
         }
         self.verdicts.adopt_others(switch);
         let here = SwitchSet::of(switch);
@@ -213,10 +219,12 @@ impl Core {
         for (key, reason, gone) in flows.expired {
             self.expire(&key, reason, gone, now);
         }
-        if !inventory.after_gap {
-            return self.report_audit(switch, Bridge::Virt, changes);
+        if inventory.after_gap {
+            info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
+        } else {
+            self.report_audit(switch, Bridge::Virt, changes);
         }
-        info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
+        true
     }
 
     /// True if there is something to compare again, when the messages on their way have arrived. So for groups.

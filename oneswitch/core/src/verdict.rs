@@ -199,6 +199,16 @@ impl Verdicts {
         batch <= self.settled
     }
 
+    /// Whether a bridge has not answered a barrier of `batch` or of an older one.
+    pub fn is_awaited(&self, switch: SwitchIndex, bridge: Bridge, batch: u64) -> bool {
+        let of = |virt: SwitchSet, edge: SwitchSet| match bridge {
+            Bridge::Virt => virt.contains(switch),
+            Bridge::Edge => edge.contains(switch),
+        };
+        let mut closed = self.batches.iter().take_while(|b| b.number <= batch);
+        closed.any(|b| of(b.virt, b.edge)) || batch > self.closed && of(self.virt, self.edge)
+    }
+
     fn is_open(&self) -> bool {
         self.open > 0 || !self.virt.is_empty() || !self.edge.is_empty()
     }

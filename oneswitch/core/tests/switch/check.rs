@@ -126,24 +126,7 @@ impl Lab {
             let executed = executors.iter().filter(|(_, at)| **at == from);
             let entered = executed.map(|(port, _)| *port).chain([0]);
             for in_port in entered {
-                let mut got = Vec::new();
-                let (_, buckets) = &self.switches[from].virt.groups[&FLOOD_GROUP];
-                for bucket in buckets.iter() {
-                    let mut mark = 0;
-                    for item in bucket.actions.iter() {
-                        match item.action {
-                            Action::SetField(field) => mark = number(field.value),
-                            Action::Output { port: 0xfe00, .. } => {
-                                got.extend(walk(MULTICAST_PATCH, mark));
-                            }
-                            // Open vSwitch does not send a packet out of the port that it came in by.
-                            Action::Output { port, .. } if port == in_port => {}
-                            Action::Output { port, .. } => got.extend(walk(PATCH + port, mark)),
-                            other => panic!("{other:?}"),
-                        }
-                    }
-                }
-                got.sort_unstable();
+                let got = self.flooded(from, in_port, tags);
                 let mut wanted = everybody.clone();
                 wanted.retain(|place| homes.get(&in_port) != Some(place));
                 assert_eq!(got, wanted, "a flood from switch {from}, port {in_port}");
@@ -156,6 +139,33 @@ impl Lab {
                 assert_eq!(got, [entered], "ingress of port {port}");
             }
         }
+    }
+
+    /// The interfaces, in order, that a packet with `tags` leaves by which `virt` of a switch floods, and which entered at `in_port`.
+    pub fn flooded(&self, from: usize, in_port: u32, tags: &[u16]) -> Vec<(usize, u32)> {
+        let walk = |port, mark| self.walk(from, port, tags.to_vec(), mark, 0);
+        let mut left = Vec::new();
+        let (_, buckets) = &self.switches[from].virt.groups[&FLOOD_GROUP];
+        for bucket in buckets.iter() {
+            let mut mark = 0;
+            for item in bucket.actions.iter() {
+                match item.action {
+                    Action::SetField(field) => mark = number(field.value),
+                    Action::Output { port: 0xfe00, .. } => left.extend(walk(MULTICAST_PATCH, mark)),
+                    // Open vSwitch does not send a packet out of the port that it came in by.
+                    Action::Output { port, .. } if port == in_port => {}
+                    Action::Output { port, .. } => left.extend(walk(PATCH + port, mark)),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        let mut places = Vec::new();
+        for (place, kept) in left {
+            assert_eq!(kept, tags);
+            places.push(place);
+        }
+        places.sort_unstable();
+        places
     }
 
     /// The interfaces and the ways into `virt`, with the tags, that a packet leaves by which enters `edge` of `switch` at `in_port`.

@@ -17,6 +17,7 @@ fn change(executor: &str) -> ExecutorRequest {
         until: MoveUntil::Done,
         settle: Duration::ZERO,
         grace: GRACE,
+        force: false,
     }
 }
 
@@ -330,6 +331,7 @@ fn while_rules_keep_state_it_is_not_split() {
         until: MoveUntil::Done,
         settle: Duration::ZERO,
         grace: GRACE,
+        force: false,
     };
     let refused = lab.core.begin_move(2, elsewhere, now);
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");

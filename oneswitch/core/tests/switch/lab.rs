@@ -152,9 +152,13 @@ impl Lab {
 
     pub fn connect(&mut self, switch: usize) {
         for bridge in [Bridge::Virt, Bridge::Edge] {
-            self.bridge(switch, bridge).connected = true;
-            self.core.switch_up(switch, bridge, self.now);
+            self.connect_bridge(switch, bridge);
         }
+    }
+
+    pub fn connect_bridge(&mut self, switch: usize, bridge: Bridge) {
+        self.bridge(switch, bridge).connected = true;
+        self.core.switch_up(switch, bridge, self.now);
     }
 
     pub fn disconnect(&mut self, switch: usize) {
@@ -316,6 +320,13 @@ impl Lab {
         }
     }
 
+    /// Rounds until this is so.
+    pub fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            assert!(self.round(), "it came to rest before");
+        }
+    }
+
     /// Lets time pass, with the core's deadlines kept.
     pub fn wait(&mut self, time: Duration) {
         let end = self.now + time;
@@ -351,6 +362,7 @@ impl Lab {
             until,
             settle: Duration::ZERO,
             grace: GRACE,
+            force: false,
         };
         self.core.begin_move(number, request, self.now).unwrap();
     }
@@ -366,6 +378,7 @@ impl Lab {
             until,
             settle: Duration::ZERO,
             grace: GRACE,
+            force: false,
         };
         let begun = self.core.begin_executor_change(number, &request, self.now);
         begun.unwrap();

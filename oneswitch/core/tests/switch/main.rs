@@ -5,6 +5,7 @@ mod answers;
 mod budget;
 mod build;
 mod check;
+mod confirmed;
 mod executors;
 mod fake;
 mod lab;

@@ -1,6 +1,7 @@
 //! Moves through every stage, with what can happen at each.
 
 use crate::build::{add, any, from, output, packet_out, writes_in_port};
+use crate::confirmed::LASTING;
 use crate::lab::{Lab, GRACE};
 use crate::verdicts::cookies;
 use oneswitch_core::{Bridge, MoveStage, MoveUntil};
@@ -141,7 +142,7 @@ fn a_home_that_dies_while_prepared_is_not_moved_to() {
     lab.disconnect(1);
     lab.run();
     lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-    lab.run();
+    lab.wait(LASTING);
     let outcome = lab.core.move_outcome(2).unwrap().unwrap_err();
     assert_eq!(outcome.code(), "move-failed");
     assert_eq!(stage(&lab, 2), None);
@@ -172,7 +173,7 @@ fn a_home_that_refuses_the_copies_is_not_moved_to() {
 }
 
 #[test]
-fn an_old_home_that_dies_does_not_hold_up_the_move() {
+fn an_old_home_that_dies_does_not_hold_up_the_move_for_long() {
     for stop in [MoveUntil::Prepared, MoveUntil::Flipped] {
         let mut lab = Lab::new(2, &[0, 1]);
         lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
@@ -181,7 +182,7 @@ fn an_old_home_that_dies_does_not_hold_up_the_move() {
         lab.disconnect(1);
         lab.run();
         lab.core.continue_move(2, MoveUntil::Done, lab.now).unwrap();
-        lab.wait(2 * GRACE);
+        lab.wait(LASTING + 2 * GRACE);
         assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
         lab.connect(1);
         lab.run();

@@ -1,6 +1,7 @@
 //! Ports, their configuration and state, packet-ins and packet-outs.
 
 use crate::build::{add, failover, from, output, packet_out};
+use crate::confirmed::LASTING;
 use crate::lab::{port, Answer, Lab, GRACE};
 use oneswitch_core::{Bridge, MoveUntil, PortError, PortRequest};
 use openflow13::{
@@ -308,9 +309,9 @@ fn a_packet_in_goes_to_those_who_want_it_as_it_came() {
 #[test]
 fn what_a_rounds_end_sends_is_covered_by_a_barrier() {
     let mut lab = Lab::new(2, &[0, 0]);
-    // Without an edge, nothing has to be waited for before the senders of floods are told.
+    // Without an edge, nothing is waited for before the senders of floods are told.
     (0..2).for_each(|s| lab.disconnect_bridge(s, Bridge::Edge));
-    lab.run();
+    lab.wait(LASTING);
     lab.core.remove_port(2, lab.now).unwrap();
     lab.flush();
     let kinds: Vec<u8> = lab.virt(0).input.iter().map(|frame| frame[1]).collect();

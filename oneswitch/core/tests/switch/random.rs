@@ -101,6 +101,7 @@ impl Twin {
                     until: MoveUntil::Prepared,
                     settle: std::time::Duration::ZERO,
                     grace: GRACE,
+                    force: false,
                 };
                 if self
                     .lab
@@ -117,6 +118,7 @@ impl Twin {
                     until: MoveUntil::Prepared,
                     settle: std::time::Duration::ZERO,
                     grace: GRACE,
+                    force: false,
                 };
                 let begun = lab.core.begin_executor_change(*number, &request, lab.now);
                 if begun.is_ok() {

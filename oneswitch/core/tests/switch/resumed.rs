@@ -1,12 +1,12 @@
 //! Moves that a restart finds under way, or done.
 
 use crate::build::{add, from, group, output, request};
+use crate::confirmed::LASTING;
 use crate::lab::{Lab, GRACE};
 use crate::moves::{homes, move_until_counters_are_read, stage};
 use crate::statistics::{bodies, count, count_port, counted, port_stats};
 use oneswitch_core::{Bridge, ExecutorRequest, MoveStage, MoveUntil};
 use openflow13::{GroupModCommand, Message, MultipartReply, MultipartRequest};
-use std::time::Duration;
 
 fn accepted(lab: &Lab) -> usize {
     let both = lab.switches.iter();
@@ -66,9 +66,9 @@ fn a_stage_is_not_reached_before_all_switches_are_in_step_again() {
 #[test]
 fn a_switch_that_does_not_come_holds_a_restored_move_up_for_a_while_only() {
     let mut lab = restarted_without_the_old_home(MoveUntil::Flipped);
-    lab.wait(Duration::from_millis(1900));
+    lab.wait(LASTING - GRACE);
     assert_eq!(lab.core.move_outcome(2), None);
-    lab.wait(Duration::from_millis(200));
+    lab.wait(GRACE);
     assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
 }
 
@@ -148,6 +148,7 @@ fn a_change_of_the_executor_stays_over_a_restart() {
             until,
             settle: GRACE,
             grace: GRACE,
+            force: false,
         };
         lab.core
             .begin_executor_change(2, &request, lab.now)

@@ -145,6 +145,8 @@ pub struct BeginMove {
     #[serde(default)]
     until: Until,
     grace_ms: Option<u64>,
+    #[serde(default)]
+    force: bool,
 }
 
 impl TryFrom<BeginMove> for MoveRequest {
@@ -159,6 +161,7 @@ impl TryFrom<BeginMove> for MoveRequest {
             until,
             settle: grace.min(SETTLE),
             grace,
+            force: body.force,
         })
     }
 }
@@ -185,6 +188,8 @@ pub struct ChangeExecutor {
     #[serde(default)]
     until: Until,
     grace_ms: Option<u64>,
+    #[serde(default)]
+    force: bool,
 }
 
 impl TryFrom<ChangeExecutor> for ExecutorRequest {
@@ -198,6 +203,7 @@ impl TryFrom<ChangeExecutor> for ExecutorRequest {
             until,
             settle: grace.min(SETTLE),
             grace,
+            force: body.force,
         })
     }
 }
@@ -208,10 +214,12 @@ impl TryFrom<ChangeExecutor> for ExecutorRequest {
 pub struct ContinueMove {
     #[serde(default)]
     until: Until,
+    #[serde(default)]
+    pub force: bool,
 }
 
-impl From<ContinueMove> for MoveUntil {
-    fn from(body: ContinueMove) -> Self {
-        body.until.into()
+impl ContinueMove {
+    pub fn until(&self) -> MoveUntil {
+        self.until.into()
     }
 }

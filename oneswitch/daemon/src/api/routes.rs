@@ -159,7 +159,11 @@ async fn handle(
         }
         (&Method::POST, Resource::Continue(number)) => {
             let body: ContinueMove = read_body(request).await?;
-            Request::ContinueMove(number, body.into())
+            Request::ContinueMove {
+                number,
+                until: body.until(),
+                force: body.force,
+            }
         }
         (&Method::GET, Resource::Log) => return Ok((StatusCode::OK, json(&shared.levels.shown()))),
         (&Method::PUT, Resource::Log) => {

@@ -27,7 +27,11 @@ pub enum Request {
     RemovePort(u32),
     Move(u32, MoveRequest),
     Execute(u32, ExecutorRequest),
-    ContinueMove(u32, MoveUntil),
+    ContinueMove {
+        number: u32,
+        until: MoveUntil,
+        force: bool,
+    },
     AbortMove(u32),
 }
 
@@ -160,10 +164,21 @@ impl Engine {
                     Err(error) => Err(error.into()),
                 }
             }
-            Request::ContinueMove(number, until) => match core.continue_move(number, until, now) {
-                Ok(()) => return self.await_move(number, reply),
-                Err(error) => Err(error.into()),
-            },
+            Request::ContinueMove {
+                number,
+                until,
+                force,
+            } => {
+                let forced = if force {
+                    core.force_move(number)
+                } else {
+                    Ok(())
+                };
+                match forced.and_then(|()| core.continue_move(number, until, now)) {
+                    Ok(()) => return self.await_move(number, reply),
+                    Err(error) => Err(error.into()),
+                }
+            }
             Request::AbortMove(number) => match core.abort_move(number, now) {
                 Ok(()) => {
                     self.waiting.release(core, number);

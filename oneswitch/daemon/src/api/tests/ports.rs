@@ -135,8 +135,7 @@ async fn a_port_that_cannot_be_mapped_is_refused_with_the_contracts_word() {
 #[tokio::test]
 async fn moves_are_refused_with_the_contracts_word() {
     let fixture = Fixture::new().await;
-    let good =
-        json!({"switch": "snic0", "interface": "pf0vf1", "until": "prepared", "grace_ms": 0});
+    let good = json!({"switch": "snic0", "interface": "pf0vf1", "until": "prepared", "grace_ms": 0, "force": true});
     for (number, body, status, code) in [
         (9, good.clone(), 404, "port-unknown"),
         (
@@ -170,10 +169,10 @@ async fn moves_are_refused_with_the_contracts_word() {
             .await;
         Fixture::refused(&refused, status, code);
     }
-    for empty in ["", "{}"] {
+    for body in ["", "{}", r#"{"until": "flipped", "force": true}"#] {
         Fixture::refused(
             &fixture
-                .send("POST", "/v1/ports/1/move/continue", "", empty)
+                .send("POST", "/v1/ports/1/move/continue", "", body)
                 .await,
             409,
             "no-move",

@@ -98,6 +98,7 @@ fn move_and_die(config: &Config, journal: &Path) {
         until: MoveUntil::Done,
         settle: Duration::ZERO,
         grace: Duration::ZERO,
+        force: false,
     };
     core.begin_move(1, request, now).unwrap();
     settle(&mut core, &mut journal, now);
