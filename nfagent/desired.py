@@ -107,14 +107,27 @@ class Desired:
         return View(instance, "building", None, None)
 
     def show(self, client: Client, reference: str) -> View:
-        """An instance by id, or by its name in the client's project."""
+        """An instance by id, by its name in the client's project or, for administrators, in any: NAME or PROJECT/NAME."""
         found = instances.view(self.store.read, reference)
         if found is None or not _may_see(client, found.instance):
-            named = instances.find_named(self.store.read, client.project, reference)
-            found = None if named is None else instances.view(self.store.read, named.id)
+            identity = self._named(client, reference)
+            found = None if identity is None else instances.view(self.store.read, identity)
         if found is None:
             raise UnknownError("instance-unknown", f"there is no instance {reference!r}")
         return found
+
+    def _named(self, client: Client, reference: str) -> str | None:
+        project, _, name = reference.rpartition("/")
+        if project and not client.admin and project != client.project:
+            return None
+        own = instances.find_named(self.store.read, project or client.project, name)
+        if own is not None or project or not client.admin:
+            return None if own is None else own.id
+        found = instances.named(self.store.read, name)
+        if len(found) > 1:
+            choices = ", ".join(f"{each.project}/{each.name}" for each in found)
+            raise ConflictError("name-ambiguous", f"several instances are named {name!r}; use one of {choices}")
+        return found[0].id if found else None
 
     def page(
         self, client: Client, wanted: Filter, limit: int | None, marker: str | None, *, newest_first: bool = False
@@ -243,7 +256,7 @@ class Desired:
             return hop
         try:
             instance = self.show(client, hop).instance
-        except UnknownError as error:
+        except (UnknownError, ConflictError) as error:
             raise InvalidError(error.code, error.detail, f"hops.{index}") from None
         if not instance.present:
             raise InvalidError("instance-deleting", f"instance {instance.name!r} is being deleted", f"hops.{index}")

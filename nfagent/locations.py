@@ -15,6 +15,7 @@ from unoctl.model import Status, SwitchState
 _log = logging.getLogger(__name__)
 
 _PERIOD_S = 0.5
+_STOP_S = 5.0
 
 
 class Locations:
@@ -26,7 +27,7 @@ class Locations:
         store: for the events.
         status: of oneswitchd; raises `UnoctlError`.
         after_s: a location is down once it has been cut off for so long.
-        changed: is told which location went down or came up.
+        changed: is told which location went down or came up; by a thread of that location.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Locations:
         self._status = status
         self._after_s = after_s
         self._changed = changed
+        self._tellers: dict[tuple[str, str], _Teller] = {}
         self._since: dict[str, tuple[float, str]] = {}  # since when a location is cut off (steady clock), and why
         self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
         self._told: set[str] | None = None  # that events say to be down, those of an agent before this one included
@@ -51,6 +53,8 @@ class Locations:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+        for teller in self._tellers.values():
+            teller.stop()
 
     def is_down(self, location: str) -> bool:
         """Whether it has been cut off for long enough that its instances are to go on elsewhere."""
@@ -84,12 +88,19 @@ class Locations:
                 self._tell(name, "location.down", why)
                 self._down = self._down | {name: (time.time() - (now - since), why)}
                 self._told.add(name)
-                self._changed(name)
+                self._pass_on(name, "down")
         for name in [name for name in self._told if name not in found]:
             self._tell(name, "location.up", "its switch and its link are up again")
             self._down = {other: entry for other, entry in self._down.items() if other != name}
             self._told.discard(name)
-            self._changed(name)
+            self._pass_on(name, "up")
+
+    def _pass_on(self, location: str, change: str) -> None:
+        # A thread for each: what follows may wait for a machine that does not answer.
+        teller = self._tellers.get((location, change))
+        if teller is None:
+            teller = self._tellers[location, change] = _Teller(location, self._changed)
+        teller.tell()
 
     def _was_down(self, location: str) -> bool:
         return any(event.type == "location.down" for event in events.newest(self._store.read, 1, location, "location."))
@@ -98,6 +109,36 @@ class Locations:
         _log.warning("%s: %s: %s", event, location, reason)
         with self._store.change() as change:
             change.event(event, location, None, {"location": location, "reason": reason})
+
+
+class _Teller:
+    """A thread that tells of a location's changes of one kind; those that happen meanwhile are told once."""
+
+    def __init__(self, location: str, changed: Callable[[str], None]) -> None:
+        self._location = location
+        self._changed = changed
+        self._pending = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"look at {location}", daemon=True)
+        self._thread.start()
+
+    def tell(self) -> None:
+        """Tell it once more."""
+        self._pending.set()
+
+    def stop(self) -> None:
+        """End; what is being done has a few seconds."""
+        self._stopping = True
+        self._pending.set()
+        self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while self._pending.wait() and not self._stopping:
+            self._pending.clear()
+            try:
+                self._changed(self._location)
+            except Exception:  # noqa: BLE001  the next change is to be told all the same
+                _log.exception("%s went down or came up, and what follows from that failed", self._location)
 
 
 def _fault(switch: SwitchState) -> str | None:

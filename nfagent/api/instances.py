@@ -53,14 +53,18 @@ def _bounded(views: list[View]) -> list[View]:
     return views
 
 
-@blueprint.get("/instances/<string:reference>")
+@blueprint.get("/instances/<path:reference>")
 @blueprint.output(InstanceOut)
+@blueprint.doc(responses=[409])
 def show_instance(reference: str) -> InstanceOut:
-    """Show an instance, by id or name."""
+    """Show an instance, by id or name.
+
+    Administrators name those of other projects PROJECT/NAME, or NAME where only one has it.
+    """
     return InstanceOut.of(services().desired.show(client(), reference), admin=client().admin)
 
 
-@blueprint.patch("/instances/<string:reference>")
+@blueprint.patch("/instances/<path:reference>")
 @blueprint.input(InstanceAmendment)
 @blueprint.output(InstanceOut)
 @blueprint.doc(responses=[403, 409])
@@ -76,7 +80,7 @@ def amend_instance(reference: str, json_data: InstanceAmendment) -> InstanceOut:
     return InstanceOut.of(view, admin=client().admin)
 
 
-@blueprint.delete("/instances/<string:reference>")
+@blueprint.delete("/instances/<path:reference>")
 @blueprint.output(InstanceOut, status_code=202, description="Accepted and on disk; it is being deleted")
 @blueprint.doc(responses=[409])
 def delete_instance(reference: str) -> InstanceOut:

@@ -27,15 +27,25 @@ def create_migration(json_data: MigrationOrder) -> MigrationOut:
 @blueprint.get("/migrations")
 @blueprint.input(MigrationQuery, location="query")
 @blueprint.output(MigrationPage)
-@blueprint.doc(responses=[403])
+@blueprint.doc(responses=[403, 409])
 def list_migrations(query_data: MigrationQuery) -> MigrationPage:
     """List migrations, newest first."""
     client().require_admin("migrations")
     db = services().desired.store.read
     limit = query_data.limit
-    found = migrations.page(db, query_data.instance, query_data.outcome, limit + 1, query_data.marker)
+    found = migrations.page(db, _id(query_data.instance), query_data.outcome, limit + 1, query_data.marker)
     page = [MigrationOut.of(each) for each in found[:limit]]
     return MigrationPage(migrations=page, next=page[-1].epoch if len(found) > len(page) else None)
+
+
+def _id(reference: str | None) -> str | None:
+    """Of an instance that a query names; of one that is gone only the id is known."""
+    if reference is None:
+        return None
+    try:
+        return services().desired.show(client(), reference).instance.id
+    except UnknownError:
+        return reference
 
 
 @blueprint.get("/migrations/<int:epoch>")

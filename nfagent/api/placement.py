@@ -13,7 +13,7 @@ from nfagent.api.placement_schemas import (
     WhyOut,
 )
 from nfagent.api.services import client, services
-from nfagent.errors import InvalidError, UnknownError
+from nfagent.errors import ConflictError, InvalidError, UnknownError
 from nfagent.store import decisions, instances
 from nfagent.store.instances import Filter
 
@@ -76,9 +76,9 @@ def show_decision(decision: int) -> DecisionDetailOut:
     return DecisionDetailOut(decision=DecisionOut.of(found), problem=found.problem)
 
 
-@blueprint.get("/placement/why/<string:reference>")
+@blueprint.get("/placement/why/<path:reference>")
 @blueprint.output(WhyOut)
-@blueprint.doc(responses=[403, 503])
+@blueprint.doc(responses=[403, 409, 503])
 def show_why(reference: str) -> WhyOut:
     """Show why an instance runs where it does, and not elsewhere."""
     client().require_admin("placement")
@@ -91,21 +91,24 @@ def show_why(reference: str) -> WhyOut:
 @blueprint.post("/placement/dry-run")
 @blueprint.input(DryRun)
 @blueprint.output(DecisionOut)
-@blueprint.doc(responses=[403, 503])
+@blueprint.doc(responses=[403, 409, 503])
 def dry_run(json_data: DryRun) -> DecisionOut:
     """Ask what would be decided if; nothing is done."""
     client().require_admin("placement")
     desired = services().desired
-    pins = {
-        _id(reference, "pins"): desired.catalog.location(location, f"pins.{reference}")
-        for reference, location in json_data.pins.items()
-    }
     without = [_id(reference, "without") for reference in json_data.without]
+    pins: dict[str, str] = {}
+    for reference, name in json_data.pins.items():
+        location, identity = desired.catalog.location(name, f"pins.{reference}"), _id(reference, "pins")
+        if identity in without or pins.get(identity, location) != location:
+            detail = f"instance {reference!r} is named twice, with different answers to where it is"
+            raise InvalidError("contradiction", detail, f"pins.{reference}")
+        pins[identity] = location
     return DecisionOut.of(services().decider.dry_run(pins, without))
 
 
 def _id(reference: str, field: str) -> str:
     try:
         return services().desired.show(client(), reference).instance.id
-    except UnknownError as error:
+    except (UnknownError, ConflictError) as error:
         raise InvalidError(error.code, error.detail, field) from None

@@ -16,7 +16,7 @@ from nfagent.decide.setbacks import Setbacks
 from nfagent.decide.situation import APART, Situation, fits, situation
 from nfagent.decide.window import Window
 from nfagent.decide.words import Words
-from nfagent.errors import UnavailableError
+from nfagent.errors import ConflictError, UnavailableError
 from nfagent.model import Decision, Event, Instance
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.measurement import Measurement
@@ -142,6 +142,11 @@ class PlacementDecider:
                 raise UnavailableError(
                     "no-decision", "nothing has been decided yet, and nothing can be: oneswitchd does not answer"
                 )
+            for instance in pins:
+                if now.function(instance) is None:
+                    found = instances.find(self._store.read, instance)
+                    named = repr(found.name) if found else instance
+                    raise ConflictError("instance-not-active", f"instance {named} does not run, so no plan is about it")
             asked = now.narrowed(pins, without)
             problem, moment = self._window.problem_of(asked), self._window.newest
         try:

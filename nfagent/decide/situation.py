@@ -90,7 +90,9 @@ class Situation:
 
 def _pinned(function: Function, pins: Mapping[str, str]) -> Function:
     pin = pins.get(function.instance)
-    return function if pin is None else replace(function, allowed=(pin,), fixed="it is pinned there for this question")
+    return (
+        function if pin is None else replace(function, allowed=(pin,), fixed=f"it is pinned to {pin} for this question")
+    )
 
 
 def situation(
@@ -194,7 +196,8 @@ class _Maker:
     def _fixed(self, view: View, location: str) -> str | None:
         instance = view.instance
         if instance.pin is not None:
-            return f"it is pinned to {instance.pin}"
+            runs_there = view.running is not None and view.running.location == instance.pin
+            return f"it is pinned to {instance.pin}" + ("" if runs_there else ", where it is about to be")
         if view.migration is not None:
             return f"it is moving to {location}"
         if view.running is None or view.running.phase != "active":

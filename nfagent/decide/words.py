@@ -72,16 +72,19 @@ class Words:
     ) -> dict[str, Any]:
         moments = len(problem.moments())
         others = [self._alternative(each, moments) for each in reason.alternatives]
-        if function.fixed is not None:
+        where = self._situation.locations[reason.location]
+        if function.fixed is not None and where != function.location:
+            text = f"{function.name} would move from {function.location} to {where}: {function.fixed}"
+        elif function.fixed is not None:
             text = f"{function.name} stays at {function.location}: {function.fixed}"
         elif not moment.traffic.get(function.instance) and not moment.millicores.get(function.instance):
             place = f"{function.location}, where instances begin" if reason.location == HOST else function.location
             text = f"{function.name} is on {place}: no traffic of it is measured, so nothing would be saved by a move"
         else:
-            text = f"{function.name} is on {self._situation.locations[reason.location]}: {_because(others, waits)}"
+            text = f"{function.name} is on {where}: {_because(others, waits)}"
         return {
             "name": function.name,
-            "location": self._situation.locations[reason.location],
+            "location": where,
             "text": text,
             "fixed": function.fixed,
             "traffic_mbps": moment.traffic.get(function.instance, 0),

@@ -102,6 +102,12 @@ def find_named(db: sqlite3.Connection, project: str, name: str) -> Instance | No
     return None if row is None else find(db, row["id"])
 
 
+def named(db: sqlite3.Connection, name: str) -> list[Instance]:
+    """All of a name, by project."""
+    rows = db.execute("SELECT id FROM instance WHERE name = ? ORDER BY project", (name,)).fetchall()
+    return [found for row in rows if (found := find(db, row["id"])) is not None]
+
+
 def view(db: sqlite3.Connection, instance: str) -> View | None:
     """An instance with what is true of it."""
     rows = db.execute("SELECT * FROM instance_status WHERE id = ?", (instance,)).fetchall()

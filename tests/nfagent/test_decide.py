@@ -10,7 +10,7 @@ from nfagent.decide.carrying_out import CarryingOut, Step
 from nfagent.decide.demand import Costs, level_above
 from nfagent.decide.outages import STEADY_S, Outages
 from nfagent.decide.situation import APART
-from nfagent.errors import UnavailableError
+from nfagent.errors import ConflictError, UnavailableError
 from nfagent.monitor.measurement import Coefficient
 from nfagent.store import decisions, instances, migrations, processes
 from placement import PlacementError
@@ -405,7 +405,12 @@ def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
     assert world.decider.proposal().plan == {lb.id: NIC, big.id: NIC}
     answer = world.decider.dry_run({big.id: HYPERVISOR}, [lb.id])
     assert answer.plan == {big.id: HYPERVISOR}
-    assert answer.explanation["functions"][big.id]["fixed"] == "it is pinned there for this question"
+    why = f"it is pinned to {HYPERVISOR} for this question"
+    assert answer.explanation["functions"][big.id]["text"] == f"big stays at {HYPERVISOR}: {why}"
+    moved = world.decider.dry_run({lb.id: NIC}, []).explanation["functions"][lb.id]["text"]
+    assert moved == f"lb would move from {HYPERVISOR} to {NIC}: it is pinned to {NIC} for this question"
+    with pytest.raises(ConflictError, match="does not run"):
+        world.decider.dry_run({"no-such-id": NIC}, [])
     assert world.decider.dry_run({}, []).plan == {lb.id: NIC, big.id: NIC}
     world.traffic["big"] = 9000.0
     world.second()
