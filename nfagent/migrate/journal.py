@@ -69,6 +69,11 @@ class Journal:
         return self.migration.epoch
 
     @property
+    def secret(self) -> str:
+        """What only the two processes and the agent know."""
+        return migrations.secret(self._store.read, self.epoch)
+
+    @property
     def is_committed(self) -> bool:
         """Whether there is no way back."""
         return self.migration.step in COMMITTED

@@ -149,7 +149,7 @@ class Move:
             wires = self.parts.starter.wires
             pairs = zip(wires(self.instance, old), wires(self.instance, new), strict=True)
             ports = [(port, (old.location, left), (new.location, taken)) for (port, left), (_, taken) in pairs]
-            self._marking = ends, self.parts.switching.marking(ports, self.journal.epoch)
+            self._marking = ends, self.parts.switching.marking(ports, self.journal.epoch, self.journal.secret)
         return self._marking[1]
 
     def end_marking(self) -> None:

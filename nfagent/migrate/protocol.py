@@ -61,7 +61,7 @@ def prepare(move: Move) -> None:
         starter.serve(move.instance, old.running)
     with move.journal.timed("prepare"):
         row = starter.begin(move.as_running({}, old.running), move.target, "incoming", None)
-        answer = old.exchange("prepare")
+        answer = old.exchange("prepare", secret=move.journal.secret)
         prepared = answer.value
         move.keep(Kept(prepared, answer.descriptors))
     move.journal.report.flows = old.flows()
@@ -94,7 +94,8 @@ def copy(move: Move, old: Peer, new: Peer, rings: dict[str, int]) -> None:
     if move.parts.rate_mbps is not None:
         arguments["rate_mbps"] = move.parts.rate_mbps
     with move.journal.timed("hold"):
-        held = new.ask("hold", mode="copy", listen=move.listen(), rings=rings)
+        secret = move.journal.secret
+        held = new.ask("hold", mode="copy", secret=secret, listen=move.listen(), rings=rings)
     with move.journal.timed("precopy"):
         done = old.ask("precopy", timeout_s=_COPY_S, to=held["address"], fit_bytes=_FIT_BYTES, **arguments)
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]

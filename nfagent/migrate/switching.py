@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hmac
 import logging
 import random
 import time
@@ -38,7 +39,8 @@ _VLAN = 0x8100
 _CFI = 0x1000  # of an OXM's VLAN id: there is a tag
 _MARKER_TYPE = b"\x88\xb5"
 _MARKER_MAGIC = b"nfmg"
-_MARKER_BYTES = 60
+_MARKER_PURPOSE = b"nf migration: markers"
+_MARKER_BYTES = 64
 _FROM = bytes.fromhex("026e666d6700")
 
 
@@ -87,8 +89,14 @@ class Switching(Protocol):
         """Wait until no switch sends anything by paths that have been flipped."""
         ...
 
-    def marking(self, ports: Sequence[Moved], epoch: int) -> Marking:
-        """Make ready to send markers of a migration down the old paths of all its ports, which are prepared."""
+    def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
+        """Make ready to send markers of a migration down the old paths of all its ports, which are prepared.
+
+        Args:
+            ports: of the instance.
+            epoch: of the migration.
+            secret: of the migration, 64 hexadecimal digits.
+        """
         ...
 
     def finish(self, port: Port, location: str, interface: str) -> None:
@@ -175,7 +183,7 @@ class ServerSwitching:
             return None
         return stack.enter_context(contextlib.closing(daemon))
 
-    def marking(self, ports: Sequence[Moved], epoch: int) -> Marking:
+    def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         with contextlib.ExitStack() as stack:
             outlets: list[tuple[Port, Outlet | _TlsOutlet]] = []
             for port, old, new in ports:
@@ -183,7 +191,7 @@ class ServerSwitching:
                     for path in self._paths_of(port, old, new):
                         outlet = stack.enter_context(contextlib.closing(self._outlet(*path)))
                         outlets.append((port, outlet))
-            return _Marking(outlets, epoch, stack.pop_all())
+            return _Marking(outlets, epoch, secret, stack.pop_all())
 
     def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> "Outlet | _TlsOutlet":
         if switch.edge.startswith("ssl:"):
@@ -218,14 +226,18 @@ class _Marking:
     """See `Marking`."""
 
     def __init__(
-        self, outlets: "list[tuple[Port, Outlet | _TlsOutlet]]", epoch: int, stack: contextlib.ExitStack
+        self,
+        outlets: "list[tuple[Port, Outlet | _TlsOutlet]]",
+        epoch: int,
+        secret: str,
+        stack: contextlib.ExitStack,
     ) -> None:
-        self._outlets, self._epoch, self._stack = outlets, epoch, stack
+        self._outlets, self._epoch, self._secret, self._stack = outlets, epoch, secret, stack
 
     def send(self, first: int) -> int:
         for number, (port, outlet) in enumerate(self._outlets, first):
             with _explained(port):
-                outlet.put(marker(port.mac, self._epoch, number))
+                outlet.put(marker(port.mac, self._secret, self._epoch, number))
         for port, outlet in self._outlets:
             with _explained(port):
                 outlet.settle()
@@ -296,10 +308,12 @@ def _await_round(daemon: Unixctl) -> None:
     daemon.call_at_once(("fdb/del", EDGE, "0", address), ("revalidator/wait",))
 
 
-def marker(mac: str, epoch: int, path: int) -> bytes:
-    """The frame that goes down a path last; nf_runtime::migration::marker."""
-    frame = bytes.fromhex(mac.replace(":", "")) + _FROM + _MARKER_TYPE + _MARKER_MAGIC
-    return (frame + epoch.to_bytes(8, "big") + path.to_bytes(4, "big")).ljust(_MARKER_BYTES, b"\0")
+def marker(mac: str, secret: str, epoch: int, path: int) -> bytes:
+    """The frame that goes down a path last; nf_runtime::migration::marker. Without the secret none can be made."""
+    key = hmac.digest(bytes.fromhex(secret), _MARKER_PURPOSE, "sha256")
+    signed = epoch.to_bytes(8, "big") + path.to_bytes(4, "big")
+    frame = bytes.fromhex(mac.replace(":", "")) + _FROM + _MARKER_TYPE + _MARKER_MAGIC + signed
+    return (frame + hmac.digest(key, signed, "sha256")).ljust(_MARKER_BYTES, b"\0")
 
 
 def _is_to(move: model.Move, location: str, interface: str) -> bool:

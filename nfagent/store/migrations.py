@@ -1,15 +1,18 @@
 """The journal of migrations."""
 
 import json
+import secrets
 import sqlite3
 import time
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
+from nfagent.errors import StoreError
 from nfagent.model import Instance, Migration, Mode, Outcome
 from nfagent.store.database import Change
 
 _KEPT = 10_000
+_SECRET_BYTES = 32
 
 
 class Ending(NamedTuple):
@@ -33,6 +36,7 @@ def request(change: Change, instance: Instance, source: str, target: str, mode: 
         (instance.id, instance.project, source, target, mode, requested),
     )
     epoch = cursor.lastrowid or 0
+    change.db.execute("INSERT INTO migration_secret VALUES (?, ?)", (epoch, secrets.token_hex(_SECRET_BYTES)))
     _forget(change, epoch - _KEPT)
     migration = Migration(epoch, instance.id, instance.project, source, target, mode, "requested", requested)
     _tell(change, "migration.requested", migration)
@@ -60,9 +64,22 @@ def end(
         "UPDATE migration SET ended = ?, outcome = ?, reason = ?, report = ? WHERE epoch = ?",
         (ended, outcome, reason, json.dumps(report), migration.epoch),
     )
+    change.db.execute("DELETE FROM migration_secret WHERE epoch = ?", (migration.epoch,))
     changed = replace(migration, ended=ended, outcome=outcome, reason=reason, report=report)
     _tell(change, "migration.ended", changed)
     return changed
+
+
+def secret(db: sqlite3.Connection, epoch: int) -> str:
+    """What markers and copied state are authenticated by, 64 hexadecimal digits.
+
+    Raises:
+        StoreError: the migration has ended.
+    """
+    row = db.execute("SELECT secret FROM migration_secret WHERE epoch = ?", (epoch,)).fetchone()
+    if row is None:
+        raise StoreError(f"migration {epoch} has no secret: it has ended")
+    return row["secret"]
 
 
 def find(db: sqlite3.Connection, epoch: int) -> Migration | None:

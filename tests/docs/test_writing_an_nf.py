@@ -46,7 +46,7 @@ def test_what_a_source_has_used_up_moves_to_another_process(tmp_path: Path, dire
     with Wire(directory) as wire:
         with wire.nf("--backend=packet", kind="limiter", config=HOUR) as old:
             assert _received(wire, 9) == 5
-            state = Control(old.socket).exchange("prepare", epoch=1)
+            state = Control(old.socket).exchange("prepare", epoch=1, secret="5e" * 32)
             wire.directory = tmp_path
             with wire.nf("--backend=packet", "--hold", kind="limiter", config=HOUR) as new:
                 control = Control(new.socket)

@@ -57,9 +57,10 @@ class FileWiring:
         assert old != new
         return contextlib.nullcontext(lambda: None)
 
-    def marking(self, ports: Sequence[Moved], epoch: int) -> FakeMarking:
+    def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> FakeMarking:
         """See `Switching`."""
         assert epoch
+        assert len(bytes.fromhex(secret)) == 32
         assert all(self.homes()[port.number] in (old, new) and old != new for port, old, new in ports)
         return FakeMarking(len(ports), lambda first: None)
 

@@ -130,6 +130,27 @@ def test_the_oldest_migrations_go_and_are_still_counted(store: Store, monkeypatc
     assert figures.migrations_by_outcome(store.read) == counted
 
 
+def test_a_migrations_secret_is_told_to_nobody_and_ends_with_it(store: Store, tmp_path: Path) -> None:
+    with store.change() as change:
+        first = migrations.request(change, samples.instance("first"), "hypervisor", "snic0", "state")
+        second = migrations.request(change, samples.instance("second"), "hypervisor", "snic0", "state")
+    secret = migrations.secret(store.read, first.epoch)
+    assert len(bytes.fromhex(secret)) == 32
+    assert secret != migrations.secret(store.read, second.epoch)
+    with store.change() as change:
+        changed = migrations.step(change, first, "prepare")
+    store.close()
+    store = Store(tmp_path / "store")
+    assert migrations.secret(store.read, first.epoch) == secret, "it outlives the agent"
+    with store.change() as change:
+        migrations.end(change, changed, "done", None, {})
+    with pytest.raises(StoreError, match="migration 1 has no secret"):
+        migrations.secret(store.read, first.epoch)
+    told = [events.after(store.read, 0, 100, None), migrations.page(store.read, None, None, 100, None)]
+    assert secret not in str(told)
+    store.close()
+
+
 def test_pages_are_complete_and_in_order(store: Store) -> None:
     made = [samples.instance(f"nf{number}", kind="l4lb" if number % 2 else "probe") for number in range(7)]
     with store.change() as change:

@@ -57,6 +57,7 @@ class Toy:
         self.epoch = 0
         self.answers: dict[str, dict[str, Any]] = {}
         self.rings = Shared()
+        self.secret = b""
         self.peer: socket.socket | None = None
         self.pending: Shared | None = None
         self.markers = self.released = self.asked = 0
@@ -132,9 +133,10 @@ class Toy:
 
     # ---- of the one that gives
 
-    def do_prepare(self, _: dict[str, Any], __: list[int]) -> dict[str, Any]:
+    def do_prepare(self, request: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """See nfs/README.md."""
         self._expect("prepare", "running")
+        self.secret = _secret(request)
         self.phase = "prepared"
         rings = {"queues": 1, "words": 512, "schema": self.settings.get("schema", 1)}
         return {"kind": "toy", "schema": "1", "bytes": _BYTES, "config": self.settings, "rings": rings}
@@ -145,6 +147,7 @@ class Toy:
         self.peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.peer.connect(request["to"].removeprefix("unix:"))
+            self.peer.sendall(self.secret)
         except OSError as error:
             raise RefusalError("peer", f"cannot connect: {error}") from error
         return {"rounds": 1, "bytes": _BYTES, "left": 0}
@@ -202,6 +205,7 @@ class Toy:
         if request["mode"] == "memfd":
             self.pending = Shared(received[0])
             return {}
+        self.secret = _secret(request)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(request["listen"].removeprefix("unix:"))
         listener.listen()
@@ -210,6 +214,9 @@ class Toy:
 
     def _receive(self, listener: socket.socket) -> None:
         peer, _ = listener.accept()
+        if peer.recv(32, socket.MSG_WAITALL) != self.secret:
+            peer.close()
+            return
         pending = Shared()
         pending.set(int.from_bytes(peer.recv(8), "little"))
         self.pending = pending
@@ -246,6 +253,13 @@ class Toy:
         self._expect("abort", "waiting", "holding")
         self.phase = "gone"
         return {}
+
+
+def _secret(request: dict[str, Any]) -> bytes:
+    secret = bytes.fromhex(request.get("secret", ""))
+    if len(secret) != 32:
+        raise RefusalError("malformed", "secret: expected 64 hexadecimal digits")
+    return secret
 
 
 class Server(socketserver.ThreadingUnixStreamServer):

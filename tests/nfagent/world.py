@@ -165,9 +165,10 @@ class FakeWiring:
         assert old != new
         return contextlib.nullcontext(lambda: None)
 
-    def marking(self, ports: Sequence[Moved], epoch: int) -> "FakeMarking":
+    def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> "FakeMarking":
         """See `Switching`."""
         self._check()
+        assert len(bytes.fromhex(secret)) == 32
         assert all(self.moves[port.number] == new != old for port, old, new in ports)
         return FakeMarking(2 * len(ports), lambda first: self._note(epoch, first))
 

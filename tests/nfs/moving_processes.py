@@ -27,10 +27,12 @@ from typing import Any
 from lab.listening import Field, listen, overflowed
 from nfagent.control import Control
 from nfagent.errors import ControlError
+from nfagent.migrate.switching import marker
 
 MAC = bytes.fromhex("020202020202")
 GATEWAY = bytes.fromhex("040404040404")
 FLOWS = 50
+SECRET = "5e" * 32
 INNER = 14 + 20
 """Where the packet in a tunnel begins."""
 STEPS = ("prepare", "hold", "freeze", "delta", "commit new", "commit old", "flip", "drain", "handover")
@@ -59,9 +61,9 @@ def packet(flow: int, number: int) -> bytes:
     return MAC + GATEWAY + b"\x08\x00" + ip + udp + struct.pack("!II", flow, number) + bytes(10)
 
 
-def marker(epoch: int) -> bytes:
-    """As nf_runtime::migration::marker, of path 0."""
-    return (MAC + GATEWAY + b"\x88\xb5nfmg" + struct.pack("!QI", epoch, 0)).ljust(60, b"\0")
+def last_marker(epoch: int) -> bytes:
+    """Of path 0."""
+    return marker(MAC.hex(":"), SECRET, epoch, 0)
 
 
 class Cable:
@@ -216,7 +218,7 @@ class Move:
         epoch: dict[str, Any] = {"epoch": 1}
         match step:
             case "prepare":
-                self.prepared, self.fds = self.old.ask("prepare", **epoch)
+                self.prepared, self.fds = self.old.ask("prepare", secret=SECRET, **epoch)
             case "hold":
                 self._hold(self.new)
             case "freeze":
@@ -230,7 +232,7 @@ class Move:
             case "flip":
                 self.traffic.flip(self.cables[1])
             case "drain":
-                self.old.cable.send(marker(1))
+                self.old.cable.send(last_marker(1))
                 self.old.ask("drain", paths=1, **epoch)
             case "handover":
                 self.new.ask("handover", **epoch)
@@ -242,7 +244,7 @@ class Move:
             return
         listen = f"unix:{self.directory}/state.sock"
         Path(listen.removeprefix("unix:")).unlink(missing_ok=True)
-        held, _ = target.ask("hold", epoch=1, mode="copy", listen=listen, rings=rings)
+        held, _ = target.ask("hold", epoch=1, mode="copy", secret=SECRET, listen=listen, rings=rings)
         self.old.ask("precopy", epoch=1, to=held["address"], fit_bytes=4096)
 
     def _recover(self) -> None:
@@ -267,7 +269,7 @@ class Move:
             if self.step <= STEPS.index("drain"):
                 self.old.ask("commit", epoch=1)
                 self.traffic.flip(self.cables[2])
-                self.old.cable.send(marker(1))
+                self.old.cable.send(last_marker(1))
                 self.old.ask("drain", epoch=1, paths=1)
             else:
                 self.traffic.flip(self.cables[2])

@@ -21,7 +21,7 @@ use nf_l4lb::L4lb;
 use nf_packet::checksum;
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
-    migration::{marker, Migration},
+    migration::{marker, Migration, Secret},
     Instance, Options,
 };
 use serde_json::{json, Value};
@@ -252,6 +252,7 @@ impl World {
     }
 }
 
+const SECRET: &str = "5e0f0cb18d6a44b57c1ab1e0d70ce7d0a35d5ee14d2ed9d1a0d0a9b3a7c1e2f4";
 const LIMIT: Duration = Duration::from_secs(600);
 
 struct Moves {
@@ -276,7 +277,11 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
         let old = &rigs[world.to.load(Ordering::SeqCst)];
         let (prepared, descriptors) = old
             .migration
-            .answer("prepare", &json!({"epoch": epoch}), vec![])
+            .answer(
+                "prepare",
+                &json!({"epoch": epoch, "secret": SECRET}),
+                vec![],
+            )
             .unwrap();
         let mut bytes = 0;
         if mode == "memfd" {
@@ -284,7 +289,7 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
             new.migration.answer("hold", &request, descriptors).unwrap();
         } else {
             let listen = format!("unix:{}/{epoch}", directory.path().display());
-            let request = json!({"epoch": epoch, "mode": "copy", "listen": listen, "rings": prepared["rings"]});
+            let request = json!({"epoch": epoch, "secret": SECRET, "mode": "copy", "listen": listen, "rings": prepared["rings"]});
             let to = new.ask("hold", request)["address"].clone();
             let mut request = json!({"epoch": epoch, "to": to, "fit_bytes": 65536});
             if rate_mbps > 0 {
@@ -308,7 +313,9 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
         world.to.fetch_add(1, Ordering::SeqCst);
         // Until no sender can still be on its way to the old one.
         drop(world.rigs.write().unwrap());
-        old.wire.send(&marker(PORT_MAC, GATEWAY_MAC, epoch, 0));
+        let secret = Secret::parse(SECRET).unwrap();
+        old.wire
+            .send(&marker(PORT_MAC, GATEWAY_MAC, &secret, epoch, 0));
         old.ask("drain", json!({"epoch": epoch, "paths": 1}));
         new.ask("handover", this);
         figures.bytes.push(bytes);

@@ -1,7 +1,7 @@
 //! The control socket: one JSON object per line each way, and file descriptors beside the lines. `nfs/README.md`, "The control socket".
 //!
 //! A thread per client, and not many clients. What a client may cost is bounded: the length of a line, the descriptors with it, and how long it may
-//! take to read an answer.
+//! take to read an answer or to send something.
 
 mod line;
 mod socket;
@@ -31,6 +31,8 @@ pub use self::verbs::{Reply, Request, Verbs};
 const MAX_CLIENTS: usize = 32;
 /// A client that does not take its answer for so long is dropped.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A client that sends nothing for so long is dropped: its place may be the last one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Descriptors with one line.
 pub const MAX_DESCRIPTORS: usize = 8;
 
@@ -51,13 +53,21 @@ impl Drop for Server {
 /// # Errors
 /// Somebody serves it already, or it cannot be made.
 pub fn serve(path: &Path, verbs: Verbs) -> Result<Server, Refusal> {
+    serve_while_busy(path, verbs, IDLE_TIMEOUT)
+}
+
+/// As [`serve`], to clients that send something at least every so often.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_while_busy(path: &Path, verbs: Verbs, idle: Duration) -> Result<Server, Refusal> {
     let listener = bind(path)?;
     let verbs = Arc::new(verbs);
     let clients = Arc::new(AtomicUsize::new(0));
     let accept = move || {
         for client in listener.incoming() {
             match client {
-                Ok(client) => welcome(client, &verbs, &clients),
+                Ok(client) => welcome(client, idle, &verbs, &clients),
                 // Out of descriptors, mostly: it passes when clients leave.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
@@ -88,10 +98,14 @@ impl Drop for Place {
     }
 }
 
-fn welcome(client: UnixStream, verbs: &Arc<Verbs>, clients: &Arc<AtomicUsize>) {
+fn welcome(client: UnixStream, idle: Duration, verbs: &Arc<Verbs>, clients: &Arc<AtomicUsize>) {
     let before = clients.fetch_add(1, Ordering::Relaxed);
     let place = Place(Arc::clone(clients));
-    if client.set_write_timeout(Some(WRITE_TIMEOUT)).is_err() {
+    let limited = client.set_write_timeout(Some(WRITE_TIMEOUT));
+    if limited
+        .and_then(|()| client.set_read_timeout(Some(idle)))
+        .is_err()
+    {
         return;
     }
     if before >= MAX_CLIENTS {

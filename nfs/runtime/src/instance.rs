@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 pub use self::options::Options;
 use crate::{
     gate::{Gate, Intake, MemoryStore, Mode, Order},
+    refusal::Refused,
     state::{Repairs, StateBuilder},
     worker::{Totals, Worker},
     Context, NetworkFunction, Refusal,
@@ -87,6 +88,7 @@ pub struct Instance<N: NetworkFunction> {
     totals: Vec<Arc<Totals>>,
     ports: Vec<PortStatus>,
     notes: Mutex<Map<String, Value>>,
+    refused: Arc<Refused>,
     ending: Mutex<Ending>,
     ended: Condvar,
 }
@@ -123,6 +125,7 @@ impl<N: NetworkFunction> Instance<N> {
             totals: (0..workers).map(|_| Arc::default()).collect(),
             ports,
             notes: Mutex::default(),
+            refused: Arc::default(),
             ending: Mutex::default(),
             ended: Condvar::new(),
             gate,
@@ -210,6 +213,11 @@ impl<N: NetworkFunction> Instance<N> {
     #[must_use]
     pub fn context(&self, loaded: &Loaded<N>) -> Context<'_> {
         Context::new(loaded.clock.now(), 0, self.gate.workers(), &[])
+    }
+
+    /// What migration refuses without anybody to answer to.
+    pub(crate) fn refused(&self) -> Arc<Refused> {
+        Arc::clone(&self.refused)
     }
 
     /// Something that `status` is to show; null takes it away.

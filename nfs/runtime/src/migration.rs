@@ -8,44 +8,60 @@
 //! | `subject.rs` | what migration needs of an instance |
 //! | `source.rs` | the verbs of the instance that gives |
 //! | `target.rs` | the verbs of the instance that takes |
+//! | `urgent.rs` | what is done while another verb waits |
 //! | `ring.rs`, `relay.rs` | frames that wait; markers |
-//! | `wire.rs` | state and frames on a stream, where state is copied |
+//! | `stream.rs`, `receiver.rs` | both ends of the way on which state is copied |
+//! | `wire.rs` | state and frames on a stream |
+//! | `secret.rs`, `sealed.rs` | keys; a stream that nobody else can read or change |
+//! | `socket.rs`, `outcome.rs` | connections and threads that are waited for, with limits |
 
+mod outcome;
+mod receiver;
 mod relay;
 mod ring;
+mod sealed;
+mod secret;
+mod socket;
 mod source;
+mod stream;
 mod subject;
 mod target;
+mod urgent;
 mod wire;
 
 use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        Arc, Mutex, MutexGuard, PoisonError,
-    },
-    time::Duration,
+    sync::{atomic::AtomicBool, Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nf_arena::{Arena, ArenaBuilder, Region};
 use serde_json::{json, Value};
 
+pub use self::ring::{Record, Ring, RingFull};
 pub use relay::marker;
 use relay::RelaySource;
-pub use ring::{Record, Ring, RingFull};
+pub use secret::Secret;
 
 use crate::{
     control::{Reply, Verbs},
     gate::{FrameSource, Mode},
-    Instance, NetworkFunction, Refusal,
+    Instance, NetworkFunction, Refusal, ORDER_TIMEOUT,
 };
 use source::Leaving;
 use subject::{Moving, Subject};
 use target::Arriving;
+use urgent::Urgent;
 
 /// The kind of the arena that the rings are in.
 const RINGS: &str = "nf-relay";
+
+/// How long a verb waits unless the request says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// And at most: no time is beyond what the clock can say.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Rings in an arena, one a queue.
 type Rings = Vec<Arc<Ring<Region>>>;
@@ -55,12 +71,12 @@ pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
 
 /// An instance's part in migrations.
 ///
-/// Thread safety: verbs wait for each other; only `orphaned` does not.
+/// Thread safety: verbs wait for each other, not longer than an order to the workers may take; `orphaned` does not wait, and `thaw` ends the wait of the
+/// verb before it.
 pub struct Migration {
     subject: Arc<dyn Subject>,
     current: Mutex<Current>,
-    /// Is the writer of the rings known to be dead?
-    orphaned: Arc<AtomicBool>,
+    urgent: Mutex<Urgent>,
 }
 
 struct Current {
@@ -76,7 +92,7 @@ enum Phase {
     Running,
     /// It was started to wait for the state of another.
     Waiting,
-    Leaving(Leaving),
+    Leaving(Box<Leaving>),
     Arriving(Arriving),
     /// It has given its work away, or was told to forget it: only to be stopped.
     Gone,
@@ -119,7 +135,7 @@ impl Migration {
                 answers: BTreeMap::new(),
             }),
             subject,
-            orphaned: Arc::default(),
+            urgent: Mutex::default(),
         }
     }
 
@@ -153,18 +169,22 @@ impl Migration {
     ) -> Answer {
         let epoch = number(arguments, "epoch")?
             .ok_or_else(|| missing("epoch", "the number of the migration"))?;
+        // Not in turn: the verb that is being done may wait for just this.
+        let told = self.urgent().tell(verb, epoch);
         if verb == "orphaned" {
-            // Not in turn: `handover` may be waiting for just this.
-            self.orphaned.store(true, Ordering::Release);
+            told?;
             self.subject.gate().wake_all();
             return Ok((json!({"epoch": epoch}), Vec::new()));
         }
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let longest =
+            milliseconds(arguments)?.map_or(ORDER_TIMEOUT, |wait| wait.min(ORDER_TIMEOUT));
+        let mut current = self.turn(verb, longest)?;
         current.enter(epoch, verb)?;
         if let Some(answer) = current.answers.get(verb) {
             return Ok((answer.clone(), current.phase.descriptors_again(verb)?));
         }
         let done = self.act(verb, arguments, descriptors, &mut current);
+        *self.urgent() = current.urgent();
         let shown = json!({"epoch": current.epoch, "phase": current.phase.name()});
         self.subject.show(shown);
         let (mut answer, descriptors) = done?;
@@ -173,6 +193,28 @@ impl Migration {
             current.answers.insert(verb, answer.clone());
         }
         Ok((answer, descriptors))
+    }
+
+    /// Waits until no other verb is being done.
+    fn turn(&self, verb: &str, longest: Duration) -> Result<MutexGuard<'_, Current>, Refusal> {
+        let end = Instant::now() + longest;
+        loop {
+            match self.current.try_lock() {
+                Ok(current) => return Ok(current),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() > end => {
+                    let detail = format!(
+                        "{verb:?}: another verb is being done, and has not ended within {longest:?}; ask again"
+                    );
+                    return Err(Refusal::new("busy", detail));
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn urgent(&self) -> MutexGuard<'_, Urgent> {
+        self.urgent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn act(
@@ -188,12 +230,12 @@ impl Migration {
         match (verb, &mut current.phase) {
             ("prepare", Phase::Running) => {
                 let (leaving, answer, descriptors) = Leaving::prepare(subject, epoch, arguments)?;
-                current.phase = Phase::Leaving(leaving);
+                current.phase = Phase::Leaving(Box::new(leaving));
                 Ok((answer, descriptors))
             }
             ("precopy", Phase::Leaving(leaving)) => plain(leaving.precopy(subject, arguments)?),
             ("freeze", Phase::Leaving(leaving)) => plain(leaving.freeze(subject)?),
-            ("delta", Phase::Leaving(leaving)) => plain(leaving.delta(subject)?),
+            ("delta", Phase::Leaving(leaving)) => plain(leaving.delta(subject, arguments)?),
             ("commit", Phase::Leaving(leaving)) => plain(leaving.commit()?),
             ("relayed", Phase::Leaving(leaving)) => plain(leaving.relayed(subject, arguments)?),
             ("drain", Phase::Leaving(leaving)) => {
@@ -207,9 +249,8 @@ impl Migration {
                 plain(answer)
             }
             ("hold", Phase::Waiting) => {
-                self.orphaned.store(false, Ordering::Release);
                 let (arriving, answer) =
-                    Arriving::hold(&self.subject, epoch, arguments, descriptors, &self.orphaned)?;
+                    Arriving::hold(&self.subject, epoch, arguments, descriptors)?;
                 current.phase = Phase::Arriving(arriving);
                 plain(answer)
             }
@@ -233,6 +274,15 @@ impl Migration {
 }
 
 impl Current {
+    /// What can be done to the migration while a verb of it waits.
+    fn urgent(&self) -> Urgent {
+        match &self.phase {
+            Phase::Leaving(leaving) => Urgent::of_old(self.epoch, leaving.over()),
+            Phase::Arriving(arriving) => Urgent::of_new(self.epoch, arriving.orphan()),
+            Phase::Running | Phase::Waiting | Phase::Gone => Urgent::none(self.epoch),
+        }
+    }
+
     /// May this verb of this epoch be looked at?
     fn enter(&mut self, epoch: u64, verb: &str) -> Result<(), Refusal> {
         if epoch < self.epoch {
@@ -308,10 +358,13 @@ fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, Refusal
     }
 }
 
+/// How long a verb may wait, where the request says so.
+fn milliseconds(arguments: &Value) -> Result<Option<Duration>, Refusal> {
+    Ok(number(arguments, "timeout_ms")?.map(|wait| Duration::from_millis(wait).min(LONGEST)))
+}
+
 fn timeout(arguments: &Value) -> Result<Duration, Refusal> {
-    Ok(Duration::from_millis(
-        number(arguments, "timeout_ms")?.unwrap_or(10_000),
-    ))
+    Ok(milliseconds(arguments)?.unwrap_or(TIMEOUT))
 }
 
 /// Rings of so many words, one a queue: in a new arena, or in that of another instance.

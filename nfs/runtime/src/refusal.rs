@@ -1,5 +1,10 @@
 //! Why a network function does not do what it was asked to.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
 use nf_arena::ArenaError;
 
 /// A request, a configuration or a state that is not accepted. Nothing has changed.
@@ -50,5 +55,25 @@ impl From<ArenaError> for Refusal {
             _ => "system",
         };
         Self::new(code, error.to_string())
+    }
+}
+
+/// What was refused without anybody to answer to, counted by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Refused {
+    pub(crate) fn count(&self, reason: &'static str) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(reason).or_insert(0) += 1;
+    }
+
+    /// The counts, in the order of the reasons.
+    pub(crate) fn all(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts
+            .iter()
+            .map(|(reason, count)| (*reason, *count))
+            .collect()
     }
 }

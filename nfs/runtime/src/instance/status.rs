@@ -174,6 +174,9 @@ impl<N: NetworkFunction> Instance<N> {
         for (reason, count) in &sums.dropped {
             out.counter("packets_dropped", &[("reason", reason)], *count);
         }
+        for (reason, count) in self.refused.all() {
+            out.counter("migration_refused", &[("reason", reason)], count);
+        }
         for port in &self.ports {
             for (name, count) in port.counts() {
                 out.counter(&format!("port_{name}"), &[("port", &port.name)], count);

@@ -12,68 +12,114 @@ use std::{
 
 use nf_arena::Memory;
 use nf_ports::{Packet, MAX_FRAME};
+use ring::hmac;
 
-use super::ring::{Record, Ring};
-use crate::gate::{FrameSink, FrameSource, Taken};
+use super::{
+    ring::{Record, Ring},
+    secret::{Secret, CODE_BYTES},
+};
+use crate::{
+    gate::{FrameSink, FrameSource, Taken},
+    refusal::Refused,
+};
 
 /// EtherType "local experimental 1" (IEEE 802): no tenant's.
 const MARKER_TYPE: [u8; 2] = [0x88, 0xb5];
 const MARKER_MAGIC: &[u8; 4] = b"nfmg";
+const MARKER_BYTES: usize = 64;
+/// Epoch and number: what the code is of.
+const SIGNED_BYTES: usize = 12;
 
-/// The marker of a path: a frame that goes down it last. 60 bytes, to and from addresses that the path needs.
+/// The marker of a path: a frame that goes down it last. 64 bytes, to and from addresses that the path needs.
+///
+/// Only who knows the secret can make one, and each number has its own code: one that was seen is of no use for another.
 ///
 /// ```
-/// let frame = nf_runtime::migration::marker([2; 6], [4; 6], 7, 0);
-/// assert_eq!(frame.len(), 60);
+/// use nf_runtime::migration::{marker, Secret};
+///
+/// let secret = Secret::parse(&"0f".repeat(32)).ok_or("not a secret")?;
+/// assert_eq!(marker([2; 6], [4; 6], &secret, 7, 0).len(), 64);
+/// # Ok::<(), &str>(())
 /// ```
 #[must_use]
-pub fn marker(to: [u8; 6], from: [u8; 6], epoch: u64, path: u32) -> [u8; 60] {
-    let mut frame = [0; 60];
+pub fn marker(
+    to: [u8; 6],
+    from: [u8; 6],
+    secret: &Secret,
+    epoch: u64,
+    path: u32,
+) -> [u8; MARKER_BYTES] {
+    let mut frame = [0; MARKER_BYTES];
     frame[..6].copy_from_slice(&to);
     frame[6..12].copy_from_slice(&from);
     frame[12..14].copy_from_slice(&MARKER_TYPE);
     frame[14..18].copy_from_slice(MARKER_MAGIC);
     frame[18..26].copy_from_slice(&epoch.to_be_bytes());
     frame[26..30].copy_from_slice(&path.to_be_bytes());
+    let code = hmac::sign(&secret.marker_key(), &frame[18..30]);
+    frame[30..30 + CODE_BYTES].copy_from_slice(code.as_ref());
     frame
 }
 
-/// Epoch and path of a marker; None for any other frame. A VLAN tag in front is looked through: a path may add one.
-fn read_marker(frame: &[u8]) -> Option<(u64, u32)> {
+/// What a marker says, and its code, which may be wrong; None for any other frame. A VLAN tag in front is looked through: a path may add one.
+fn read_marker(frame: &[u8]) -> Option<(&[u8; SIGNED_BYTES], &[u8; CODE_BYTES])> {
     let tagged = frame.get(12..14)? == [0x81, 0x00];
     let rest = frame
         .get(if tagged { 16 } else { 12 }..)?
         .strip_prefix(&MARKER_TYPE)?
         .strip_prefix(MARKER_MAGIC)?;
-    let (epoch, rest) = rest.split_first_chunk()?;
-    Some((
-        u64::from_be_bytes(*epoch),
-        u32::from_be_bytes(*rest.first_chunk()?),
-    ))
+    let (signed, rest) = rest.split_first_chunk()?;
+    Some((signed, rest.first_chunk()?))
+}
+
+/// Epoch and number.
+fn read_signed(signed: &[u8; SIGNED_BYTES]) -> (u64, u32) {
+    let value = signed
+        .iter()
+        .fold(0_u128, |value, byte| value << 8 | u128::from(*byte));
+    ((value >> 32) as u64, value as u32)
 }
 
 /// The markers of an epoch that were seen.
 pub(super) struct Markers {
     epoch: u64,
+    key: hmac::Key,
+    refused: Arc<Refused>,
     seen: Mutex<BTreeSet<u32>>,
     changed: Condvar,
 }
 
 impl Markers {
-    pub(super) fn new(epoch: u64) -> Self {
+    pub(super) fn new(epoch: u64, secret: &Secret, refused: Arc<Refused>) -> Self {
         Self {
             epoch,
+            key: secret.marker_key(),
+            refused,
             seen: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
-    fn see(&self, path: u32) {
+    /// Takes a frame that is a marker of this migration; false: it is a frame like any other.
+    fn see(&self, frame: &[u8]) -> bool {
+        let Some((signed, code)) = read_marker(frame) else {
+            return false;
+        };
+        let (epoch, path) = read_signed(signed);
+        if epoch != self.epoch {
+            self.refused.count("marker of another migration");
+            return false;
+        }
+        if hmac::verify(&self.key, signed, code).is_err() {
+            self.refused.count("marker with a wrong code");
+            return false;
+        }
         self.seen
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(path);
         self.changed.notify_all();
+        true
     }
 
     /// Waits for the markers of these paths, and forgets those of smaller numbers. When one is not there in time, those that are are the error.
@@ -109,10 +155,9 @@ impl<M: Memory> FrameSink for RelaySink<M> {
     }
 
     fn put(&mut self, port: usize, frame: &[u8]) {
-        match read_marker(frame) {
-            Some((epoch, path)) if epoch == self.markers.epoch => self.markers.see(path),
+        if !self.markers.see(frame) {
             // `room` said that there is some.
-            _ => drop(self.ring.push(port, frame)),
+            let _ = self.ring.push(port, frame);
         }
     }
 }
@@ -190,16 +235,53 @@ mod tests {
     }
 
     #[test]
-    fn markers_of_the_epoch_arrive_and_are_not_relayed() {
-        let (ring, markers) = (ring(), Arc::new(Markers::new(7)));
+    fn only_authentic_markers_of_the_epoch_arrive_and_are_not_relayed() {
+        let (secret, other) = (
+            Secret::parse(&"0a".repeat(32)).unwrap(),
+            Secret::parse(&"0b".repeat(32)).unwrap(),
+        );
+        let refused = Arc::new(Refused::default());
+        let (ring, markers) = (
+            self::ring(),
+            Arc::new(Markers::new(7, &secret, Arc::clone(&refused))),
+        );
         let mut sink = RelaySink {
             ring: Arc::clone(&ring),
             markers: Arc::clone(&markers),
         };
-        let mut tagged = marker([1; 6], [2; 6], 7, 1).to_vec();
+        let authentic = |epoch, path| marker([1; 6], [2; 6], &secret, epoch, path).to_vec();
+        let mut tagged = authentic(7, 1);
         tagged.splice(12..12, [0x81, 0, 0, 5]);
-        sink.put(0, &marker([1; 6], [2; 6], 7, 0));
+        sink.put(0, &authentic(7, 0));
         assert_eq!(markers.wait(0..2, Duration::ZERO), Err(BTreeSet::from([0])));
+        let mut renumbered = authentic(7, 0);
+        renumbered[29] = 1;
+        let mut of_the_next = authentic(6, 1);
+        of_the_next[25] = 7;
+        let forged = marker([1; 6], [2; 6], &other, 7, 1).to_vec();
+        for frame in [
+            renumbered,
+            of_the_next,
+            forged,
+            authentic(6, 1),
+            b"".to_vec(),
+            tagged[..40].to_vec(),
+        ] {
+            sink.put(0, &frame);
+        }
+        assert_eq!(markers.wait(0..2, Duration::ZERO), Err(BTreeSet::from([0])));
+        assert_eq!(
+            ring.frames(),
+            6,
+            "what is not a marker of this migration is a frame like any other"
+        );
+        assert_eq!(
+            refused.all(),
+            [
+                ("marker of another migration", 1),
+                ("marker with a wrong code", 3)
+            ]
+        );
         sink.put(0, &tagged);
         assert_eq!(markers.wait(0..2, Duration::ZERO), Ok(()));
         assert_eq!(
@@ -207,15 +289,7 @@ mod tests {
             Err(BTreeSet::from([1])),
             "what came before is forgotten"
         );
-        assert_eq!(ring.frames(), 0);
-        sink.put(0, &marker([1; 6], [2; 6], 6, 0));
-        sink.put(0, b"");
-        sink.put(0, &tagged[..20]);
-        assert_eq!(
-            ring.frames(),
-            3,
-            "what is not a marker of this epoch is a frame like any other"
-        );
+        assert_eq!(ring.frames(), 6);
     }
 
     #[test]

@@ -1,17 +1,12 @@
 //! The instance that gives its work away.
 
 use std::{
-    io::{BufRead, BufReader, BufWriter, Write},
-    net::TcpStream,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, OwnedFd},
     sync::{
         atomic::{AtomicBool, AtomicU64},
         Arc,
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -19,11 +14,16 @@ use nf_arena::{Arena, ArenaBuilder, Region};
 use serde_json::{json, Value};
 
 use super::{
-    missing, number, out_of_turn,
+    milliseconds, missing, number, out_of_turn,
+    outcome::Outcome,
     relay::{Markers, RelaySink, RelaySource, StraySink},
-    ring::{Record, Ring},
-    rings, text, timeout,
-    wire::{dirty_bytes, send_dirty, Message},
+    ring::Ring,
+    rings,
+    secret::Secret,
+    socket::Over,
+    stream::Stream,
+    text, timeout,
+    wire::{dirty_bytes, Message},
     Rings, Subject, RINGS,
 };
 use crate::{
@@ -37,6 +37,8 @@ const RING_BYTES: u64 = 16 << 20;
 const ROUNDS: u64 = 5;
 /// What may be left for the time in which packets wait: half a millisecond at 16 Gb/s.
 const FIT_BYTES: u64 = 1 << 20;
+/// How long the new instance may take nothing and answer nothing.
+const STALL: Duration = Duration::from_secs(5);
 
 pub(super) struct Leaving {
     epoch: u64,
@@ -45,8 +47,12 @@ pub(super) struct Leaving {
     rings: Rings,
     markers: Arc<Markers>,
     stray: Arc<AtomicU64>,
+    secret: Secret,
     stream: Option<Stream>,
-    relay: Option<JoinHandle<std::io::Result<()>>>,
+    /// Ends what waits for the new instance.
+    over: Over,
+    /// How many frames the relay could not send, once it has ended.
+    relay: Option<Outcome<u64>>,
     arena: OwnedFd,
     /// Workers were told to relay, perhaps in vain: `freeze` may have failed.
     relays: bool,
@@ -62,11 +68,10 @@ enum Step {
     Given,
 }
 
-/// The way to the new instance, where state is copied.
-struct Stream {
-    out: BufWriter<Socket>,
-    answers: BufReader<Socket>,
-    pace: Pace,
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.over.set();
+    }
 }
 
 impl Leaving {
@@ -79,12 +84,18 @@ impl Leaving {
         }
     }
 
-    /// `{epoch, ring_bytes?}`: the state's and the rings' descriptors, and what is needed to use them. Packets go on.
+    /// Ends what waits for the new instance, before the commit.
+    pub(super) fn over(&self) -> Over {
+        self.over.clone()
+    }
+
+    /// `{epoch, secret, ring_bytes?}`: the state's and the rings' descriptors, and what is needed to use them. Packets go on.
     pub(super) fn prepare(
         subject: &dyn Subject,
         epoch: u64,
         arguments: &Value,
     ) -> Result<(Self, Value, Vec<OwnedFd>), Refusal> {
+        let secret = Secret::of(arguments)?;
         let bytes = number(arguments, "ring_bytes")?
             .unwrap_or(RING_BYTES)
             .clamp(1 << 16, 1 << 32);
@@ -106,9 +117,11 @@ impl Leaving {
             step: Step::Prepared,
             rings_arena,
             rings,
-            markers: Arc::new(Markers::new(epoch)),
+            markers: Arc::new(Markers::new(epoch, &secret, subject.refused())),
             stray: Arc::default(),
+            secret,
             stream: None,
+            over: Over::default(),
             relay: None,
             arena: state,
             relays: false,
@@ -128,7 +141,7 @@ impl Leaving {
         ])
     }
 
-    /// `{epoch, to, rate_mbps?, fit_bytes?, rounds?}`: copies the state to the new instance while packets go on, until what is left is little.
+    /// `{epoch, to, rate_mbps?, fit_bytes?, rounds?, timeout_ms?}`: copies the state to the new instance while packets go on, until what is left is little.
     pub(super) fn precopy(
         &mut self,
         subject: &dyn Subject,
@@ -139,8 +152,10 @@ impl Leaving {
             .ok_or_else(|| missing("to", "the address that \"hold\" answered"))?;
         let fit = number(arguments, "fit_bytes")?.unwrap_or(FIT_BYTES);
         let rounds = number(arguments, "rounds")?.unwrap_or(ROUNDS);
+        let stall = milliseconds(arguments)?.unwrap_or(STALL);
+        let rate = number(arguments, "rate_mbps")?;
         let arena = &subject.arena()?;
-        let mut stream = Stream::connect(to, number(arguments, "rate_mbps")?)?;
+        let mut stream = Stream::connect(to, &self.secret, rate, stall, &self.over)?;
         stream.say(&Message::Hello {
             epoch: self.epoch,
             schema: arena.schema(),
@@ -174,8 +189,12 @@ impl Leaving {
         Ok(json!({"stopped_us": start.elapsed().as_micros() as u64}))
     }
 
-    /// What became dirty since the pre-copy, and the digest of all; the new instance has checked it.
-    pub(super) fn delta(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
+    /// `{epoch, timeout_ms?}`: what became dirty since the pre-copy, and the digest of all; the new instance has checked it.
+    pub(super) fn delta(
+        &mut self,
+        subject: &dyn Subject,
+        arguments: &Value,
+    ) -> Result<Value, Refusal> {
         self.expect("delta", &[Step::Frozen])?;
         let Some(stream) = &mut self.stream else {
             return Err(Refusal::new(
@@ -183,6 +202,7 @@ impl Leaving {
                 "\"delta\" without \"precopy\": state that is shared is not copied",
             ));
         };
+        stream.set_stall(milliseconds(arguments)?.unwrap_or(STALL));
         let arena = &subject.arena()?;
         let bytes = stream.send_dirty(arena)?;
         stream.say(&Message::Whole {
@@ -190,7 +210,7 @@ impl Leaving {
         })?;
         let digest = arena.digest();
         stream.say(&Message::Digest { digest })?;
-        stream.accepted()?;
+        stream.accepted_whole(arena)?;
         self.step = Step::Delivered;
         Ok(json!({"bytes": bytes, "digest": format!("{digest:032x}")}))
     }
@@ -203,14 +223,18 @@ impl Leaving {
             Step::Frozen
         };
         self.expect("commit", &[ready])?;
+        if let Some(stream) = &self.stream {
+            stream.keep()?;
+        }
         if let Some(stream) = self.stream.take() {
-            let rings = self.rings.clone();
+            let (rings, outcome) = (self.rings.clone(), Outcome::default());
+            self.relay = Some(outcome.clone());
             let relay = thread::Builder::new()
                 .name("relay".into())
-                .spawn(move || relay(&rings, stream));
-            self.relay = Some(relay.map_err(|error| {
+                .spawn(move || stream.relay(&rings, &outcome));
+            relay.map_err(|error| {
                 Refusal::new("system", format!("cannot start the relay: {error}"))
-            })?);
+            })?;
         }
         self.step = Step::Given;
         Ok(json!({}))
@@ -260,23 +284,30 @@ impl Leaving {
             // A record of room is always kept for this one.
             let _ = ring.end();
         }
-        if let Some(relay) = self.relay.take() {
-            let ended = relay
-                .join()
-                .unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
-            ended.map_err(|error| {
-                Refusal::new(
-                    "peer",
-                    format!("the relay to the new instance broke off: {error}"),
-                )
-            })?;
-        }
-        Ok(json!({"relayed": relayed}))
+        let lost = self.await_relay(timeout(arguments)?)?;
+        Ok(json!({"relayed": relayed, "lost": lost}))
+    }
+
+    /// Waits until the relay, where there is one, has sent all; how many frames it could not send.
+    fn await_relay(&mut self, longest: Duration) -> Result<u64, Refusal> {
+        let Some(relay) = &self.relay else {
+            return Ok(0);
+        };
+        let Some(ended) = relay.wait(longest) else {
+            let detail = format!(
+                "the new instance does not take what is relayed, within {longest:?}; ask again"
+            );
+            return Err(Refusal::new("timeout", detail));
+        };
+        // Said once: whoever drives goes on all the same.
+        self.relay = None;
+        ended.map_err(|reason| Refusal::new("peer", reason))
     }
 
     /// Back to work: first what came in since the freeze.
     pub(super) fn thaw(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("thaw", &[Step::Prepared, Step::Frozen, Step::Delivered])?;
+        self.over.set();
         self.stream = None;
         if self.relays {
             let done = Arc::new(AtomicBool::new(true));
@@ -299,173 +330,10 @@ impl Leaving {
     }
 }
 
-/// Sends what comes into the rings until each has ended.
-fn relay(rings: &[Arc<Ring<Region>>], mut stream: Stream) -> std::io::Result<()> {
-    let (mut open, mut frame) = (vec![true; rings.len()], Vec::new());
-    while open.contains(&true) {
-        let mut idle = true;
-        for (queue, ring) in rings.iter().enumerate() {
-            while let Some(record) = ring.pop(&mut frame) {
-                idle = false;
-                match record {
-                    Record::Frame { port, .. } => Message::Frame {
-                        queue,
-                        port,
-                        bytes: &frame,
-                    }
-                    .write(&mut stream.out)?,
-                    Record::End => {
-                        open[queue] = false;
-                        Message::End { queue }.write(&mut stream.out)?;
-                    }
-                }
-            }
-        }
-        if idle {
-            stream.out.flush()?;
-            // The rings are shared memory without a bell; this lasts as long as the old path is in use.
-            thread::sleep(Duration::from_micros(50));
-        }
-    }
-    stream.out.flush()
-}
-
-impl Stream {
-    fn connect(to: &str, rate_mbps: Option<u64>) -> Result<Self, Refusal> {
-        let socket = Socket::connect(to)?;
-        let answers = socket.try_clone().map_err(peer)?;
-        Ok(Self {
-            out: BufWriter::with_capacity(1 << 18, socket),
-            answers: BufReader::new(answers),
-            pace: Pace::new(rate_mbps),
-        })
-    }
-
-    fn say(&mut self, message: &Message<'_>) -> Result<(), Refusal> {
-        message
-            .write(&mut self.out)
-            .and_then(|()| self.out.flush())
-            .map_err(peer)
-    }
-
-    fn send_dirty(&mut self, arena: &Arena) -> Result<u64, Refusal> {
-        let pace = &mut self.pace;
-        let sent = send_dirty(arena, &mut self.out, |bytes| pace.spend(bytes)).map_err(peer)?;
-        self.out.flush().map_err(peer)?;
-        Ok(sent)
-    }
-
-    /// The new instance's word on what was sent.
-    fn accepted(&mut self) -> Result<(), Refusal> {
-        let mut line = String::new();
-        if self.answers.read_line(&mut line).map_err(peer)? == 0 {
-            return Err(Refusal::new(
-                "peer",
-                "the new instance closed the connection",
-            ));
-        }
-        match line.trim_end() {
-            "" => Ok(()),
-            reason => Err(Refusal::new(
-                "peer",
-                format!("the new instance refused: {reason}"),
-            )),
-        }
-    }
-}
-
-/// Waits so that no more than a rate is sent, on average since the start: a PCIe link's share.
-struct Pace {
-    bytes_per_s: Option<f64>,
-    since: Instant,
-    spent: f64,
-}
-
-impl Pace {
-    fn new(rate_mbps: Option<u64>) -> Self {
-        Self {
-            bytes_per_s: rate_mbps.map(|rate| rate.max(1) as f64 * 125_000.0),
-            since: Instant::now(),
-            spent: 0.0,
-        }
-    }
-
-    fn spend(&mut self, bytes: usize) {
-        let Some(rate) = self.bytes_per_s else { return };
-        // A pause saves up nothing: what was not sent then is not sent faster now.
-        let elapsed = self.since.elapsed().as_secs_f64() * rate;
-        self.spent = self.spent.max(elapsed - rate / 1000.0) + bytes as f64;
-        let ahead = (self.spent - elapsed) / rate;
-        if ahead > 0.0 {
-            thread::sleep(Duration::from_secs_f64(ahead));
-        }
-    }
-}
-
-/// A connection by either address: `unix:/path`, `tcp:host:port`.
-pub(super) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    fn connect(to: &str) -> Result<Self, Refusal> {
-        let failed = |error| Refusal::new("peer", format!("cannot connect to {to:?}: {error}"));
-        match to.split_once(':') {
-            Some(("unix", path)) => UnixStream::connect(path).map(Self::Unix).map_err(failed),
-            Some(("tcp", address)) => {
-                let stream = TcpStream::connect(address).map_err(failed)?;
-                stream.set_nodelay(true).map_err(failed)?;
-                Ok(Self::Tcp(stream))
-            }
-            _ => Err(Refusal::new(
-                "malformed",
-                format!("{to:?} is no address, expected unix:/path or tcp:host:port"),
-            )),
-        }
-    }
-
-    pub(super) fn try_clone(&self) -> std::io::Result<Self> {
-        match self {
-            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
-            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
-        }
-    }
-}
-
-impl std::io::Read for Socket {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(into),
-            Self::Tcp(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 fn duplicate(arena: &Arena) -> Result<OwnedFd, Refusal> {
     arena.as_fd().try_clone_to_owned().map_err(descriptor)
 }
 
 fn descriptor(error: std::io::Error) -> Refusal {
     Refusal::new("system", format!("cannot duplicate a descriptor: {error}"))
-}
-
-fn peer(error: std::io::Error) -> Refusal {
-    Refusal::new(
-        "peer",
-        format!("the connection to the new instance: {error}"),
-    )
 }

@@ -8,7 +8,7 @@ use std::{
 use nf_arena::{Arena, ArenaBuilder};
 use serde_json::Value;
 
-use crate::{gate::Gate, Instance, Loaded, NetworkFunction, OldState, Refusal};
+use crate::{gate::Gate, refusal::Refused, Instance, Loaded, NetworkFunction, OldState, Refusal};
 
 pub(super) trait Subject: Send + Sync {
     fn kind(&self) -> &'static str;
@@ -21,6 +21,8 @@ pub(super) trait Subject: Send + Sync {
     fn adopt(&self, state: OwnedFd) -> Result<(), Refusal>;
     /// The state, adopted or copied here, is this instance's own now.
     fn take_over(&self, repair: bool) -> Result<(), Refusal>;
+    /// Counts what is refused.
+    fn refused(&self) -> Arc<Refused>;
     /// For `status`.
     fn show(&self, migration: Value);
 }
@@ -120,6 +122,10 @@ impl<N: NetworkFunction> Subject for Moving<N> {
         }
         self.instance.install(loaded);
         Ok(())
+    }
+
+    fn refused(&self) -> Arc<Refused> {
+        self.instance.refused()
     }
 
     fn show(&self, migration: Value) {

@@ -1,51 +1,54 @@
 //! The instance that takes the work over.
 
 use std::{
-    io::{self, BufReader, Read, Write},
-    net::TcpListener,
-    os::{fd::OwnedFd, unix::net::UnixListener},
+    os::fd::OwnedFd,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
     },
     thread,
     time::{Duration, Instant},
 };
 
-use nf_arena::{Arena, ArenaBuilder, Region};
+use nf_arena::ArenaBuilder;
 use serde_json::{json, Value};
 
 use super::{
     missing, number, out_of_turn,
+    receiver::{Delivery, Receiver},
     relay::RelaySource,
-    ring::Ring,
     rings,
-    source::Socket,
-    text, timeout,
-    wire::{put_blocks, Message},
-    Rings, Subject, RINGS,
+    secret::Secret,
+    socket::{Listener, Over},
+    text, timeout, Rings, Subject, RINGS,
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
+
+/// How long `commit` waits for the end of the state, which `delta` has sent already.
+const DELIVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Arriving {
     committed: bool,
     rings: Rings,
+    /// Nobody writes into the rings any more.
     orphaned: Arc<AtomicBool>,
+    /// Ends the wait for what the old instance sends.
+    over: Over,
     /// Frames that were taken from the rings.
     taken: Arc<AtomicU64>,
     /// Where state is copied.
-    delivery: Option<Arc<Delivery>>,
+    delivery: Option<Delivery>,
     /// The name of the moment until which `release` will let go what was held.
     fence: Option<u64>,
     /// Workers were given state and rings, even if `commit` failed then: rings given twice would have a reader that never sees their end.
     injected: bool,
 }
 
-/// What came of the state that the other instance sends.
-#[derive(Default)]
-struct Delivery {
-    outcome: Mutex<Option<Result<u64, String>>>,
-    changed: Condvar,
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // After a handover the rings have ended; before the commit nobody is to send state here any more.
+        self.over.set();
+    }
 }
 
 impl Arriving {
@@ -57,14 +60,13 @@ impl Arriving {
         }
     }
 
-    /// `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors that `prepare` gave, or `{epoch, mode: "copy", listen, rings}`. The workers
-    /// hold already.
+    /// `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors that `prepare` gave, or `{epoch, mode: "copy", secret, listen, rings}`. The
+    /// workers hold already.
     pub(super) fn hold(
         subject: &Arc<dyn Subject>,
         epoch: u64,
         arguments: &Value,
         descriptors: Vec<OwnedFd>,
-        orphaned: &Arc<AtomicBool>,
     ) -> Result<(Self, Value), Refusal> {
         let shape = arguments
             .get("rings")
@@ -96,7 +98,8 @@ impl Arriving {
         let mut arriving = Self {
             committed: false,
             rings,
-            orphaned: Arc::clone(orphaned),
+            orphaned: Arc::default(),
+            over: Over::default(),
             taken: Arc::default(),
             delivery: None,
             fence: None,
@@ -118,35 +121,42 @@ impl Arriving {
     ) -> Result<Value, Refusal> {
         let at = text(arguments, "listen")?
             .ok_or_else(|| missing("listen", "unix:/path or tcp:address:port (0: any)"))?;
+        let secret = Secret::of(arguments)?;
         let (listener, address) = Listener::bind(at)?;
-        let delivery = Arc::new(Delivery::default());
-        let receiver = Receiver {
+        let delivery = Delivery::default();
+        let receiver = Arc::new(Receiver {
             epoch,
+            secret,
             arena: subject.arena()?,
             rings: self.rings.clone(),
-            delivery: Arc::clone(&delivery),
-        };
+            delivery: delivery.clone(),
+            over: self.over.clone(),
+            refused: subject.refused(),
+            taken: AtomicBool::new(false),
+        });
         let (orphaned, subject) = (Arc::clone(&self.orphaned), Arc::clone(subject));
-        let receive = move || {
-            let end = listener
-                .accept()
-                .and_then(|socket| receiver.receive(socket));
-            let reason = end
-                .err()
-                .map_or("the old instance closed the connection".into(), |error| {
-                    error.to_string()
-                });
-            receiver.delivery.settle(Err(reason));
+        let ended = move || {
             // Nobody writes into the rings any more: they end where they are empty.
             orphaned.store(true, Ordering::Release);
             subject.gate().wake_all();
         };
-        let started = thread::Builder::new().name("receive".into()).spawn(receive);
-        started.map_err(|error| {
+        receiver.start(listener, ended).map_err(|error| {
             Refusal::new("system", format!("cannot start the receiver: {error}"))
         })?;
         self.delivery = Some(delivery);
         Ok(json!({"address": address}))
+    }
+
+    /// Has the rings end where they are empty: nobody writes into them any more. What is on its way where state is copied comes before.
+    pub(super) fn orphan(&self) -> impl Fn() + Send + Sync {
+        let (over, orphaned) = (self.over.clone(), Arc::clone(&self.orphaned));
+        let is_copied = self.delivery.is_some();
+        move || {
+            over.set();
+            if !is_copied {
+                orphaned.store(true, Ordering::Release);
+            }
+        }
     }
 
     /// The right to send is this instance's: it processes what the other relays. What its ports deliver it still holds.
@@ -166,7 +176,8 @@ impl Arriving {
         }
         if let Some(delivery) = &self.delivery {
             let clock = delivery
-                .wait(Duration::from_secs(5))
+                .wait(DELIVERY)
+                .unwrap_or_else(|| Err("it has not come yet".into()))
                 .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
             subject.arena()?.clock().resume(clock);
         }
@@ -280,155 +291,4 @@ fn processed_and_left(subject: &dyn Subject) -> Result<(), Refusal> {
     gate.order(ORDER_TIMEOUT, |_| {
         several.then_some(Order::Flush).into_iter().collect()
     })
-}
-
-impl Delivery {
-    /// Only the first word counts.
-    fn settle(&self, outcome: Result<u64, String>) {
-        self.outcome
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(outcome);
-        self.changed.notify_all();
-    }
-
-    /// The other instance's clock when its state was complete.
-    fn wait(&self, longest: Duration) -> Result<u64, String> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let (outcome, _) = self
-            .changed
-            .wait_timeout_while(outcome, longest, |outcome| outcome.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        outcome
-            .clone()
-            .unwrap_or_else(|| Err("it has not come yet".into()))
-    }
-}
-
-/// Puts what the other instance sends where it belongs.
-struct Receiver {
-    epoch: u64,
-    arena: Arena,
-    rings: Rings,
-    delivery: Arc<Delivery>,
-}
-
-impl Receiver {
-    fn receive(&self, socket: Socket) -> io::Result<()> {
-        let mut answers = socket.try_clone()?;
-        let mut from = BufReader::with_capacity(1 << 18, socket);
-        let (mut buffer, mut digest_here, mut clock) = (Vec::new(), None, 0);
-        self.greet(&mut from, &mut answers, &mut buffer)?;
-        while let Some(message) = Message::read(&mut from, &mut buffer)? {
-            match message {
-                Message::Blocks {
-                    region,
-                    first,
-                    words,
-                } if digest_here.is_none() => put_blocks(&self.arena, region, first, words)?,
-                Message::Whole { clock: at } => {
-                    clock = at;
-                    digest_here = Some(self.arena.digest());
-                }
-                Message::Digest { digest } => {
-                    let verdict = match digest_here {
-                        Some(here) if here == digest => Ok(clock),
-                        here => Err(format!(
-                            "the state's digest is {:032x}, the sender's {digest:032x}",
-                            here.unwrap_or_default()
-                        )),
-                    };
-                    say(
-                        &mut answers,
-                        verdict.as_ref().err().map_or("", |reason| reason),
-                    )?;
-                    self.delivery.settle(verdict);
-                }
-                Message::Frame { queue, port, bytes } => {
-                    let ring = self.ring(queue)?;
-                    // Workers empty it; until they have, the sender waits.
-                    while ring.push(port, bytes).is_err() {
-                        thread::sleep(Duration::from_micros(50));
-                    }
-                }
-                Message::End { queue } => drop(self.ring(queue)?.end()),
-                other => return Err(io::Error::other(format!("out of turn: {other:?}"))),
-            }
-        }
-        Ok(())
-    }
-
-    fn greet(
-        &self,
-        from: &mut impl Read,
-        answers: &mut Socket,
-        buffer: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        let (epoch, schema) = (self.epoch, self.arena.schema());
-        let problem = match Message::read(from, buffer)? {
-            Some(Message::Hello { epoch: theirs, .. }) if theirs != epoch => {
-                format!("epoch {theirs}, expected {epoch}")
-            }
-            Some(Message::Hello { schema: theirs, .. }) if theirs != schema => {
-                format!("state of schema {theirs:016x}, expected {schema:016x}: another configuration or version")
-            }
-            Some(Message::Hello { .. }) => String::new(),
-            _ => "no greeting".into(),
-        };
-        say(answers, &problem)?;
-        if problem.is_empty() {
-            Ok(())
-        } else {
-            Err(io::Error::other(problem))
-        }
-    }
-
-    fn ring(&self, queue: usize) -> io::Result<&Ring<Region>> {
-        let ring = self.rings.get(queue).map(Arc::as_ref);
-        ring.ok_or_else(|| {
-            io::Error::other(format!("queue {queue}, of {} queues", self.rings.len()))
-        })
-    }
-}
-
-fn say(answers: &mut Socket, line: &str) -> io::Result<()> {
-    answers.write_all(format!("{line}\n").as_bytes())
-}
-
-enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    /// Listens, and says at which address.
-    fn bind(at: &str) -> Result<(Self, String), Refusal> {
-        let failed = |error| Refusal::new("system", format!("cannot listen on {at:?}: {error}"));
-        match at.split_once(':') {
-            Some(("unix", path)) => Ok((
-                Self::Unix(UnixListener::bind(path).map_err(failed)?),
-                at.to_owned(),
-            )),
-            Some(("tcp", address)) => {
-                let listener = TcpListener::bind(address).map_err(failed)?;
-                let address = listener.local_addr().map_err(failed)?;
-                Ok((Self::Tcp(listener), format!("tcp:{address}")))
-            }
-            _ => Err(Refusal::new(
-                "malformed",
-                format!("{at:?} is no address, expected unix:/path or tcp:address:port"),
-            )),
-        }
-    }
-
-    fn accept(&self) -> io::Result<Socket> {
-        match self {
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(stream))
-            }
-        }
-    }
 }

@@ -9,9 +9,10 @@ use std::{
     },
     path::PathBuf,
     thread,
+    time::Duration,
 };
 
-use nf_runtime::control::{serve, Reply, Server, Verbs, MAX_LINE};
+use nf_runtime::control::{serve, serve_while_busy, Reply, Server, Verbs, MAX_LINE};
 use rustix::net::{
     sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -28,6 +29,11 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
+        Self::to_clients(SOON)
+    }
+
+    /// To those that send something at least so often.
+    fn to_clients(idle: Duration) -> Self {
         let rig = Rig::new(1, Config::default());
         let mut verbs = Verbs::of(&rig.instance);
         // Gives back what it got.
@@ -39,7 +45,8 @@ impl Served {
             })
         });
         let directory = tempfile::tempdir().unwrap();
-        let server = serve(&directory.path().join("nf.sock"), verbs).unwrap();
+        let path = directory.path().join("nf.sock");
+        let server = serve_while_busy(&path, verbs, idle).unwrap();
         Self {
             rig,
             _server: server,
@@ -209,6 +216,18 @@ fn clients_beside_each_other_and_one_too_many() {
         .ask(&json!({ "do": "status" }))
         .get("ok")
         .is_some());
+}
+
+#[test]
+fn clients_that_say_nothing_leave_their_places() {
+    let served = Served::to_clients(Duration::from_millis(200));
+    let clients: Vec<Client> = (0..32).map(|_| served.client()).collect();
+    for mut client in clients {
+        let end = client.0.read_to_end(&mut Vec::new());
+        assert!(matches!(end, Ok(0)), "{end:?}");
+    }
+    let answer = served.client().ask(&json!({ "do": "status" }));
+    assert!(answer.get("ok").is_some(), "{answer}");
 }
 
 #[test]

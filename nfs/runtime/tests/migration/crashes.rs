@@ -24,6 +24,7 @@ fn the_new_one_dies_before_the_commit() {
             let (old, new) = (Rig::new(2, false), Rig::new(2, true));
             let traffic = Traffic::new(FLOWS);
             let sent = thread::scope(|scope| {
+                let _stop = traffic.stop_at_end();
                 let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
                 let mut driver = Driver::new(&old, &new, how, 1);
                 for mut step in driver.before_commit(1 << 20).into_iter().take(steps) {
@@ -54,6 +55,7 @@ fn the_old_one_dies_before_the_commit() {
         let mut done = driver.before_commit(1 << 20).into_iter().take(steps);
         let (heir, sent) = thread::scope(|scope| {
             let (old, traffic) = (&old, &traffic);
+            let _stop = traffic.stop_at_end();
             let sender = scope.spawn(move || traffic.run(&[old], 200));
             thread::sleep(Duration::from_millis(1));
             done.by_ref().for_each(|mut step| step(&mut driver));
@@ -81,6 +83,7 @@ fn the_old_one_dies_after_the_commit() {
     let (old, new) = (Rig::new(2, false), Rig::new(2, true));
     let traffic = Traffic::new(FLOWS);
     let sent = thread::scope(|scope| {
+        let _stop = traffic.stop_at_end();
         let sender = scope.spawn(|| traffic.run(&[&old, &new], 200));
         let mut driver = Driver::new(&old, &new, How::Memfd, 1);
         driver.freeze(1 << 20);
@@ -112,6 +115,7 @@ fn the_new_one_dies_after_the_commit() {
     let (old, new, third) = (Rig::new(2, false), Rig::new(2, true), Rig::new(2, true));
     let traffic = Traffic::new(FLOWS);
     let sent = thread::scope(|scope| {
+        let _stop = traffic.stop_at_end();
         let sender = scope.spawn(|| traffic.run(&[&old, &third], 200));
         let mut driver = Driver::new(&old, &new, How::Memfd, 1);
         driver.freeze(1 << 20);

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod crashes;
+mod hangs;
 mod moves;
+mod strangers;
 mod verbs;
 mod world;

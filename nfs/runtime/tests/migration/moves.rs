@@ -51,6 +51,7 @@ fn run(this: &Move) {
     );
     let traffic = Traffic::new(this.flows);
     let sent = thread::scope(|scope| {
+        let _stop = traffic.stop_at_end();
         let sender = scope.spawn(|| traffic.run(&[&old, &new], this.pause));
         thread::sleep(Duration::from_micros(this.around.0));
         let mut driver = Driver::new(&old, &new, this.how, 1);
@@ -79,6 +80,7 @@ fn random_moves_keep_every_packet_and_every_change() {
         cases: moves,
         failure_persistence: None,
         max_shrink_iters: 30,
+        max_shrink_time: 60_000,
         ..ProptestConfig::default()
     };
     TestRunner::new(config)
@@ -96,6 +98,7 @@ fn an_instance_that_took_over_gives_away() {
     for (epoch, pair) in (1..).zip(rigs.windows(2)) {
         let traffic = Traffic::new(10);
         let sent = thread::scope(|scope| {
+            let _stop = traffic.stop_at_end();
             let sender = scope.spawn(|| traffic.run(&[&pair[0], &pair[1]], 100));
             let mut driver = Driver::new(
                 &pair[0],

@@ -13,11 +13,20 @@ use std::{
 
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
-    migration::{marker, Migration},
+    migration::{marker, Migration, Secret},
     state::{FlowTable, StateBuilder},
     Batch, Context, Instance, NetworkFunction, Options, Refusal,
 };
 use serde_json::{json, Value};
+
+/// The secret of all migrations here, as whoever drives gives it.
+pub const SECRET: &str = "5e0f0cb18d6a44b57c1ab1e0d70ce7d0a35d5ee14d2ed9d1a0d0a9b3a7c1e2f4";
+
+/// An authentic marker of a path to an old instance.
+pub fn authentic(epoch: u64, number: u32) -> Vec<u8> {
+    let secret = Secret::parse(SECRET).unwrap();
+    marker([2; 6], [4; 6], &secret, epoch, number).to_vec()
+}
 
 /// The number of the first marker that is sent before the last ones.
 const FIRST: u32 = 7000;
@@ -109,6 +118,20 @@ impl Rig {
         self.migration.answer(verb, &arguments, descriptors)
     }
 
+    /// Waits until so much was refused without an answer, for a reason.
+    pub fn await_refused(&self, reason: &str, count: u64) {
+        let name = format!("migration_refused{{reason=\"{reason}\"}}");
+        let refused = || {
+            let counters = self.instance.counters().json();
+            counters.get(&name).and_then(Value::as_f64).unwrap_or(0.0) as u64
+        };
+        let end = std::time::Instant::now() + SOON;
+        while refused() < count && std::time::Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(refused(), count, "{reason}");
+    }
+
     fn collect(&self, into: &mut Vec<Seen>) -> usize {
         let before = into.len();
         for wire in &self.wires {
@@ -154,6 +177,11 @@ impl Traffic {
         *self.flipped.write().unwrap() = flows;
     }
 
+    /// Stops it at the end of the scope, also where that is a panic: else who sends would go on, and the test with it.
+    pub fn stop_at_end(&self) -> Stop<'_> {
+        Stop(self)
+    }
+
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
@@ -181,6 +209,15 @@ impl Traffic {
                 return number;
             }
         }
+    }
+}
+
+/// See [`Traffic::stop_at_end`].
+pub struct Stop<'a>(&'a Traffic);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 
@@ -268,7 +305,8 @@ impl<'a> Driver<'a> {
     pub fn before_commit(&mut self, ring_bytes: u64) -> [Step<'a>; 4] {
         [
             Box::new(move |this| {
-                let request = json!({"epoch": this.epoch, "ring_bytes": ring_bytes});
+                let request =
+                    json!({"epoch": this.epoch, "secret": SECRET, "ring_bytes": ring_bytes});
                 let (answer, descriptors) = this.old.ask_with("prepare", request, vec![]).unwrap();
                 (this.prepared, this.descriptors) = (answer, descriptors);
             }),
@@ -304,8 +342,7 @@ impl<'a> Driver<'a> {
             return;
         }
         let listen = format!("unix:{}", self.directory.path().join("state").display());
-        let request =
-            json!({"epoch": self.epoch, "mode": "copy", "listen": listen, "rings": rings});
+        let request = json!({"epoch": self.epoch, "secret": SECRET, "mode": "copy", "listen": listen, "rings": rings});
         let to = self.new.ask("hold", request).unwrap()["address"].clone();
         let request = json!({"epoch": self.epoch, "to": to, "fit_bytes": 4096});
         self.old.ask("precopy", request).unwrap();
@@ -346,8 +383,7 @@ impl<'a> Driver<'a> {
     }
 
     fn mark(&self, number: u32) {
-        let frame = marker([2; 6], [4; 6], self.epoch, number);
-        self.old.wires[0].send(&frame);
+        self.old.wires[0].send(&authentic(self.epoch, number));
     }
 
     /// The old path is quiet but for its markers.

@@ -1,0 +1,56 @@
+//! What comes of something that another thread does.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// What a thread has come to, once it has.
+pub(super) struct Outcome<T>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    settled: Mutex<Option<Result<T, String>>>,
+    changed: Condvar,
+}
+
+impl<T> Clone for Outcome<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Outcome<T> {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            settled: Mutex::new(None),
+            changed: Condvar::new(),
+        }))
+    }
+}
+
+impl<T: Clone> Outcome<T> {
+    /// Says what came of it; only the first word counts.
+    pub(super) fn settle(&self, outcome: Result<T, String>) {
+        let mut settled = self
+            .0
+            .settled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        settled.get_or_insert(outcome);
+        self.0.changed.notify_all();
+    }
+
+    /// Waits for it; None: not in time.
+    pub(super) fn wait(&self, longest: Duration) -> Option<Result<T, String>> {
+        let settled = self
+            .0
+            .settled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .0
+            .changed
+            .wait_timeout_while(settled, longest, |settled| settled.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+}

@@ -1,0 +1,258 @@
+//! The new instance's end of the way on which state is copied.
+
+use std::{
+    io::{self, BufReader, ErrorKind, Write},
+    sync::{
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nf_arena::{Arena, Region};
+
+use super::{
+    outcome::Outcome,
+    ring::Ring,
+    sealed::{Opener, Sealed, Sealer},
+    secret::Secret,
+    socket::{Connection, Listener, Over, Patience, LOOK},
+    wire::{put_blocks, Message},
+    Rings,
+};
+use crate::refusal::Refused;
+
+/// The other instance's clock when its state was complete.
+pub(super) type Delivery = Outcome<u64>;
+
+/// How long a connection may take to say who it is.
+const GREETING: Duration = Duration::from_secs(2);
+/// Connections that have not said who they are, at most.
+const STRANGERS: usize = 16;
+/// How long a ring may stay full once the old instance is given up.
+const FULL: Duration = Duration::from_secs(1);
+
+/// Puts what the other instance sends where it belongs.
+pub(super) struct Receiver {
+    pub(super) epoch: u64,
+    pub(super) secret: Secret,
+    pub(super) arena: Arena,
+    pub(super) rings: Rings,
+    pub(super) delivery: Delivery,
+    /// Ends the wait for connections, and that for bytes where none come.
+    pub(super) over: Over,
+    pub(super) refused: Arc<Refused>,
+    /// One connection has proved that it is the old instance's; there is no second one.
+    pub(super) taken: AtomicBool,
+}
+
+/// The old instance, which knows the secret.
+struct Sender {
+    from: BufReader<Opener<Connection>>,
+    answers: Sealer<Connection>,
+}
+
+impl Receiver {
+    /// Takes connections until one is the old instance's, and then what that sends; calls `ended` when nothing more comes.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub(super) fn start(
+        self: Arc<Self>,
+        listener: Listener,
+        ended: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<()> {
+        let ended = Arc::new(ended);
+        let listen = move || {
+            self.listen(&listener, &ended);
+            if !self.taken.load(Ordering::Acquire) {
+                self.delivery
+                    .settle(Err("no connection came from the old instance".into()));
+                ended();
+            }
+        };
+        thread::Builder::new()
+            .name("listen".into())
+            .spawn(listen)
+            .map(drop)
+    }
+
+    fn listen(
+        self: &Arc<Self>,
+        listener: &Listener,
+        ended: &Arc<impl Fn() + Send + Sync + 'static>,
+    ) {
+        let strangers = Arc::new(AtomicUsize::new(0));
+        while !self.over.is_set() && !self.taken.load(Ordering::Acquire) {
+            if strangers.load(Ordering::Acquire) >= STRANGERS {
+                thread::sleep(LOOK);
+                continue;
+            }
+            let patience = Patience {
+                stall: None,
+                until: Some(Instant::now() + GREETING),
+                over: self.over.clone(),
+            };
+            let connection = match listener.accept(patience) {
+                Ok(Some(connection)) => connection,
+                Ok(None) => continue,
+                // Out of descriptors, mostly.
+                Err(_) => {
+                    thread::sleep(LOOK);
+                    continue;
+                }
+            };
+            strangers.fetch_add(1, Ordering::AcqRel);
+            let (this, ended, count) =
+                (Arc::clone(self), Arc::clone(ended), Arc::clone(&strangers));
+            let started = thread::Builder::new()
+                .name("receive".into())
+                .spawn(move || {
+                    let sender = this.welcome(connection);
+                    count.fetch_sub(1, Ordering::AcqRel);
+                    if let Some(sender) = sender {
+                        this.receive_all(sender);
+                        ended();
+                    }
+                });
+            if started.is_err() {
+                strangers.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// The old instance, if that is who connected.
+    fn welcome(&self, connection: Connection) -> Option<Sender> {
+        let reason = match self.greet(connection) {
+            Ok(sender) => return Some(sender),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                "connection while another one is in use"
+            }
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                "connection without the secret of the migration"
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                "connection for something else"
+            }
+            Err(_) => "connection that did not say who it is",
+        };
+        self.refused.count(reason);
+        None
+    }
+
+    fn greet(&self, connection: Connection) -> io::Result<Sender> {
+        let again = connection.try_clone()?;
+        let Sealed { out, from } = Sealed::of_new(connection, again, &self.secret)?;
+        let mut sender = Sender {
+            from: BufReader::with_capacity(1 << 18, from),
+            answers: out,
+        };
+        let refusal = match Message::read(&mut sender.from, &mut Vec::new())? {
+            Some(Message::Hello { epoch, schema }) => self.refuse(epoch, schema),
+            _ => Some((ErrorKind::InvalidInput, "no greeting".into())),
+        };
+        if let Some((kind, reason)) = refusal {
+            let _ = sender.say(&reason);
+            return Err(io::Error::new(kind, reason));
+        }
+        // One that goes now was the old instance all the same: `receive_all` finds the connection closed.
+        let _ = sender.say("");
+        let patience = Patience {
+            stall: None,
+            until: None,
+            over: self.over.clone(),
+        };
+        sender.answers.connection().patience = patience.clone();
+        sender.from.get_mut().connection().patience = patience;
+        Ok(sender)
+    }
+
+    /// Why a greeting of who knows the secret is not accepted; None: it is, and none after it.
+    fn refuse(&self, epoch: u64, schema: u64) -> Option<(ErrorKind, String)> {
+        let (expected, here) = (self.epoch, self.arena.schema());
+        let kind = ErrorKind::InvalidInput;
+        if epoch != expected {
+            Some((kind, format!("epoch {epoch}, expected {expected}")))
+        } else if schema != here {
+            let detail = format!("state of schema {schema:016x}, expected {here:016x}: another configuration or version");
+            Some((kind, detail))
+        } else if self.taken.swap(true, Ordering::AcqRel) {
+            let detail = "another connection of the old instance is in use";
+            Some((ErrorKind::AlreadyExists, detail.into()))
+        } else {
+            None
+        }
+    }
+
+    fn receive_all(&self, mut sender: Sender) {
+        let reason = match self.receive(&mut sender) {
+            Ok(()) => "the old instance closed the connection".into(),
+            Err(error) => error.to_string(),
+        };
+        self.delivery.settle(Err(reason));
+    }
+
+    fn receive(&self, sender: &mut Sender) -> io::Result<()> {
+        let (mut buffer, mut digest_here, mut clock) = (Vec::new(), None, 0);
+        while let Some(message) = Message::read(&mut sender.from, &mut buffer)? {
+            match message {
+                Message::Blocks {
+                    region,
+                    first,
+                    words,
+                } if digest_here.is_none() => put_blocks(&self.arena, region, first, words)?,
+                Message::Whole { clock: at } => {
+                    clock = at;
+                    digest_here = Some(self.arena.digest());
+                }
+                Message::Digest { digest } => {
+                    let verdict = match digest_here {
+                        Some(here) if here == digest => Ok(clock),
+                        here => Err(format!(
+                            "the state's digest is {:032x}, the sender's {digest:032x}",
+                            here.unwrap_or_default()
+                        )),
+                    };
+                    sender.say(verdict.as_ref().err().map_or("", |reason| reason))?;
+                    self.delivery.settle(verdict);
+                }
+                Message::Frame { queue, port, bytes } => self.put(queue, port, bytes)?,
+                Message::End { queue } => drop(self.ring(queue)?.end()),
+                other => return Err(io::Error::other(format!("out of turn: {other:?}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Workers empty the ring; until they have, the sender waits.
+    fn put(&self, queue: usize, port: usize, bytes: &[u8]) -> io::Result<()> {
+        let ring = self.ring(queue)?;
+        let mut full_since = None;
+        while ring.push(port, bytes).is_err() {
+            let since = *full_since.get_or_insert_with(Instant::now);
+            if self.over.is_set() && since.elapsed() > FULL {
+                return Err(io::Error::other(format!(
+                    "queue {queue} is not read any more"
+                )));
+            }
+            thread::sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    }
+
+    fn ring(&self, queue: usize) -> io::Result<&Ring<Region>> {
+        let ring = self.rings.get(queue).map(Arc::as_ref);
+        ring.ok_or_else(|| {
+            io::Error::other(format!("queue {queue}, of {} queues", self.rings.len()))
+        })
+    }
+}
+
+impl Sender {
+    /// Answers: nothing, or why not.
+    fn say(&mut self, line: &str) -> io::Result<()> {
+        self.answers.write_all(format!("{line}\n").as_bytes())?;
+        self.answers.flush()
+    }
+}

@@ -1,0 +1,133 @@
+//! What only the two instances of a migration and whoever drives it know: the keys of markers and of the copied state.
+
+use ring::{
+    aead::{LessSafeKey, UnboundKey, AES_256_GCM},
+    hkdf, hmac,
+    rand::{SecureRandom, SystemRandom},
+};
+use serde_json::Value;
+
+use super::{missing, text};
+use crate::Refusal;
+
+pub(super) const NONCE_BYTES: usize = 32;
+/// Bytes of a marker's code.
+pub(super) const CODE_BYTES: usize = 32;
+const SECRET_BYTES: usize = 32;
+/// What the keys are for, so that none serves two purposes.
+const MARKERS: &[u8] = b"nf migration: markers";
+const TO_NEW: &[u8] = b"nf migration: old to new";
+const TO_OLD: &[u8] = b"nf migration: new to old";
+
+/// The secret of one migration.
+#[derive(Clone)]
+pub struct Secret([u8; SECRET_BYTES]);
+
+/// The keys of one connection, one for each direction.
+pub(super) struct Keys {
+    pub(super) to_new: LessSafeKey,
+    pub(super) to_old: LessSafeKey,
+}
+
+impl Secret {
+    /// Reads `secret`, 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// It is missing or is something else; its value is not repeated.
+    pub(super) fn of(arguments: &Value) -> Result<Self, Refusal> {
+        let digits =
+            text(arguments, "secret")?.ok_or_else(|| missing("secret", "64 hexadecimal digits"))?;
+        Self::parse(digits).ok_or_else(|| {
+            Refusal::new(
+                "malformed",
+                format!(
+                    "\"secret\" is a text of {} characters, expected 64 hexadecimal digits",
+                    digits.chars().count()
+                ),
+            )
+        })
+    }
+
+    /// Reads 64 hexadecimal digits; None for anything else.
+    #[must_use]
+    pub fn parse(digits: &str) -> Option<Self> {
+        let mut bytes = [0; SECRET_BYTES];
+        if digits.len() != 2 * SECRET_BYTES || !digits.is_ascii() {
+            return None;
+        }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = digits
+                .get(2 * index..2 * index + 2)
+                .filter(|pair| !pair.starts_with('+'))
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok())?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The key that markers are signed with.
+    pub(super) fn marker_key(&self) -> hmac::Key {
+        let outer = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&outer, MARKERS).as_ref())
+    }
+
+    /// The keys of a connection to which each side has contributed a nonce: no two connections share one.
+    pub(super) fn keys(
+        &self,
+        of_old: &[u8; NONCE_BYTES],
+        of_new: &[u8; NONCE_BYTES],
+    ) -> Option<Keys> {
+        let salt = [&of_old[..], &of_new[..]].concat();
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, &salt).extract(&self.0);
+        let key = |purpose: &[u8]| {
+            let key = extracted
+                .expand(&[purpose], &AES_256_GCM)
+                .ok()
+                .map(UnboundKey::from);
+            key.map(LessSafeKey::new)
+        };
+        Some(Keys {
+            to_new: key(TO_NEW)?,
+            to_old: key(TO_OLD)?,
+        })
+    }
+}
+
+/// A number that is used once.
+pub(super) fn nonce() -> std::io::Result<[u8; NONCE_BYTES]> {
+    let mut nonce = [0; NONCE_BYTES];
+    let filled = SystemRandom::new().fill(&mut nonce);
+    filled.map_err(|_| std::io::Error::other("the system has no random numbers"))?;
+    Ok(nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_64_hexadecimal_digits_and_is_not_repeated() {
+        let refusal = |value: Value| Secret::of(&value).err().unwrap().detail;
+        assert!(refusal(json!({})).contains("\"secret\" is missing"));
+        for wrong in [
+            "ab".repeat(31),
+            "ab".repeat(33),
+            "xy".repeat(32),
+            "+1".repeat(32),
+            "é".repeat(32),
+        ] {
+            let detail = refusal(json!({"secret": wrong}));
+            assert!(
+                detail.contains("expected 64 hexadecimal digits"),
+                "{detail}"
+            );
+            assert!(!detail.contains(&wrong), "{detail}");
+        }
+        assert!(refusal(json!({"secret": 5})).contains("expected a text"));
+        let secret = Secret::of(&json!({"secret": "0a".repeat(31) + "Ff"}))
+            .ok()
+            .unwrap();
+        assert_eq!((secret.0[0], secret.0[31]), (10, 255));
+    }
+}

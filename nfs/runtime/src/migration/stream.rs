@@ -1,0 +1,196 @@
+//! The way from the old instance to the new one, where state is copied.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nf_arena::{Arena, Region};
+
+use super::{
+    outcome::Outcome,
+    ring::{Record, Ring},
+    sealed::{Opener, Sealed, Sealer},
+    secret::Secret,
+    socket::{Connection, Over, Patience},
+    wire::{send_dirty, Message},
+};
+use crate::Refusal;
+
+/// How long the relay waits for a new instance that takes nothing: what it has not taken by then is lost.
+const RELAY_STALL: Duration = Duration::from_secs(30);
+/// The new instance reads its state for the digest at this rate at least.
+const DIGEST_BYTES_PER_S: f64 = 200e6;
+
+/// The connection to the new instance.
+pub(super) struct Stream {
+    out: Sealer<Connection>,
+    answers: BufReader<Opener<Connection>>,
+    pace: Pace,
+    over: Over,
+}
+
+impl Stream {
+    /// Waits for the other end no longer than `stall` at a time, and not when it is `over`.
+    pub(super) fn connect(
+        to: &str,
+        secret: &Secret,
+        rate_mbps: Option<u64>,
+        stall: Duration,
+        over: &Over,
+    ) -> Result<Self, Refusal> {
+        let patience = Patience {
+            stall: Some(stall),
+            until: None,
+            over: over.clone(),
+        };
+        let connection = Connection::connect(to, stall, patience)?;
+        let again = connection.try_clone().map_err(peer)?;
+        let sealed = Sealed::of_old(connection, again, secret).map_err(peer)?;
+        Ok(Self {
+            out: sealed.out,
+            answers: BufReader::new(sealed.from),
+            pace: Pace::new(rate_mbps),
+            over: over.clone(),
+        })
+    }
+
+    /// From here on it waits for the other end at most so long at a time.
+    pub(super) fn set_stall(&mut self, stall: Duration) {
+        self.out.connection().patience.stall = Some(stall);
+        self.answers.get_mut().connection().patience.stall = Some(stall);
+    }
+
+    pub(super) fn say(&mut self, message: &Message<'_>) -> Result<(), Refusal> {
+        message
+            .write(&mut self.out)
+            .and_then(|()| self.out.flush())
+            .map_err(peer)
+    }
+
+    pub(super) fn send_dirty(&mut self, arena: &Arena) -> Result<u64, Refusal> {
+        let pace = &mut self.pace;
+        let sent = send_dirty(arena, &mut self.out, |bytes| pace.spend(bytes)).map_err(peer)?;
+        self.out.flush().map_err(peer)?;
+        Ok(sent)
+    }
+
+    /// Waits for the new instance's word on what was sent.
+    pub(super) fn accepted(&mut self) -> Result<(), Refusal> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line).map_err(peer)? == 0 {
+            let detail = "the new instance closed the connection; was it given the same secret?";
+            return Err(Refusal::new("peer", detail));
+        }
+        match line.trim_end() {
+            "" => Ok(()),
+            reason => Err(Refusal::new(
+                "peer",
+                format!("the new instance refused: {reason}"),
+            )),
+        }
+    }
+
+    /// As `accepted`, where the new instance looks at all of its state first.
+    pub(super) fn accepted_whole(&mut self, arena: &Arena) -> Result<(), Refusal> {
+        let patience = &mut self.answers.get_mut().connection().patience;
+        let digest = Duration::from_secs_f64(arena.bytes() as f64 / DIGEST_BYTES_PER_S);
+        patience.stall = patience.stall.map(|stall| stall + digest);
+        self.accepted()
+    }
+
+    /// Nothing ends its waits any more but their limits.
+    ///
+    /// # Errors
+    /// They were ended.
+    pub(super) fn keep(&self) -> Result<(), Refusal> {
+        if self.over.keep() {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            "cancelled",
+            "a thaw was asked for; ask for it again",
+        ))
+    }
+
+    /// Sends what comes into the rings until each has ended; says how many frames could not be sent.
+    ///
+    /// When the connection breaks, it empties the rings all the same: what is behind them, the markers of the old paths too, waits for room in them.
+    pub(super) fn relay(mut self, rings: &[Arc<Ring<Region>>], outcome: &Outcome<u64>) {
+        self.set_stall(RELAY_STALL);
+        let (mut open, mut frame) = (vec![true; rings.len()], Vec::new());
+        let (mut broken, mut lost) = (None, 0);
+        while open.contains(&true) {
+            let mut idle = true;
+            for (queue, ring) in rings.iter().enumerate() {
+                while let Some(record) = ring.pop(&mut frame) {
+                    idle = false;
+                    let message = match record {
+                        Record::Frame { port, .. } => Message::Frame {
+                            queue,
+                            port,
+                            bytes: &frame,
+                        },
+                        Record::End => {
+                            open[queue] = false;
+                            Message::End { queue }
+                        }
+                    };
+                    if broken.is_none() {
+                        broken = message.write(&mut self.out).err();
+                    }
+                    let is_frame = matches!(message, Message::Frame { .. });
+                    lost += u64::from(broken.is_some() && is_frame);
+                }
+            }
+            if idle {
+                if broken.is_none() {
+                    broken = self.out.flush().err();
+                }
+                // The rings are shared memory without a bell; this lasts as long as the old path is in use.
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+        let end = broken.map_or_else(|| self.out.flush(), Err);
+        outcome.settle(end.map(|()| lost).map_err(|error| {
+            format!("the relay to the new instance broke off, {lost} frames were not sent: {error}")
+        }));
+    }
+}
+
+/// Waits so that no more than a rate is sent, on average since the start: a PCIe link's share.
+struct Pace {
+    bytes_per_s: Option<f64>,
+    since: Instant,
+    spent: f64,
+}
+
+impl Pace {
+    fn new(rate_mbps: Option<u64>) -> Self {
+        Self {
+            bytes_per_s: rate_mbps.map(|rate| rate.max(1) as f64 * 125_000.0),
+            since: Instant::now(),
+            spent: 0.0,
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        let Some(rate) = self.bytes_per_s else { return };
+        // A pause saves up nothing: what was not sent then is not sent faster now.
+        let elapsed = self.since.elapsed().as_secs_f64() * rate;
+        self.spent = self.spent.max(elapsed - rate / 1000.0) + bytes as f64;
+        let ahead = (self.spent - elapsed) / rate;
+        if ahead > 0.0 {
+            thread::sleep(Duration::from_secs_f64(ahead));
+        }
+    }
+}
+
+pub(super) fn peer(error: io::Error) -> Refusal {
+    Refusal::new(
+        "peer",
+        format!("the connection to the new instance: {error}"),
+    )
+}

@@ -1,0 +1,312 @@
+//! One of the two instances hangs: it is there, and does nothing. Whoever drives can go back or on without it.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nf_arena::{ArenaBuilder, Region};
+use nf_runtime::{gate::Order, migration::Ring};
+use serde_json::{json, Value};
+
+use crate::world::{authentic, check_all, collect, Rig, Traffic, SECRET, SOON};
+
+const FLOWS: u16 = 10;
+
+/// What is between two instances; while it is paused, each seems to hang to the other.
+#[derive(Clone, Default)]
+struct Between(Arc<AtomicBool>);
+
+impl Between {
+    /// Takes one connection at `at` and makes one to `to`.
+    fn listen(&self, at: &Path, to: &str) {
+        let (listener, to) = (UnixListener::bind(at).unwrap(), to.to_owned());
+        let this = self.clone();
+        thread::spawn(move || {
+            let (old, _) = listener.accept().unwrap();
+            let new = UnixStream::connect(to.strip_prefix("unix:").unwrap()).unwrap();
+            let (from, into) = (new.try_clone().unwrap(), old.try_clone().unwrap());
+            let back = this.clone();
+            thread::spawn(move || back.pass(from, into));
+            this.pass(old, new);
+        });
+    }
+
+    fn pass(&self, mut from: UnixStream, mut to: UnixStream) {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            while self.0.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+        let _ = from.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn pause(&self, pause: bool) {
+        self.0.store(pause, Ordering::SeqCst);
+    }
+}
+
+struct World {
+    /// What the old instance relays from.
+    ring: Ring<Region>,
+    old: Rig,
+    new: Rig,
+    between: Between,
+    _directory: tempfile::TempDir,
+}
+
+impl World {
+    /// Two instances; all state but the last is copied.
+    fn copied() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+        let request = json!({"epoch": 1, "secret": SECRET, "ring_bytes": 1 << 16});
+        let (prepared, mut descriptors) = old.ask_with("prepare", request, vec![]).unwrap();
+        let rings = prepared["rings"].clone();
+        let mut arena = ArenaBuilder::adopt(descriptors.remove(1), "nf-relay", 1).unwrap();
+        let words = rings["words"].as_u64().unwrap() as usize;
+        let ring = arena
+            .region("queue 0", Ring::<Region>::LAYOUT, words)
+            .unwrap();
+        let ring = Ring::open(ring);
+        let listen = format!("unix:{}", directory.path().join("new").display());
+        let request =
+            json!({"epoch": 1, "secret": SECRET, "mode": "copy", "listen": listen, "rings": rings});
+        let address = new.ask("hold", request).unwrap()["address"].clone();
+        let (between, at) = (Between::default(), directory.path().join("between"));
+        between.listen(&at, address.as_str().unwrap());
+        let request = json!({"epoch": 1, "to": format!("unix:{}", at.display())});
+        old.ask("precopy", request).unwrap();
+        Self {
+            ring,
+            old,
+            new,
+            between,
+            _directory: directory,
+        }
+    }
+
+    fn committed() -> Self {
+        let world = Self::copied();
+        world.old(&["freeze", "delta"]);
+        world.new.ask("commit", json!({"epoch": 1})).unwrap();
+        world.old(&["commit"]);
+        world
+    }
+
+    fn old(&self, verbs: &[&'static str]) {
+        for verb in verbs {
+            self.old.ask(verb, json!({"epoch": 1})).unwrap();
+        }
+    }
+
+    /// Sends until the relay waits for room on the way to the new instance, which hangs; how many frames that were.
+    fn fill_the_way(&self) -> u32 {
+        let mut sent = 0;
+        while self.is_relayed_soon() {
+            send(&self.old, sent..sent + 10);
+            sent += 10;
+        }
+        sent
+    }
+
+    fn is_relayed_soon(&self) -> bool {
+        let gate = self.old.instance.gate();
+        gate.order(SOON, |_| vec![Order::Sweep]).unwrap();
+        let end = Instant::now() + Duration::from_millis(500);
+        while !self.ring.is_empty() && Instant::now() < end {
+            thread::yield_now();
+        }
+        self.ring.is_empty()
+    }
+
+    fn drain(&self, number: u32, timeout_ms: u64) -> Result<Value, nf_runtime::Refusal> {
+        self.old.wires[0].send(&authentic(1, number));
+        let request = json!({"epoch": 1, "first": number, "paths": 1, "timeout_ms": timeout_ms});
+        self.old.ask("drain", request)
+    }
+}
+
+/// Numbered packets of flow 0.
+fn send(rig: &Rig, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let mut frame = [0; 1000];
+        frame[2..6].copy_from_slice(&number.to_le_bytes());
+        rig.wires[0].send(&frame);
+    }
+}
+
+#[test]
+fn a_precopy_to_a_new_instance_that_hangs_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("silent");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let old = Rig::new(1, false);
+    old.ask("prepare", json!({"epoch": 1, "secret": SECRET}))
+        .unwrap();
+    let to = format!("unix:{}", path.display());
+    let request = json!({"epoch": 1, "to": to, "timeout_ms": 30});
+    let refusal = old.ask("precopy", request).unwrap_err();
+    assert_eq!(refusal.code, "peer");
+    assert!(
+        refusal.detail.contains("no progress within 30ms"),
+        "{refusal}"
+    );
+    old.ask("thaw", json!({"epoch": 1})).unwrap();
+}
+
+#[test]
+fn a_thaw_does_not_wait_for_a_new_instance_that_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("silent");
+    let listener = UnixListener::bind(&path).unwrap();
+    let old = Rig::new(1, false);
+    old.ask("prepare", json!({"epoch": 1, "secret": SECRET}))
+        .unwrap();
+    thread::scope(|scope| {
+        let to = format!("unix:{}", path.display());
+        let request = json!({"epoch": 1, "to": to, "timeout_ms": 600_000});
+        let precopy = scope.spawn(|| old.ask("precopy", request));
+        let _connected = listener.accept().unwrap();
+        // One of another epoch ends nothing.
+        let other = json!({"epoch": 2, "timeout_ms": 100});
+        assert_eq!(old.ask("thaw", other).unwrap_err().code, "busy");
+        assert!(!precopy.is_finished());
+        old.ask("thaw", json!({"epoch": 1})).unwrap();
+        assert_eq!(precopy.join().unwrap().unwrap_err().code, "peer");
+    });
+    old.ask("prepare", json!({"epoch": 3, "secret": SECRET}))
+        .unwrap();
+}
+
+#[test]
+fn a_new_instance_that_hangs_in_the_delta_is_given_up() {
+    let world = World::copied();
+    let traffic = Traffic::new(FLOWS);
+    let sent = thread::scope(|scope| {
+        let _stop = traffic.stop_at_end();
+        let sender = scope.spawn(|| traffic.run(&[&world.old], 200));
+        world.between.pause(true);
+        world.old(&["freeze"]);
+        let request = json!({"epoch": 1, "timeout_ms": 50});
+        assert_eq!(world.old.ask("delta", request).unwrap_err().code, "peer");
+        world.old(&["thaw"]);
+        traffic.stop();
+        sender.join().unwrap()
+    });
+    let expected = sent as usize * FLOWS as usize;
+    check_all(&collect(&[&world.old], expected), FLOWS, sent);
+}
+
+/// More than its ring holds comes to an old instance that is frozen: it goes on, with all of it.
+#[test]
+fn a_ring_that_fills_holds_up_nothing_for_good() {
+    let world = World::copied();
+    world.old(&["freeze"]);
+    send(&world.old, 0..200);
+    world.old(&["thaw"]);
+    check_all(&collect(&[&world.old], 200), 1, 200);
+}
+
+#[test]
+fn what_is_relayed_waits_for_a_new_instance_that_hangs_for_a_while() {
+    let world = World::committed();
+    world.between.pause(true);
+    let sent = world.fill_the_way();
+    let refusal = world.drain(1, 200).unwrap_err();
+    assert_eq!(refusal.code, "timeout", "{refusal}");
+    assert!(
+        refusal.detail.contains("does not take what is relayed"),
+        "{refusal}"
+    );
+    world.between.pause(false);
+    assert_eq!(world.drain(2, 20_000).unwrap()["lost"], 0);
+    world.new.ask("handover", json!({"epoch": 1})).unwrap();
+    let seen = collect(&[&world.old, &world.new], sent as usize);
+    check_all(&seen, 1, sent);
+}
+
+/// The rings are emptied all the same: else the markers, which are behind what fills them, would never be seen.
+#[test]
+fn a_relay_that_broke_off_is_told_once_and_lets_markers_through() {
+    let mut world = World::committed();
+    // Its connection goes with it.
+    drop(std::mem::replace(&mut world.new, Rig::new(1, true)));
+    // Several times what the ring holds.
+    for round in 0..40 {
+        send(&world.old, 20 * round..20 * (round + 1));
+    }
+    let refusal = world.drain(7, 10_000).unwrap_err();
+    assert_eq!(refusal.code, "peer", "{refusal}");
+    assert!(refusal.detail.contains("frames were not sent"), "{refusal}");
+    // Whoever drives now does not know the numbers of the markers before.
+    assert_eq!(world.drain(8, 10_000).unwrap()["relayed"], json!([800]));
+}
+
+#[test]
+fn a_new_instance_does_not_wait_for_an_old_one_that_hangs() {
+    let world = World::committed();
+    send(&world.old, 0..5);
+    // What had left the old one is processed.
+    let seen = collect(&[&world.new], 5);
+    world.between.pause(true);
+    let new = &world.new;
+    let refusal = new
+        .ask("handover", json!({"epoch": 1, "timeout_ms": 30}))
+        .unwrap_err();
+    assert_eq!(refusal.code, "timeout");
+    assert_eq!(
+        new.ask("orphaned", json!({"epoch": 2})).unwrap_err().code,
+        "epoch"
+    );
+    let refusal = new
+        .ask("handover", json!({"epoch": 1, "timeout_ms": 100}))
+        .unwrap_err();
+    assert_eq!(
+        refusal.code, "timeout",
+        "that of another epoch says nothing"
+    );
+    new.ask("orphaned", json!({"epoch": 1})).unwrap();
+    assert_eq!(
+        new.ask("handover", json!({"epoch": 1})).unwrap()["orphaned"],
+        true
+    );
+    check_all(&seen, 1, 5);
+}
+
+#[test]
+fn a_new_instance_is_told_to_forget_while_the_old_one_hangs() {
+    let world = World::copied();
+    world.between.pause(true);
+    let address = world._directory.path().join("new");
+    world.new.ask("abort", json!({"epoch": 1})).unwrap();
+    let end = Instant::now() + SOON;
+    while UnixStream::connect(&address).is_ok() {
+        assert!(Instant::now() < end, "it still listens");
+        thread::sleep(Duration::from_millis(1));
+    }
+    // The connection is closed, too.
+    world.old(&["freeze"]);
+    world.between.pause(false);
+    assert_eq!(
+        world
+            .old
+            .ask("delta", json!({"epoch": 1}))
+            .unwrap_err()
+            .code,
+        "peer"
+    );
+    world.old(&["thaw"]);
+}
