@@ -107,7 +107,7 @@ class Desired:
         return View(instance, "building", None, None)
 
     def show(self, client: Client, reference: str) -> View:
-        """An instance by id, by its name in the client's project or, for administrators, in any: NAME or PROJECT/NAME."""
+        """An instance by id or by its name in the client's project; administrators name others' PROJECT/NAME, too."""
         found = instances.view(self.store.read, reference)
         if found is None or not _may_see(client, found.instance):
             identity = self._named(client, reference)
