@@ -18,7 +18,7 @@ use openflow13::{
 use std::collections::BTreeSet;
 
 /// The first of the hidden groups of ports in every `virt`; refused to controllers, as the flood group is.
-const LIVE_GROUPS: u32 = 0xfffe_0000;
+pub const LIVE_GROUPS: u32 = 0xfffe_0000;
 const PORT_BITS: u32 = 0xffff;
 /// The hidden group that no switch has: ports begin at 1.
 const NO_GROUP: u32 = LIVE_GROUPS;

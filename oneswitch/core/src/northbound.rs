@@ -9,9 +9,9 @@ use crate::switch_set::SwitchSet;
 use crate::truth::Request;
 use crate::verdict::Origin;
 use crate::{wire, Core, IN_FLIGHT_BYTES, IN_FLIGHT_LIMIT};
-use openflow13::{decode, encode_error, kind, ErrorCode, Header, Message, VERSION};
+use openflow13::{decode, encode_error, fits_kind, kind, ErrorCode, Header, Message, VERSION};
 use std::time::Instant;
-use tracing::debug;
+use tracing::{debug, info};
 
 /// A controller's message on its way through the core.
 #[derive(Clone, Copy)]
@@ -85,7 +85,11 @@ impl Core {
         let incoming = Incoming { origin, frame };
         let slave = controller.role == ControllerRole::Slave && !mutant(Fault::SlaveWrites);
         if slave && writes(header.kind) {
-            return self.refuse(incoming, ErrorCode::BAD_REQUEST_IS_SLAVE);
+            let error = match fits_kind(header.kind, header.length) {
+                true => ErrorCode::BAD_REQUEST_IS_SLAVE,
+                false => ErrorCode::BAD_REQUEST_BAD_LEN,
+            };
+            return self.refuse(incoming, error);
         }
         match decode(frame) {
             Ok((_, message)) => self.dispatch(incoming, message, now),
@@ -135,7 +139,9 @@ impl Core {
             Message::SetAsync(masks) => self.set_async(incoming.origin.controller, masks),
             Message::QueueGetConfigRequest { port } => self.queue_config(incoming, port),
             Message::EchoRequest(data) => self.reply(incoming, Message::EchoReply(data)),
-            Message::Experimenter(_) => {
+            Message::Experimenter(m) => {
+                let (vendor, subtype) = (format!("{:#x}", m.vendor), m.subtype);
+                info!(target: "northbound", controller = incoming.origin.controller.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): none is supported");
                 self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER)
             }
             Message::EchoReply(_) | Message::Hello(_) => {}
@@ -197,7 +203,7 @@ impl Core {
     }
 }
 
-/// Messages that Open vSwitch refuses to slaves, before it looks into them.
+/// Messages that Open vSwitch refuses to slaves, before it looks further than at their length.
 fn writes(message: u8) -> bool {
     message == kind::PORT_MOD || changes(message)
 }

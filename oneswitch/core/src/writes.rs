@@ -3,7 +3,7 @@
 use crate::api::{Bridge, Destination};
 use crate::executors::HUB;
 use crate::facts::{Facts, Stateful};
-use crate::liveness::is_hidden;
+use crate::liveness::{is_hidden, LIVE_GROUPS};
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::rule::RuleKey;
@@ -21,7 +21,7 @@ use openflow13::{
     GroupMod, GroupModCommand, Message, PacketOut, PortMod,
 };
 use std::time::Instant;
-use tracing::debug;
+use tracing::warn;
 
 impl Core {
     /// Sends a controller's message, or `changed` in its place, to `targets` and applies it to the truth; the verdict follows.
@@ -79,7 +79,7 @@ impl Core {
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
         };
         let facts = Facts::of_instructions(&message.instructions);
-        if let Some(error) = self.refuse_by_facts(&facts) {
+        if let Some(error) = self.refuse_by_facts(incoming, "a rule", &facts) {
             return self.refuse(incoming, error);
         }
         if facts.moves_in_port {
@@ -213,19 +213,37 @@ impl Core {
         self.operate(incoming, None, request, SwitchSet::EMPTY, now);
     }
 
-    /// What the switches would take, though one switch would not, or could not do in its stead.
-    fn refuse_by_facts(&self, facts: &Facts) -> Option<ErrorCode> {
+    /// What the switches would take, though one switch would not, or could not do in its stead. The log says why, as the error cannot.
+    fn refuse_by_facts(
+        &self,
+        incoming: Incoming<'_>,
+        what: &str,
+        facts: &Facts,
+    ) -> Option<ErrorCode> {
+        let controller = incoming.origin.controller.0;
         if facts.names_hidden_group {
+            warn!(target: "northbound", controller, "refuses {what} that names a group of oneswitchd: controllers have the numbers below {LIVE_GROUPS:#x}");
             return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
         }
-        // State that all ports share cannot be split over executors. Learned rules would not be in the truth.
-        let kind = facts.stateful?;
-        match kind {
-            Stateful::Learn => Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
-            _ if self.executors.all().len() == 1 => None,
-            Stateful::ConnectionTracking => Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
-            Stateful::Normal => Some(ErrorCode::BAD_ACTION_BAD_OUT_PORT),
-        }
+        let (action, error) = match facts.stateful? {
+            // Learned rules would not be in the truth.
+            Stateful::Learn => {
+                warn!(target: "northbound", controller, "refuses {what} with learn: the rules that it makes would be on one switch only; let the controller write them");
+                return Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE);
+            }
+            // State that all ports share cannot be split over executors.
+            _ if self.executors.all().len() == 1 => return None,
+            Stateful::ConnectionTracking => ("ct", ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
+            Stateful::Normal => ("NORMAL", ErrorCode::BAD_ACTION_BAD_OUT_PORT),
+        };
+        let executors = self.switch_names(self.executors.all());
+        warn!(
+            target: "northbound",
+            controller,
+            "refuses {what} with {action}: its state cannot be split, and the ports have several executors ({executors}); set executor = \"{}\" in [oneswitchd] of server.toml, and run `unoctl port execute` for each port that has another one",
+            self.switches[HUB].name
+        );
+        Some(error)
     }
 
     /// From now on any rule may apply at any executor.
@@ -254,10 +272,11 @@ impl Core {
             return; // controllers have no such group, and deleting none is no error
         }
         if is_hidden(message.group_id) {
+            warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
             return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
         }
         let facts = Facts::of_buckets(&message.buckets);
-        if let Some(error) = self.refuse_by_facts(&facts) {
+        if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
             return self.refuse(incoming, error);
         }
         if facts.moves_in_port {
@@ -299,12 +318,12 @@ impl Core {
 
     pub(crate) fn packet_out(&mut self, incoming: Incoming<'_>, message: PacketOut, now: Instant) {
         let facts = Facts::of_actions(message.actions.as_actions());
-        if let Some(error) = self.refuse_by_facts(&facts) {
+        if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);
         }
         let switch = self.executors.of_packet_out(&self.ports, message.in_port);
         if !self.switches[switch].virt.is_up() {
-            debug!(target: "northbound", switch = %self.switches[switch].name, "packet-out for a switch that is not connected");
+            warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
         }
         let changed = facts.floods.then(|| {

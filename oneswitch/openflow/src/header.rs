@@ -87,6 +87,20 @@ pub fn frame_length(buffer: &[u8]) -> Result<Option<usize>, Refusal> {
     Ok((buffer.len() >= length).then_some(length))
 }
 
+/// Whether a message of `kind` that changes a switch can have `length` bytes: those of its fixed part, and whole entries after it. Open
+/// vSwitch looks at this before it looks at who sent it, or into it (lib/ofp-msgs.h).
+pub fn fits_kind(kind: u8, length: u16) -> bool {
+    let (fixed, entry) = match kind {
+        kind::PACKET_OUT => (24, 1),
+        kind::FLOW_MOD => (48, 8),
+        kind::GROUP_MOD | kind::METER_MOD => (16, 8),
+        kind::PORT_MOD => return length == 40,
+        kind::TABLE_MOD => return length == 16,
+        _ => return true,
+    };
+    length >= fixed && (length - fixed) % entry == 0
+}
+
 /// Replaces the transaction id of an encoded message in place; nothing
 /// happens to a buffer that is shorter than a header.
 pub fn set_xid(frame: &mut [u8], xid: u32) {

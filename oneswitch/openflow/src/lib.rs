@@ -34,7 +34,7 @@ pub use canonical::CanonicalMatch;
 pub use error::{encode_error, ErrorCode, ErrorMessage, Oversize, Refusal, EXPERIMENTER_ERROR};
 pub use flow::{FlowMod, FlowModCommand, FlowRemoved, ALL_TABLES, NO_BUFFER};
 pub use group::{group_no, group_type, Bucket, Buckets, GroupMod, GroupModCommand};
-pub use header::{frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
+pub use header::{fits_kind, frame_length, kind, set_xid, Header, HEADER_LEN, VERSION};
 pub use instruction::{Instruction, Instructions};
 pub use message::{decode, encode, Message};
 pub use meter::{meter_flags, meter_no, MeterBand, MeterMod, MeterModCommand};

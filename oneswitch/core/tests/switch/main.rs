@@ -10,6 +10,7 @@ mod executors;
 mod fake;
 mod lab;
 mod liveness;
+mod logs;
 mod moves;
 mod ports;
 mod random;

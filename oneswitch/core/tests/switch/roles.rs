@@ -1,8 +1,11 @@
 //! Several controllers: roles, masks, and what each is told.
 
-use crate::build::{add, any, flow_stats, output, packet_out};
-use crate::lab::{Answer, Lab};
-use openflow13::{encode, AsyncMasks, ErrorCode, FlowMod, Message, Role, SwitchConfig, TableMod};
+use crate::build::{add, any, flow_stats, group, meter, output, packet_out};
+use crate::lab::{port, Answer, Lab};
+use openflow13::{
+    config, kind, AsyncMasks, ErrorCode, FlowMod, GroupModCommand, Message, MeterModCommand,
+    PortMod, Role, SwitchConfig, TableMod,
+};
 
 fn role(role: u32, generation_id: u64) -> Message {
     Message::RoleRequest(Role {
@@ -69,9 +72,19 @@ fn a_slave_reads_but_does_not_write() {
         table_id: 0,
         config: 0,
     });
+    let port_mod = Message::PortMod(PortMod {
+        port: 1,
+        hw_addr: port(1, "p1").hw_addr,
+        config: config::PORT_DOWN,
+        mask: config::PORT_DOWN,
+        advertise: 0,
+    });
     for message in [
         Message::FlowMod(add(1, any(), &output(1))),
         packet_out(1, output(1)),
+        group(GroupModCommand::Add, 5, &[1]),
+        meter(MeterModCommand::Add, 6, 100),
+        port_mod,
         table_mod,
     ] {
         assert!(is_error(
@@ -79,20 +92,44 @@ fn a_slave_reads_but_does_not_write() {
             ErrorCode::BAD_REQUEST_IS_SLAVE
         ));
     }
-    // Before anybody looks into it.
-    let mut cut_off = encode(3, &Message::FlowMod(add(1, any(), &output(1)))).unwrap();
-    let end = cut_off.len() - 8;
-    cut_off.truncate(end);
-    cut_off[2..4].copy_from_slice(&(end as u16).to_be_bytes());
-    lab.send_raw(1, &cut_off);
-    lab.run();
-    assert!(is_error(&lab.take(1), ErrorCode::BAD_REQUEST_IS_SLAVE));
     assert!(matches!(
         &lab.ask(4, &flow_stats())[..],
         [(_, Message::MultipartReply(_))]
     ));
     assert_eq!(lab.ask(5, &Message::BarrierRequest).len(), 1);
-    assert_eq!(lab.virt(0).flows, []);
+    let virt = lab.virt(0);
+    assert_eq!(virt.flows, []);
+    assert!(virt.meters.is_empty() && !virt.groups.contains_key(&5));
+    assert_eq!(lab.edge(0).ports[&1].config, 0);
+}
+
+#[test]
+fn a_slave_is_told_of_a_wrong_length_before_it_is_told_that_it_is_one() {
+    let mut lab = Lab::new(1, &[0]);
+    lab.ask(1, &role(Role::SLAVE, 1));
+    // What Open vSwitch 3.1 takes for a length of each kind, up to 49 bytes; it does not look at anything else.
+    let right: [(u8, &[u16]); 6] = [
+        (kind::PACKET_OUT, &[24, 25, 26, 32, 40, 41, 47, 48, 49]),
+        (kind::FLOW_MOD, &[48]),
+        (kind::GROUP_MOD, &[16, 24, 32, 40, 48]),
+        (kind::PORT_MOD, &[40]),
+        (kind::TABLE_MOD, &[16]),
+        (kind::METER_MOD, &[16, 24, 32, 40, 48]),
+    ];
+    for (kind, right) in right {
+        for length in (8u16..=26).chain([32, 40, 41, 47, 48, 49]) {
+            let mut frame = vec![0; length.into()];
+            frame[..2].copy_from_slice(&[4, kind]);
+            frame[2..4].copy_from_slice(&length.to_be_bytes());
+            lab.send_raw(1, &frame);
+            lab.run();
+            let error = match right.contains(&length) {
+                true => ErrorCode::BAD_REQUEST_IS_SLAVE,
+                false => ErrorCode::BAD_REQUEST_BAD_LEN,
+            };
+            assert!(is_error(&lab.take(1), error), "kind {kind}, {length} bytes");
+        }
+    }
 }
 
 #[test]

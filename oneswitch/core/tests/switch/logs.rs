@@ -1,0 +1,112 @@
+//! What the log says of refusals that a single Open vSwitch would not make.
+
+use crate::build::{add, any, group, output, packet_out};
+use crate::lab::Lab;
+use openflow13::{port_no, ActionList, GroupModCommand, Message};
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Keeps the text of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn warnings(lab: &mut Lab, message: &Message) -> Vec<String> {
+    let kept = Warnings::default();
+    tracing::subscriber::with_default(kept.clone(), || lab.ask(7, message));
+    let lines = kept.0.lock().unwrap();
+    lines.clone()
+}
+
+#[test]
+fn a_refusal_for_several_executors_says_what_to_set() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let normal = output(port_no::NORMAL);
+    for (what, message) in [
+        ("a rule", Message::FlowMod(add(1, any(), &normal))),
+        (
+            "a group",
+            group(GroupModCommand::Add, 5, &[port_no::NORMAL]),
+        ),
+        ("a packet-out", packet_out(1, normal.clone())),
+    ] {
+        let lines = warnings(&mut lab, &message);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        for words in [
+            "controller=1",
+            &format!("refuses {what} with NORMAL"),
+            "several executors (hypervisor, snic0)",
+            "set executor = \"hypervisor\" in [oneswitchd]",
+            "unoctl port execute",
+        ] {
+            assert!(lines[0].contains(words), "{words}: {lines:?}");
+        }
+    }
+    assert_eq!(
+        warnings(
+            &mut Lab::new(1, &[0]),
+            &Message::FlowMod(add(1, any(), &normal))
+        ),
+        [""; 0]
+    );
+}
+
+#[test]
+fn other_refusals_of_our_own_are_logged() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    let hidden = 0xffff_fe00;
+    for (words, message) in [
+        (
+            "refuses a rule that names a group of oneswitchd: controllers have the numbers below 0xfffe0000",
+            Message::FlowMod(add(1, any(), &ActionList::new().group(hidden))),
+        ),
+        (
+            "refuses a group with a number of oneswitchd: controllers have those below 0xfffe0000",
+            group(GroupModCommand::Add, hidden, &[1]),
+        ),
+    ] {
+        let lines = warnings(&mut lab, &message);
+        assert!(lines.len() == 1 && lines[0].contains(words), "{lines:?}");
+    }
+    lab.disconnect(1);
+    lab.run();
+    let lines = warnings(&mut lab, &packet_out(2, output(1)));
+    assert!(
+        lines.len() == 1 && lines[0].contains("in_port=2 switch=snic0 "),
+        "{lines:?}"
+    );
+}
