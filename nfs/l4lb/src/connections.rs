@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use nf_packet::{protocol, tcp_flags, Ethernet, Headers};
+use nf_packet::{protocol, tcp_flags, Headers};
 use nf_runtime::Packet;
 use nf_tables::{Class, Entry, Full};
 
@@ -76,7 +76,7 @@ impl Pass<'_> {
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
         if vip.mode == crate::config::Mode::Nat {
-            self.learn_client(packet, headers);
+            self.seek_client(packet.bytes(), headers);
         }
         self.send_to_backend(packet, headers, flow, entry);
     }
@@ -183,14 +183,6 @@ impl Pass<'_> {
             self.out.emit(packet.port(), frame.bytes());
         }
         self.refuse(packet, Some(vip), Event::NoSession);
-    }
-
-    /// A client on a link of ours will be answered there.
-    fn learn_client(&self, packet: &Packet, headers: &Headers) {
-        let source = headers.source(packet.bytes());
-        if let Ok(ethernet) = Ethernet::new_checked(packet.bytes()) {
-            self.learn(source, ethernet.source(), packet.port());
-        }
     }
 }
 

@@ -148,35 +148,52 @@ impl Frame {
         frame
     }
 
-    /// Who has `target`? Asked by `own`, of everybody.
+    /// Who has `target`? Asked by `own`, of all stations.
     #[must_use]
     pub fn solicitation(mac: MacAddress, own: IpAddr, target: IpAddr) -> Option<Self> {
+        match target {
+            IpAddr::V4(_) => Self::question((mac, MacAddress::BROADCAST), own, target, target),
+            IpAddr::V6(address) => {
+                let [.., a, b, c] = address.octets();
+                let mut group = [0; 16];
+                group[..2].copy_from_slice(&[0xff, 0x02]);
+                group[11..].copy_from_slice(&[1, 0xff, a, b, c]);
+                let to = MacAddress([0x33, 0x33, 0xff, a, b, c]);
+                Self::question((mac, to), own, target, IpAddr::from(group))
+            }
+        }
+    }
+
+    /// Do you have `target`? Asked by `own`, of one station. `macs`: from, to.
+    #[must_use]
+    pub fn probe(macs: (MacAddress, MacAddress), own: IpAddr, target: IpAddr) -> Option<Self> {
+        Self::question(macs, own, target, target)
+    }
+
+    /// `to`: where an IPv6 question goes.
+    fn question(
+        macs: (MacAddress, MacAddress),
+        own: IpAddr,
+        target: IpAddr,
+        to: IpAddr,
+    ) -> Option<Self> {
         match (own, target) {
             (IpAddr::V4(sender), IpAddr::V4(target)) => Some(Self::arp(
-                (mac, MacAddress::BROADCAST),
+                macs,
                 &Arp {
                     operation: ArpOperation::Request,
-                    sender_mac: mac,
+                    sender_mac: macs.0,
                     sender,
                     target_mac: MacAddress::default(),
                     target,
                 },
             )),
             (IpAddr::V6(_), IpAddr::V6(target)) => {
-                let [.., a, b, c] = target.octets();
-                let mut group = [0; 16];
-                group[..2].copy_from_slice(&[0xff, 0x02]);
-                group[11..].copy_from_slice(&[1, 0xff, a, b, c]);
                 let message = NeighbourMessage::Solicitation(NeighbourSolicitation {
                     target,
-                    source_mac: Some(mac),
+                    source_mac: Some(macs.0),
                 });
-                Self::neighbour(
-                    (mac, MacAddress([0x33, 0x33, 0xff, a, b, c])),
-                    own,
-                    IpAddr::from(group),
-                    message,
-                )
+                Self::neighbour(macs, own, to, message)
             }
             _ => None,
         }

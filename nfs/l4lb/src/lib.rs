@@ -4,6 +4,7 @@
 //! `deliver`. All that changes with packets is in `state`, in the arena.
 
 mod check;
+mod claims;
 pub mod config;
 mod connections;
 mod control;
@@ -24,6 +25,7 @@ mod service;
 mod sessions;
 mod snapshot;
 mod state;
+mod stations;
 mod ways;
 
 use std::{

@@ -8,19 +8,7 @@ use nf_packet::{
 };
 use nf_runtime::Packet;
 
-use crate::{
-    events::Event,
-    frames::Frame,
-    pass::Pass,
-    snapshot::Owner,
-    state::{Address, Neighbour},
-};
-
-const SECOND: u64 = 1_000_000_000;
-/// Without confirmation an entry is forgotten after this.
-pub const LIFETIME: u64 = 120 * SECOND;
-/// And asked for again after this.
-const STALE: u64 = 30 * SECOND;
+use crate::{claims::Manner, events::Event, frames::Frame, pass::Pass, snapshot::Owner};
 
 /// Why a packet goes nowhere that was for the load balancer itself.
 pub const TAKEN: &str = "for the load balancer";
@@ -30,15 +18,18 @@ impl Pass<'_> {
         let Ok(message) = Arp::parse(packet.bytes().get(offset..).unwrap_or_default()) else {
             return self.refuse(packet, None, Event::Malformed);
         };
-        let target = IpAddr::V4(message.target);
-        if !self.is_mine(target, packet.port()) {
+        let (target, port) = (IpAddr::V4(message.target), packet.port());
+        let sender = (message.sender.into(), message.sender_mac);
+        if !self.is_mine(target, port) {
+            if is_to_all(packet) {
+                self.learn(sender, port, manner_of(&message), false);
+            }
             return self.pass_on(packet);
         }
-        self.learn(message.sender.into(), message.sender_mac, packet.port());
+        self.learn(sender, port, Manner::Told, true);
         if message.operation == ArpOperation::Reply {
             return packet.drop_for(TAKEN);
         }
-        let port = packet.port();
         let mac = self.mac(port);
         let answer = Arp {
             operation: ArpOperation::Reply,
@@ -78,16 +69,22 @@ impl Pass<'_> {
         match message {
             NeighbourMessage::Solicitation(solicitation) if self.is_mine(target.into(), port) => {
                 if let Some(mac) = solicitation.source_mac {
-                    self.learn(source, mac, port);
+                    self.learn((source, mac), port, Manner::Told, true);
                 }
                 self.advertise(packet, solicitation.target.into(), source);
                 packet.drop_for(TAKEN);
             }
             NeighbourMessage::Advertisement(advertisement) if self.is_to_me(packet) => {
                 if let Some(mac) = advertisement.target_mac {
-                    self.learn(target.into(), mac, port);
+                    self.learn((target.into(), mac), port, Manner::Told, true);
                 }
                 packet.drop_for(TAKEN);
+            }
+            NeighbourMessage::Advertisement(advertisement) if is_to_all(packet) => {
+                if let Some(mac) = advertisement.target_mac {
+                    self.learn((target.into(), mac), port, Manner::Announced, false);
+                }
+                self.pass_on(packet);
             }
             _ => self.pass_on(packet),
         }
@@ -127,113 +124,6 @@ impl Pass<'_> {
             Some(Owner::Vip) => true,
             Some(Owner::Own(interface)) => interface == port,
             Some(Owner::Backend) | None => false,
-        }
-    }
-
-    /// Remembers a neighbour, if it can be one.
-    pub(crate) fn learn(&self, address: IpAddr, mac: MacAddress, interface: usize) {
-        if mac.is_multicast()
-            || mac.to_bits() == 0
-            || self.snapshot.on_link(address) != Some(interface)
-            || self.snapshot.fixed(address).is_some()
-            || matches!(
-                self.snapshot.owner(address),
-                Some(Owner::Vip | Owner::Own(_))
-            )
-        {
-            return;
-        }
-        let now = self.context.now();
-        let changed = self.state().neighbours.update_or_insert(
-            &Address::from(address),
-            now,
-            LIFETIME,
-            bytemuck::Zeroable::zeroed,
-            |neighbour: &mut Neighbour| {
-                let changed = neighbour.mac != mac.to_bits();
-                neighbour.mac = mac.to_bits();
-                neighbour.interface = interface as u64;
-                neighbour.confirmed = now;
-                changed
-            },
-        );
-        if changed == Some(true) {
-            self.snapshot.learn(address, interface, mac);
-        }
-    }
-
-    /// Asks who has an address, at most once a second.
-    pub(crate) fn solicit(&mut self, address: IpAddr, interface: usize) {
-        let now = self.context.now();
-        let due = self.state().neighbours.update_or_insert(
-            &Address::from(address),
-            now,
-            LIFETIME,
-            bytemuck::Zeroable::zeroed,
-            |neighbour: &mut Neighbour| {
-                let due = neighbour.asked == 0 || now.saturating_sub(neighbour.asked) >= SECOND;
-                if due {
-                    neighbour.asked = now;
-                }
-                due
-            },
-        );
-        let own = self
-            .snapshot
-            .interfaces
-            .get(interface)
-            .and_then(|interface| interface.address(address));
-        if let (Some(true), Some(own)) = (due, own) {
-            if let Some(frame) = Frame::solicitation(self.mac(interface), own, address) {
-                self.out.emit(interface, frame.bytes());
-            }
-        }
-    }
-
-    /// The MAC address of a station on a link, where it is known.
-    pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
-        if let Some(mac) = self.snapshot.fixed(address) {
-            return Some(mac);
-        }
-        let now = self.context.now();
-        let neighbour = self
-            .state()
-            .neighbours
-            .get(&Address::from(address), now, LIFETIME)?;
-        (neighbour.mac != 0).then(|| MacAddress::from_bits(neighbour.mac))
-    }
-
-    /// For each next station: asks where it is not known or was not confirmed lately, forgets where it does not answer. Once a second.
-    pub(crate) fn refresh_neighbours(&mut self) {
-        let now = self.context.now();
-        let snapshot = self.snapshot;
-        for way in snapshot.ways() {
-            if snapshot.fixed(way.next).is_some() {
-                continue;
-            }
-            let known = self
-                .state()
-                .neighbours
-                .get(&Address::from(way.next), now, LIFETIME)
-                .filter(|neighbour| neighbour.mac != 0);
-            match known {
-                Some(neighbour) if now.saturating_sub(neighbour.confirmed) > LIFETIME => {
-                    self.state()
-                        .neighbours
-                        .remove(&Address::from(way.next), now);
-                    snapshot.forget(way.next);
-                    self.solicit(way.next, way.interface);
-                }
-                Some(neighbour) if now.saturating_sub(neighbour.confirmed) > STALE => {
-                    self.solicit(way.next, way.interface);
-                }
-                Some(neighbour) => {
-                    if way.mac().is_none() {
-                        way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
-                    }
-                }
-                None => self.solicit(way.next, way.interface),
-            }
         }
     }
 
@@ -299,5 +189,19 @@ impl Pass<'_> {
             ethernet.set_destination(to);
             ethernet.set_source(mac);
         }
+    }
+}
+
+/// Was the frame sent to more than one station?
+pub(crate) fn is_to_all(packet: &Packet) -> bool {
+    packet.bytes().first().is_some_and(|byte| byte & 1 != 0)
+}
+
+/// Of a message to all stations: an announcement (RFC 5227), or a question to another one, which says in passing who asks.
+fn manner_of(message: &Arp) -> Manner {
+    if message.sender == message.target || message.operation == ArpOperation::Reply {
+        Manner::Announced
+    } else {
+        Manner::Told
     }
 }

@@ -386,7 +386,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Interface and station for an address.
-    pub(crate) fn station(&self, address: IpAddr) -> Station {
+    pub(crate) fn station(&mut self, address: IpAddr) -> Station {
         if let Some(interface) = self.snapshot.on_link(address) {
             return match self.neighbour(address) {
                 Some(mac) => Station::Known(interface, mac),

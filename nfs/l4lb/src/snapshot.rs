@@ -1,6 +1,11 @@
 //! What workers read: the configuration and the backends' condition, made once and shared until the next change.
 
-use std::{collections::HashMap, hash::BuildHasherDefault, net::IpAddr, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::BuildHasherDefault,
+    net::IpAddr,
+    sync::Arc,
+};
 
 use nf_packet::{MacAddress, Tunnel, TunnelKind};
 use nf_tables::Lifetimes;
@@ -32,6 +37,8 @@ pub struct Snapshot {
     /// A bit for each port that a backend of mode nat answers from: most packets come from others, and need no look at `endpoints`.
     answering_ports: Box<[u64]>,
     addresses: HashMap<IpAddr, Owner>,
+    /// The next stations of all ways.
+    pub(crate) nexts: HashSet<IpAddr>,
     /// The neighbours of the configuration.
     pub(crate) fixed: HashMap<IpAddr, MacAddress>,
 }
@@ -175,6 +182,7 @@ impl Snapshot {
             endpoints: HashMap::default(),
             answering_ports: vec![0; 1 << 10].into_boxed_slice(),
             addresses: HashMap::new(),
+            nexts: HashSet::new(),
             fixed: config
                 .neighbours
                 .iter()
@@ -193,6 +201,7 @@ impl Snapshot {
         for (index, vip) in wanted.iter().enumerate() {
             snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
         }
+        snapshot.nexts = snapshot.ways().map(|way| way.next).collect();
         snapshot
     }
 

@@ -24,7 +24,10 @@ pub struct State {
     /// By what a backend answers to: who the client is. With source NAT only.
     pub clients: FlowTable<Tuple, Endpoint>,
     pub fragments: FlowTable<FragmentKey, FragmentWay>,
+    /// Gateways and backends.
     pub neighbours: FlowTable<Address, Neighbour>,
+    /// Others on the links.
+    pub stations: FlowTable<Address, Neighbour>,
     pub vips: Records<VipRecord>,
     pub backends: Records<BackendRecord>,
     /// Connections that a backend has.
@@ -61,6 +64,7 @@ impl State {
             clients: state.flow_table("clients", tables.sessions)?,
             fragments: state.flow_table("fragments", tables.fragments)?,
             neighbours: state.flow_table("neighbours", tables.neighbours)?,
+            stations: state.flow_table("stations", tables.neighbours)?,
             vips: Records::declare(state, "vips", vips)?,
             backends: Records::declare(state, "backends", backends)?,
             active: Gauges::declare(state, "active", backends)?,
@@ -179,6 +183,14 @@ pub struct Neighbour {
     pub interface: u64,
     pub confirmed: u64,
     pub asked: u64,
+    /// A MAC address that another station named, until the owner of `mac` objects; 0: none.
+    pub claim: u64,
+    pub claimed: u64,
+    /// The MAC address before an announcement, whose owner may object; 0: none.
+    pub former: u64,
+    pub announced: u64,
+    /// When an owner objected last.
+    pub objected: u64,
 }
 
 /// A VIP's row of the gauges and counters, for as long as its identity exists.

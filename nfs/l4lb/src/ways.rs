@@ -107,6 +107,12 @@ impl Snapshot {
         gateways.chain(backends)
     }
 
+    /// Is it a gateway, or a backend on a link?
+    #[must_use]
+    pub fn is_next(&self, address: IpAddr) -> bool {
+        self.nexts.contains(&address)
+    }
+
     /// Fills in what is known of the neighbours.
     pub fn resolve(&self, state: &State, now: u64) {
         for neighbour in &self.config.neighbours {
@@ -115,11 +121,7 @@ impl Snapshot {
             }
         }
         for way in self.ways().filter(|way| way.mac().is_none()) {
-            // A life of zero would end it: it lives as long as one that was confirmed now.
-            let known =
-                state
-                    .neighbours
-                    .get(&Address::from(way.next), now, crate::neighbours::LIFETIME);
+            let known = state.neighbours.look(&Address::from(way.next), now);
             if let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) {
                 way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
             }

@@ -34,6 +34,12 @@ fn answers_come_from_the_vip() {
 fn a_client_on_the_link_is_answered_there() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     let client = [2, 0xcc, 0, 0, 0, 9];
+    let asks = arp(
+        nf_packet::ArpOperation::Request,
+        ("10.0.0.99", client),
+        "192.0.2.1",
+    );
+    lb.process(0, &asks);
     lb.pass(&Sent::client(4000, SYN).of("10.0.0.99").station(client));
     let seen = lb.pass(&answer(11, 4000, SYN | ACK).to("10.0.0.99", 4000));
     assert_eq!(seen.to, client);

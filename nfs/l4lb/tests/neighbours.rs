@@ -7,7 +7,9 @@ mod common;
 
 use common::*;
 use nf_l4lb::L4lb;
-use nf_packet::{Arp, ArpOperation, MacAddress, NeighbourMessage, NeighbourSolicitation};
+use nf_packet::{
+    Arp, ArpOperation, MacAddress, NeighbourAdvertisement, NeighbourMessage, NeighbourSolicitation,
+};
 use nf_runtime::testing::{Harness, Output};
 use serde_json::{json, Value};
 
@@ -180,4 +182,221 @@ fn neighbour_discovery() {
         ),
         11
     );
+}
+
+const FORGER: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
+
+/// A load balancer that knows backend 11 and its gateway.
+fn acquainted() -> Harness<L4lb> {
+    let mut lb = unknown(json!([vip("nat", &[11])]));
+    lb.tick();
+    for (address, mac) in [("10.0.0.11", mac_of(11)), ("10.0.0.1", GATEWAY_MAC)] {
+        lb.process(0, &arp(ArpOperation::Reply, (address, mac), "10.0.0.2"));
+    }
+    lb.advance(5 * SECOND);
+    lb.take_emitted();
+    lb
+}
+
+/// Where a client's segment to the VIP goes.
+fn next(lb: &mut Harness<L4lb>) -> [u8; 6] {
+    lb.pass(&Sent::client(1, SYN)).to
+}
+
+/// The stations that were asked for an address.
+fn asked_stations(lb: &mut Harness<L4lb>, address: &str) -> Vec<[u8; 6]> {
+    let address: std::net::Ipv4Addr = address.parse().unwrap();
+    let frames = lb.take_emitted();
+    let asks = frames.iter().filter(|(_, frame)| {
+        Arp::parse(&frame[14..]).is_ok_and(|request| {
+            request.operation == ArpOperation::Request
+                && request.target == address
+                && request.sender != address
+        })
+    });
+    asks.map(|(_, frame)| frame[..6].try_into().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_backend_that_moved_and_says_so_to_all_is_followed_at_once() {
+    let mut lb = acquainted();
+    let moved = [2, 0xbb, 1, 0, 0, 11];
+    let announcement = arp(ArpOperation::Request, ("10.0.0.11", moved), "10.0.0.11");
+    assert_eq!(
+        lb.process(0, &announcement),
+        Output::Dropped("not for us"),
+        "one-armed, it has nobody to pass it on to"
+    );
+    assert_eq!(next(&mut lb), moved);
+    // The former station is asked all the same. It is silent: so it stays.
+    assert_eq!(asked_stations(&mut lb, "10.0.0.11"), [mac_of(11)]);
+    for _ in 0..5 {
+        lb.advance(SECOND);
+        lb.tick();
+        assert_eq!(next(&mut lb), moved);
+    }
+    // An announcement of an address whose owner is still there.
+    lb.process(
+        0,
+        &arp(ArpOperation::Request, ("10.0.0.11", FORGER), "10.0.0.11"),
+    );
+    lb.process(
+        0,
+        &arp(ArpOperation::Reply, ("10.0.0.11", moved), "10.0.0.2"),
+    );
+    assert_eq!(next(&mut lb), moved);
+    lb.process(
+        0,
+        &arp(ArpOperation::Request, ("10.0.0.11", FORGER), "10.0.0.11"),
+    );
+    assert_eq!(next(&mut lb), moved);
+}
+
+#[test]
+fn what_one_station_says_of_another_is_verified() {
+    for operation in [ArpOperation::Reply, ArpOperation::Request] {
+        let mut lb = acquainted();
+        let forged = arp(operation, ("10.0.0.11", FORGER), "10.0.0.2");
+        lb.process(0, &forged);
+        assert_eq!(asked_stations(&mut lb, "10.0.0.11"), [mac_of(11)]);
+        lb.process(
+            0,
+            &arp(ArpOperation::Reply, ("10.0.0.11", mac_of(11)), "10.0.0.2"),
+        );
+        for _ in 0..20 {
+            lb.advance(SECOND);
+            lb.tick();
+            assert_eq!(next(&mut lb), mac_of(11));
+        }
+        // The owner is not there any more: it is asked twice.
+        lb.take_emitted();
+        lb.process(0, &forged);
+        assert_eq!(next(&mut lb), mac_of(11));
+        lb.advance(SECOND);
+        lb.tick();
+        assert_eq!(asked_stations(&mut lb, "10.0.0.11"), [mac_of(11); 2]);
+        lb.advance(SECOND);
+        lb.tick();
+        assert_eq!(next(&mut lb), FORGER);
+    }
+}
+
+#[test]
+fn packets_do_not_tell_mac_addresses() {
+    let mut lb = acquainted();
+    for (source, flags) in [("10.0.0.11", SYN), ("10.0.0.1", SYN), ("10.0.0.11", ACK)] {
+        let forged = Sent::client(7, flags).of(source).station(FORGER);
+        lb.process(0, &forged.frame());
+    }
+    let backends = lb.ask("backends", json!({}));
+    assert_eq!(backends["backends"][0]["mac"], "02:bb:00:00:00:0b");
+    // What is for a client behind the gateway goes to the gateway.
+    lb.backend(&Sent::client(1, SYN));
+    assert_eq!(lb.pass(&answer(11, 1, SYN | ACK)).to, GATEWAY_MAC);
+}
+
+#[test]
+fn a_client_on_the_link_is_asked_for_before_its_answer_comes() {
+    let mut lb = acquainted();
+    let client = Sent::client(9, SYN).of("10.0.0.77").station(FORGER);
+    lb.backend(&client);
+    assert_eq!(asked_stations(&mut lb, "10.0.0.77"), [[0xff; 6]]);
+    let mac = [2, 0xcc, 0, 0, 0, 77];
+    lb.process(0, &arp(ArpOperation::Reply, ("10.0.0.77", mac), "10.0.0.2"));
+    let mut answer = answer(11, 9, SYN | ACK);
+    answer.destination.0 = ip("10.0.0.77");
+    assert_eq!(lb.pass(&answer).to, mac);
+    // It is asked again now and then, while it is needed, and forgotten where it does not answer.
+    lb.advance(40 * SECOND);
+    assert_eq!(lb.pass(&answer).to, mac);
+    assert_eq!(asked_stations(&mut lb, "10.0.0.77"), [[0xff; 6]]);
+    lb.advance(90 * SECOND);
+    assert_eq!(lb.drops(&answer), "neighbour unresolved");
+}
+
+#[test]
+fn a_flood_of_stations_takes_no_room_from_backends_or_from_clients() {
+    let mut lb = acquainted();
+    let mac = [2, 0xcc, 0, 0, 0, 77];
+    lb.process(
+        0,
+        &arp(ArpOperation::Request, ("10.0.0.77", mac), "192.0.2.1"),
+    );
+    let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "nat",
+        "backends": [{"name": "a", "address": "fd00::11"}]});
+    let new = with(
+        config(json!([vip("nat", &[11]), six])),
+        "neighbours",
+        json!([{"address": "fd00::11", "mac": "02:bb:00:00:00:0b"}]),
+    );
+    use nf_runtime::NetworkFunction;
+    lb.function()
+        .configure(serde_json::from_value(new).unwrap())
+        .unwrap();
+    for client in 0..3000 {
+        let forged = Sent::client(7, SYN)
+            .of(&format!("fd00::1:{client:x}"))
+            .to("2001:db8::1", 80);
+        lb.process(0, &forged.frame());
+    }
+    lb.take_emitted();
+    assert_eq!(next(&mut lb), mac_of(11));
+    lb.backend(&Sent::client(9, SYN).of("10.0.0.77"));
+    let mut answer = answer(11, 9, SYN | ACK);
+    answer.destination.0 = ip("10.0.0.77");
+    assert_eq!(lb.pass(&answer).to, mac);
+    // A client that asks for the VIP now is known, too.
+    let late = [2, 0xcc, 0, 0, 0, 78];
+    lb.process(
+        0,
+        &arp(ArpOperation::Request, ("10.0.0.78", late), "192.0.2.1"),
+    );
+    lb.backend(&Sent::client(9, SYN).of("10.0.0.78"));
+    answer.destination.0 = ip("10.0.0.78");
+    assert_eq!(lb.pass(&answer).to, late);
+}
+
+#[test]
+fn neighbour_discovery_is_verified_as_arp_is() {
+    let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "nat",
+        "backends": [{"name": "a", "address": "fd00::11"}]});
+    let mut lb = unknown(json!([six]));
+    lb.tick();
+    let client = Sent::client(1, SYN)
+        .of("2001:db8:1::7")
+        .to("2001:db8::1", 80);
+    let advertisement = |mac: [u8; 6], to: &str, group: bool| {
+        let mut message = [0; NeighbourMessage::BYTES];
+        NeighbourMessage::Advertisement(NeighbourAdvertisement {
+            target: "fd00::11".parse().unwrap(),
+            target_mac: Some(MacAddress(mac)),
+            solicited: !group,
+        })
+        .write(&mut message);
+        let mut frame = icmpv6("fd00::11", to, &message, 255);
+        if group {
+            frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+        }
+        frame
+    };
+    lb.process(0, &advertisement(mac_of(11), "fd00::2", false));
+    assert_eq!(lb.pass(&client).to, mac_of(11));
+    lb.advance(5 * SECOND);
+    lb.take_emitted();
+    // Forged, to us alone: the owner is asked, and answers.
+    lb.process(0, &advertisement(FORGER, "fd00::2", false));
+    let asked = lb.take_emitted();
+    assert_eq!((asked.len(), &asked[0].1[..6]), (1, &mac_of(11)[..]));
+    lb.process(0, &advertisement(mac_of(11), "fd00::2", false));
+    for _ in 0..70 {
+        lb.advance(SECOND);
+        lb.process(0, &advertisement(mac_of(11), "fd00::2", false));
+        lb.tick();
+    }
+    assert_eq!(lb.pass(&client).to, mac_of(11));
+    // It moved, and tells all.
+    let moved = [2, 0xbb, 1, 0, 0, 11];
+    lb.process(0, &advertisement(moved, "ff02::1", true));
+    assert_eq!(lb.pass(&client).to, moved);
 }

@@ -112,6 +112,17 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         Some(result)
     }
 
+    /// Changes the value of a key that has not ended, and leaves its end as it is. None: there is no such key.
+    pub fn amend<R>(&self, key: &K, now: u64, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        let slot = self.find(part, tag, key, now)?;
+        let mut value = self.value(part, slot);
+        let result = change(&mut value);
+        self.put_value(part, slot, &value);
+        Some(result)
+    }
+
     /// As [`update`](Self::update), after `fresh` was put in where there is no such key. None: its part is full.
     pub fn update_or_insert<R>(
         &self,
@@ -156,10 +167,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
     /// The value of a key that has not ended; it does not live longer for it.
     #[must_use]
     pub fn look(&self, key: &K, now: u64) -> Option<V> {
-        let (part, tag) = self.place(key);
-        let _lock = Lock::take(&self.region, part);
-        let slot = self.find(part, tag, key, now)?;
-        Some(self.value(part, slot))
+        self.amend(key, now, |value| *value)
     }
 
     /// Takes a key out; its value if it was there.
