@@ -193,6 +193,9 @@ fn ipv4(frame: &[u8], network: usize) -> Result<Headers, Malformed> {
     if !packet.checksum_holds() {
         return Err(Malformed::Checksum);
     }
+    if packet.header_length() > Ipv4::MIN_HEADER {
+        options_are_sound(&frame[network + Ipv4::MIN_HEADER..network + packet.header_length()])?;
+    }
     let fragment_field = packet.fragment_field() & (Ipv4::MORE_FRAGMENTS | 0x1fff);
     let (fragment, fragment_id) = match fragment_field {
         0 => (Fragment::Whole, 0),
@@ -216,6 +219,25 @@ fn ipv4(frame: &[u8], network: usize) -> Result<Headers, Malformed> {
         fragment_id,
     };
     transport(frame, headers)
+}
+
+/// Refuses source routes, loose and strict, whether they have been followed to their end or not (RFC 6274, 3.13.2.3), and options that do not fit.
+#[cold]
+fn options_are_sound(mut options: &[u8]) -> Result<(), Malformed> {
+    const END: u8 = 0;
+    const NO_OPERATION: u8 = 1;
+    const LOOSE_SOURCE_ROUTE: u8 = 131;
+    const STRICT_SOURCE_ROUTE: u8 = 137;
+    loop {
+        let length = match *options {
+            [] | [END, ..] => return Ok(()),
+            [NO_OPERATION, ..] => 1,
+            [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, ..] => return Err(Malformed::SourceRoute),
+            [_, length, ..] if length >= 2 => usize::from(length),
+            _ => return Err(Malformed::Length),
+        };
+        options = options.get(length..).ok_or(Malformed::Length)?;
+    }
 }
 
 fn ipv6(frame: &[u8], network: usize) -> Result<Headers, Malformed> {

@@ -60,7 +60,7 @@ pub enum Malformed {
     TinyFragment,
     /// More extension headers than anybody sends (8), or in an order that RFC 8200 forbids.
     ExtensionHeaders,
-    /// Source routing: the destination is not yet the last one (RFC 5095).
+    /// Source routing: IPv4 with a source route, or IPv6 whose destination is not yet the last one (RFC 5095).
     SourceRoute,
 }
 

@@ -50,6 +50,38 @@ fn ipv4_that_contradicts_itself() {
 }
 
 #[test]
+fn ipv4_options() {
+    // Options in whole words between the header and TCP.
+    let options = |options: &[u8]| {
+        with(|b| {
+            b[0] = 0x45 + (options.len() / 4) as u8;
+            b[3] = (40 + options.len()) as u8;
+            b.splice(20..20, options.iter().copied());
+        })
+    };
+    for kind in [131, 137] {
+        assert_eq!(
+            options(&[kind, 7, 4, 10, 0, 0, 9, 0]),
+            Err(Malformed::SourceRoute)
+        );
+        // Behind others, and where it has been followed to its end.
+        assert_eq!(
+            options(&[1, 1, 7, 3, 4, kind, 3, 4]),
+            Err(Malformed::SourceRoute)
+        );
+        // Not an option any more.
+        assert!(options(&[1, 0, kind, 3]).is_ok());
+        assert!(options(&[7, 4, kind, 0]).is_ok());
+    }
+    assert!(options(&[148, 4, 0, 0]).is_ok()); // router alert
+    assert!(options(&[7, 7, 4, 0, 0, 0, 0, 0]).is_ok()); // record route
+    assert!(options(&[1; 40]).is_ok());
+    assert_eq!(options(&[7, 5, 4, 0]), Err(Malformed::Length));
+    assert_eq!(options(&[7, 1, 1, 1]), Err(Malformed::Length));
+    assert_eq!(options(&[1, 1, 1, 7]), Err(Malformed::Length));
+}
+
+#[test]
 fn udp_lengths() {
     let udp = |length: u16| {
         with(|b| {
