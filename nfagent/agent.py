@@ -18,6 +18,7 @@ from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
 from nfagent.locations import Locations
+from nfagent.log_keeper import LogKeeper
 from nfagent.migrate.making import make_migrator
 from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
@@ -61,6 +62,7 @@ class Agent:
         self._watch = Watch(self._wake)
         local = LocalLauncher(Path(config.runtime), Path(config.state) / "log")
         launchers = _launchers(config, catalog, local)
+        self._logs = LogKeeper(self._store, launchers, self._is_cut_off)
         starter = Starter(self._store, catalog, config, launchers, wiring or switches, self._watch.add)
         capacity = capacities(config, server)
         self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)
@@ -95,6 +97,7 @@ class Agent:
             self._monitor.start()
             self._decider.start()
             self._locations.start()
+            self._logs.start()
             self._serving = Serving(application(services), config.api.listen, config.api.streams)
         except BaseException:
             self._stop_inside()
@@ -117,6 +120,7 @@ class Agent:
         return self._locations.is_cut_off(location)
 
     def _stop_inside(self) -> None:
+        self._logs.stop()
         self._locations.stop()
         self._reconciler.stop()
         self._decider.stop()

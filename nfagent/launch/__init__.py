@@ -4,6 +4,7 @@ A process has a *key*, INSTANCE.LOCATION, and there is never more than one of a 
 KEY.lock for as long as it lives, which the kernel gives to one and takes back when it ends, whoever else crashes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -72,6 +73,10 @@ class Launcher(Protocol):
 
     def last_words(self, key: str) -> str:
         """The end of what it wrote to standard output and error."""
+        ...
+
+    def tend_logs(self, kept: Callable[[str], bool]) -> None:
+        """Cut logs that are too long; remove those of keys that are not ``kept`` and have no process."""
         ...
 
     def ending(self, process: Process) -> str:

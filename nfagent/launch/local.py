@@ -7,11 +7,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nfagent.errors import LaunchError
-from nfagent.launch import Places, Process, Task
+from nfagent.launch import Places, Process, Task, logs
 from nfagent.processes import PROC, start_time
 
 _LOCK_FD = 9  # the shell's syntax has one digit for it
@@ -150,11 +150,20 @@ class LocalLauncher:
 
     def last_words(self, key: str) -> str:
         try:
-            text = (self._logs / f"{key}.log").read_text(errors="replace")[-_LAST_WORDS:].strip()
+            text = logs.tail(self._logs / f"{key}.log", _LAST_WORDS).decode(errors="replace").strip()
         except OSError:
             text = ""
         lines = " / ".join(text.splitlines()[-3:])
         return f"it said: {lines}" if lines else "it said nothing"
+
+    def tend_logs(self, kept: Callable[[str], bool]) -> None:
+        for path in self._logs.glob("*.log*"):
+            key = logs.key_of(path.name)
+            with contextlib.suppress(FileNotFoundError):  # its process is started again, and renames it
+                if not kept(key) and not self._is_held(key):
+                    path.unlink()
+                elif path.suffix == ".log":
+                    logs.cut(path)
 
     def ending(self, process: Process) -> str:
         return _ending(process.pid)

@@ -10,11 +10,12 @@ import shlex
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from nfagent.config import SshConfig
 from nfagent.errors import LaunchError
-from nfagent.launch import Places, Process, Task
+from nfagent.launch import Places, Process, Task, logs
 
 _OPTIONS = {
     "BatchMode": "yes",
@@ -63,6 +64,16 @@ fi
 wait_free 50
 is_held && {{ echo "somebody holds {key}.lock"; exit 1; }} >&2
 rm -f {key}.lock {key}.json {key}.sock
+"""
+
+
+_TEND = """
+cd {directory} 2>/dev/null || exit 0
+for log in *.log; do
+    [ -f "$log" ] && [ "$(wc -c <"$log")" -gt {most} ] || continue
+    umask 077; tail -c {kept} "$log" >"$log.1"; : >"$log"
+done
+ls -1 | grep -e '[.]log$' -e '[.]log[.]1$' || true
 """
 
 
@@ -139,6 +150,15 @@ class SshLauncher:
         )
         lines = " / ".join(text.strip().splitlines()[-3:])
         return f"it said: {lines}" if lines else "it said nothing"
+
+    def tend_logs(self, kept: Callable[[str], bool]) -> None:
+        directory, limits = shlex.quote(self._config.directory), {"most": logs.MOST, "kept": logs.KEPT}
+        found = self._sh(_TEND.format(directory=directory, **limits)).split()
+        gone = [name for name in found if not kept(logs.key_of(name))]
+        if gone:
+            running = set(self.all_keys())
+            names = shlex.join(name for name in gone if logs.key_of(name) not in running)
+            self._sh(f"cd {directory} && rm -f -- {names}")
 
     def ending(self, process: Process) -> str:  # noqa: ARG002
         return ""  # only its parent learns how it ended, and that is gone
