@@ -212,6 +212,17 @@ def test_nothing_is_told_of_a_process_whose_row_has_gone(store: Store) -> None:
     assert store.last_event == last
 
 
+def test_an_event_is_told_after_its_commit(store: Store) -> None:
+    before, at_commit = store.last_event, list[int]()
+    store.read.set_trace_callback(lambda sql: at_commit.append(store.last_event) if sql == "COMMIT" else None)
+    with store.change() as change:
+        instances.add(change, samples.instance())
+        assert (store.last_event, store.wait(before, 0)) == (before, False)
+    assert at_commit == [before]
+    assert store.last_event == before + 1
+    assert store.wait(before, 0)
+
+
 def test_waiting_for_events_ends_with_the_event_or_the_store(store: Store) -> None:
     assert not store.wait(store.last_event, 0)
     done: list[bool] = []

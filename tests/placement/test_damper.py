@@ -64,6 +64,31 @@ def _one_function(millicores: int) -> Problem:
     return Problem((NF("nf", modes, 1),), nics=(Nic({CORES: 1000}),))
 
 
+def _two_functions(first: int, second: int) -> Problem:
+    """The smart NIC has room for one of them."""
+    used = {"first": first, "second": second}
+    nfs = tuple(NF(name, (Mode(HOST, {CORES: each}), Mode(1, {CORES: 2 * each})), 1) for name, each in used.items())
+    return Problem(nfs, nics=(Nic({CORES: 800}),))
+
+
+def test_what_was_moved_rests_for_a_window() -> None:
+    damper = Damper(Settings(window=4, price=1), {"first": HOST, "second": HOST})
+    moved = [
+        [move.nf for move in damper.step(_two_functions(*used)).moves]
+        for used in [(0, 0)] * 4 + [(400, 300)] + [(100, 400)] * 4
+    ]
+    assert moved[:8] == [[], [], [], [], ["first"], [], [], []]  # the other way round it would pay at once
+    assert sorted(moved[8]) == ["first", "second"]
+
+
+def test_what_somebody_else_moved_rests_for_a_window() -> None:
+    damper = Damper(Settings(window=4, price=1), {"nf": HOST})
+    for used in (0, 0, 0, 0):
+        damper.step(_one_function(used))
+    damper.rest("nf")
+    assert [len(damper.step(_one_function(400)).moves) for _ in range(5)] == [0, 0, 0, 1, 0]
+
+
 def test_reasons() -> None:
     damper = Damper(Settings(window=4))
     reasons = []

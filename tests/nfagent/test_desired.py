@@ -1,0 +1,48 @@
+"""Orders of clients, checked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nfagent.catalog import Catalog
+from nfagent.config import QuotaConfig
+from nfagent.desired import Client, Desired, Order
+from nfagent.errors import QuotaError
+from nfagent.model import Flavor, Kind
+from nfagent.store import Store
+
+TENANT, OTHER = Client("acme", admin=False), Client("other", admin=False)
+
+
+@pytest.fixture
+def desired(tmp_path: Path) -> Iterator[Desired]:
+    catalog = Catalog(
+        kinds={"nf": Kind("nf", "", True, (0, 0), ("nf",))},
+        flavors={name: Flavor(name, workers, 256) for name, workers in (("small", 1), ("medium", 2), ("large", 4))},
+        locations=("hypervisor",),
+        port_numbers=(),
+        quota=QuotaConfig(workers=7),
+        server=b"abc",
+    )
+    store = Store(tmp_path / "store")
+    yield Desired(store, catalog)
+    store.close()
+
+
+def test_the_quota_of_workers_counts_each_flavors_size(desired: Desired) -> None:
+    desired.create(TENANT, Order("a", "nf", "large"))
+    desired.create(TENANT, Order("b", "nf", "medium"))
+    with pytest.raises(QuotaError, match="'acme' has 6 workers and may have 7; 2 more were asked for"):
+        desired.create(TENANT, Order("c", "nf", "medium"))
+    desired.create(TENANT, Order("c", "nf", "small"))
+    desired.create(OTHER, Order("c", "nf", "large"))
+
+
+def test_a_flavor_that_is_not_offered_any_more_counts_as_one_worker(desired: Desired) -> None:
+    desired.create(TENANT, Order("a", "nf", "large"))
+    desired.catalog.flavors.pop("large")
+    for number in range(6):
+        desired.create(TENANT, Order(f"b{number}", "nf", "small"))
+    with pytest.raises(QuotaError, match="has 7 workers"):
+        desired.create(TENANT, Order("c", "nf", "small"))
