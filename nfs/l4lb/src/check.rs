@@ -43,7 +43,32 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
         }
         check_vip(&path, vip, config)?;
     }
+    answers(config)?;
     lifetimes(config)
+}
+
+/// Refuses two VIPs whose answers would look the same: without source NAT, a backend's answer names its client and nothing of the VIP.
+fn answers(config: &Config) -> Result<(), Refusal> {
+    let mut ends = HashMap::new();
+    let plain = |vip: &&Vip| vip.mode == Mode::Nat && !vip.snat;
+    for (index, vip) in config.vips.iter().enumerate() {
+        for (number, backend) in vip.backends.iter().enumerate().filter(|_| plain(&vip)) {
+            let port = backend.port.unwrap_or(vip.port);
+            let other = ends.insert((backend.address, port, vip.protocol), (index, vip));
+            if let Some((_, other)) = other.filter(|(other, _)| *other != index) {
+                return wrong(
+                    &format!("vips[{index}].backends[{number}]"),
+                    format!(
+                        "{} port {port} of {} answers for VIP {:?} already, and its answers do not say which of the two they are for; set snat on one of them, or give it another port",
+                        vip.protocol.name(),
+                        backend.address,
+                        other.name
+                    ),
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 fn wrong<T>(path: &str, reason: impl Display) -> Result<T, Refusal> {

@@ -71,7 +71,7 @@ impl Pass<'_> {
                 return self.send_to_backend(packet, headers, flow, Entry { value, class });
             }
         }
-        if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
+        if vip.has_sessions() && !self.open_session(flow, vip, entry) {
             self.forget(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
@@ -134,7 +134,7 @@ impl Pass<'_> {
             Err(Some(current)) => return self.known(packet, headers, flow, current),
             Err(None) => return self.first(packet, headers, flow),
         }
-        if vip.has_sessions() && !self.open_session(packet, headers, flow, vip, number) {
+        if vip.has_sessions() && !self.open_session(flow, vip, entry) {
             self.forget(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }

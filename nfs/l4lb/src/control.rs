@@ -1,5 +1,7 @@
 //! Its own requests on the control socket, and its counters.
 
+use std::{collections::HashMap, sync::atomic::Ordering};
+
 use nf_runtime::{CounterSink, Refusal};
 use nf_tables::ConnectionTable;
 use serde_json::{json, Value};
@@ -7,7 +9,8 @@ use serde_json::{json, Value};
 use crate::{
     events::Event,
     snapshot::{Backend, Snapshot, Vip},
-    state::{health, traffic},
+    source_nat::LOCAL_PORTS,
+    state::{health, traffic, State},
     L4lb,
 };
 
@@ -50,7 +53,17 @@ impl L4lb {
         json!({
             "connections_ipv4": { "used": four.len(), "capacity": four.capacity() },
             "connections_ipv6": { "used": six.len(), "capacity": six.capacity() },
+            "sessions": { "used": self.sessions(), "capacity": self.session_capacity() },
         })
+    }
+
+    /// How many sessions there are. Looks at the whole table.
+    fn sessions(&self) -> usize {
+        self.state.sessions.len(self.now.load(Ordering::Relaxed))
+    }
+
+    fn session_capacity(&self) -> usize {
+        self.snapshot().config.tables.sessions
     }
 
     fn connections(&self, vip: &Vip) -> u64 {
@@ -158,12 +171,21 @@ impl L4lb {
         let tables = [
             ("connections_ipv4", four.len(), four.capacity()),
             ("connections_ipv6", six.len(), six.capacity()),
+            ("sessions", self.sessions(), self.session_capacity()),
         ];
         for (name, used, capacity) in tables {
             if used as f64 >= limits.table * capacity as f64 {
                 why.push(format!(
                     "table {name} has {used} of {capacity} connections, the limit is a share of {}",
                     limits.table
+                ));
+            }
+        }
+        for (backend, used) in local_ports(&snapshot, &self.state) {
+            if used as f64 >= limits.table * f64::from(LOCAL_PORTS) {
+                why.push(format!(
+                    "{used} of {LOCAL_PORTS} local ports toward backend {} port {} are taken, the limit is a share of {}",
+                    backend.address, backend.port, limits.table
                 ));
             }
         }
@@ -242,6 +264,8 @@ impl L4lb {
             out.gauge("table_used", &labels, used as f64);
             out.gauge("table_capacity", &labels, capacity as f64);
         }
+        out.gauge("sessions_used", &[], self.sessions() as f64);
+        out.gauge("sessions_capacity", &[], self.session_capacity() as f64);
     }
 
     /// Events that happened; of a VIP, or of none.
@@ -255,6 +279,20 @@ impl L4lb {
             }
         }
     }
+}
+
+/// Backends of VIPs with source NAT, each end once, and the connections that have a local port toward it.
+fn local_ports<'a>(snapshot: &'a Snapshot, state: &State) -> Vec<(&'a Backend, u64)> {
+    let mut ends: HashMap<_, (&Backend, u64)> = HashMap::new();
+    let translated = |(_, backend): &(u16, &Backend)| snapshot.vips[backend.vip].snat;
+    for (number, backend) in snapshot.in_use().filter(translated) {
+        let protocol = snapshot.vips[backend.vip].protocol;
+        let end = (backend.address, backend.port, protocol);
+        ends.entry(end).or_insert((backend, 0)).1 += state.active.get(number.into());
+    }
+    let mut ends: Vec<_> = ends.into_values().collect();
+    ends.sort_by_key(|(backend, _)| (backend.address, backend.port));
+    ends
 }
 
 fn find_vip<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Vip, Refusal> {

@@ -6,7 +6,7 @@ use nf_packet::{
     decrement_ttl, ethertype, rewrite_address, Fragment, Headers, MacAddress, Side, Version,
 };
 use nf_runtime::Packet;
-use nf_tables::Entry;
+use nf_tables::{Class, Entry};
 
 use crate::{
     events::Event,
@@ -60,8 +60,14 @@ impl Pass<'_> {
                 return;
             }
         } else if snapshot.vips[backend.vip].has_sessions() {
-            if !self.session_to_backend(packet, headers, flow, backend) {
+            let behind = self.is_behind(flow);
+            if !self.session_to_backend(packet, headers, flow, entry.class, backend) {
                 return;
+            }
+            if behind {
+                self.send(packet, backend.way.interface, mac);
+                self.send_behind(packet, backend.way.interface);
+                return self.count_traffic(number, traffic::PACKETS, bytes);
             }
         } else {
             if !self.live_on(packet, headers, backend.vip) {
@@ -168,7 +174,9 @@ impl Pass<'_> {
         };
         let vip = &self.snapshot.vips[backend.vip];
         match entry {
-            Some(entry) if entry.value == number => self.note_answer(headers, flow, entry),
+            Some(entry) if entry.value == number => {
+                self.note_answer(packet, headers, flow, entry);
+            }
             // As in `named`: looking it up has renewed it.
             Some(entry) if self.backend_of(flow, entry.value).is_none() => self.forget(flow),
             _ => {}
@@ -177,7 +185,8 @@ impl Pass<'_> {
             self.note_answered_fragment(packet, headers, number, None);
         }
         if vip.proxy_protocol {
-            self.session_to_client(packet, headers, &flow.tuple());
+            let class = entry.map_or(Class::Established, |entry| entry.class);
+            self.session_to_client(packet, headers, &flow.tuple(), class);
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
         let side = Side::Source;

@@ -47,7 +47,25 @@ pub enum AnyFlow {
     V6(Ipv6Flow),
 }
 
+impl Tuple {
+    /// None: the addresses are of two versions.
+    #[must_use]
+    pub fn flow(&self) -> Option<AnyFlow> {
+        let source = (self.source.ip(), self.source_port);
+        let destination = (self.destination.ip(), self.destination_port);
+        AnyFlow::new(source, destination, u8::try_from(self.protocol).ok()?)
+    }
+}
+
 impl AnyFlow {
+    #[must_use]
+    pub fn tuple(&self) -> Tuple {
+        match self {
+            Self::V4(flow) => flow.tuple(),
+            Self::V6(flow) => flow.tuple(),
+        }
+    }
+
     /// None: the addresses are of two versions.
     #[must_use]
     #[inline]

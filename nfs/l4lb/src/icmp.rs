@@ -15,6 +15,7 @@ use crate::{
     pass::{Pass, Station},
     sessions::FIRST_HEALTH_PORT,
     snapshot::{Backend, Owner},
+    source_nat::Translated,
 };
 
 impl Pass<'_> {
@@ -150,17 +151,19 @@ impl Pass<'_> {
             // A health check's: it will time out.
             return packet.drop_for(crate::neighbours::TAKEN);
         }
-        let numbers = self
+        let end = (target, quoted.destination_port);
+        if self
             .snapshot
-            .endpoint(target, quoted.destination_port, quoted.protocol);
-        let Some(numbers) = numbers else {
+            .endpoint(end.0, end.1, quoted.protocol)
+            .is_none()
+        {
             return self.error_of_tunnel(packet, headers, &quoted);
-        };
-        let found = self.session_at(local, quoted.source_port, quoted.protocol, numbers);
-        let Some((number, flow)) = found else {
+        }
+        let found = self.session_at(end, (local, quoted.source_port), quoted.protocol);
+        let Some(Translated { entry, flow }) = found else {
             return self.refuse(packet, None, Event::IcmpErrorOrphan);
         };
-        self.tell_client(packet, headers, &quoted, number, &flow, true);
+        self.tell_client(packet, headers, &quoted, entry.value, &flow, true);
     }
 
     /// A client's packet, rewritten by us, could not be delivered between here and the backend.
@@ -170,24 +173,19 @@ impl Pass<'_> {
         };
         let bytes = quoted_bytes(packet, headers);
         let (client, target) = (quoted.source(bytes), quoted.destination(bytes));
-        let numbers = self
+        let end = self
             .snapshot
             .endpoint(target, quoted.destination_port, quoted.protocol);
         let to_same = headers.destination(packet.bytes()) == client;
-        let found = numbers.filter(|_| to_same).and_then(|numbers| {
-            numbers.iter().find_map(|number| {
-                let backend = self.snapshot.backend_at(*number)?;
-                let vip = &self.snapshot.vips[backend.vip];
-                let flow = AnyFlow::new(
-                    (client, quoted.source_port),
-                    (vip.address, vip.port),
-                    quoted.protocol,
-                )?;
-                let is_it = self
-                    .entry_of(&flow)
-                    .is_some_and(|entry| entry.value == *number);
-                (is_it || numbers.len() == 1).then_some((*number, flow))
-            })
+        let found = end.filter(|_| to_same).and_then(|end| {
+            let backend = self.snapshot.backend_at(end.plain)?;
+            let vip = &self.snapshot.vips[backend.vip];
+            let flow = AnyFlow::new(
+                (client, quoted.source_port),
+                (vip.address, vip.port),
+                quoted.protocol,
+            )?;
+            Some((end.plain, flow))
         });
         match found {
             Some((number, flow)) => {

@@ -19,13 +19,16 @@ pub mod load;
 pub mod maglev;
 mod neighbours;
 mod pass;
+mod proxy;
 mod records;
 mod rows;
 mod service;
 mod sessions;
 mod snapshot;
+mod source_nat;
 mod state;
 mod stations;
+mod stream;
 mod ways;
 
 use std::{
@@ -179,6 +182,7 @@ impl NetworkFunction for L4lb {
             now: snapshot.lifetimes.at(context.now()),
             worker,
             changed: Cell::default(),
+            behind: 0,
             out,
         }
         .run(packets);
@@ -233,6 +237,7 @@ impl NetworkFunction for L4lb {
             now: snapshot.lifetimes.at(context.now()),
             worker: Worker::of(context),
             changed: Cell::default(),
+            behind: 0,
             out,
         };
         if self.unannounced.swap(false, Ordering::Relaxed) {

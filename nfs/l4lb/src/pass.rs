@@ -15,7 +15,7 @@ use crate::{
     events::Event,
     flow::{AnyFlow, Flow},
     sessions::FIRST_HEALTH_PORT,
-    snapshot::{Owner, Snapshot, NONE},
+    snapshot::{End, Owner, Snapshot, NONE},
     state::{State, Worker},
 };
 
@@ -34,6 +34,8 @@ pub struct Pass<'a> {
     pub(crate) worker: Worker,
     /// Bits of the flows whose records this batch has changed; see [`Pass::current`].
     pub(crate) changed: Cell<u64>,
+    /// Bits of the connections that have segments to send after the batch.
+    pub(crate) behind: u64,
     pub(crate) out: &'a mut Emitted,
 }
 
@@ -122,11 +124,18 @@ impl<'a> Pass<'a> {
                     self.not_ours(packet, &headers);
                     continue;
                 }
-                Some(&[number]) if !self.is_translated(number) => number,
-                Some(numbers) => {
-                    self.answer_of_many(packet, &headers, numbers);
+                Some(End {
+                    is_translated: true,
+                    ..
+                }) if self.is_to_own(frame, &headers) => {
+                    self.answer_translated(packet, &headers);
                     continue;
                 }
+                Some(End { plain: NONE, .. }) => {
+                    self.not_ours(packet, &headers);
+                    continue;
+                }
+                Some(End { plain, .. }) => plain,
             };
             let lane = Lane {
                 index,
@@ -193,17 +202,14 @@ impl<'a> Pass<'a> {
     fn is_for_health(&self, frame: &[u8], headers: &Headers) -> bool {
         headers.destination_port >= FIRST_HEALTH_PORT
             && headers.protocol == protocol::TCP
-            && matches!(
-                self.snapshot.owner(headers.destination(frame)),
-                Some(Owner::Own(_))
-            )
+            && self.is_to_own(frame, headers)
     }
 
-    /// Does the backend's VIP change source addresses?
-    fn is_translated(&self, number: u16) -> bool {
-        self.snapshot
-            .backend_at(number)
-            .is_some_and(|backend| self.snapshot.vips[backend.vip].snat)
+    fn is_to_own(&self, frame: &[u8], headers: &Headers) -> bool {
+        matches!(
+            self.snapshot.owner(headers.destination(frame)),
+            Some(Owner::Own(_))
+        )
     }
 
     /// The connection that a backend's packet to its client belongs to.
@@ -258,7 +264,8 @@ impl<'a> Pass<'a> {
                 return self.choose_again(packet, headers, flow, entry);
             }
         }
-        let class = class_after(headers, entry.class);
+        let ends = self.ends_by_client(packet, headers, flow, backend);
+        let class = class_after(headers, entry.class, ends);
         // The client uses its port again.
         if class == Class::Opening && entry.class == Class::Closing && !backend.is_open() {
             return self.choose_again(packet, headers, flow, entry);
@@ -272,26 +279,6 @@ impl<'a> Pass<'a> {
             }
         }
         self.send_to(packet, headers, flow, after, backend);
-    }
-
-    /// One packet by itself, without the benefit of company.
-    pub(crate) fn decide_any(
-        &mut self,
-        packet: &mut Packet,
-        headers: &Headers,
-        flow: &AnyFlow,
-        answer: u16,
-    ) {
-        match flow {
-            AnyFlow::V4(flow) => {
-                let entry = self.state.connections_ipv4.lookup(flow, &self.now);
-                self.decide(packet, headers, flow, answer, entry);
-            }
-            AnyFlow::V6(flow) => {
-                let entry = self.state.connections_ipv6.lookup(flow, &self.now);
-                self.decide(packet, headers, flow, answer, entry);
-            }
-        }
     }
 
     /// The record of a flow of either version, if the configuration has the backend that it names.
@@ -310,10 +297,17 @@ impl<'a> Pass<'a> {
     }
 
     /// A packet from a backend closes a connection as well as one from its client.
-    pub(crate) fn note_answer<F: Flow>(&self, headers: &Headers, flow: &F, entry: Entry) {
-        let ends = headers.protocol == protocol::TCP
-            && headers.tcp_flags & (tcp_flags::FIN | tcp_flags::RST) != 0;
-        if ends && entry.class != Class::Closing {
+    pub(crate) fn note_answer<F: Flow>(
+        &self,
+        packet: &Packet,
+        headers: &Headers,
+        flow: &F,
+        entry: Entry,
+    ) {
+        let Some(backend) = self.backend_of(flow, entry.value) else {
+            return;
+        };
+        if entry.class != Class::Closing && self.ends_by_backend(packet, headers, flow, backend) {
             let class = Class::Closing;
             // Where another worker has changed the record, the connection has gone on since.
             let _ = self.replace(flow, entry, Entry { class, ..entry });
@@ -404,11 +398,13 @@ impl<'a> Pass<'a> {
 }
 
 /// How far a connection of this class is after a packet from its client.
-fn class_after(headers: &Headers, class: Class) -> Class {
+fn class_after(headers: &Headers, class: Class, ends: bool) -> Class {
     let flags = headers.tcp_flags;
     match class {
         _ if headers.protocol != protocol::TCP => class,
-        _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => Class::Closing,
+        _ if ends => Class::Closing,
+        // Of another connection, or forged.
+        _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => class,
         Class::Opening if flags & tcp_flags::SYN == 0 => Class::Established,
         Class::Closing if flags & tcp_flags::SYN != 0 => Class::Opening,
         class => class,

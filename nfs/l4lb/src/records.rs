@@ -127,6 +127,6 @@ impl<'a> Pass<'a> {
 }
 
 /// A bit for a flow; others share it.
-fn mark<F: Flow>(flow: &F) -> u64 {
+pub(crate) fn mark<F: Flow>(flow: &F) -> u64 {
     1 << (flow.flow_hash() & 63)
 }

@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub interfaces: Vec<Interface>,
     services: HashMap<Service, u32, BuildHasherDefault<ServiceHasher>>,
     /// Backends of mode nat: whose answers have to be rewritten.
-    endpoints: HashMap<Service, Vec<u16>, BuildHasherDefault<ServiceHasher>>,
+    endpoints: HashMap<Service, End, BuildHasherDefault<ServiceHasher>>,
     /// A bit for each port that a backend of mode nat answers from: most packets come from others, and need no look at `endpoints`.
     answering_ports: Box<[u64]>,
     addresses: HashMap<IpAddr, Owner>,
@@ -41,6 +41,24 @@ pub struct Snapshot {
     pub(crate) nexts: HashSet<IpAddr>,
     /// The neighbours of the configuration.
     pub(crate) fixed: HashMap<IpAddr, MacAddress>,
+}
+
+/// Where backends of mode nat answer from.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// The backend whose answers go to their clients; [`NONE`].
+    pub plain: u16,
+    /// A backend of VIPs with source NAT is there: its answers go to the load balancer's own address.
+    pub is_translated: bool,
+}
+
+impl Default for End {
+    fn default() -> Self {
+        Self {
+            plain: NONE,
+            is_translated: false,
+        }
+    }
 }
 
 /// Whose an address is.
@@ -220,7 +238,12 @@ impl Snapshot {
             let backend = self.backend(vip, backend, index, &record);
             if vip.mode == Mode::Nat {
                 let service = Service::new(backend.address, backend.port, protocol);
-                self.endpoints.entry(service).or_default().push(*number);
+                let end = self.endpoints.entry(service).or_default();
+                if vip.snat {
+                    end.is_translated = true;
+                } else {
+                    end.plain = *number;
+                }
                 self.answering_ports[usize::from(backend.port >> 6)] |= 1 << (backend.port & 63);
                 self.addresses
                     .entry(backend.address)
@@ -346,16 +369,16 @@ impl Snapshot {
             .map(|index| *index as usize)
     }
 
-    /// The backends that answer from there.
+    /// Whose backends answer from there.
     #[must_use]
     #[inline]
-    pub fn endpoint(&self, address: IpAddr, port: u16, protocol: u8) -> Option<&[u16]> {
+    pub fn endpoint(&self, address: IpAddr, port: u16, protocol: u8) -> Option<End> {
         if self.answering_ports[usize::from(port >> 6)] & 1 << (port & 63) == 0 {
             return None;
         }
         self.endpoints
             .get(&Service::new(address, port, protocol))
-            .map(Vec::as_slice)
+            .copied()
     }
 
     #[must_use]

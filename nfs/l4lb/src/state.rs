@@ -14,15 +14,15 @@ use nf_runtime::{
 };
 use nf_tables::{Cuckoo, Ipv4Flow, Ipv6Flow};
 
-use crate::{config::Tables, load::Load};
+use crate::{config::Tables, load::Load, stream::Progress};
 
 /// The state of one load balancer.
 pub struct State {
     pub connections_ipv4: Cuckoo<Ipv4Flow, Region>,
     pub connections_ipv6: Cuckoo<Ipv6Flow, Region>,
     pub sessions: FlowTable<Tuple, Session>,
-    /// By what a backend answers to: who the client is. With source NAT only.
-    pub clients: FlowTable<Tuple, Endpoint>,
+    /// By what a backend answers to: what its client sends. With source NAT only.
+    pub clients: FlowTable<Tuple, Tuple>,
     pub fragments: FlowTable<FragmentKey, FragmentWay>,
     /// Gateways and backends.
     pub neighbours: FlowTable<Address, Neighbour>,
@@ -133,24 +133,20 @@ pub struct Tuple {
 pub struct Session {
     /// Of the load balancer, toward the backend; 0: the client's own.
     pub local_port: u16,
-    pub backend: u16,
     /// Bytes of the header that is inserted; 0: none.
     pub inserted: u16,
     /// The backend has acknowledged the header.
     pub acknowledged: u16,
+    /// The backend has answered the SYN.
+    pub answered: u16,
     /// Sequence number of the client's first byte.
     pub start: u32,
     pub reserved: u32,
     /// When its entry in `clients` was renewed.
     pub renewed: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Endpoint {
-    pub address: Address,
-    pub port: u16,
-    pub reserved: [u16; 3],
+    /// How far the two sides are, in the client's numbers.
+    pub client: Progress,
+    pub backend: Progress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]

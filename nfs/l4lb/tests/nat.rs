@@ -46,26 +46,6 @@ fn a_client_on_the_link_is_answered_there() {
 }
 
 #[test]
-fn two_vips_may_share_a_backend() {
-    let second = with(
-        with(vip("nat", &[11]), "name", json!("second")),
-        "address",
-        json!("192.0.2.2"),
-    );
-    let mut lb = lb(json!([vip("nat", &[11]), second]));
-    lb.pass(&Sent::client(4000, SYN));
-    lb.pass(&Sent::client(4001, SYN).to("192.0.2.2", 80));
-    assert_eq!(
-        lb.pass(&answer(11, 4000, SYN | ACK)).source.0,
-        ip("192.0.2.1")
-    );
-    assert_eq!(
-        lb.pass(&answer(11, 4001, SYN | ACK)).source.0,
-        ip("192.0.2.2")
-    );
-}
-
-#[test]
 fn a_flood_leaves_no_record_but_answers_come_back() {
     let mut lb = lb(json!([with(
         vip("nat", &[11]),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use common::*;
 use nf_l4lb::L4lb;
-use nf_runtime::testing::Harness;
+use nf_runtime::testing::{Harness, Output};
 use proptest::prelude::*;
 use serde_json::{json, Value};
 
@@ -101,6 +101,55 @@ fn a_header_that_is_lost_comes_again_before_data() {
         lb.pass(&Sent::client(4000, RST).numbers(1000, 0)).sequence,
         1000
     );
+}
+
+/// What the backend gets of the segments of one batch, in the order in which it leaves.
+fn batch(lb: &mut Harness<L4lb>, segments: &[Sent]) -> Vec<Seen> {
+    let frames: Vec<Vec<u8>> = segments.iter().map(Sent::frame).collect();
+    let frames: Vec<(usize, &[u8])> = frames.iter().map(|frame| (0, &frame[..])).collect();
+    let mut seen: Vec<Seen> = lb
+        .process_all(&frames)
+        .iter()
+        .filter_map(|output| match output {
+            Output::Sent(_, frame) => Some(read(frame)),
+            Output::Dropped(_) => None,
+        })
+        .collect();
+    seen.extend(lb.take_emitted().iter().map(|(_, frame)| read(frame)));
+    seen
+}
+
+#[test]
+fn segments_of_a_batch_leave_in_their_order() {
+    let mut lb = lb(json!([proxy(false)]));
+    lb.pass(&Sent::client(4000, SYN).numbers(999, 0));
+    let ack = || Sent::client(4000, ACK);
+    let mut upload = vec![ack().numbers(1000, 5001)];
+    upload.extend((0..10).map(|index| ack().numbers(1000 + index * 3, 5001).payload(b"abc")));
+    // Another connection's in the same batch.
+    upload.insert(5, Sent::client(4001, SYN));
+    let seen = batch(&mut lb, &upload);
+    assert_eq!(seen.len(), upload.len() + 1);
+    let data: Vec<u32> = seen
+        .iter()
+        .filter(|seen| seen.payload == b"abc")
+        .map(|seen| seen.sequence)
+        .collect();
+    assert_eq!(
+        data,
+        (0..10).map(|index| 1028 + index * 3).collect::<Vec<_>>()
+    );
+    let header = seen.iter().position(|seen| seen.payload == HEADER);
+    let first = seen.iter().position(|seen| seen.payload == b"abc");
+    assert!(header < first);
+    assert!(seen.iter().all(|seen| seen.to == mac_of(11)));
+    // In the next batch they go as they come.
+    let more = [
+        ack().numbers(1030, 5001).payload(b"x"),
+        ack().numbers(1031, 5001),
+    ];
+    assert_eq!(batch(&mut lb, &more).len(), 2);
+    assert!(lb.take_emitted().is_empty());
 }
 
 #[test]

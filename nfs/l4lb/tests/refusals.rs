@@ -31,6 +31,29 @@ fn backend_with(mode: &str, key: &str, value: Value) -> Value {
     config(json!([web]))
 }
 
+/// A VIP with backend 11 and the usual one's mode and port.
+fn other_nat() -> Value {
+    with(
+        with(vip("nat", &[12, 11]), "address", json!("192.0.2.2")),
+        "name",
+        json!("other"),
+    )
+}
+
+#[test]
+fn vips_may_share_a_backend_where_answers_tell_them_apart() {
+    let web = || vip("nat", &[11]);
+    let other_port = json!([{"name": "web11", "address": "10.0.0.11", "port": 81}]);
+    for other in [
+        with(other_nat(), "snat", json!(true)),
+        with(other_nat(), "protocol", json!("udp")),
+        with(other_nat(), "mode", json!("ipip")),
+        with(other_nat(), "backends", other_port),
+    ] {
+        lb(json!([web(), other]));
+    }
+}
+
 fn many_backends(count: u32) -> Value {
     let backend = |number: u32| {
         let [.., a, b] = number.to_be_bytes();
@@ -79,6 +102,13 @@ fn each_says_where_and_what() {
                 json!({"backends": 5000}),
             ),
             "vips[0].backends: 4096 of them, expected at most 4095",
+        ),
+        (
+            config(json!([
+                vip("nat", &[11]),
+                with(other_nat(), "proxy_protocol", json!(true))
+            ])),
+            "vips[1].backends[1]: tcp port 80 of 10.0.0.11 answers for VIP \"web\" already",
         ),
         (vip_with("mode", json!("dsr")), "unknown variant `dsr`"),
         (

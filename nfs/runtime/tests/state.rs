@@ -28,6 +28,8 @@ fn adopt(arena: &Arena) -> StateBuilder {
 enum FlowStep {
     Add(u16, u64),
     Get(u16),
+    Insert(u16, u64),
+    Look(u16),
     Remove(u16),
     Pass(u64),
     Adopt,
@@ -37,6 +39,8 @@ fn flow_step() -> impl Strategy<Value = FlowStep> {
     prop_oneof![
         5 => (0_u16..40, 1_u64..100).prop_map(|(key, ttl)| FlowStep::Add(key, ttl)),
         3 => (0_u16..40).prop_map(FlowStep::Get),
+        3 => (0_u16..40, 1_u64..100).prop_map(|(key, ttl)| FlowStep::Insert(key, ttl)),
+        2 => (0_u16..40).prop_map(FlowStep::Look),
         1 => (0_u16..40).prop_map(FlowStep::Remove),
         2 => (1_u64..60).prop_map(FlowStep::Pass),
         1 => Just(FlowStep::Adopt),
@@ -75,6 +79,21 @@ proptest! {
                 FlowStep::Get(key) => {
                     let expected = model.get_mut(&key).map(|entry| { entry.0 = now + ttl_of_get; entry.1 });
                     prop_assert_eq!(table.get(&key_of(key), now, ttl_of_get), expected);
+                }
+                FlowStep::Insert(key, ttl) => {
+                    let new = Count { packets: 5, odd: [key as u8; 3], rest: [8; 5] };
+                    let expected = match model.get(&key) {
+                        Some((_, old)) => Err(Some(*old)),
+                        None => {
+                            model.insert(key, (now + ttl, new));
+                            Ok(())
+                        }
+                    };
+                    prop_assert_eq!(table.insert(&key_of(key), now, ttl, new), expected);
+                }
+                FlowStep::Look(key) => {
+                    let expected = model.get(&key).map(|entry| entry.1);
+                    prop_assert_eq!(table.look(&key_of(key), now), expected);
                 }
                 FlowStep::Remove(key) => {
                     prop_assert_eq!(table.remove(&key_of(key), now), model.remove(&key).map(|entry| entry.1));

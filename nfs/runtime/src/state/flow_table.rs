@@ -155,13 +155,23 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
             .find(part, tag, key, now)
             .or_else(|| self.free(part, now));
         let slot = free.unwrap_or_else(|| self.soonest(part));
-        // An heir of a process that died here finds the old entry, none, or the new one.
-        self.put_tag(part, slot, 0);
-        self.put_value(part, slot, &value);
-        self.put_key(part, slot, key);
-        self.put_end(part, slot, now.saturating_add(ttl));
-        self.put_tag(part, slot, tag);
+        self.fill(part, slot, key, now.saturating_add(ttl), &value, tag);
         free.is_none()
+    }
+
+    /// Puts a value in for a key that has none. Err: the key's value, which stays and does not live longer for it; None: its part is full.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn insert(&self, key: &K, now: u64, ttl: u64, value: V) -> Result<(), Option<V>> {
+        let (part, tag) = self.place(key);
+        let _lock = Lock::take(&self.region, part);
+        if let Some(slot) = self.find(part, tag, key, now) {
+            return Err(Some(self.value(part, slot)));
+        }
+        let slot = self.free(part, now).ok_or(None)?;
+        self.fill(part, slot, key, now.saturating_add(ttl), &value, tag);
+        Ok(())
     }
 
     /// The value of a key that has not ended; it does not live longer for it.
@@ -262,6 +272,15 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
 
     fn is_live(&self, part: usize, slot: usize, now: u64) -> bool {
         self.tag(part, slot) != 0 && self.end(part, slot) > now
+    }
+
+    /// Gives a slot to an entry. An heir of a process that died here finds the old entry, none, or the new one.
+    fn fill(&self, part: usize, slot: usize, key: &K, end: u64, value: &V, tag: u8) {
+        self.put_tag(part, slot, 0);
+        self.put_value(part, slot, value);
+        self.put_key(part, slot, key);
+        self.put_end(part, slot, end);
+        self.put_tag(part, slot, tag);
     }
 
     fn start(part: usize, slot: usize) -> usize {

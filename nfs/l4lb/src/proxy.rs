@@ -1,0 +1,148 @@
+//! The PROXY protocol's header in the stream.
+//!
+//! The header is the first thing that the backend reads, before the client's first byte, so that every later byte of the client's has a sequence number
+//! that is higher by the header's length for the backend than for the client. The load balancer keeps no bytes: whenever
+//! the client sends a segment that starts where the stream does, and the backend has not acknowledged the header, the header
+//! goes in front as a segment of its own. The segment that ends the handshake is such a one, so that a server which speaks first does not wait. A
+//! header that is lost is sent again with the client's own retransmission: the backend's acknowledgements show
+//! the client, translated, that nothing has arrived yet.
+//!
+//! Where a segment of data follows its header in one batch, it leaves after the batch, and so do the connection's later segments in it: in their order.
+
+use nf_packet::{tcp_flags, Headers, Tcp, TcpOption};
+use nf_runtime::Packet;
+
+use crate::{
+    events::Event, flow::Flow, frames, neighbours::TAKEN, pass::Pass, records::mark,
+    snapshot::Backend, state::Session,
+};
+
+impl Pass<'_> {
+    /// Shifts a client's segment behind the header; sends the header where it may be missing.
+    pub(crate) fn insert_header<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        session: &Session,
+        flow: &F,
+        backend: &Backend,
+    ) {
+        let flags = headers.tcp_flags;
+        if flags & tcp_flags::SYN != 0 {
+            return without_fast_open(packet, headers);
+        }
+        let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) else {
+            return;
+        };
+        let sequence = tcp.sequence();
+        let place = sequence.wrapping_sub(session.start) as i32;
+        let missing = session.acknowledged == 0;
+        if missing && (place < 0 || (place == 0 && flags & tcp_flags::RST != 0)) {
+            return;
+        }
+        let has_more = !tcp.payload().is_empty() || flags & tcp_flags::FIN != 0;
+        if !(missing && place == 0) {
+            return tcp.set_sequence(sequence.wrapping_add(session.inserted.into()));
+        }
+        // The segment gets a new checksum below; a wrong one must not become right by that.
+        let frame = packet.bytes();
+        let ends = (headers.source(frame), headers.destination(frame));
+        if !Tcp::new_checked(headers.segment(frame))
+            .is_ok_and(|tcp| tcp.checksum_holds(ends.0, ends.1))
+        {
+            return;
+        }
+        let (header, length) = frames::proxy_header(flow.source(), flow.destination());
+        let Some(first) = frames::with_payload(packet.bytes(), headers, &header[..length]) else {
+            return;
+        };
+        if has_more {
+            if let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) {
+                tcp.set_sequence(sequence.wrapping_add(session.inserted.into()));
+            }
+            packet.truncate(headers.end as usize);
+            if let Some(mac) = backend.way.mac() {
+                self.send(packet, backend.way.interface, mac);
+            }
+            self.out.emit(backend.way.interface, packet.bytes());
+            self.mark_behind(flow);
+        }
+        let port = packet.port();
+        if !packet.fill(port, &first) {
+            packet.drop_for(Event::TooBig.name());
+        }
+    }
+
+    fn mark_behind<F: Flow>(&mut self, flow: &F) {
+        self.behind |= mark(flow);
+    }
+
+    /// Does an earlier segment of the connection leave after the batch?
+    pub(crate) fn is_behind<F: Flow>(&self, flow: &F) -> bool {
+        self.behind != 0 && self.behind & mark(flow) != 0
+    }
+
+    /// Sends a packet, whose stations are written, after the batch.
+    pub(crate) fn send_behind(&mut self, packet: &mut Packet, interface: usize) {
+        self.out.emit(interface, packet.bytes());
+        packet.drop_for(TAKEN);
+    }
+}
+
+impl Session {
+    /// Shifts a backend's acknowledgements back to the client's numbers.
+    pub fn shift_back(&self, packet: &mut Packet, headers: &Headers) {
+        if self.inserted == 0 {
+            return;
+        }
+        let Ok(mut tcp) = Tcp::new_checked(headers.segment_mut(packet.bytes_mut())) else {
+            return;
+        };
+        if tcp.flags() & tcp_flags::ACK != 0 {
+            tcp.set_acknowledgement(self.for_client(tcp.acknowledgement()));
+        }
+        let selective: Option<(usize, usize)> = tcp
+            .options()
+            .find(|option| option.kind == TcpOption::SACK)
+            .map(|option| (option.at, option.data.len()));
+        if let Some((at, length)) = selective {
+            for edge in (at..at + length / 4 * 4).step_by(4) {
+                tcp.replace32(edge, self.for_client(tcp.word(edge)));
+            }
+        }
+    }
+}
+
+/// Data in a SYN would come before the header: the client sends it again when only its SYN is acknowledged (RFC 7413, 4.2). The option goes too.
+fn without_fast_open(packet: &mut Packet, headers: &Headers) {
+    let frame = packet.bytes();
+    let (source, destination) = (headers.source(frame), headers.destination(frame));
+    let Ok(tcp) = Tcp::new_checked(headers.segment(frame)) else {
+        return;
+    };
+    if !tcp.checksum_holds(source, destination) {
+        return;
+    }
+    let option = tcp
+        .options()
+        .find(|option| option.kind == TcpOption::FAST_OPEN)
+        .map(|option| (option.at - 2, option.data.len() + 2));
+    let has_data = !tcp.payload().is_empty();
+    if option.is_none() && !has_data {
+        return;
+    }
+    let Some(mut frame) = frames::with_payload(frame, headers, &[]) else {
+        return;
+    };
+    if let Some((at, length)) = option {
+        let start = usize::from(headers.transport) + at;
+        frame[start..start + length].fill(1);
+        if let Ok(mut tcp) = Tcp::new_checked(&mut frame[usize::from(headers.transport)..]) {
+            tcp.fill_checksum(source, destination);
+        }
+    }
+    let port = packet.port();
+    if !packet.fill(port, &frame) {
+        packet.drop_for(Event::TooBig.name());
+    }
+}

@@ -1,0 +1,313 @@
+//! Where a TCP connection stands, by the packets that have passed: enough to tell a reset or a FIN of the connection from a forged one (RFC 5961, 3 and 5).
+//!
+//! Every byte passes the load balancer on its way, so a segment that its receiver can take starts no later than what has passed, and ends no earlier than
+//! what was acknowledged. After losses before the load balancer a segment may lie beyond what has passed; then it is not believed, and no harm is done: its receiver, too, asks
+//! for what is missing first. The backend's acknowledgements are believed, so that both sides catch up.
+
+use bytemuck::{Pod, Zeroable};
+use nf_packet::{tcp_flags, Headers, Tcp};
+use nf_tables::Class;
+
+use crate::state::Session;
+
+/// The bytes of one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Progress {
+    /// The first that the other side has not acknowledged.
+    pub acknowledged: u32,
+    /// The one after the last that has passed.
+    pub passed: u32,
+}
+
+/// The numbers of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    flags: u8,
+    /// Of its first byte; of a SYN, of the byte after it.
+    start: u32,
+    /// After its last byte; a FIN is one.
+    end: u32,
+    acknowledgement: u32,
+}
+
+impl Segment {
+    #[must_use]
+    pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
+        let tcp = Tcp::new_checked(headers.segment(frame)).ok()?;
+        let has = |flag: u8| u32::from(tcp.flags() & flag != 0);
+        let start = tcp.sequence().wrapping_add(has(tcp_flags::SYN));
+        let length = tcp.payload().len() as u32 + has(tcp_flags::FIN);
+        Some(Self {
+            flags: tcp.flags(),
+            start,
+            end: start.wrapping_add(length),
+            acknowledgement: tcp.acknowledgement(),
+        })
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Is a number after another, as TCP counts?
+const fn is_after(number: u32, other: u32) -> bool {
+    number.wrapping_sub(other) as i32 > 0
+}
+
+impl Progress {
+    const fn from(start: u32) -> Self {
+        Self {
+            acknowledged: start,
+            passed: start,
+        }
+    }
+
+    /// May a segment be one of the connection?
+    fn covers(&self, segment: &Segment) -> bool {
+        !is_after(segment.start, self.passed) && !is_after(self.acknowledged, segment.end)
+    }
+
+    /// Does a segment end the connection, or this side of it?
+    fn is_ended_by(&self, segment: &Segment) -> bool {
+        if segment.has(tcp_flags::RST) {
+            return self.covers(segment) && !is_after(self.acknowledged, segment.start);
+        }
+        segment.has(tcp_flags::FIN)
+            && self.covers(segment)
+            && is_after(segment.end, self.acknowledged)
+    }
+
+    fn pass(&mut self, segment: &Segment) {
+        if self.covers(segment) && is_after(segment.end, self.passed) {
+            self.passed = segment.end;
+        }
+    }
+
+    fn acknowledge(&mut self, number: u32) {
+        if is_after(number, self.acknowledged) {
+            self.acknowledged = number;
+        }
+        if is_after(number, self.passed) {
+            self.passed = number;
+        }
+    }
+}
+
+impl Session {
+    /// Notes a client's segment; `class` is the record's after it.
+    pub fn note_client(&mut self, segment: &Segment, class: Class) {
+        if segment.has(tcp_flags::SYN) {
+            // In an established connection a SYN may be forged: the backend decides, and its answer says how.
+            if class == Class::Opening {
+                self.begin(segment.start);
+            }
+            return;
+        }
+        if !self.client.covers(segment) {
+            return;
+        }
+        self.client.pass(segment);
+        if segment.has(tcp_flags::ACK) && self.is_answered() {
+            self.backend.acknowledge(segment.acknowledgement);
+        }
+    }
+
+    /// Notes a backend's segment, as the backend sent it.
+    pub fn note_backend(&mut self, segment: &Segment) {
+        let has_ack = segment.has(tcp_flags::ACK);
+        if segment.has(tcp_flags::SYN) {
+            let starts = has_ack && segment.acknowledgement != self.start;
+            if starts {
+                self.begin(segment.acknowledgement);
+            }
+            if starts || !self.is_answered() {
+                self.backend = Progress::from(segment.start);
+                self.answered = 1;
+            }
+            return;
+        }
+        if has_ack && self.is_answered() {
+            let arrived = segment.acknowledgement.wrapping_sub(self.start) as i32;
+            if self.inserted > 0 && arrived >= i32::from(self.inserted) {
+                self.acknowledged = 1;
+            }
+            let own = self.for_client(segment.acknowledgement);
+            self.client.acknowledge(own);
+        }
+        self.backend.pass(segment);
+    }
+
+    /// Does a client's segment end the connection?
+    #[must_use]
+    pub fn is_ended_by_client(&self, segment: &Segment) -> bool {
+        self.client.is_ended_by(segment)
+    }
+
+    #[must_use]
+    pub fn is_ended_by_backend(&self, segment: &Segment) -> bool {
+        if self.is_answered() {
+            return self.backend.is_ended_by(segment);
+        }
+        // The SYN is refused.
+        segment.has(tcp_flags::RST)
+            && segment.has(tcp_flags::ACK)
+            && segment.acknowledgement == self.start
+    }
+
+    /// Has the backend answered the SYN?
+    const fn is_answered(&self) -> bool {
+        self.answered != 0
+    }
+
+    /// A connection whose client's first byte has this number.
+    fn begin(&mut self, start: u32) {
+        self.start = start;
+        self.acknowledged = 0;
+        self.answered = 0;
+        self.client = Progress::from(start);
+        self.backend = Progress::default();
+    }
+
+    /// A position in the stream as the backend sees it, for the client: inside the header nothing of the client's has arrived.
+    #[must_use]
+    pub fn for_client(&self, number: u32) -> u32 {
+        let place = number.wrapping_sub(self.start) as i32;
+        if place <= 0 {
+            number
+        } else {
+            let own = (place - i32::from(self.inserted)).max(0);
+            self.start.wrapping_add(own as u32)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(flags: u8, start: u32, length: u32, acknowledgement: u32) -> Segment {
+        let fin = u32::from(flags & tcp_flags::FIN != 0);
+        Segment {
+            flags,
+            start,
+            end: start.wrapping_add(length + fin),
+            acknowledgement,
+        }
+    }
+
+    const ACK: u8 = tcp_flags::ACK;
+
+    /// Established; the client's first byte is `start`, the backend's 500.
+    fn session(start: u32, inserted: u16) -> Session {
+        let mut session = Session {
+            inserted,
+            ..Session::zeroed()
+        };
+        session.note_client(&segment(tcp_flags::SYN, start, 0, 0), Class::Opening);
+        session.note_backend(&segment(tcp_flags::SYN | ACK, 500, 0, start));
+        session.note_client(&segment(ACK, start, 0, 500), Class::Established);
+        session
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let start = u32::MAX - 5;
+        let mut session = session(start, 0);
+        session.note_client(&segment(ACK, start, 10, 500), Class::Established);
+        let at = |offset: u32| segment(tcp_flags::RST, start.wrapping_add(offset), 0, 0);
+        for offset in [0, 3, 10] {
+            assert!(session.is_ended_by_client(&at(offset)), "{offset}");
+        }
+        for offset in [11, 1 << 20, 1 << 31, u32::MAX] {
+            assert!(!session.is_ended_by_client(&at(offset)), "{offset}");
+        }
+        session.note_backend(&segment(ACK, 500, 0, start.wrapping_add(10)));
+        assert!(!session.is_ended_by_client(&at(9)));
+        assert!(session.is_ended_by_client(&at(10)));
+    }
+
+    #[test]
+    fn a_forged_segment_moves_nothing() {
+        let mut session = session(1000, 0);
+        let before = session;
+        session.note_client(&segment(ACK, 50_000, 100, 90_000), Class::Established);
+        session.note_client(&segment(tcp_flags::SYN, 7, 0, 0), Class::Established);
+        session.note_client(&segment(ACK, 900, 50, 90_000), Class::Established);
+        session.note_backend(&segment(0, 9_000, 100, 0));
+        assert_eq!(session, before);
+    }
+
+    #[test]
+    fn both_sides_catch_up_after_losses() {
+        let mut session = session(1000, 0);
+        // The first 100 bytes were lost before they came here.
+        session.note_client(&segment(ACK, 1100, 100, 500), Class::Established);
+        let fin = segment(tcp_flags::FIN | ACK, 1200, 0, 500);
+        assert!(!session.is_ended_by_client(&fin));
+        session.note_client(&segment(ACK, 1000, 100, 500), Class::Established);
+        session.note_backend(&segment(ACK, 500, 0, 1200));
+        assert!(session.is_ended_by_client(&fin));
+        // The same the other way.
+        session.note_backend(&segment(ACK, 600, 100, 1200));
+        let fin = segment(tcp_flags::FIN | ACK, 700, 0, 1200);
+        assert!(!session.is_ended_by_backend(&fin));
+        session.note_client(&segment(ACK, 1200, 0, 700), Class::Established);
+        assert!(session.is_ended_by_backend(&fin));
+    }
+
+    #[test]
+    fn a_fin_that_comes_again_ends_with_its_last_byte() {
+        let mut session = session(1000, 0);
+        let fin = segment(tcp_flags::FIN | ACK, 1000, 100, 500);
+        session.note_client(&fin, Class::Established);
+        session.note_backend(&segment(ACK, 500, 0, 1100));
+        assert!(session.is_ended_by_client(&fin));
+        session.note_backend(&segment(ACK, 500, 0, 1101));
+        assert!(!session.is_ended_by_client(&fin), "it was taken already");
+    }
+
+    #[test]
+    fn acknowledgements_are_the_clients_numbers() {
+        let mut session = session(1000, 28);
+        session.note_backend(&segment(ACK, 500, 0, 1020));
+        assert_eq!(
+            (session.acknowledged, session.client.acknowledged),
+            (0, 1000)
+        );
+        session.note_client(&segment(ACK, 1000, 5, 500), Class::Established);
+        session.note_backend(&segment(ACK, 500, 0, 1033));
+        assert_eq!(
+            (session.acknowledged, session.client.acknowledged),
+            (1, 1005)
+        );
+    }
+
+    #[test]
+    fn a_repeated_answer_to_the_syn_moves_nothing() {
+        let mut session = session(1000, 0);
+        session.note_backend(&segment(ACK, 500, 300, 1000));
+        let before = session;
+        session.note_backend(&segment(tcp_flags::SYN | ACK, 500, 0, 1000));
+        assert_eq!(session, before);
+        // Of a new connection it does.
+        session.note_backend(&segment(tcp_flags::SYN | ACK, 9_000, 0, 70_000));
+        assert_eq!((session.start, session.backend.passed), (70_000, 9_000));
+    }
+
+    #[test]
+    fn a_refused_syn_is_a_reset_that_acknowledges_it() {
+        let mut session = Session::zeroed();
+        session.note_client(&segment(tcp_flags::SYN, 1000, 0, 0), Class::Opening);
+        let reset = |flags, acknowledgement| segment(flags, 0, 0, acknowledgement);
+        assert!(session.is_ended_by_backend(&reset(tcp_flags::RST | ACK, 1000)));
+        for (flags, acknowledgement) in [
+            (tcp_flags::RST | ACK, 1001),
+            (tcp_flags::RST, 1000),
+            (tcp_flags::FIN | ACK, 1000),
+        ] {
+            assert!(!session.is_ended_by_backend(&reset(flags, acknowledgement)));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Sessions: whose answer is whose, how long local ports are held, and what ends a connection.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod common;
+
+use common::*;
+use nf_l4lb::L4lb;
+use nf_runtime::testing::{Harness, Output};
+use serde_json::{json, Value};
+
+fn snat(backends: &[u8]) -> Value {
+    with(vip("nat", backends), "snat", json!(true))
+}
+
+/// Another VIP, 192.0.2.2:80.
+fn second(vip: Value) -> Value {
+    with(
+        with(vip, "address", json!("192.0.2.2")),
+        "name",
+        json!("second"),
+    )
+}
+
+/// What the backend that got a packet sends back.
+fn reply(seen: &Seen, flags: u8) -> Sent {
+    Sent {
+        source: seen.destination,
+        destination: seen.source,
+        from: seen.to,
+        ..Sent::client(0, flags)
+    }
+    .numbers(5000, 1001)
+}
+
+/// A handshake; what the backend saw of it. The next byte of the client is 1001, of the backend 5001.
+fn establish(lb: &mut Harness<L4lb>, syn: &Sent) -> Seen {
+    let seen = lb.pass(syn);
+    let back = lb.pass(&reply(&seen, SYN | ACK));
+    assert_eq!(
+        (back.source, back.destination),
+        (syn.destination, syn.source)
+    );
+    let ack = Sent {
+        flags: ACK,
+        ..syn.clone()
+    };
+    lb.pass(&ack.numbers(1001, 5001))
+}
+
+#[test]
+fn an_answer_leaves_from_the_vip_that_was_asked() {
+    for first in [vip("nat", &[11]), snat(&[11])] {
+        let mut lb = lb(json!([first, second(snat(&[11]))]));
+        let (one, two) = (
+            Sent::client(4000, SYN),
+            Sent::client(4000, SYN).to("192.0.2.2", 80),
+        );
+        let (to_one, to_two) = (lb.pass(&one), lb.pass(&two));
+        assert_ne!(to_one.source, to_two.source);
+        for (seen, sent) in [(to_one, one), (to_two, two)] {
+            let back = lb.pass(&reply(&seen, SYN | ACK));
+            assert_eq!(
+                (back.source, back.destination),
+                (sent.destination, sent.source)
+            );
+        }
+    }
+}
+
+/// A load balancer with room for many, and established connections of as many clients.
+fn many(count: u32) -> (Harness<L4lb>, Vec<(Sent, Seen)>) {
+    let mut config = config(json!([with(
+        snat(&[11]),
+        "half_open_limit",
+        json!(100_000)
+    )]));
+    config["tables"]["sessions"] = json!(4096);
+    let mut lb = start(config);
+    let connections = (0..count)
+        .map(|number| {
+            let [.., a, b] = number.to_be_bytes();
+            let syn = Sent::client(4000, SYN).of(&format!("203.0.{a}.{b}"));
+            let seen = establish(&mut lb, &syn);
+            (syn, seen)
+        })
+        .collect();
+    (lb, connections)
+}
+
+#[test]
+fn the_search_for_a_port_leaves_other_connections_alone() {
+    // Of so many clients, some try the port that another one has.
+    let (mut lb, connections) = many(1500);
+    lb.advance(200 * SECOND);
+    lb.tick();
+    for (sent, seen) in &connections {
+        let back = lb.pass(&reply(seen, ACK).numbers(5001, 1001));
+        assert_eq!(back.destination, sent.source);
+    }
+}
+
+#[test]
+fn a_port_is_held_as_long_as_the_connection() {
+    let mut lb = lb(json!([snat(&[11])]));
+    let seen = establish(&mut lb, &Sent::client(4000, SYN));
+    lb.advance(80 * SECOND);
+    lb.tick();
+    lb.pass(&Sent::client(4000, ACK).numbers(1001, 5001));
+    lb.advance(295 * SECOND);
+    lb.tick();
+    let back = lb.pass(&reply(&seen, ACK).numbers(5001, 1001));
+    assert_eq!(back.destination, (ip("198.51.100.7"), 4000));
+}
+
+#[test]
+fn answers_alone_keep_a_datagram_session() {
+    let mut lb = lb(json!([with(snat(&[11]), "protocol", json!("udp"))]));
+    let sent = Sent::client(4000, 0).udp();
+    let seen = lb.pass(&sent);
+    for _ in 0..10 {
+        lb.advance(40 * SECOND);
+        lb.tick();
+        assert_eq!(
+            lb.pass(&reply(&seen, 0).udp()).destination,
+            (ip("198.51.100.7"), 4000)
+        );
+    }
+    assert_eq!(lb.pass(&sent).source, seen.source);
+}
+
+#[test]
+fn it_is_full_when_there_is_no_room_for_sessions() {
+    let mut config = config(json!([with(
+        snat(&[11]),
+        "half_open_limit",
+        json!(100_000)
+    )]));
+    config["tables"]["sessions"] = json!(40);
+    let mut lb = start(config);
+    assert_eq!(lb.ask("full", json!({}))["full"], false);
+    let refused = (0..200_u32).any(|client| {
+        let syn = Sent::client(4000, SYN).of(&format!("203.0.113.{client}"));
+        match lb.process(0, &syn.frame()) {
+            Output::Sent(..) => false,
+            Output::Dropped(reason) => {
+                assert_eq!(reason, "sessions full");
+                true
+            }
+        }
+    });
+    assert!(refused);
+    let full = lb.ask("full", json!({}));
+    assert_eq!(full["full"], true);
+    let why = full["why"][0].as_str().unwrap();
+    assert!(why.starts_with("table sessions has "), "{why}");
+    let used = full["tables"]["sessions"]["used"].as_u64().unwrap();
+    assert!(used >= 40);
+    assert_eq!(lb.count("sessions_used"), used);
+    assert_eq!(lb.count("sessions_capacity"), 40);
+    lb.advance(60 * SECOND);
+    lb.tick();
+    assert_eq!(lb.ask("full", json!({}))["full"], false);
+}
+
+/// Is the connection alive a minute later, and its session whole?
+fn survives(lb: &mut Harness<L4lb>, seen: &Seen) -> bool {
+    lb.advance(60 * SECOND);
+    lb.tick();
+    let segment = Sent::client(4000, ACK).numbers(1001, 5001);
+    match lb.process(0, &segment.frame()) {
+        Output::Sent(0, frame) => read(&frame).source == seen.source,
+        Output::Sent(..) => false,
+        Output::Dropped(reason) => {
+            assert_eq!(reason, "no session");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_forged_segment_does_not_end_a_connection() {
+    for flags in [RST, RST | ACK, FIN | ACK, SYN] {
+        for sequence in [1000, 1002, 1500, 70_000, 0x8000_0000, 0xffff_0000] {
+            let mut lb = lb(json!([snat(&[11])]));
+            let seen = establish(&mut lb, &Sent::client(4000, SYN));
+            // The backend sees it, and decides for itself.
+            lb.pass(&Sent::client(4000, flags).numbers(sequence, 9));
+            assert!(survives(&mut lb, &seen), "{flags} at {sequence}");
+        }
+        if flags != SYN {
+            let mut lb = lb(json!([snat(&[11])]));
+            let seen = establish(&mut lb, &Sent::client(4000, SYN));
+            lb.pass(&reply(&seen, flags).numbers(90_000, 1001));
+            assert!(survives(&mut lb, &seen), "{flags} from the backend");
+        }
+    }
+}
+
+#[test]
+fn a_true_segment_ends_a_connection() {
+    for flags in [RST, RST | ACK, FIN | ACK] {
+        let mut lb = lb(json!([snat(&[11])]));
+        let seen = establish(&mut lb, &Sent::client(4000, SYN));
+        let data = Sent::client(4000, ACK).numbers(1001, 5001);
+        lb.pass(&data.payload(b"GET /"));
+        // Whether the data has arrived or not.
+        lb.pass(&Sent::client(4000, flags).numbers(1006, 5001));
+        assert!(!survives(&mut lb, &seen), "{flags}");
+    }
+    for flags in [RST, FIN | ACK] {
+        let mut lb = lb(json!([snat(&[11])]));
+        let seen = establish(&mut lb, &Sent::client(4000, SYN));
+        lb.pass(&reply(&seen, flags).numbers(5001, 1001));
+        assert!(!survives(&mut lb, &seen), "{flags} from the backend");
+    }
+    // A backend that refuses the connection.
+    let mut lb = lb(json!([with(snat(&[11]), "half_open_limit", json!(1))]));
+    let seen = lb.pass(&Sent::client(4000, SYN));
+    lb.pass(&reply(&seen, RST | ACK).numbers(0, 1001));
+    assert_eq!(lb.count("vip_half_open{vip=\"web\"}"), 0);
+}
+
+#[test]
+fn a_client_that_comes_again_after_a_crash_is_served() {
+    let mut lb = lb(json!([with(snat(&[11]), "proxy_protocol", json!(true))]));
+    let seen = establish(&mut lb, &Sent::client(4000, SYN));
+    // Its record is still that of an established connection; the backend has forgotten it, and takes the SYN.
+    lb.pass(&Sent::client(4000, SYN).numbers(700_000, 0));
+    let back = lb.pass(&reply(&seen, SYN | ACK).numbers(9000, 700_001));
+    assert_eq!((back.acknowledgement, back.flags), (700_001, SYN | ACK));
+    let first = lb.pass(&Sent::client(4000, ACK).numbers(700_001, 9001));
+    assert_eq!((first.sequence, first.payload.len()), (700_001, 28));
+    lb.pass(&Sent::client(4000, RST).numbers(700_001, 0));
+    assert!(!survives(&mut lb, &seen));
+}
+
+#[test]
+fn a_connection_from_before_source_nat_was_configured_can_begin_again() {
+    let mut lb = lb(json!([vip("nat", &[11])]));
+    lb.pass(&Sent::client(4000, SYN));
+    lb.pass(&Sent::client(4000, ACK));
+    lb.reconfigure(json!([snat(&[11])]));
+    assert_eq!(lb.drops(&Sent::client(4000, ACK)), "no session");
+    lb.reconfigure(json!([vip("nat", &[11])]));
+    lb.pass(&Sent::client(4001, SYN));
+    lb.pass(&Sent::client(4001, ACK));
+    lb.reconfigure(json!([snat(&[11])]));
+    assert_eq!(lb.pass(&Sent::client(4001, SYN)).source.0, ip("10.0.0.2"));
+}
