@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
+from unoctl import completion, dump, holders, logs, place, plumb, ports, show, tracing
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
 from unoctl.model import Stage
@@ -55,6 +55,7 @@ TypeOption = Annotated[
     str, typer.Option("--type", metavar="T", help="Open vSwitch's type of a new interface; default: a network device.")
 ]
 UntilOption = Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also where a network function has the port.")]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Take the interface that is left over off the switch.")]
 
 
@@ -191,6 +192,7 @@ def port_move(
     ] = None,
     interface_type: TypeOption = "",
     detach: DetachOption = False,
+    force: ForceOption = False,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
@@ -203,8 +205,9 @@ def port_move(
             OvsdbPlumber(server, interface_type) as plumber,
             output.progress("moving a port") as progress,
         ):
+            check = holders.for_command(server.datapath_id, session.lab, force=force)
             return ports.move(
-                server, client, plumber, virtual_port, switch, interface, until, grace_ms, detach, progress
+                server, client, plumber, virtual_port, switch, interface, until, grace_ms, detach, progress, check
             )
 
     run(ctx, chosen, pretty, work)
@@ -276,6 +279,7 @@ def port_del(
     ctx: typer.Context,
     virtual_port: VirtualPort,
     detach: DetachOption = False,
+    force: ForceOption = False,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
@@ -283,7 +287,8 @@ def port_del(
 
     def work(session: Session) -> View:
         with session.client() as client, OvsdbPlumber(session.server) as plumber:
-            return ports.delete(session.server, client, plumber, virtual_port, detach)
+            check = holders.for_command(session.server.datapath_id, session.lab, force=force)
+            return ports.delete(session.server, client, plumber, virtual_port, detach, check)
 
     run(ctx, chosen, pretty, work)
 

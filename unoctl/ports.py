@@ -15,6 +15,7 @@ from typing import Protocol
 
 from unoctl.client import Client, as_json
 from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, UnoctlError, UsageError
+from unoctl.holders import Check, free
 from unoctl.model import Port, Stage
 from unoctl.render import Progress, View, table
 from unoctl.settling import settled
@@ -176,16 +177,19 @@ def move(
     grace_ms: int | None,
     detach: bool,
     progress: Progress,
+    check: Check = free,
 ) -> View:
     """Move a port to another interface, make-before-break.
 
     The new interface is put on ``edge`` first. With ``detach`` the old one is taken off ``edge`` when the move is done.
 
     Raises:
+        PortHeldError: ``check`` does not let this port go.
         ApiRefusedError: oneswitchd refused; the plumbing is as before.
     """
     server.switch(switch)
     before = client.find_port(virtual_port)
+    check(before)
     plumbed = ExitStack()
     progress.update(f"port {before.number}: {interface} on edge of {switch}")
     if plumber.attach(switch, interface):
@@ -245,9 +249,16 @@ def abort_move(client: Client, plumber: Plumber, virtual_port: str, detach: bool
     return _port_view(port)
 
 
-def delete(server: Server, client: Client, plumber: Plumber, virtual_port: str, detach: bool) -> View:
-    """Remove a virtual port and its patch ports; with ``detach`` its interface, too."""
+def delete(
+    server: Server, client: Client, plumber: Plumber, virtual_port: str, detach: bool, check: Check = free
+) -> View:
+    """Remove a virtual port and its patch ports; with ``detach`` its interface, too.
+
+    Raises:
+        PortHeldError: ``check`` does not let this port go.
+    """
     port = client.find_port(virtual_port)
+    check(port)
     client.delete_port(port.number)
     plumber.remove_patches(port.number, [switch.name for switch in server.switches])
     detached = detach and plumber.detach(port.switch, port.interface)

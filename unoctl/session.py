@@ -29,6 +29,11 @@ class Session:
         self._choice = choice
         self.output = output
 
+    @property
+    def lab(self) -> str | None:
+        """The lab that the operator named."""
+        return self._choice.lab
+
     @cached_property
     def found(self) -> Found:
         """The configuration file; says which on stderr where the operator did not name it.

@@ -1,7 +1,7 @@
 """What processes write: bounded while they run, and removed with their instance.
 
-Processes append to their logs themselves, which needs no other process. Hence a log is cut from time to time: its end is
-kept beside it, as ``KEY.log.1``.
+Processes append to their logs themselves, which needs no other process. Hence a log is cut from time to time: its end
+is kept beside it, as ``KEY.log.1``.
 """
 
 import os

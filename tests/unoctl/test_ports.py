@@ -8,7 +8,8 @@ import pytest
 from tests.unoctl.fake_rest import Answer, FakeOneswitchd, problem
 from unoctl import ports
 from unoctl.client import Client
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, PortHeldError, UsageError
+from unoctl.model import Port
 from unoctl.render import Format, Output, Progress
 from unoctl.topology import PcieLink, Server, Switch
 
@@ -246,3 +247,17 @@ def test_progress_is_told_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
         for text in ("one", "one", "two"):
             progress.update(text)
     assert capsys.readouterr().err.splitlines() == ["unoctl: one", "unoctl: two"]
+
+
+def test_a_port_that_is_held_is_left_alone(world: World) -> None:
+    def held(port: Port) -> None:
+        raise PortHeldError(f"port {port.number} is held")
+
+    with pytest.raises(PortHeldError):
+        ports.delete(world.server, world.client, world.plumber, "vm1", True, held)
+    with pytest.raises(PortHeldError):
+        ports.move(
+            world.server, world.client, world.plumber, "1", "snic0", "x", "done", None, True, world.progress, held
+        )
+    assert world.fake.ports[1]["interface"] == "vm1"
+    assert not world.plumber.attached

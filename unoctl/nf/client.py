@@ -41,6 +41,14 @@ class NfClient:
         """What can be deployed."""
         return self._get("kinds")["kinds"]
 
+    def servers(self) -> list[Json]:
+        """The server that this agent is of, in a list."""
+        return self._get("servers")["servers"]
+
+    def ports(self) -> list[Json]:
+        """Virtual ports of instances."""
+        return self._get("ports")["ports"]
+
     def instances(self) -> list[Json]:
         """All instances, oldest first."""
         return list(self._pages("instances", "instances"))
