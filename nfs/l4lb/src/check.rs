@@ -1,6 +1,8 @@
 //! Refuses configurations that cannot be, with the path, the value, and what was expected.
 
-use std::{collections::HashMap, fmt::Display, net::IpAddr};
+mod addresses;
+
+use std::{collections::HashMap, fmt::Display};
 
 use nf_packet::MacAddress;
 use nf_runtime::Refusal;
@@ -14,15 +16,32 @@ use crate::{
 /// Backend indexes are 16 bits of a connection's record; the last one is none.
 pub const MOST_BACKENDS: usize = 0xffff;
 
+/// Has each port its interface, and each interface its port?
+///
+/// # Errors
+/// They are not as many.
+pub fn ports(config: &Config, ports: usize) -> Result<(), Refusal> {
+    let interfaces = config.interfaces.len();
+    if interfaces == ports {
+        return Ok(());
+    }
+    wrong(
+        "interfaces",
+        format!("{interfaces} of them, but --port is given {ports} times: expected one for each port, in that order"),
+    )
+}
+
 /// # Errors
 /// The first thing that is wrong.
 pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
     tables(config)?;
     interfaces(config)?;
+    addresses::check(config)?;
     let mut names = HashMap::new();
     let mut services = HashMap::new();
     for (index, vip) in config.vips.iter().enumerate() {
         let path = format!("vips[{index}]");
+        name_is_sound(&format!("{path}.name"), &vip.name)?;
         if let Some(other) = names.insert(vip.name.as_str(), index) {
             return wrong(
                 &format!("{path}.name"),
@@ -41,7 +60,7 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
                 ),
             );
         }
-        check_vip(&path, vip, config)?;
+        check_vip(&path, vip)?;
     }
     answers(config)?;
     lifetimes(config)
@@ -73,6 +92,28 @@ fn answers(config: &Config) -> Result<(), Refusal> {
 
 fn wrong<T>(path: &str, reason: impl Display) -> Result<T, Refusal> {
     Err(Refusal::configuration(path, reason))
+}
+
+/// Names are in every metric, log line and answer that is about what they name.
+const LONGEST_NAME: usize = 128;
+
+fn name_is_sound(path: &str, name: &str) -> Result<(), Refusal> {
+    if name.is_empty() {
+        return wrong(path, "empty");
+    }
+    if name.len() > LONGEST_NAME {
+        return wrong(
+            path,
+            format!(
+                "{} bytes, expected at most {LONGEST_NAME}: it is in every metric",
+                name.len()
+            ),
+        );
+    }
+    if name.contains(char::is_control) {
+        return wrong(path, format!("{name:?} has control characters"));
+    }
+    Ok(())
 }
 
 fn tables(config: &Config) -> Result<(), Refusal> {
@@ -195,14 +236,6 @@ fn interface_is_sound(path: &str, interface: &Interface) -> Result<(), Refusal> 
             ),
         );
     }
-    for (index, prefix) in interface.addresses.iter().enumerate() {
-        if !is_unicast(prefix.address) {
-            return wrong(
-                &format!("{path}.addresses[{index}]"),
-                format!("{} is no address of a host", prefix.address),
-            );
-        }
-    }
     for (index, gateway) in interface.gateways.iter().enumerate() {
         let gateway_path = format!("{path}.gateways[{index}]");
         if interface.gateways[..index]
@@ -228,35 +261,9 @@ fn interface_is_sound(path: &str, interface: &Interface) -> Result<(), Refusal> 
     Ok(())
 }
 
-fn is_unicast(address: IpAddr) -> bool {
-    !address.is_multicast()
-        && !address.is_unspecified()
-        && !address.is_loopback()
-        && address != IpAddr::from([255, 255, 255, 255])
-}
-
-fn check_vip(path: &str, vip: &Vip, config: &Config) -> Result<(), Refusal> {
-    if vip.name.is_empty() {
-        return wrong(&format!("{path}.name"), "empty");
-    }
-    if !is_unicast(vip.address) {
-        return wrong(
-            &format!("{path}.address"),
-            format!("{} is no address of a host", vip.address),
-        );
-    }
+fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
     if vip.port == 0 {
         return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
-    }
-    let own = config
-        .interfaces
-        .iter()
-        .flat_map(|interface| &interface.addresses);
-    if own.clone().any(|prefix| prefix.address == vip.address) {
-        return wrong(
-            &format!("{path}.address"),
-            format!("{} is an interface's own address", vip.address),
-        );
     }
     if vip.gue_port == 0 {
         return wrong(&format!("{path}.gue_port"), "0, expected 1 to 65535");
@@ -277,6 +284,7 @@ fn check_vip(path: &str, vip: &Vip, config: &Config) -> Result<(), Refusal> {
     let mut endpoints = HashMap::new();
     for (index, backend) in vip.backends.iter().enumerate() {
         let backend_path = format!("{path}.backends[{index}]");
+        name_is_sound(&format!("{backend_path}.name"), &backend.name)?;
         if let Some(other) = names.insert(backend.name.as_str(), index) {
             return wrong(
                 &format!("{backend_path}.name"),
@@ -296,7 +304,7 @@ fn check_vip(path: &str, vip: &Vip, config: &Config) -> Result<(), Refusal> {
                 ),
             );
         }
-        check_backend(&backend_path, vip, backend, config)?;
+        check_backend(&backend_path, vip, backend)?;
     }
     Ok(())
 }
@@ -378,30 +386,9 @@ fn health(path: &str, vip: &Vip) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_backend(path: &str, vip: &Vip, backend: &Backend, config: &Config) -> Result<(), Refusal> {
-    if backend.name.is_empty() {
-        return wrong(&format!("{path}.name"), "empty");
-    }
-    if !is_unicast(backend.address) {
-        return wrong(
-            &format!("{path}.address"),
-            format!("{} is no address of a host", backend.address),
-        );
-    }
+fn check_backend(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Refusal> {
     if backend.port == Some(0) {
         return wrong(&format!("{path}.port"), "0, expected 1 to 65535");
-    }
-    let version = |address: IpAddr| if address.is_ipv4() { "IPv4" } else { "IPv6" };
-    if vip.mode == Mode::Nat && backend.address.is_ipv4() != vip.address.is_ipv4() {
-        return wrong(
-            &format!("{path}.address"),
-            format!(
-                "{} is {}, the VIP {}: mode nat does not translate between them",
-                backend.address,
-                version(backend.address),
-                version(vip.address)
-            ),
-        );
     }
     if vip.mode != Mode::Nat && backend.port.is_some_and(|port| port != vip.port) {
         return wrong(
@@ -411,27 +398,6 @@ fn check_backend(path: &str, vip: &Vip, backend: &Backend, config: &Config) -> R
                 backend.port.unwrap_or_default(),
                 vip.port
             ),
-        );
-    }
-    let own = config
-        .interfaces
-        .iter()
-        .flat_map(|interface| &interface.addresses)
-        .any(|prefix| prefix.address.is_ipv4() == backend.address.is_ipv4());
-    if !own {
-        return wrong(
-            &format!("{path}.address"),
-            format!(
-                "{}: no interface has an {} address to reach it from",
-                backend.address,
-                version(backend.address)
-            ),
-        );
-    }
-    if config.vips.iter().any(|vip| vip.address == backend.address) {
-        return wrong(
-            &format!("{path}.address"),
-            format!("{} is a VIP's", backend.address),
         );
     }
     Ok(())

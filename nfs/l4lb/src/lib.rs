@@ -151,6 +151,10 @@ impl NetworkFunction for L4lb {
     const SCHEMA: u32 = 1;
     type Config = Config;
 
+    fn fits(config: &Config, ports: usize) -> Result<(), Refusal> {
+        check::ports(config, ports)
+    }
+
     fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
         let lifetimes = check::check(&config)?;
         let state = State::declare(&config.tables, state)?;

@@ -63,6 +63,143 @@ fn many_backends(count: u32) -> Value {
 }
 
 #[test]
+fn addresses_are_of_one_host_each() {
+    let backend = |address: &str| {
+        let mut web = vip("ipip", &[11, 12]);
+        web["backends"][1]["address"] = json!(address);
+        refusal(config(json!([web])))
+    };
+    for (address, expected) in [
+        (
+            "10.0.0.2",
+            "is an interface's own address (interfaces[0].addresses[0])",
+        ),
+        (
+            "10.0.0.255",
+            "no address of a host: it is the broadcast address of 10.0.0.2/24",
+        ),
+        ("10.0.0.0", "it is the network address of 10.0.0.2/24"),
+        (
+            "fd00::",
+            "it is the anycast address of the routers of fd00::2/64",
+        ),
+        ("0.0.0.0", "it is unspecified"),
+        ("0.1.2.3", "it is of \"this network\""),
+        ("127.0.0.1", "it is a loopback address"),
+        ("239.1.1.1", "it is a multicast group"),
+        ("ff02::1", "it is a multicast group"),
+        ("255.255.255.255", "it is the broadcast address"),
+        ("::ffff:10.0.0.11", "write it as IPv4"),
+        ("192.0.2.1", "192.0.2.1 is a VIP's (web)"),
+    ] {
+        let said = backend(address);
+        let start = format!("vips[0].backends[1].address: {address} ");
+        assert!(
+            said.starts_with(&start) && said.contains(expected),
+            "{said}"
+        );
+    }
+    let changed = |key: &str, value: Value| {
+        let mut config = config(json!([vip("ipip", &[11])]));
+        *config.pointer_mut(key).unwrap() = value;
+        refusal(config)
+    };
+    for (key, value, expected) in [
+        (
+            "/vips/0/address",
+            json!("10.0.0.255"),
+            "vips[0].address: 10.0.0.255 is no address",
+        ),
+        (
+            "/interfaces/0/addresses/0",
+            json!("10.0.0.0/24"),
+            "interfaces[0].addresses[0]: 10.0.0.0 is no",
+        ),
+        (
+            "/interfaces/0/addresses",
+            json!(["10.0.0.2/24", "fd00::2/64", "10.0.0.2/24"]),
+            "interfaces[0].addresses[2]: 10.0.0.2 is an",
+        ),
+        (
+            "/interfaces/0/gateways/0",
+            json!("10.0.0.2"),
+            "interfaces[0].gateways[0]: 10.0.0.2 is an",
+        ),
+        (
+            "/interfaces/0/gateways/0",
+            json!("10.0.0.255"),
+            "interfaces[0].gateways[0]: 10.0.0.255 is no",
+        ),
+        (
+            "/neighbours/0/address",
+            json!("10.0.0.2"),
+            "neighbours[0].address: 10.0.0.2 is an",
+        ),
+        (
+            "/neighbours/2/address",
+            json!("10.0.0.1"),
+            "neighbours[2].address: 10.0.0.1 is that of neigh",
+        ),
+    ] {
+        let said = changed(key, value);
+        assert!(said.starts_with(expected), "{said}");
+    }
+    // Where a network has no such addresses (RFC 3021, RFC 6164), hosts have them all.
+    let mut small = config(json!([with(
+        vip("ipip", &[]),
+        "backends",
+        json!([{"name": "a", "address": "10.9.0.1"}, {"name": "b", "address": "fd09::"}])
+    )]));
+    small["interfaces"][0]["addresses"] =
+        json!(["10.0.0.2/24", "fd00::2/64", "10.9.0.0/31", "fd09::1/127"]);
+    Harness::<L4lb>::new(serde_json::from_value(small).unwrap()).unwrap();
+}
+
+#[test]
+fn each_port_has_its_interface() {
+    let one: Config = serde_json::from_value(config(json!([]))).unwrap();
+    let mut two = one.clone();
+    two.interfaces.push(one.interfaces[0].clone());
+    assert!(L4lb::fits(&one, 1).is_ok() && L4lb::fits(&two, 2).is_ok());
+    for (config, ports, expected) in [
+        (
+            &two,
+            1,
+            "interfaces: 2 of them, but --port is given 1 times",
+        ),
+        (
+            &one,
+            2,
+            "interfaces: 1 of them, but --port is given 2 times",
+        ),
+    ] {
+        let said = L4lb::fits(config, ports).unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn names_are_short() {
+    let name = |name: String| refusal(vip_with("name", json!(name)));
+    let said = name("x".repeat(4_000_000));
+    assert_eq!(
+        said,
+        "vips[0].name: 4000000 bytes, expected at most 128: it is in every metric"
+    );
+    assert!(name("a\nb".into()).contains("vips[0].name: \"a\\nb\" has control characters"));
+    let said = refusal(backend_with("ipip", "name", json!("y".repeat(129))));
+    assert!(
+        said.starts_with("vips[0].backends[1].name: 129 bytes"),
+        "{said}"
+    );
+    // Both are too long: the message has neither.
+    let long = with(vip("ipip", &[]), "name", json!("x".repeat(1000)));
+    assert!(refusal(config(json!([long, long]))).len() < 100);
+    Harness::<L4lb>::new(serde_json::from_value(vip_with("name", json!("x".repeat(128)))).unwrap())
+        .unwrap();
+}
+
+#[test]
 fn each_says_where_and_what() {
     let twice = |key: &str, value: Value| {
         config(json!([

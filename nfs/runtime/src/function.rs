@@ -19,6 +19,15 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     /// An unknown key is an error if the type says so: `#[serde(deny_unknown_fields)]`.
     type Config: DeserializeOwned + Serialize + Clone + Send + Sync + 'static;
 
+    /// Checks the configuration against the ports that the instance has.
+    ///
+    /// # Errors
+    /// It needs other ones.
+    fn fits(config: &Self::Config, ports: usize) -> Result<(), Refusal> {
+        let _ = (config, ports);
+        Ok(())
+    }
+
     /// Checks the configuration and declares the state. State that is adopted (`state.is_adopted()`) may still belong to the instance before: it must
     /// not be changed here.
     ///

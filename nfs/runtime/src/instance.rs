@@ -107,6 +107,7 @@ impl<N: NetworkFunction> Instance<N> {
     /// The configuration or the state is refused; a port has not one queue for each worker; no more threads.
     pub fn start(options: Options, config: N::Config) -> Result<Arc<Self>, Refusal> {
         let workers = options.workers()?;
+        N::fits(&config, options.ports.len())?;
         let mode = if options.hold { Mode::Hold } else { Mode::Run };
         let gate = Gate::new(workers, mode)?;
         let adopted = options.arena.is_some();
@@ -240,6 +241,7 @@ impl<N: NetworkFunction> Instance<N> {
         let loaded = self
             .loaded()
             .ok_or_else(|| Refusal::new("not-yet", "there is no state yet"))?;
+        N::fits(&config, self.ports.len())?;
         loaded.function.configure(config.clone())?;
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         self.gate.wake_all();
