@@ -89,6 +89,8 @@ impl<'a> Pass<'a> {
     pub(crate) fn run(&mut self, packets: &mut [Packet]) {
         let mut ipv4 = Group::<Ipv4Flow>::new();
         let mut ipv6 = Group::<Ipv6Flow>::new();
+        // They go the way of their first fragment, which may be in this batch.
+        let mut later = Vec::new();
         let flooded = self.flooded.load(Ordering::Relaxed);
         for (index, packet) in packets.iter_mut().enumerate() {
             let headers = match dissect(packet.bytes()) {
@@ -106,9 +108,11 @@ impl<'a> Pass<'a> {
                     continue;
                 }
             };
-            let has_ports = matches!(headers.protocol, protocol::TCP | protocol::UDP)
-                && headers.fragment != Fragment::Later;
-            if !has_ports {
+            if headers.fragment == Fragment::Later {
+                later.push((index, headers));
+                continue;
+            }
+            if !matches!(headers.protocol, protocol::TCP | protocol::UDP) {
                 self.without_ports(packet, &headers);
                 continue;
             }
@@ -163,6 +167,9 @@ impl<'a> Pass<'a> {
         }
         ipv4.decide(self, packets);
         ipv6.decide(self, packets);
+        for (index, headers) in later {
+            self.later_fragment(&mut packets[index], &headers);
+        }
     }
 
     /// A SYN in a flood, to a VIP whose records would say what its Maglev table says: it need not wait for the connection table. False: it must.

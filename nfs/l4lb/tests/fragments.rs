@@ -109,6 +109,26 @@ fn a_flood_of_packets_in_fragments_keeps_none_from_arriving() {
 }
 
 #[test]
+fn fragments_of_one_batch_follow_their_first() {
+    for snat in [false, true] {
+        let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "nat", "snat": snat,
+            "backends": [{"name": "a", "address": "10.0.0.11"}]});
+        let mut lb = lb(json!([dns]));
+        let sent = Sent::client(4000, 0)
+            .udp()
+            .to("192.0.2.1", 53)
+            .payload(&[5; 300]);
+        let pieces = fragments(&sent.frame(), 104, 77);
+        let frames: Vec<(usize, &[u8])> = pieces.iter().map(|piece| (0, &piece[..])).collect();
+        let outputs = lb.process_all(&frames);
+        let [Output::Sent(0, one), Output::Sent(0, two)] = &outputs[..] else {
+            panic!("{outputs:?}")
+        };
+        assert_eq!(read(&whole(one, two)).payload, [5; 300]);
+    }
+}
+
+#[test]
 fn packets_in_fragments_are_told_apart() {
     let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "algorithm": "round-robin",
         "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
