@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use nf_packet::{
-    dissect_quoted, icmp4, icmp6, protocol, rewrite_address, Fragment, Headers, Icmp, Side, Tcp,
-    Version,
+    dissect_quoted, icmp4, icmp6, protocol, rewrite_address, rewrite_sequence, Fragment, Headers,
+    Icmp, Side, Version,
 };
 use nf_runtime::Packet;
 
@@ -19,11 +19,8 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Everything that is neither TCP nor UDP, or has lost its ports to another fragment.
+    /// Everything that is neither TCP nor UDP.
     pub(crate) fn without_ports(&mut self, packet: &mut Packet, headers: &Headers) {
-        if headers.fragment == Fragment::Later {
-            return self.later_fragment(packet, headers);
-        }
         let own = match headers.version {
             Version::V4 => protocol::ICMP,
             Version::V6 => protocol::ICMPV6,
@@ -220,9 +217,7 @@ impl Pass<'_> {
             rewrite_address(inner, quoted, Side::Source, client, port);
         }
         if let Some(session) = session {
-            if let Ok(mut tcp) = Tcp::new_checked(quoted.segment_mut(inner)) {
-                tcp.set_sequence(session.for_client(tcp.sequence()));
-            }
+            rewrite_sequence(inner, quoted, |number| session.for_client(number));
         }
         // A router keeps its own address; the backend is known as the VIP.
         let source = headers.source(packet.bytes());

@@ -195,6 +195,73 @@ fn an_error_finds_the_client_whose_packet_was_lost() {
 }
 
 #[test]
+fn an_error_about_an_answer_quotes_the_backends_own_packet() {
+    let mut lb = lb(json!([with(vip("nat", &[11]), "snat", json!(true))]));
+    let seen = lb.pass(&Sent::client(4000, SYN));
+    let lost = Sent {
+        source: (ip("192.0.2.1"), 80),
+        destination: (ip("198.51.100.7"), 4000),
+        ..Sent::client(0, ACK)
+    };
+    let lost = lost.payload(&[7; 100]).frame();
+    for quote in [28, 140] {
+        let Output::Sent(0, frame) = lb.process(0, &too_big(&lost, quote, ROUTER)) else {
+            panic!()
+        };
+        assert_eq!(read(&frame).to, mac_of(11));
+        let (inner, _) = quoted(&frame);
+        let [high, low] = seen.source.1.to_be_bytes();
+        assert_eq!(
+            (&inner[12..16], &inner[20..22]),
+            (&[10, 0, 0, 11][..], &[0, 80][..])
+        );
+        assert_eq!(
+            (&inner[16..20], &inner[22..24]),
+            (&[10, 0, 0, 2][..], &[high, low][..])
+        );
+        assert!(checksum::holds(&inner[..20]));
+        if quote == 140 {
+            // Whole: its TCP checksum is right, too.
+            let mut answer = frame[..14].to_vec();
+            answer.extend_from_slice(&inner);
+            assert_eq!(read(&answer).destination, seen.source);
+        }
+    }
+}
+
+#[test]
+fn an_error_about_a_shifted_segment_quotes_the_clients_numbers() {
+    for snat in [false, true] {
+        let proxy = with(vip("nat", &[11]), "proxy_protocol", json!(true));
+        let mut lb = lb(json!([with(proxy, "snat", json!(snat))]));
+        lb.pass(&Sent::client(4000, SYN).numbers(999, 0));
+        lb.pass(&Sent::client(4000, ACK).numbers(1000, 5001));
+        let data = Sent::client(4000, ACK).numbers(1005, 5001);
+        let Output::Sent(0, shifted) = lb.process(0, &data.payload(&[7; 100]).frame()) else {
+            panic!()
+        };
+        assert_eq!(read(&shifted).sequence, 1033);
+        // A router need not quote more than 8 bytes of the segment (RFC 792).
+        for quote in [28, 140] {
+            let Output::Sent(0, frame) = lb.process(0, &too_big(&shifted, quote, ROUTER)) else {
+                panic!()
+            };
+            let (inner, _) = quoted(&frame);
+            assert_eq!(
+                inner[24..28],
+                1005_u32.to_be_bytes(),
+                "{quote} bytes quoted"
+            );
+            if quote == 140 {
+                let mut lost = frame[..14].to_vec();
+                lost.extend_from_slice(&inner);
+                assert_eq!(read(&lost).source, (ip("198.51.100.7"), 4000));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_tunnel_that_is_too_narrow_is_reported_to_the_client() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     let Output::Sent(0, outer) = lb.process(0, &Sent::client(4000, ACK).payload(&[7; 600]).frame())

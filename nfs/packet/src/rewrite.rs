@@ -80,6 +80,18 @@ fn update_udp(frame: &mut [u8], at: usize, delta: Delta) {
     }
 }
 
+/// Replaces the sequence number of a TCP segment, and its checksum where that is there: a quoted one may be cut off after 8 bytes (RFC 792).
+pub fn rewrite_sequence(frame: &mut [u8], headers: &Headers, new: impl FnOnce(u32) -> u32) {
+    let transport = usize::from(headers.transport);
+    let old = field::get32(frame, transport + 4);
+    let new = new(old);
+    field::set32(frame, transport + 4, new);
+    let sum = Delta::default()
+        .replace32(old, new)
+        .apply(field::get16(frame, transport + 16));
+    field::set16(frame, transport + 16, sum);
+}
+
 /// One less to live; false, and nothing is changed, where that would be none.
 #[inline]
 pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> bool {

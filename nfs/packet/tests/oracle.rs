@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use nf_packet::{
-    decrement_ttl, dissect, dissect_ip, dissect_quoted, rewrite_address, Fragment, Headers,
-    Outcome, Side, Tcp, TcpOption, Tunnel, TunnelKind, Udp, Version,
+    decrement_ttl, dissect, dissect_ip, dissect_quoted, rewrite_address, rewrite_sequence,
+    Fragment, Headers, Outcome, Side, Tcp, TcpOption, Tunnel, TunnelKind, Udp, Version,
 };
 use proptest::prelude::*;
 
@@ -187,6 +187,34 @@ proptest! {
         };
         prop_assert_eq!(address, sample.address(new));
         prop_assert_eq!(rewritten, port);
+    }
+
+    #[test]
+    fn a_rewritten_icmpv6_message_is_sound(addresses in any::<([u8; 16], [u8; 16], [u8; 16])>(), body in proptest::collection::vec(any::<u8>(), 0..50), source in any::<bool>()) {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+            .ipv6(addresses.0, addresses.1, 64)
+            .icmpv6_echo_request(7, 8)
+            .write(&mut frame, &body)
+            .unwrap();
+        let found = headers(&frame);
+        let side = if source { Side::Source } else { Side::Destination };
+        rewrite_address(&mut frame, &found, side, addresses.2.into(), 9);
+        let (from, to) = if source { (addresses.2, addresses.1) } else { (addresses.0, addresses.2) };
+        let Some(TransportSlice::Icmpv6(message)) = SlicedPacket::from_ethernet(&frame).unwrap().transport else { panic!("no ICMPv6") };
+        prop_assert_eq!(message.icmp_type().calc_checksum(from, to, message.payload()).unwrap(), message.checksum());
+        prop_assert_eq!((found.source(&frame), found.destination(&frame)), (from.into(), to.into()));
+        prop_assert_eq!(message.payload(), &body[..]);
+    }
+
+    #[test]
+    fn a_sequence_number_changes_with_its_checksum(mut sample in sample(), new in any::<u32>()) {
+        sample.tcp = true;
+        let mut frame = sample.frame();
+        let found = headers(&frame);
+        rewrite_sequence(&mut frame, &found, |_| new);
+        assert_sound(&frame);
+        prop_assert_eq!(Tcp::new_checked(found.segment(&frame)).unwrap().sequence(), new);
     }
 
     #[test]
