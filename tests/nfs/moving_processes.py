@@ -87,7 +87,7 @@ class Cable:
         self.refused = 0
         self._unseen = 0
         self._stop = False
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def send(self, frame: bytes) -> None:
@@ -190,7 +190,7 @@ class Move:
         self.fds: list[int] = []
 
     def run(self) -> dict[str, Any]:
-        sender = threading.Thread(target=self.traffic.run)
+        sender = threading.Thread(target=self.traffic.run, daemon=True)
         sender.start()
         try:
             time.sleep(0.03)

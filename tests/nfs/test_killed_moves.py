@@ -14,11 +14,15 @@ from tests.nfs.wire import nf_program
 
 PROGRAM = Path(__file__).with_name("moving_processes.py")
 SEED = int(os.environ.get("MOVES_SEED", "1"))
+MOVE_S = 15
+"""A move at most, on a busy machine."""
 
 
 def moves(directory: Path, count: int) -> None:
     command = [*unshare_command(), sys.executable, str(PROGRAM), str(directory), nf_program(), str(count), str(SEED)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), check=False, timeout=count * MOVE_S
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(told) == count

@@ -14,7 +14,7 @@ use nf_arena::ArenaBuilder;
 use serde_json::{json, Value};
 
 use super::{
-    missing, number, out_of_turn,
+    milliseconds, missing, number, out_of_turn,
     receiver::{Delivery, Receiver},
     relay::RelaySource,
     rings,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
-/// How long `commit` waits for the end of the state, which `delta` has sent already.
+/// How long `commit` waits, unless the request says otherwise, for the end of the state, which `delta` has sent already.
 const DELIVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Arriving {
@@ -176,7 +176,7 @@ impl Arriving {
         }
         if let Some(delivery) = &self.delivery {
             let clock = delivery
-                .wait(DELIVERY)
+                .wait(milliseconds(arguments)?.unwrap_or(DELIVERY))
                 .unwrap_or_else(|| Err("it has not come yet".into()))
                 .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
             subject.arena()?.clock().resume(clock);

@@ -5,4 +5,6 @@
 mod control;
 mod gate;
 mod support;
+#[path = "../shared/watchdog.rs"]
+mod watchdog;
 mod workers;

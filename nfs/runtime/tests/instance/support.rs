@@ -16,6 +16,8 @@ use nf_runtime::{
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
+use crate::watchdog::watch;
+
 pub const SOON: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -108,6 +110,7 @@ impl Rig {
     }
 
     pub fn with(workers: usize, config: Config, change: impl FnOnce(&mut Options)) -> Self {
+        watch();
         let mut options = Options::default();
         let mut wires = Vec::new();
         for index in 0..2 {

@@ -10,4 +10,6 @@ mod hangs;
 mod moves;
 mod strangers;
 mod verbs;
+#[path = "../shared/watchdog.rs"]
+mod watchdog;
 mod world;

@@ -115,6 +115,25 @@ fn state_whose_digest_differs_is_refused() {
 }
 
 #[test]
+fn nothing_is_committed_before_all_state_is_there() {
+    let (new, address) = listening(1);
+    let old = prepared(1, SECRET);
+    let commit = json!({"epoch": 1, "timeout_ms": 30});
+    let early = |rig: &Rig| rig.ask("commit", commit.clone()).unwrap_err();
+    old.ask("precopy", json!({"epoch": 1, "to": address}))
+        .unwrap();
+    assert_eq!(early(&old).code, "out-of-turn");
+    old.ask("freeze", json!({"epoch": 1})).unwrap();
+    assert_eq!(early(&old).code, "out-of-turn");
+    let refusal = early(&new);
+    assert_eq!(refusal.code, "peer");
+    assert!(refusal.detail.contains("has not come yet"), "{refusal}");
+    old.ask("delta", json!({"epoch": 1})).unwrap();
+    new.ask("commit", commit.clone()).unwrap();
+    old.ask("commit", commit.clone()).unwrap();
+}
+
+#[test]
 fn the_clock_of_copied_state_goes_on() {
     const LATER: u64 = 1 << 60;
     let (new, address) = listening(1);

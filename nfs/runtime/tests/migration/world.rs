@@ -19,6 +19,8 @@ use nf_runtime::{
 };
 use serde_json::{json, Value};
 
+use crate::watchdog::watch;
+
 /// The secret of all migrations here, as whoever drives gives it.
 pub const SECRET: &str = "5e0f0cb18d6a44b57c1ab1e0d70ce7d0a35d5ee14d2ed9d1a0d0a9b3a7c1e2f4";
 
@@ -89,6 +91,7 @@ impl Rig {
     }
 
     pub fn with(workers: usize, flows: usize, change: impl FnOnce(&mut Options)) -> Self {
+        watch();
         let (port, wires) = memory::port(0, [2; 6], workers).unwrap();
         let mut options = Options {
             ports: vec![port],
