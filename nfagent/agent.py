@@ -5,6 +5,7 @@ from typing import Self
 
 from nfagent.api.access import Access
 from nfagent.api.app import application
+from nfagent.api.discretion import Discretion
 from nfagent.api.services import Services
 from nfagent.api.serving import Serving
 from nfagent.api.streams import Streams
@@ -85,6 +86,7 @@ class Agent:
             config=config,
             server=server,
             access=access,
+            discretion=Discretion(config, server),
             status=switches.status,
             ports=switches.ports,
             decider=self._decider,

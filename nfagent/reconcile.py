@@ -20,6 +20,7 @@ from nfagent.locations import Locations
 from nfagent.migrate.keepers import key_of
 from nfagent.model import Instance, Migration, Mode, Outcome, Running
 from nfagent.protocols import Decider, Migrator
+from nfagent.reasons import REFUSED
 from nfagent.schedule import Schedule
 from nfagent.starter import Starter
 from nfagent.store import Store, events, instances, migrations, processes
@@ -258,9 +259,7 @@ class Reconciler:
             self._starter.configure(instance, serving)
         except ControlRefusedError as error:
             self._refused[instance.id] = instance.generation
-            self._starter.note(
-                serving, f"its newest configuration was refused, the one before is in force: {error.detail}"
-            )
+            self._starter.note(serving, f"{REFUSED}: {error.detail}")
         except ControlUnreachableError as error:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
             return self._retry(instance)

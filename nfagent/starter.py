@@ -20,6 +20,7 @@ from nfagent.launch import Launcher, Process, Task
 from nfagent.launch.commands import ARENA_FD, RINGS_FD, command_line
 from nfagent.model import Instance, Kind, Port, Role, Running, Slot
 from nfagent.protocols import Wiring
+from nfagent.reasons import ENDED
 from nfagent.store import Store, processes
 
 _log = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ class Starter:
         how = ""
         if running.pid is not None and running.pid_started is not None:
             how = launcher.ending(Process(running.pid, running.pid_started, running.incarnation))
-        return f"its process ended{how}; {launcher.last_words(key)}"
+        return f"{ENDED}{how}; {launcher.last_words(key)}"
 
     def watch(self, running: Running) -> bool:
         """Have the end of a row's process noticed when it happens; False: it has to be asked for."""
@@ -359,7 +360,7 @@ class Starter:
                 except ControlError as error:
                     said = str(error)
             if launcher.find(key) is None:
-                raise LaunchError(f"its process ended{launcher.ending(process)}; {launcher.last_words(key)}")
+                raise LaunchError(f"{ENDED}{launcher.ending(process)}; {launcher.last_words(key)}")
             time.sleep(_POLL_S)
         if running.control is not None:
             raise LaunchError(f"it was not ready after {_READY_S:g} s: {said}; {launcher.last_words(key)}")

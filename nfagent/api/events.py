@@ -11,7 +11,6 @@ from flask.typing import ResponseReturnValue
 from nfagent.api.schemas import EventQuery, iso
 from nfagent.api.services import client, services
 from nfagent.api.streams import is_still
-from nfagent.desired import Client
 from nfagent.errors import InvalidError
 from nfagent.model import Event
 from nfagent.store import Store, events
@@ -50,7 +49,11 @@ def follow_events(query_data: EventQuery) -> ResponseReturnValue:
     def may_go_on() -> bool:
         return not is_gone() and is_still(who, lambda: known.access.client(environ))
 
-    response.response = _stream(known.desired.store, who, after, query_data.subject, may_go_on)
+    def told(event: Event) -> dict[str, Any]:
+        return known.discretion.event(event, admin=who.admin)
+
+    project = None if who.admin else who.project
+    response.response = _stream(known.desired.store, project, after, query_data.subject, told, may_go_on)
     return response
 
 
@@ -64,7 +67,12 @@ def _last_event_id() -> int | None:
 
 
 def _stream(
-    store: Store, who: Client, after: int | None, subject: str | None, may_go_on: Callable[[], bool]
+    store: Store,
+    project: str | None,
+    after: int | None,
+    subject: str | None,
+    told: Callable[[Event], dict[str, Any]],
+    may_go_on: Callable[[], bool],
 ) -> Iterator[str]:
     last, oldest = store.last_event if after is None else after, events.oldest(store.read)
     yield ": events follow\n\n"
@@ -72,27 +80,26 @@ def _stream(
         # An id above the newest is from another store, or from one whose last hours were lost.
         yield _gap(oldest)
         last = min(last, store.last_event)
-    project = None if who.admin else who.project
-    told = time.monotonic()
+    spoke = time.monotonic()
     while not store.is_ending and may_go_on():
         batch, last = events.since(store, last, _BATCH, project, subject)
-        yield from (_event(event) for event in batch)
+        yield from (_event(event, told(event)) for event in batch)
         # Also where much happens that is none of this client's: it must not take that for silence.
-        if batch or time.monotonic() - told >= HEARTBEAT_S:
-            told = time.monotonic()
+        if batch or time.monotonic() - spoke >= HEARTBEAT_S:
+            spoke = time.monotonic()
             if not batch:
                 yield ": still here\n\n"
         if len(batch) < _BATCH:
-            store.wait(last, min(_LOOK_S, max(0.0, told + HEARTBEAT_S - time.monotonic())))
+            store.wait(last, min(_LOOK_S, max(0.0, spoke + HEARTBEAT_S - time.monotonic())))
 
 
-def _event(event: Event) -> str:
+def _event(event: Event, payload: dict[str, Any]) -> str:
     body = {
         "id": event.id,
         "time": iso(event.time),
         "type": event.type,
         "subject": event.subject,
-        "data": event.payload,
+        "data": payload,
     }
     return f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(body)}\n\n"
 

@@ -28,7 +28,7 @@ def create_instance(json_data: InstanceOrder) -> tuple[InstanceOut, int, dict[st
     order = Order(**json_data.model_dump())
     view = services().desired.create(client(), order)
     location = url_for(".show_instance", reference=view.instance.id)
-    return InstanceOut.of(view, admin=client().admin), 202, {"Location": location}
+    return _shown(view), 202, {"Location": location}
 
 
 @blueprint.get("/instances")
@@ -39,8 +39,15 @@ def list_instances(query_data: InstanceQuery) -> InstancePage:
     """List instances, oldest first. A page with large configurations has fewer of them than ``limit``."""
     wanted = Filter(**query_data.model_dump(exclude={"limit", "marker"}))
     views = services().desired.page(client(), wanted, query_data.limit + 1, query_data.marker)
-    page = [InstanceOut.of(view, admin=client().admin) for view in _bounded(views[: query_data.limit])]
+    page = [_shown(view) for view in _bounded(views[: query_data.limit])]
     return InstancePage(instances=page, next=page[-1].id if len(views) > len(page) else None)
+
+
+def _shown(view: View) -> InstanceOut:
+    """As the client may see it."""
+    admin = client().admin
+    reason = services().discretion.reason(view.running.reason if view.running else None, admin=admin)
+    return InstanceOut.of(view, reason, admin=admin)
 
 
 def _bounded(views: list[View]) -> list[View]:
@@ -61,7 +68,7 @@ def show_instance(reference: str) -> InstanceOut:
 
     Administrators name those of other projects PROJECT/NAME, or NAME where only one has it.
     """
-    return InstanceOut.of(services().desired.show(client(), reference), admin=client().admin)
+    return _shown(services().desired.show(client(), reference))
 
 
 @blueprint.patch("/instances/<path:reference>")
@@ -77,7 +84,7 @@ def amend_instance(reference: str, json_data: InstanceAmendment) -> InstanceOut:
     if "pin" in given:
         given["pin"] = given["pin"] or ""
     view = services().desired.amend(client(), reference, Amendment(**given))
-    return InstanceOut.of(view, admin=client().admin)
+    return _shown(view)
 
 
 @blueprint.delete("/instances/<path:reference>")
@@ -88,4 +95,4 @@ def delete_instance(reference: str) -> InstanceOut:
 
     Asked again while it is being deleted, the answer is the same. One that migrates is deleted when that has ended.
     """
-    return InstanceOut.of(services().desired.delete(client(), reference), admin=client().admin)
+    return _shown(services().desired.delete(client(), reference))

@@ -87,6 +87,7 @@ def _http(error: HTTPException) -> Response:
 def _unexpected(error: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.path, exc_info=error)
     if isinstance(error, StoreError):
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", str(error))
+        detail = "the store cannot be used; nfagent's log says why"
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", detail)
     detail = f"{request.method} {request.path} failed in a way that was not foreseen; nfagent's log says how"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)

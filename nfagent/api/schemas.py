@@ -135,8 +135,8 @@ class InstanceOut(Out):
     placement: PlacementOut | None
 
     @classmethod
-    def of(cls, view: model.View, *, admin: bool) -> Self:
-        """As a client may see it."""
+    def of(cls, view: model.View, reason: str | None, *, admin: bool) -> Self:
+        """As a client may see it; ``reason`` as it is told."""
         instance, running = view.instance, view.running
         applied = running is not None and running.phase == "active" and running.generation == instance.generation
         return cls(
@@ -146,7 +146,7 @@ class InstanceOut(Out):
             kind=instance.kind,
             flavor=instance.flavor,
             status=view.status,
-            reason=running.reason if running else None,
+            reason=reason,
             config=instance.config,
             config_state="applied" if applied else "pending",
             labels=instance.labels,

@@ -7,6 +7,7 @@ from typing import cast
 from flask import current_app, g
 
 from nfagent.api.access import Access
+from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
 from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
@@ -31,6 +32,7 @@ class Services:
     config: AgentConfig
     server: ServerConfig
     access: Access
+    discretion: Discretion
     status: Callable[[], Status]
     ports: Callable[[], list[Port]]
     decider: Decider

@@ -13,6 +13,7 @@ from pathlib import Path
 from nfagent.errors import LaunchError
 from nfagent.launch import Places, Process, Task, logs
 from nfagent.processes import PROC, start_time
+from nfagent.reasons import AT_ONCE
 
 _LOCK_FD = 9  # the shell's syntax has one digit for it
 _ABOVE = 64
@@ -103,7 +104,7 @@ class LocalLauncher:
             if start_time(pid) is None:
                 break
             time.sleep(_POLL_S)
-        raise LaunchError(f"{task.key}: it ended at once{_ending(pid)}; {self.last_words(task.key)}")
+        raise LaunchError(f"{task.key}: {AT_ONCE}{_ending(pid)}; {self.last_words(task.key)}")
 
     def find(self, key: str) -> Process | None:
         deadline = time.monotonic() + _SETTLE_S

@@ -16,6 +16,7 @@ from pathlib import Path
 from nfagent.config import SshConfig
 from nfagent.errors import LaunchError
 from nfagent.launch import Places, Process, Task, logs
+from nfagent.reasons import AT_ONCE
 
 _OPTIONS = {
     "BatchMode": "yes",
@@ -125,7 +126,7 @@ class SshLauncher:
         )
         found = self.find(task.key)
         if found is None:
-            raise LaunchError(f"{task.key}: it ended at once; {self.last_words(task.key)}")
+            raise LaunchError(f"{task.key}: {AT_ONCE}; {self.last_words(task.key)}")
         return found
 
     def find(self, key: str) -> Process | None:

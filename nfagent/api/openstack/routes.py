@@ -253,7 +253,9 @@ def _find(server: str) -> View:
 
 def _server(view: View) -> dict[str, Any]:
     flavor = services().desired.catalog.flavors.get(view.instance.flavor)
-    return views.server(view, flavor, client(), services().server.oneswitchd.datapath_id)
+    known, who = services(), client()
+    reason = known.discretion.reason(view.running.reason if view.running else None, admin=who.admin)
+    return views.server(view, reason, flavor, who, known.server.oneswitchd.datapath_id)
 
 
 def _wanted() -> list[View]:

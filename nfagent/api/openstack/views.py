@@ -29,8 +29,8 @@ def brief_server(instance: Instance) -> dict[str, Any]:
     return {"id": instance.id, "name": instance.name, "links": links("servers", instance.id)}
 
 
-def server(view: View, flavor: Flavor | None, who: Client, datapath_id: str) -> dict[str, Any]:
-    """A server. Where it runs is told to administrators only."""
+def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, datapath_id: str) -> dict[str, Any]:
+    """A server. Where it runs is told to administrators only; ``reason`` as this client is told it."""
     instance, status = view.instance, view.status
     shown = {
         **brief_server(instance),
@@ -61,7 +61,7 @@ def server(view: View, flavor: Flavor | None, who: Client, datapath_id: str) -> 
         "os-extended-volumes:volumes_attached": [],
     }
     if status == "error" and view.running is not None:
-        shown["fault"] = {"code": 500, "created": time(view.running.since), "message": view.running.reason or ""}
+        shown["fault"] = {"code": 500, "created": time(view.running.since), "message": reason or ""}
     if who.admin:
         shown |= _whereabouts(view)
     return shown | _later(instance)

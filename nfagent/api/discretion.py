@@ -1,0 +1,73 @@
+"""What tenants are told of their instances: nothing of where these run.
+
+What the agent itself found out names locations, slots and machines, and is for administrators. A tenant gets what its
+own process said, without the names of this server's parts.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from nfagent.config import AgentConfig, LocationConfig
+from nfagent.model import Event
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.reasons import AT_ONCE, ENDED, REFUSED
+
+GENERIC = "it does not run as it should; an administrator sees why"
+_HIDDEN = "..."
+# Not how it ended: of a process on another machine that is not known, which would tell that it is one.
+_ENDING = re.compile(rf"(?:{ENDED}|{AT_ONCE}).*?(; it said.*)", re.DOTALL)
+
+
+class Discretion:
+    """Leaves out what a tenant may not know.
+
+    Args:
+        config: agent.toml, whose locations are not named.
+        server: server.toml, likewise.
+    """
+
+    def __init__(self, config: AgentConfig, server: ServerConfig) -> None:
+        words = {word for word in (*_of_agent(config), *_of_server(server)) if word}
+        # Longest first: a path goes as a whole.
+        listed = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+        self._words = re.compile(rf"(?<![A-Za-z0-9_-])(?:{listed})(?![A-Za-z0-9_-])", re.IGNORECASE)
+
+    def reason(self, reason: str | None, *, admin: bool) -> str | None:
+        """Why an instance is not as it should be, for a client."""
+        if reason is None or admin:
+            return reason
+        if reason.startswith(REFUSED):
+            return self._words.sub(_HIDDEN, reason)
+        ending = _ENDING.search(reason)
+        return GENERIC if ending is None else ENDED + self._words.sub(_HIDDEN, ending[1])
+
+    def event(self, event: Event, *, admin: bool) -> dict[str, Any]:
+        """What an event says, for a client."""
+        if admin or "reason" not in event.payload:
+            return event.payload
+        return event.payload | {"reason": self.reason(event.payload["reason"], admin=False)}
+
+
+def _of_agent(config: AgentConfig) -> Iterator[str]:
+    yield from (config.state, config.runtime, config.server)
+    for location in config.location:
+        yield from (location.switch, location.address or "")
+        if location.ssh is not None:
+            yield from (location.ssh.host, location.ssh.host.rpartition("@")[2], location.ssh.directory)
+        yield from _of_slots(location)
+
+
+def _of_slots(location: LocationConfig) -> Iterator[str]:
+    for slot in location.slot:
+        yield from (slot.name, slot.netns or "", *(slot.enter or ()))
+        for wire in slot.wires:
+            yield from (wire.edge, wire.inside)
+
+
+def _of_server(server: ServerConfig) -> Iterator[str]:
+    yield server.oneswitchd.api
+    for switch in server.switch:
+        yield from (switch.name, switch.virt, switch.edge)
+        if switch.link is not None:
+            yield from (switch.link.hypervisor, switch.link.local)
