@@ -241,7 +241,14 @@ impl<'a> Pass<'a> {
         answer: u16,
         entry: Option<Entry>,
     ) {
-        let entry = self.current(flow, entry);
+        // Where a new connection has got a record meanwhile, making one says so.
+        let is_new =
+            entry.is_none() && (headers.protocol != protocol::TCP || is_opening(headers.tcp_flags));
+        let entry = if is_new {
+            None
+        } else {
+            self.current(flow, entry)
+        };
         if answer != NONE {
             return self.answer(packet, headers, flow, answer, entry);
         }

@@ -70,9 +70,13 @@ impl Pass<'_> {
         let now = self.context.now();
         let sessions = &self.state.sessions;
         let put = |old: &mut Session| *old = session;
-        sessions
+        let has_room = sessions
             .update_or_insert(&tuple, now, lifetime, || session, put)
-            .is_some()
+            .is_some();
+        if !has_room && local_port != 0 {
+            self.release_port(&tuple, backend, local_port);
+        }
+        has_room
     }
 
     /// Rewrites a client's packet for its backend; `class` is the record's after the packet. False: something else became of it.

@@ -68,6 +68,15 @@ impl Pass<'_> {
         }
     }
 
+    /// Gives a port back that was taken for a connection in vain.
+    pub(crate) fn release_port(&self, tuple: &Tuple, backend: &Backend, port: u16) {
+        if let Some(local) = self.local_address(backend) {
+            let end = (backend.address, backend.port);
+            let key = answer_tuple(end, (local, port), tuple.protocol);
+            let _ = self.state.clients.remove(&key, self.context.now());
+        }
+    }
+
     /// Nanoseconds: a quarter more than a session's, because packets renew it only when a quarter of that is gone.
     fn port_lifetime(&self, class: Class) -> u64 {
         let lifetime = self.session_lifetime(class);
