@@ -40,5 +40,28 @@ pub(super) fn free(memory: &impl Memory, index: usize) {
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         self.memory.words()[self.index].store(0, Ordering::Release);
+        // A copy of the state that was made meanwhile has it locked.
+        self.memory.touch(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nf_arena::ArenaBuilder;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_copied_while_it_was_held_is_copied_again() {
+        let mut builder = ArenaBuilder::fresh("test", 1).unwrap();
+        let region = builder.region("lock", "u64", 1).unwrap();
+        let mut words = Vec::new();
+        let lock = Lock::take(&region, 0);
+        region.touch_all();
+        assert!(region.take_block(0, &mut words));
+        assert_eq!(words, [1]);
+        drop(lock);
+        assert!(region.take_block(0, &mut words));
+        assert_eq!(words, [0]);
     }
 }
