@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import socket
+import struct
+import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +20,8 @@ LINE_MAX = 4 << 20
 TIMEOUT_S = 10.0
 _FDS_MAX = 64
 _CHUNK = 1 << 16
+_PULSE_S = 1.0
+_CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True)
@@ -67,20 +71,36 @@ class Connection:
         return answer.value
 
     def exchange(
-        self, verb: str, *, timeout_s: float | None = None, descriptors: Sequence[int] = (), **arguments: Any
+        self,
+        verb: str,
+        *,
+        timeout_s: float | None = None,
+        descriptors: Sequence[int] = (),
+        meanwhile: Callable[[], None] | None = None,
+        **arguments: Any,
     ) -> Answer:
-        """As `ask`, with the file descriptors that come with the answer."""
+        """As `ask`, with the file descriptors that come with the answer.
+
+        Args:
+            verb: to ask.
+            timeout_s: of the whole answer.
+            descriptors: that go beside the request.
+            meanwhile: is called after every second without an answer; what it raises ends the wait.
+            arguments: of the verb.
+        """
         line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
         received: list[int] = []
+        wait = _Wait(timeout_s or self._timeout_s, meanwhile)
         try:
-            self._socket.settimeout(timeout_s or self._timeout_s)
+            self._socket.settimeout(wait.left())
             _send(self._socket, line, descriptors)
-            value = _value(verb, _line(self._socket, received))
+            value = _value(verb, _line(self._socket, received, wait))
         except BaseException as error:
             for descriptor in received:
                 os.close(descriptor)
-            if isinstance(error, (OSError, ValueError)):
+            if not isinstance(error, ControlRefusedError):
                 self.close()  # the answer to this request must not be taken for that to the next
+            if isinstance(error, (OSError, ValueError)):
                 raise ControlUnreachableError(f"{self.path}: no answer to {verb}: {error}") from error
             raise
         return Answer(value, received)
@@ -94,6 +114,11 @@ class Connection:
             return True
         except OSError:
             return False
+
+    def server(self) -> int:
+        """The process that serves the socket; that of a forwarding program, where the instance is elsewhere."""
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(found)[0])
 
     def close(self) -> None:
         """Give the connection back."""
@@ -131,27 +156,62 @@ class Control:
             return connection.exchange(verb, descriptors=descriptors, **arguments)
 
 
+class _Wait:
+    """A limit for an answer that may come in many pieces."""
+
+    def __init__(self, timeout_s: float, meanwhile: Callable[[], None] | None) -> None:
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._meanwhile = meanwhile
+
+    def left(self) -> float:
+        """Seconds that are left.
+
+        Raises:
+            TimeoutError: none are.
+        """
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"timed out after {self._timeout_s:g} s")
+        return left
+
+    def receive(self, connection: socket.socket, space: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
+        """The next piece, and what came beside it."""
+        while True:
+            left = self.left()
+            connection.settimeout(left if self._meanwhile is None else min(left, _PULSE_S))
+            try:
+                # Not socket.recv_fds: it forgets its flags, and every process that is started would get the state.
+                chunk, beside, _, _ = connection.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
+            except TimeoutError:
+                if self._meanwhile is not None:
+                    self._meanwhile()
+                continue
+            return chunk, beside
+
+
 def _send(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:
+    """Send all of a line, descriptors beside its first bytes."""
     sent = socket.send_fds(connection, [line], descriptors) if descriptors else 0
     with contextlib.suppress(BrokenPipeError):  # it may have answered that the line is too long
         connection.sendall(line[sent:])
 
 
-def _line(connection: socket.socket, received: list[int]) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        # Not socket.recv_fds: it forgets its flags, and every process that is started would get the state.
-        space = socket.CMSG_LEN(_FDS_MAX * array("i").itemsize)
-        chunk, beside, _, _ = connection.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
+def _line(connection: socket.socket, received: list[int], wait: _Wait) -> bytes:
+    pieces: list[bytes] = []
+    length, space = 0, socket.CMSG_LEN(_FDS_MAX * array("i").itemsize)
+    while not (pieces and pieces[-1].endswith(b"\n")):
+        chunk, beside = wait.receive(connection, space)
         for level, kind, data in beside:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 received += array("i", data[: len(data) - len(data) % array("i").itemsize])
         if not chunk:
-            raise ValueError("the connection was closed" + (" within the answer" if line else ""))
-        line += chunk
-        if len(line) > LINE_MAX:
+            raise ValueError("the connection was closed" + (" within the answer" if pieces else ""))
+        pieces.append(chunk)
+        length += len(chunk)
+        if length > LINE_MAX:
             raise ValueError(f"an answer of more than {LINE_MAX} bytes")
-    return line
+    return b"".join(pieces)
 
 
 def _value(verb: str, line: bytes) -> dict[str, Any]:

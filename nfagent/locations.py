@@ -81,7 +81,10 @@ class Locations:
         """Take in what oneswitchd says at a moment of the steady clock."""
         if self._told is None:
             self._told = {each.name for each in status.switches if self._was_down(each.name)}
-        found = {each.name: why for each in status.switches if not each.hub and (why := _fault(each)) is not None}
+        # While the hypervisor's own switch is away nobody can say which links work, and there is nowhere to go.
+        hub_is_up = all(_fault(each) is None for each in status.switches if each.hub)
+        nics = [each for each in status.switches if not each.hub]
+        found = {each.name: why for each in nics if (why := _fault(each, judge_link=hub_is_up)) is not None}
         self._since = {name: self._since.get(name, (now, why)) for name, why in found.items()}
         for name, (since, why) in self._since.items():
             if name not in self._down and now - since >= self._after_s:
@@ -141,10 +144,10 @@ class _Teller:
                 _log.exception("%s went down or came up, and what follows from that failed", self._location)
 
 
-def _fault(switch: SwitchState) -> str | None:
+def _fault(switch: SwitchState, *, judge_link: bool = True) -> str | None:
     if "down" in (switch.virt.state, switch.edge.state):
         said = switch.edge.last_error or switch.virt.last_error
         return f"its Open vSwitch does not answer{f': {said}' if said else ''}"
-    if switch.link is not None and switch.link.state == "down":
+    if judge_link and switch.link is not None and switch.link.state == "down":
         return f"its PCIe link {switch.link.hypervisor} is down"
     return None

@@ -49,8 +49,21 @@ class Migrator(Protocol):
         """Bring a migration from the step that is written to its end, and write that.
 
         Called again for the same migration after a crash of the agent. Until it returns the reconciler leaves the
-        instance alone, a deletion included.
+        instance alone, a deletion included. Where it cannot be brought to its end now, its report says in ``waits``
+        for what it waits, and this is called again.
         """
+        ...
+
+    def cancel(self, migration: Migration) -> None:
+        """End a migration that waits, of an instance that is to be deleted, with all processes of the instance.
+
+        Raises:
+            LaunchError: one of them does not end.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Give back what is kept between two calls for the same migration; none follows."""
         ...
 
 

@@ -32,6 +32,7 @@ _STOP_S = 10.0
 _AGAIN_S = 30.0  # where nobody tells of a process's end, it is looked for as often
 _FIRST_RETRY_S = 0.5
 _LAST_RETRY_S = 60.0
+_LAST_MIGRATION_RETRY_S = 2.0  # packets may wait meanwhile
 _STEADY_S = 60.0
 _FOLLOW_S = 3600.0
 _BATCH = 1000
@@ -107,6 +108,7 @@ class Reconciler:
         """End; processes of instances run on."""
         self._store.end_waits()
         self._schedule.stop(_STOP_S)
+        self._migrator.stop()
         if self._follower.is_alive():
             self._follower.join()
 
@@ -321,13 +323,28 @@ class Reconciler:
             delay = 0.0
         now = migrations.find(self._store.read, migration.epoch)
         if now is not None and now.outcome is None:
-            return delay or self._retry(instance)
+            if self._is_to_go(instance) and now.mode == "state":
+                self._migrator.cancel(now)
+                return 0.0
+            self._note_wait(instance)
+            return delay or min(self._retry(instance), _LAST_MIGRATION_RETRY_S)
         self._failures.pop(instance.id, None)  # what it went through is over: the next one begins without waiting
         if now is not None and now.outcome == "done":
             self._setbacks.pop(instance.id, None)
         else:
             self._held_back[instance.id] = migration.target, time.monotonic() + self._setbacks[instance.id].pause()
         return delay
+
+    def _is_to_go(self, instance: Instance) -> bool:
+        """Whether an instance is to be deleted, by now."""
+        found = instances.find(self._store.read, instance.id)
+        return found is not None and not found.present
+
+    def _note_wait(self, instance: Instance) -> None:
+        """Say that a migration waits; its report says for what, which is not a client's business."""
+        for row in processes.of(self._store.read, instance.id):
+            if row.role == "serving" and row.reason is None:
+                self._starter.note(row, "its migration waits: the migration's report says for what")
 
     def _restart(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
         """A migration of what has no state that moves: it ends at the source and begins at the target."""

@@ -60,6 +60,8 @@ class Starter:
         self._launchers = launchers
         self._wiring = wiring
         self._watch = watch
+        self._watched: dict[str, str] = {}  # incarnation by key
+        self._killed: dict[str, tuple[str, str]] = {}  # incarnation by key, and why
 
     def kind(self, instance: Instance) -> Kind:
         """What an instance is one of.
@@ -204,8 +206,22 @@ class Starter:
         found = self._launcher(running.location).find(_key(running.instance, running.location))
         return found if found is not None and found.incarnation == running.incarnation else None
 
+    def kill(self, running: Running, why: str) -> None:
+        """Kill a process that does not answer; its end is noticed as that of any other, and said to be for this.
+
+        Raises:
+            LaunchError: its location cannot be asked.
+        """
+        key = _key(running.instance, running.location)
+        _log.error("%s: %s", key, why)
+        self._killed[key] = running.incarnation, why
+        self._launcher(running.location).kill(key, running.incarnation)
+
     def ending(self, running: Running) -> str:
         """What is known of why the process of a row has ended."""
+        incarnation, why = self._killed.get(_key(running.instance, running.location), ("", ""))
+        if incarnation == running.incarnation:
+            return why
         key, launcher = _key(running.instance, running.location), self._launcher(running.location)
         how = ""
         if running.pid is not None and running.pid_started is not None:
@@ -216,9 +232,13 @@ class Starter:
         """Have the end of a row's process noticed when it happens; False: it has to be asked for."""
         if running.pid is None or running.pid_started is None:
             return False
+        key = _key(running.instance, running.location)
+        if self._watched.get(key) == running.incarnation:
+            return True  # a descriptor is kept for as long as the process lives: one is enough
         process = Process(running.pid, running.pid_started, running.incarnation)
         pidfd = self._launcher(running.location).pidfd(process)
         if pidfd is not None:
+            self._watched[key] = running.incarnation
             self._watch(running.instance, pidfd)
         return pidfd is not None
 
@@ -254,7 +274,10 @@ class Starter:
         if running.phase != "stopping":
             with self._store.change() as change:
                 running = processes.update(change, running, phase="stopping", since=time.time())
-        self._launcher(running.location).stop(_key(running.instance, running.location), grace_s)
+        key = _key(running.instance, running.location)
+        self._launcher(running.location).stop(key, grace_s)
+        self._watched.pop(key, None)
+        self._killed.pop(key, None)
         return running
 
     def disconnect(self, instance: Instance) -> None:

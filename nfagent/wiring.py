@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from nfagent.errors import WiringError
+from nfagent.homing import bring, is_at_home, leave
 from nfagent.model import Port
 from nfagent.plumbing.bridges import Plumbing
 from nfagent.plumbing.errors import PlumbingError
@@ -14,6 +15,8 @@ from unoctl.errors import ApiRefusedError, UnoctlError
 from unoctl.model import Port as SwitchPort
 from unoctl.model import Status
 from unoctl.settling import settled
+
+_MOVE_S = 20.0  # a switch that hangs is disconnected by oneswitchd after 10 s; the next try goes on with the move
 
 
 class ServerWiring:
@@ -56,7 +59,7 @@ class ServerWiring:
 
     def homes(self) -> dict[int, tuple[str, str]]:
         with _explained("the virtual ports"), self.client() as client:
-            return {port.number: (port.switch, port.interface) for port in client.ports()}
+            return {port.number: (port.switch, port.interface) for port in client.ports() if is_at_home(port)}
 
     def disconnect(self, port: Port) -> None:
         with _explained(f"port {port.number} ({port.name})"):
@@ -89,21 +92,20 @@ class ServerWiring:
     def client(self) -> Client:
         """Of oneswitchd."""
         own = self._config.oneswitchd
-        return Client(own.api, token_file=own.api_token_file)
+        return Client(own.api, token_file=own.api_token_file, move_timeout_s=_MOVE_S)
 
 
 def _map(client: Client, port: Port, location: str, interface: str) -> None:
-    """Have oneswitchd show the port there; one that is elsewhere is moved, make-before-break."""
-    found = next((each for each in client.ports() if each.number == port.number), None)
-    if found is None:
+    """Have oneswitchd show the port there; one that is elsewhere, or on its way, is moved, make-before-break."""
+    known = any(each.number == port.number for each in client.ports())
+    if known:
+        bring(client, port, location, interface, "done")
+    else:
         client.add_port(port.number, port.name, location, interface)
-    elif (found.switch, found.interface) != (location, interface):
-        if found.move is not None:
-            raise WiringError(f"port {port.number} is moving to {found.move.interface} of {found.move.switch}")
-        client.move_port(port.number, location, interface, "done", None)
 
 
 def _unmap(client: Client, port: Port) -> None:
+    leave(client, port, executor_too=True)
     try:
         client.delete_port(port.number)
     except ApiRefusedError as error:

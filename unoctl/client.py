@@ -29,20 +29,28 @@ class Client:
 
     Args:
         api: ``unix:PATH`` or ``tcp:HOST:PORT``, as in ``[oneswitchd] api``.
-        timeout_s: how long one request may take; a move may take longer.
+        timeout_s: how long one request may take.
         token_file: has the token for ``tcp:``.
+        move_timeout_s: how long one request of a move may take.
 
     Raises:
         ConfigError: ``api`` is neither, or the file cannot be read.
     """
 
-    def __init__(self, api: str, timeout_s: float = REQUEST_TIMEOUT_S, token_file: str | None = None) -> None:
+    def __init__(
+        self,
+        api: str,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        token_file: str | None = None,
+        move_timeout_s: float = MOVE_TIMEOUT_S,
+    ) -> None:
         self._token_file = token_file
+        self._move_timeout_s = move_timeout_s
         self._rest = Rest(ONESWITCHD, api, _token(token_file), timeout_s)
 
     def another(self) -> "Client":
         """One more connection to the same oneswitchd."""
-        return Client(self._rest.api, self._rest.timeout_s, self._token_file)
+        return Client(self._rest.api, self._rest.timeout_s, self._token_file, self._move_timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +120,7 @@ class Client:
     ) -> Port:
         """Start a move; answers when the stage ``until`` is reached.
 
-        Args:
-            force: do not wait for switches that do not answer, because they are known to be dead.
+        With ``force`` switches that do not answer are not waited for, because they are known to be dead.
 
         Raises:
             ApiRefusedError: ``move-waits``: some bridge has not confirmed its rules for long; the move itself goes on.
@@ -123,7 +130,7 @@ class Client:
             body["grace_ms"] = grace_ms
         if force:
             body["force"] = True
-        timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
+        timeout_s = self._move_timeout_s + (grace_ms or 0) / 1000
         return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move", body, timeout_s)
 
     def change_executor(
@@ -135,7 +142,7 @@ class Client:
             body["grace_ms"] = grace_ms
         if force:
             body["force"] = True
-        timeout_s = MOVE_TIMEOUT_S + (grace_ms or 0) / 1000
+        timeout_s = self._move_timeout_s + (grace_ms or 0) / 1000
         return self._rest.ask(Port, "POST", f"/v1/ports/{number}/executor", body, timeout_s)
 
     def continue_move(self, number: int, until: Stage, force: bool = False) -> Port:
@@ -143,11 +150,11 @@ class Client:
         body: dict[str, Any] = {"until": until}
         if force:
             body["force"] = True
-        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move/continue", body, MOVE_TIMEOUT_S)
+        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move/continue", body, self._move_timeout_s)
 
     def abort_move(self, number: int) -> Port:
         """Undo a move that is only prepared."""
-        return self._rest.ask(Port, "DELETE", f"/v1/ports/{number}/move", None, MOVE_TIMEOUT_S)
+        return self._rest.ask(Port, "DELETE", f"/v1/ports/{number}/move", None, self._move_timeout_s)
 
     def log_levels(self) -> dict[str, str]:
         """Level of each module; ``default`` for the others."""

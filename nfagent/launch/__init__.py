@@ -67,6 +67,10 @@ class Launcher(Protocol):
         """End the process of a key, and its children; forced after ``grace_s``. Its files go, its log stays."""
         ...
 
+    def kill(self, key: str, incarnation: str) -> None:
+        """Kill the process of a key, if it is of this incarnation, stopped or not; its end is noticed as any other."""
+        ...
+
     def all_keys(self) -> list[str]:
         """All keys that there are files of."""
         ...

@@ -137,6 +137,12 @@ class LocalLauncher:
         for suffix in ("sock", "json", "draft", "lock"):
             self._path(key, suffix).unlink(missing_ok=True)
 
+    def kill(self, key: str, incarnation: str) -> None:
+        noted = self._note(key)
+        if noted is not None and noted[1] == incarnation and self._is_held(key):
+            _signal(noted[0], signal.SIGKILL)
+            self._await_released(key, _SETTLE_S)
+
     def _end_holders(self, key: str) -> None:
         """End what has left the session of its process and goes on."""
         lock = self._path(key, "lock")

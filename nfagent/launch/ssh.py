@@ -53,6 +53,12 @@ while [ $tries -gt 0 ] && ! flock -n {key}.lock true; do
     tries=$((tries - 1)); sleep 0.05
 done
 """
+_KILL = """
+cd {directory} 2>/dev/null && [ -e {key}.lock ] || exit 0
+flock -n {key}.lock true && exit 0
+read -r pid incarnation <{key}.lock || exit 0
+[ "$incarnation" != {incarnation} ] || kill -s KILL -- -$pid 2>/dev/null || true
+"""
 _STOP = """
 cd {directory} 2>/dev/null && [ -e {key}.lock ] || exit 0
 is_held() {{ ! flock -n {key}.lock true; }}
@@ -140,6 +146,9 @@ class SshLauncher:
             with contextlib.suppress(LaunchError):  # it went with the connection
                 self._command("-O", "cancel", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
             path.unlink(missing_ok=True)
+
+    def kill(self, key: str, incarnation: str) -> None:
+        self._script(_KILL, key, incarnation=incarnation)
 
     def all_keys(self) -> list[str]:
         names = self._sh(f"ls -1 {shlex.quote(self._config.directory)} 2>/dev/null || true").split()

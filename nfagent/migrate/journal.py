@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ class Report:
     Attributes:
         mode: ``memfd``: the state's memory was handed over; ``copy``: its content was sent.
         freeze_us: time in which no instance processed packets, which waited in rings.
+        outage_us: time in which no packet was served between its beginning and its end, in pauses that are longer than
+            those of the traffic itself; no less than ``freeze_us``.
         relayed: packets that came by the old path after that, and were processed at the new instance.
         state_bytes: of the memory that was handed over, or of all that was sent.
         rounds: of copying while packets were processed.
@@ -31,11 +33,15 @@ class Report:
         rolled_back_as: what that comes to; None: ``rolled-back``.
         replaced: the new process died after COMMIT and another one took its place.
         restart_at: where a process goes on with what state is left, the old and the new one being of no use any more.
+        failures: to start a process after COMMIT.
         why: it goes back, or has to be restarted.
+        waits: what it waits for, if it could not go on at the last try.
+        undrained: why packets that were under way on the old paths may be lost.
     """
 
     mode: Literal["memfd", "copy"] | None = None
     freeze_us: int | None = None
+    outage_us: int | None = None
     relayed: int | None = None
     state_bytes: int | None = None
     rounds: int = 0
@@ -46,7 +52,10 @@ class Report:
     rolled_back_as: Outcome | None = None
     replaced: bool = False
     restart_at: str | None = None
+    failures: int = 0
     why: str | None = None
+    waits: str | None = None
+    undrained: str | None = None
 
 
 class Journal:
@@ -55,10 +64,12 @@ class Journal:
     Args:
         store: where it is.
         migration: as it is written.
+        outage_s: for how long packets were not served until now.
     """
 
-    def __init__(self, store: Store, migration: Migration) -> None:
+    def __init__(self, store: Store, migration: Migration, outage_s: Callable[[], float] = lambda: 0.0) -> None:
         self._store = store
+        self._outage_s = outage_s
         self.migration = migration
         known = {name: value for name, value in migration.report.items() if name in Report.__dataclass_fields__}
         self.report = Report(**known)
@@ -81,7 +92,7 @@ class Journal:
     def step(self, name: str, outlives: Outlives = "machine") -> None:
         """Write that a step is about to be begun; on disk when this returns, or as far as `Store.change` says."""
         with self._store.change(outlives=outlives) as change:
-            self.migration = migrations.step(change, self.migration, name, asdict(self.report))
+            self.migration = migrations.step(change, self.migration, name, self._told())
 
     def reach(self, name: str) -> None:
         """As `step`, unless a later step after COMMIT is written already."""
@@ -106,11 +117,14 @@ class Journal:
             yield
         finally:
             took = round((time.monotonic() - start) * 1e6)
-            steps = self.report.steps
-            if steps and steps[-1]["step"] == effect:
-                steps.pop()  # else a row that waits for a switch for days would grow, and every event with it
-            steps.append({"step": effect, "at": round(at, 6), "us": took})
+            # Else a row that waits for a switch for days would grow, and every event with it.
+            others = [each for each in self.report.steps if each["step"] != effect]
+            self.report.steps = [*others, {"step": effect, "at": round(at, 6), "us": took}]
 
     def end(self, change: Change, outcome: Outcome, reason: str | None) -> None:
         """Write how it ended."""
-        self.migration = migrations.end(change, self.migration, outcome, reason, asdict(self.report))
+        self.migration = migrations.end(change, self.migration, outcome, reason, self._told())
+
+    def _told(self) -> dict[str, Any]:
+        self.report.outage_us = max(round(self._outage_s() * 1e6), self.report.freeze_us or 0)
+        return asdict(self.report)

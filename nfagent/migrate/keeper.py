@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _FDS_MAX = 8
-_LINE_MAX = 1 << 20
+_LINE_MAX = 4 << 20  # as an instance's control socket: a note holds its configuration
 _CLIENT_S = 10.0
 
 
@@ -43,7 +43,7 @@ class Keeper:
                 if line.endswith(b"\n"):
                     answer, descriptors = self._answer(json.loads(line), received)
                     line = b""
-                    socket.send_fds(client, [json.dumps(answer).encode() + b"\n"], descriptors)
+                    _send(client, json.dumps(answer).encode() + b"\n", descriptors)
         finally:
             _close(received)  # of a request that was not finished
 
@@ -59,6 +59,12 @@ class Keeper:
         if verb == "get":
             return {"ok": {"note": self.note}}, self.descriptors
         return {"error": {"code": "verb-unknown", "detail": f"no verb {verb!r}; there are put, get"}}, []
+
+
+def _send(client: socket.socket, line: bytes, descriptors: list[int]) -> None:
+    """Send all of a line, descriptors beside its first bytes: a socket's buffer takes some 200 kB at once."""
+    sent = socket.send_fds(client, [line], descriptors)
+    client.sendall(line[sent:])
 
 
 def _close(descriptors: list[int]) -> None:

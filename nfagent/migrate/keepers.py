@@ -16,6 +16,7 @@ from nfagent.launch.local import LocalLauncher
 _PROGRAM = Path(__file__).with_name("keeper.py")
 _READY_S = 10.0
 _POLL_S = 0.005
+_ANSWER_S = 2.0
 _GRACE_S = 1.0
 
 
@@ -71,7 +72,7 @@ class Keepers:
         deadline = time.monotonic() + _READY_S
         while True:
             try:
-                Control(path).ask("put", descriptors=kept.descriptors, note=kept.prepared)
+                Control(path).ask("put", timeout_s=_ANSWER_S, descriptors=kept.descriptors, note=kept.prepared)
                 return
             except ControlUnreachableError as error:
                 if time.monotonic() > deadline or self._launcher.find(key) is None:
@@ -81,7 +82,7 @@ class Keepers:
     def fetch(self, epoch: int) -> Kept | None:
         """What is kept; None: nothing, or the keeper is dead."""
         try:
-            answer = Control(self._launcher.control_path(key_of(epoch))).exchange("get")
+            answer = Control(self._launcher.control_path(key_of(epoch))).exchange("get", timeout_s=_ANSWER_S)
         except ControlError:
             return None
         return Kept(answer.value.get("note") or {}, answer.descriptors)

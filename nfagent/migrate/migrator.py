@@ -1,11 +1,13 @@
 """Migrations of state, from what is written to their end."""
 
+import functools
 import logging
 import sqlite3
 
 from nfagent.errors import AgentError
 from nfagent.migrate import protocol, recover
 from nfagent.migrate.move import Move, Parts, TurnBackError
+from nfagent.migrate.outage import Outage
 from nfagent.migrate.peer import PeerGoneError
 from nfagent.model import Migration
 from nfagent.store import instances, migrations, processes
@@ -24,6 +26,7 @@ class StateMigrator:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._outages: dict[int, Outage] = {}
 
     def run(self, migration: Migration) -> None:
         """As far as it can be brought now; where something is in the way, it is called again later."""
@@ -32,7 +35,8 @@ class StateMigrator:
             with self._parts.store.change() as change:
                 migrations.end(change, migration, "failed", "there is no such instance", migration.report)
             return
-        move = Move(self._parts, migration, instance)
+        outage = self._outage_of(migration)
+        move = Move(self._parts, migration, instance, outage.seconds)
         try:
             if migration.step == "requested":
                 _begin(move)
@@ -42,8 +46,53 @@ class StateMigrator:
                 _go_on(move)
         except AgentError as error:
             _log.warning("migration %d of instance %s waits: %s", migration.epoch, instance.name, error)
+            move.note_wait(str(error))
         finally:
             move.close()
+            if move.journal.migration.outcome is not None:
+                self._forget_outage(migration)
+
+    def cancel(self, migration: Migration) -> None:
+        """See `nfagent.protocols.Migrator`."""
+        instance = instances.find(self._parts.store.read, migration.instance)
+        if instance is None:
+            return
+        move = Move(self._parts, migration, instance)
+        for row in processes.of(self._parts.store.read, instance.id):
+            move.halt(row, 0.0)
+        waited = move.journal.report.waits or f"it had not ended in step {migration.step}"
+        with self._parts.store.change() as change:
+            move.journal.end(change, "cancelled", f"the instance is being deleted; {waited}")
+        move.close()
+        self._forget_outage(migration)
+        self._parts.keepers.end(migration.epoch)
+
+    def stop(self) -> None:
+        """See `nfagent.protocols.Migrator`."""
+        while self._outages:
+            self._outages.popitem()[1].stop(ended=False)
+
+    def _outage_of(self, migration: Migration) -> Outage:
+        """What measures the outage of a migration, from its beginning on and also between two tries."""
+        found = self._outages.get(migration.epoch)
+        if found is None:
+            parts, places = self._parts, (migration.source, migration.target)
+            sockets = [
+                parts.runtime / f"{migration.instance}.{place}.sock" for place in dict.fromkeys((*places, parts.home))
+            ]
+            found = self._outages[migration.epoch] = Outage(
+                sockets,
+                parts.switching.bridges(places),
+                functools.partial(parts.switching.are_in_step, places),
+                parts.runtime / f"migration.{migration.epoch}",
+            )
+            found.start()
+        return found
+
+    def _forget_outage(self, migration: Migration) -> None:
+        found = self._outages.pop(migration.epoch, None)
+        if found is not None:
+            found.stop(ended=True)
 
 
 def _begin(move: Move) -> None:

@@ -1,6 +1,7 @@
 """What a migration works with, and where it stands."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -64,12 +65,15 @@ class Move:
         parts: what it works with.
         migration: as it is written.
         instance: that moves.
+        outage_s: for how long its packets were not served until now.
     """
 
-    def __init__(self, parts: Parts, migration: Migration, instance: Instance) -> None:
+    def __init__(
+        self, parts: Parts, migration: Migration, instance: Instance, outage_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.parts = parts
         self.instance = instance
-        self.journal = Journal(parts.store, migration)
+        self.journal = Journal(parts.store, migration, outage_s)
         self._kept: Kept | None = None
         self._peers: dict[str, Peer] = {}
         self._marking: tuple[tuple[str, str], Marking] | None = None
@@ -98,6 +102,13 @@ class Move:
         """The instance with the configuration that is in force, which the new process has to have, too."""
         return replace(self.instance, config=config, generation=old.generation)
 
+    def note_wait(self, why: str) -> None:
+        """Write what it waits for, if that is new."""
+        self.journal.look()
+        if self.journal.migration.outcome is None and self.journal.report.waits != why:
+            self.journal.report.waits = why
+            self.journal.note()
+
     # ---- its processes
 
     def row(self, role: Role) -> Running | None:
@@ -113,13 +124,23 @@ class Move:
         if known is not None and (row is None or row.incarnation != known.running.incarnation):
             known.close()
             known = None
-        found = known or (row and Peer(self.parts.starter, row, self.journal.epoch))
+        found = known or (
+            row and Peer(self.parts.starter, row, self.journal.epoch, functools.partial(self._is_spare, role))
+        )
         if found is None or row is None or row.phase == "stopping" or not found.is_alive():
             if found is not None:
                 found.close()
             return None
         self._peers[role] = found
         return found
+
+    def _is_spare(self, role: Role) -> bool:
+        """Whether the end of that process loses no state: it is the new one's, or somebody else has it."""
+        if role == "incoming" or self.journal.is_committed:
+            return True
+        if self._kept is None:
+            self._kept = self.parts.keepers.fetch(self.journal.epoch)
+        return self._kept is not None and self._kept.is_whole
 
     def need(self, role: Role) -> Peer:
         """As `peer`.
@@ -130,10 +151,16 @@ class Move:
         found = self.peer(role)
         if found is None:
             row = self.row(role)
-            said = self.parts.starter.ending(row) if row else "it has not been started yet"
+            said = self.ending(row) if row else "it has not been started yet"
             which = "old" if role == "serving" else "new"
             raise PeerGoneError(role, f"the {which} process does not run: {said}")
         return found
+
+    def ending(self, row: Running) -> str:
+        """Why a process does not run."""
+        if self.parts.is_down(row.location):
+            return f"{row.location} is down"
+        return self.parts.starter.ending(row)
 
     def marking(self) -> Marking:
         """Ready to send markers down the old paths, which lead from where the new process is to the old one.
@@ -235,6 +262,7 @@ class Move:
             wanted = instances.find(change.db, self.instance.id)
             if wanted is not None and wanted.target == self.target != at:
                 instances.aim(change, wanted.id, at)
+            self.journal.report.waits = None
             self.journal.end(change, outcome, reason)
         self.close()
         self.parts.keepers.end(self.journal.epoch)

@@ -2,18 +2,23 @@
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
-from nfagent.control import Answer, Connection, flow_count
-from nfagent.errors import AgentError, ControlError, ControlUnreachableError
+from nfagent.control import Answer, Connection, Control, flow_count
+from nfagent.errors import AgentError, ControlError, ControlRefusedError, ControlUnreachableError
 from nfagent.model import Role, Running
 from nfagent.starter import Starter
 
 _PATIENCE_S = 30.0
+_ENDING_S = 0.3
+_POLL_S = 0.01
+_STATUS_S = 2.0  # a process that lives answers `status` at once, whatever else it does
 
 
 class PeerGoneError(AgentError):
-    """One of the processes has ended.
+    """One of the processes has ended, or was ended since it did not answer.
 
     Attributes:
         role: of it.
@@ -27,23 +32,28 @@ class PeerGoneError(AgentError):
 class Peer:
     """A process that takes part; its connection is kept open, and made again where it broke.
 
+    A verb may take long. While it does, the process is asked for its status every second: one that does not answer
+    that hangs, and is killed where what it knows is not lost with it.
+
     Args:
         starter: of processes.
         running: its row.
         epoch: of the migration.
+        is_spare: whether its end loses nothing, since somebody else has its state.
     """
 
-    def __init__(self, starter: Starter, running: Running, epoch: int) -> None:
+    def __init__(self, starter: Starter, running: Running, epoch: int, is_spare: Callable[[], bool]) -> None:
         self._starter = starter
         self.running = running
         self._epoch = epoch
+        self._is_spare = is_spare
         self._connection: Connection | None = None
 
     def ask(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> dict[str, Any]:
         """A verb of the migration's epoch.
 
         Raises:
-            PeerGoneError: the process has ended.
+            PeerGoneError: the process has ended, or hung and was killed.
             ControlUnreachableError: it lives, and does not answer.
             ControlRefusedError: it refused.
         """
@@ -56,19 +66,52 @@ class Peer:
         """As `ask`, with the descriptors that come with the answer."""
         kept = self._connection is not None
         try:
-            return self._connected().exchange(verb, timeout_s=timeout_s, epoch=self._epoch, **arguments)
+            return self._exchange(verb, timeout_s, arguments)
         except ControlUnreachableError:
-            self.close()
             self._require_alive()
             if not kept:
                 raise
         # What broke may have been a connection of before; verbs can be asked again.
         try:
-            return self._connected().exchange(verb, timeout_s=timeout_s, epoch=self._epoch, **arguments)
+            return self._exchange(verb, timeout_s, arguments)
         except ControlUnreachableError:
-            self.close()
             self._require_alive()
             raise
+
+    def _exchange(self, verb: str, timeout_s: float, arguments: dict[str, Any]) -> Answer:
+        try:
+            connection = self._connected()
+            return connection.exchange(
+                verb, timeout_s=timeout_s, meanwhile=self._feel_pulse, epoch=self._epoch, **arguments
+            )
+        except ControlUnreachableError:
+            self.close()
+            raise
+        except PeerGoneError:
+            self.close()
+            raise
+
+    def _feel_pulse(self) -> None:
+        """See that the process answers at all.
+
+        Raises:
+            PeerGoneError: it did not, and was killed.
+            ControlUnreachableError: it does not, and has what is nowhere else.
+        """
+        try:
+            Control(self._starter.control_path(self.running)).ask("status", timeout_s=_STATUS_S)
+        except ControlUnreachableError as error:
+            self._require_alive()
+            self._give_up(error)
+        except ControlRefusedError:
+            return  # it answers
+
+    def _give_up(self, error: ControlUnreachableError) -> None:
+        if not self._is_spare():
+            raise error
+        why = f"it lived and did not answer, and was killed: {error}"
+        self._starter.kill(self.running, why)
+        raise PeerGoneError(self.running.role, f"the {self._which} process: {why}") from error
 
     def phase(self) -> str:
         """What part it has in this epoch's migration: ``none``, or nf_runtime::migration's name of it."""
@@ -103,10 +146,23 @@ class Peer:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = Connection(self._starter.control_path(self.running))
+            try:
+                self._connection = Connection(self._starter.control_path(self.running), _STATUS_S)
+            except ControlUnreachableError as error:
+                self._require_alive()
+                self._give_up(error)
+                raise
         return self._connection
 
     def _require_alive(self) -> None:
-        if not self.is_alive():
-            which = "old" if self.running.role == "serving" else "new"
-            raise PeerGoneError(self.running.role, f"the {which} process ended; {self._starter.ending(self.running)}")
+        # Its socket goes before it does.
+        deadline = time.monotonic() + _ENDING_S
+        while (lives := self.is_alive()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if not lives:
+            ending = self._starter.ending(self.running)
+            raise PeerGoneError(self.running.role, f"the {self._which} process ended; {ending}")
+
+    @property
+    def _which(self) -> str:
+        return "old" if self.running.role == "serving" else "new"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nfagent.errors import AgentError, ControlRefusedError
+from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
 from nfagent.migrate.move import Move, TurnBackError
@@ -24,13 +24,15 @@ _log = logging.getLogger(__name__)
 
 _STOP_S = 2.0  # the old process has nothing to do any more
 _COPY_S = 600.0
-_DRAIN_MS = 2_000
-_DRAINS = 5
+_DRAIN_MS = 300
+_DRAIN_S = 2.0  # in which packets may be held: a path that no marker comes down is given up then
+_RELAY_S = 10.0  # of what has to be sent to another machine
 _HANDOVER_MS = 20_000
 _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
 _BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
 _FIT_BYTES = 1 << 20
+_PAUSE_S = 0.05
 
 
 @contextlib.contextmanager
@@ -116,7 +118,8 @@ def commit(move: Move) -> None:
     journal.step("freeze")
     ways = move.parts.switching.passing(old.running.location, new.running.location)
     with ways as pass_switches, ThreadPoolExecutor(1) as beside, _undisturbed():
-        beside.submit(pass_switches).result()  # its thread is there now
+        if why := beside.submit(pass_switches).result():  # its thread is there now
+            raise TurnBackError(f"a switch on the way does not answer: {why}")
         frozen = time.monotonic()
         with journal.timed("freeze"):
             old.ask("freeze")
@@ -200,6 +203,8 @@ def let_go(move: Move, flipped: threading.Event, is_quiet: Callable[[], bool]) -
     if old is None:
         return
     marking, fence = move.marking(), _unused()
+    if marking.unmarked:
+        raise WiringError(f"{', '.join(marking.unmarked)} did not answer")
     new.ask("release", fence=fence)
     while not is_quiet():
         flipped.wait(_BEFORE_FLIP_S)
@@ -241,18 +246,44 @@ def drain(move: Move) -> None:
 
 
 def _drain_old(move: Move, old: Peer) -> None:
+    """Have the old process relay until markers say that nothing older can follow, or that takes too long."""
     if old.phase() == "gone":
         return  # it has answered already
-    first = _unused()
-    for attempt in range(_DRAINS):
-        paths = move.marking().send(first)
+    began, why = time.monotonic(), ""
+    while (spent := time.monotonic() - began) < _DRAIN_S + _RELAY_S:
+        first, paths = _unused(), 0
         try:
-            timeout_s = _DRAIN_MS / 1000 + _MARGIN_S
-            old.ask("drain", first=first, paths=paths, timeout_ms=_DRAIN_MS, timeout_s=timeout_s)
-            return
+            if spent < _DRAIN_S:
+                paths, why = _mark(move, first)
+            elif why and move.journal.report.undrained is None:
+                _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, why)
+                move.journal.report.undrained = why
+            old.ask("drain", first=first, paths=paths, timeout_ms=_DRAIN_MS, timeout_s=_DRAIN_MS / 1000 + _MARGIN_S)
+        except WiringError as error:
+            why = str(error)
+            time.sleep(_PAUSE_S)
         except ControlRefusedError as error:
-            if error.code != "timeout" or attempt == _DRAINS - 1:  # a marker was lost: again
+            if error.code not in ("timeout", "busy"):
                 raise
+            why = why or error.detail  # a marker was lost: again
+        else:
+            return
+    raise ControlUnreachableError(f"the old process has not ended its relay after {_DRAIN_S + _RELAY_S:g} s: {why}")
+
+
+def _mark(move: Move, first: int) -> tuple[int, str]:
+    """Send markers down the old paths; returns how many, and which switches are missing."""
+    try:
+        marking = move.marking()
+        paths = marking.send(first)
+    except WiringError:
+        move.end_marking()
+        raise
+    missing = ", ".join(dict.fromkeys(marking.unmarked))
+    if not missing:
+        return paths, ""
+    move.end_marking()  # it may be back for the next ones
+    raise WiringError(f"{missing} did not answer: what was under way there to the old process may be lost")
 
 
 def finish(move: Move) -> None:

@@ -5,12 +5,14 @@ import logging
 from nfagent.errors import LaunchError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.move import Move
+from nfagent.migrate.peer import Peer, PeerGoneError
 from nfagent.model import Outcome, Running
 
 _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
 _MAY_THAW = ("prepared", "frozen", "delivered")
+_TRIES = 3  # to start a process at one location
 
 
 def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None:
@@ -23,10 +25,8 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
     if report.why is None:
         report.rolled_back_at, report.why, report.rolled_back_as = journal.migration.step, reason, outcome
         journal.note()  # what follows may fail, and whoever tries again does not know why
-    old = move.peer("serving")
     with journal.timed("thaw"):
-        if old is not None and old.phase() in _MAY_THAW:
-            old.ask("thaw")
+        old = _thawed(move)
     row = move.row("serving")
     if old is None and row is not None and parts.is_down(row.location):
         # There is nowhere to go back to.
@@ -39,6 +39,17 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
             parts.switching.abort(port)
         move.end(move.row("incoming"), _GRACE_S)
     move.take_over(report.rolled_back_as or "rolled-back", report.why, serving, None)
+
+
+def _thawed(move: Move) -> Peer | None:
+    """The old process at work again; None: it has ended, or was ended since it hung and its state is kept."""
+    try:
+        old = move.peer("serving")
+        if old is not None and old.phase() in _MAY_THAW:
+            old.ask("thaw")
+    except PeerGoneError:
+        return None
+    return old
 
 
 def _revive(move: Move, row: Running | None) -> Running | None:
@@ -63,11 +74,11 @@ def replace_new(move: Move) -> None:
     """
     report, parts, row = move.journal.report, move.parts, move.row("incoming")
     if report.rolled_back_at is not None or (report.mode == "copy" and _is_untold(move)):
-        roll_back(move, "the new process ended before it was relayed to" if row is None else parts.starter.ending(row))
+        roll_back(move, "the new process ended before it was relayed to" if row is None else move.ending(row))
         return
     kept = move.fetch()
     if kept is None or report.mode != "memfd" or parts.is_down(move.target):
-        why = "the new process ended after COMMIT" if row is None else parts.starter.ending(row)
+        why = "the new process ended after COMMIT" if row is None else move.ending(row)
         go_on_at(move, parts.home if parts.is_down(move.target) else move.target, why)
         return
     if not report.replaced:
@@ -77,8 +88,12 @@ def replace_new(move: Move) -> None:
         serving = move.row("serving")
         move.end(row, 0.0)
         instance = move.as_running(kept.prepared["config"], serving or row or _nobody(move))
-        begun = parts.starter.begin(instance, move.target, "incoming", None)
-        parts.starter.launch(instance, begun, hold=True)
+        try:
+            begun = parts.starter.begin(instance, move.target, "incoming", None)
+            parts.starter.launch(instance, begun, hold=True)
+        except LaunchError as error:
+            _go_elsewhere(move, move.target, error)
+            raise
 
 
 def _is_untold(move: Move) -> bool:
@@ -96,6 +111,22 @@ def go_on_at(move: Move, location: str, why: str) -> None:
     elif report.mode == "copy" and move.journal.is_committed:
         report.lost_state = lost(move, f"{why}; what it changed after COMMIT was its own")
     move.journal.step(move.journal.migration.step if move.journal.is_committed else COMMIT)
+
+
+def _go_elsewhere(move: Move, location: str, error: LaunchError) -> None:
+    """After some failures to start a process at a location, start it at another one; after some there, give up."""
+    report, parts = move.journal.report, move.parts
+    report.failures += 1
+    if report.failures % _TRIES:
+        return
+    places = [place for place in dict.fromkeys((move.target, move.source, parts.home)) if not parts.is_down(place)]
+    if report.failures >= _TRIES * (len(places) + 1):
+        report.lost_state = lost(move, f"no process could be started: {error}")
+        move.take_over("failed", str(error), None, move.row("serving"))
+        return
+    others = [place for place in places if place != location]
+    if others:
+        go_on_at(move, others[report.failures // _TRIES % len(others)], str(error))
 
 
 def restart(move: Move) -> None:
@@ -118,7 +149,11 @@ def restart(move: Move) -> None:
             running = parts.starter.begin(instance, location, "serving", before)
         if kept is not None:
             instance = move.as_running(kept.prepared["config"], running)
-        running = parts.starter.launch(instance, running, adopt=kept and kept.pair)
+        try:
+            running = parts.starter.launch(instance, running, adopt=kept and kept.pair)
+        except LaunchError as error:
+            _go_elsewhere(move, location, error)
+            raise
     with move.journal.timed("done"):
         for port, edge in parts.starter.wires(move.instance, running):
             parts.switching.finish(port, location, edge)

@@ -13,26 +13,24 @@ from pathlib import Path
 from typing import Protocol
 
 from nfagent.errors import WiringError
+from nfagent.homing import bring, is_to, leave
 from nfagent.migrate.packet_out import Outlet
 from nfagent.model import Port
 from nfagent.plumbing.errors import PlumbingError
 from nfagent.plumbing.names import EDGE
 from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
 from nfagent.wiring import ServerWiring
-from unoctl import model, openflow_tools
-from unoctl.client import Client
-from unoctl.errors import ApiRefusedError, ToolError, UnoctlError
+from unoctl import openflow_tools
+from unoctl.errors import ToolError, UnoctlError
 from unoctl.model import Stage
-from unoctl.settling import LAGGING, settled
 from unoctl.unixctl import Unixctl
 
 _log = logging.getLogger(__name__)
 
-# What oneswitchd waits for after a flip, and, at most, before it: the moves' own, since markers end the old paths here.
-_GRACE_MS = 100
 # Without ovs-appctl: Open vSwitch looks at each flow that it caches within max-revalidator (500 ms); two rounds.
 _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
+_QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
 _TURNS = 3  # before the first answer it may have polled too early
 _TURN_S = 1.0
 _VLAN = 0x8100
@@ -42,7 +40,7 @@ _MARKER_MAGIC = b"nfmg"
 _MARKER_PURPOSE = b"nf migration: markers"
 _MARKER_BYTES = 64
 _FROM = bytes.fromhex("026e666d6700")
-
+_DEAD = (ConnectionRefusedError, FileNotFoundError)
 
 Place = tuple[str, str]
 """A location, and an interface on its bridge ``edge``."""
@@ -56,6 +54,11 @@ _Path = tuple[SwitchConfig, str, int | None]
 
 class Marking(Protocol):
     """Sends markers down each path that led to some ports before they were flipped."""
+
+    @property
+    def unmarked(self) -> list[str]:
+        """The switches that did not answer: nothing is sent down the paths that begin there."""
+        ...
 
     def send(self, first: int) -> int:
         """One down each path, numbered from ``first`` on; returns how many paths there are.
@@ -89,6 +92,14 @@ class Switching(Protocol):
         """Wait until no switch sends anything by paths that have been flipped."""
         ...
 
+    def bridges(self, locations: Sequence[str]) -> list[str]:
+        """Where the bridges ``edge`` on the ways between some locations are managed without TLS."""
+        ...
+
+    def are_in_step(self, locations: Sequence[str]) -> bool:
+        """Whether those switches are connected and have their rules, as far as somebody says."""
+        ...
+
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         """Make ready to send markers of a migration down the old paths of all its ports, which are prepared.
 
@@ -103,10 +114,11 @@ class Switching(Protocol):
         """Remove what led to the old interface."""
         ...
 
-    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], str | None]]:
         """Something ready to be called when the process at ``old`` has just sent its last packet.
 
-        When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it.
+        When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it; it
+        returns why not, where one does not answer.
         """
         ...
 
@@ -127,48 +139,44 @@ class ServerSwitching:
 
     def prepare(self, port: Port, location: str, interface: str) -> None:
         self._wiring.attach(location, interface)
-        with _explained(port), self._wiring.client() as client:
-            at = client.port(port.number)
-            if at.move is not None and not _is_to(at.move, location, interface):
-                client.abort_move(port.number)
-            self._toward(client, port, location, interface, "prepared")
+        self._bring(port, location, interface, "prepared")
 
     def abort(self, port: Port) -> None:
         with _explained(port), self._wiring.client() as client:
-            try:
-                if client.port(port.number).move is not None:
-                    client.abort_move(port.number)
-            except ApiRefusedError as error:
-                if error.code not in ("port-unknown", "no-move"):
-                    raise
+            leave(client, port)
 
     def flip(self, port: Port, location: str, interface: str) -> None:
-        with _explained(port), self._wiring.client() as client:
-            self._toward(client, port, location, interface, "flipped")
+        self._bring(port, location, interface, "flipped")
 
     def finish(self, port: Port, location: str, interface: str) -> None:
+        self._bring(port, location, interface, "done")
+
+    def _bring(self, port: Port, location: str, interface: str, until: Stage) -> None:
         with _explained(port), self._wiring.client() as client:
-            self._toward(client, port, location, interface, "done")
-
-    def _toward(self, client: Client, port: Port, location: str, interface: str, until: Stage) -> None:
-        """As far as ``until``, whatever has been done of it; an oneswitchd that was restarted has forgotten moves."""
-
-        def go_on() -> None:
-            at = client.port(port.number)
-            if at.move is not None and _is_to(at.move, location, interface):
-                client.continue_move(port.number, until)
-            elif (at.switch, at.interface) != (location, interface):
-                client.move_port(port.number, location, interface, until, _GRACE_MS)
-
-        settled(go_on, LAGGING | {"no-move"})  # that: it has just ended by itself
+            bring(client, port, location, interface, until)
 
     def quiesce(self) -> None:
         with ThreadPoolExecutor(len(self._config.switch)) as pool:
             if not all(pool.map(_revalidate, self._config.switch)):
                 time.sleep(_BOUNDED_QUIESCE_S)
 
+    def bridges(self, locations: Sequence[str]) -> list[str]:
+        edges = [self._config.find_switch(name).edge for name in self._on_the_way(locations)]
+        return [edge for edge in edges if not edge.startswith("ssl:")]
+
+    def are_in_step(self, locations: Sequence[str]) -> bool:
+        names = self._on_the_way(locations)
+        try:
+            switches = self._wiring.status().switches
+        except UnoctlError:
+            return True  # they go on without it
+        return all({each.virt.state, each.edge.state} == {"up"} for each in switches if each.name in names)
+
+    def _on_the_way(self, locations: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys((*locations, self._config.hypervisor.name)))
+
     @contextlib.contextmanager
-    def passing(self, old: str, new: str) -> Iterator[Callable[[], None]]:
+    def passing(self, old: str, new: str) -> Iterator[Callable[[], str | None]]:
         names = dict.fromkeys((old, self._config.hypervisor.name, new))  # in the order in which packets pass them
         with contextlib.ExitStack() as stack:
             daemons = [daemon for name in names if (daemon := self._daemon(stack, name)) is not None]
@@ -186,12 +194,20 @@ class ServerSwitching:
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         with contextlib.ExitStack() as stack:
             outlets: list[tuple[Port, Outlet | _TlsOutlet]] = []
+            unmarked: list[str] = []
             for port, old, new in ports:
                 with _explained(port):
-                    for path in self._paths_of(port, old, new):
+                    paths = self._paths_of(port, old, new)
+                for path in paths:
+                    try:
                         outlet = stack.enter_context(contextlib.closing(self._outlet(*path)))
+                    except ToolError as error:
+                        _log.warning("no marker can be sent from %s: %s", path[0].name, error)
+                        if not isinstance(error.__cause__, _DEAD):  # what it had on the way died with it
+                            unmarked.append(path[0].name)
+                    else:
                         outlets.append((port, outlet))
-            return _Marking(outlets, epoch, secret, stack.pop_all())
+            return _Marking(outlets, unmarked, epoch, secret, stack.pop_all())
 
     def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> "Outlet | _TlsOutlet":
         if switch.edge.startswith("ssl:"):
@@ -201,7 +217,7 @@ class ServerSwitching:
     def _paths_of(self, port: Port, old: Place, new: Place) -> list[_Path]:
         with self._wiring.client() as client:
             at = client.port(port.number)
-        if at.move is None or at.flow_id is None or not _is_to(at.move, *new):
+        if at.move is None or at.flow_id is None or not is_to(at.move, *new):
             raise WiringError(f"port {port.number} ({port.name}) is not on its way to {new[1]} of {new[0]}")
         return self._old_paths(at.flow_id, old, new[0])
 
@@ -228,11 +244,13 @@ class _Marking:
     def __init__(
         self,
         outlets: "list[tuple[Port, Outlet | _TlsOutlet]]",
+        unmarked: list[str],
         epoch: int,
         secret: str,
         stack: contextlib.ExitStack,
     ) -> None:
-        self._outlets, self._epoch, self._secret, self._stack = outlets, epoch, secret, stack
+        self._outlets, self.unmarked, self._stack = outlets, unmarked, stack
+        self._epoch, self._secret = epoch, secret
 
     def send(self, first: int) -> int:
         for number, (port, outlet) in enumerate(self._outlets, first):
@@ -271,7 +289,7 @@ def _revalidate(switch: SwitchConfig) -> bool:
     False: it cannot be asked. The command waits for the end of a round, which may have begun before: hence two.
     """
     try:
-        with contextlib.closing(Unixctl(Path(switch.control or ""))) as daemon:
+        with contextlib.closing(Unixctl(Path(switch.control or ""), _QUIESCE_S)) as daemon:
             for _ in range(_ROUNDS):
                 _await_round(daemon)
     except ToolError as error:
@@ -280,10 +298,10 @@ def _revalidate(switch: SwitchConfig) -> bool:
     return True
 
 
-def _turn(daemons: list[Unixctl]) -> None:
+def _turn(daemons: list[Unixctl]) -> str | None:
     """Let the main thread of one switch after the other poll every port: between two answers it does, 32 packets each.
 
-    Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait.
+    Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait. Returns why a switch did not.
     """
     try:
         for daemon in daemons:
@@ -291,6 +309,8 @@ def _turn(daemons: list[Unixctl]) -> None:
                 daemon.call("version")
     except ToolError as error:
         _log.warning("a switch does not say whether packets have passed it: %s", error)
+        return str(error)
+    return None
 
 
 def _await_round(daemon: Unixctl) -> None:
@@ -314,10 +334,6 @@ def marker(mac: str, secret: str, epoch: int, path: int) -> bytes:
     signed = epoch.to_bytes(8, "big") + path.to_bytes(4, "big")
     frame = bytes.fromhex(mac.replace(":", "")) + _FROM + _MARKER_TYPE + _MARKER_MAGIC + signed
     return (frame + hmac.digest(key, signed, "sha256")).ljust(_MARKER_BYTES, b"\0")
-
-
-def _is_to(move: model.Move, location: str, interface: str) -> bool:
-    return (move.switch, move.interface) == (location, interface)
 
 
 @contextlib.contextmanager

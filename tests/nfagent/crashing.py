@@ -52,7 +52,16 @@ class FileWiring:
     def quiesce(self) -> None:
         """See `Switching`."""
 
-    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
+    def bridges(self, locations: Sequence[str]) -> list[str]:
+        """See `Switching`."""
+        assert locations
+        return []
+
+    def are_in_step(self, locations: Sequence[str]) -> bool:
+        """See `Switching`."""
+        return bool(locations)
+
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], str | None]]:
         """See `Switching`."""
         assert old != new
         return contextlib.nullcontext(lambda: None)

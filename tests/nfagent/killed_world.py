@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,7 @@ from lab.processes import children
 from lab.server import Lab
 from nfagent.model import Migration, Running
 from nfagent.store import migrations, processes
+from tests.nfagent.kill_plans import Plan
 
 FLOWS = 50
 PPS = (
@@ -34,6 +36,7 @@ _SETTLED_S = 60.0
 _FLOWS_AGAIN_S = 60.0
 _POLL_S = 0.001
 _GAPS = 5
+_PAUSE_S = 0.02  # ten times the time between two packets
 
 
 class World:
@@ -68,6 +71,7 @@ class World:
         self.stream.fill()
         self.stream.set_rate(PPS)
         self.checked = 0
+        self._arrived: list[tuple[float, float, int]] = []
 
     def _start_oneswitchd(self) -> None:
         self.oneswitchd = Oneswitchd(self.lab.server_toml)
@@ -76,15 +80,22 @@ class World:
     def _stop_oneswitchd(self) -> None:
         self.oneswitchd.stop()
 
-    def restart_agent(self) -> None:
-        """Kill the agent, and start it again."""
-        self.agent.kill()
-        self.agent.start()
-
-    def restart_oneswitchd(self) -> None:
-        """Kill oneswitchd, and start it again."""
+    def kill_oneswitchd(self) -> None:
+        """Kill oneswitchd."""
         self.oneswitchd.stop(signal.SIGKILL)
+
+    def start_oneswitchd(self) -> None:
+        """Start oneswitchd again."""
         self._start_oneswitchd()
+
+    def dashboard(self) -> str:
+        """The page, as an operator sees it."""
+        return self.agent.client.get("/dashboard").text
+
+    def daemon_pid(self, switch: str, daemon: str) -> int | None:
+        """The process of a switch's daemon."""
+        state = next(each for each in self.lab.state.switches if each.name == switch)
+        return state.processes.get(daemon)
 
     def location(self) -> str:
         """Where the instance runs, as the API tells."""
@@ -98,13 +109,14 @@ class World:
 
     def process_at(self, location: str) -> int | None:
         """The process of the network function itself, which has become a child of what entered its namespaces."""
-        row = next((each for each in self._rows() if each.location == location), None)
+        row = next((each for each in self.rows() if each.location == location), None)
         if row is None or row.pid is None:
             return None
         inside = children(row.pid)
         return inside[0] if inside else None
 
-    def _rows(self) -> list[Running]:
+    def rows(self) -> list[Running]:
+        """The processes of the instance, by the store; this asks nobody."""
         return processes.of(self._db, self.balancer.id)
 
     # ---- what must be so when a migration has ended
@@ -117,6 +129,7 @@ class World:
         while newest < upto and time.monotonic() < deadline:
             arrivals = list(self.stream.arrivals())
             self.tally.add(arrivals)
+            self._arrived += [(each.arrived_ns / 1e9, each.sent_ns / 1e9, each.number) for each in arrivals]
             newest = max([newest, *(each.number for each in arrivals)])
             time.sleep(_POLL_S)
         lost = self.tally.lost(self.checked, upto)
@@ -124,6 +137,25 @@ class World:
         after = (self.tally.duplicated, self.tally.reordered, self.tally.strayed)
         counted = dict(zip(("duplicated", "reordered", "strayed"), map(int.__sub__, after, before), strict=True))
         return {"flows": newest >= upto, "lost": len(lost), "gaps": _runs(lost)[:_GAPS], **counted}
+
+    def outage_s(self, since: float, until: float) -> tuple[float, float]:
+        """For how long nothing arrived between two moments, in pauses that are longer than traffic's own.
+
+        The first figure leaves out what the sender paused itself, which has to share the machine; nobody else can tell
+        that from an outage. `packets` has to be called before; what has arrived until then is forgotten.
+        """
+        seen = sorted(self._arrived)
+        least = most = 0.0
+        newest = -1
+        for (before, _, number), (after, sent, next_number) in pairwise(seen):
+            newest = max(newest, number)
+            start, end = max(before, since), min(after, until)
+            if end - start > _PAUSE_S:
+                most += end - start
+                began = start if next_number > newest + 1 else max(start, sent)  # else some were lost
+                least += max(0.0, end - began)
+        self._arrived = seen[-1:]
+        return least, most
 
     def inconsistencies(self) -> list[str]:
         """What does not agree with the API, once it had time to settle."""
@@ -138,7 +170,7 @@ class World:
             yield f"the instance is {shown['status']}: {shown['reason']}"
             return
         place = shown["placement"]
-        rows = [(each.role, each.location, each.slot, each.pid, each.phase) for each in self._rows()]
+        rows = [(each.role, each.location, each.slot, each.pid, each.phase) for each in self.rows()]
         if rows != [("serving", place["location"], place["slot"], place["pid"], "active")]:
             yield f"processes by the store: {rows}; by the API: {place}"
         yield from self._switches(place)
@@ -187,10 +219,72 @@ class World:
         self._ends.close()
 
 
-def kill(pid: int) -> None:
-    """Kill -9, if it still lives."""
+class Fault:
+    """What happens to a process of a world, and how it is undone.
+
+    Args:
+        world: in which.
+        plan: what.
+        source: where the instance is.
+        target: where it is to go.
+    """
+
+    def __init__(self, world: World, plan: Plan, source: str, target: str) -> None:
+        self._world, self._plan = world, plan
+        self._target = target
+        self._old, self._new = world.process_at(source), None
+        place = plan.switch_and_daemon
+        self._daemon = place and ({"source": source, "target": target}[place[0]], place[1])
+        self._undo: Callable[[], None] | None = None
+
+    def find_new(self) -> bool:
+        """Look for the new process; whether it is there."""
+        self._new = self._world.process_at(self._target)
+        return self._new is not None
+
+    def do(self) -> bool:
+        """Do it; whether there was something to do it to."""
+        pid = self._pid()
+        if pid is None:
+            return False
+        if self._plan.how == "stop":
+            signal_to(pid, signal.SIGSTOP)
+            self._undo = lambda: signal_to(pid, signal.SIGCONT)
+        elif self._daemon is not None:
+            switch, daemon = self._world.lab.switch(self._daemon[0]), self._daemon[1]
+            switch.kill(daemon)
+            self._undo = lambda: switch.start(daemon)
+        elif self._plan.victim == "agent":
+            self._world.agent.kill()
+            self._undo = self._world.agent.start
+        elif self._plan.victim == "oneswitchd":
+            self._world.kill_oneswitchd()
+            self._undo = self._world.start_oneswitchd
+        else:
+            signal_to(pid, signal.SIGKILL)
+        return True
+
+    def undo(self) -> None:
+        """Start it again, or let it go on, if that has not been done."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def _pid(self) -> int | None:
+        if self._daemon is not None:
+            return self._world.daemon_pid(*self._daemon)
+        return {
+            "agent": lambda: self._world.agent.pid,
+            "oneswitchd": lambda: self._world.oneswitchd.pid,
+            "old": lambda: self._old,
+            "new": lambda: self._new,
+        }[self._plan.victim]()
+
+
+def signal_to(pid: int, number: signal.Signals) -> None:
+    """Send a signal, if the process still lives."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:

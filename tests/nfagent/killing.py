@@ -1,68 +1,39 @@
-"""kill -9 of a random process at a random moment of a migration under traffic, and what came of it.
+"""A fault at a random moment of a migration under traffic, and what came of it.
 
-Usage: python -m tests.nfagent.killing SEED FIRST COUNT; prints a JSON object per kill. Which process, step and moment
-follow from SEED and the kill's number, so that one that went wrong can be done again by its number.
+Usage: python -m tests.nfagent.killing SEED FIRST COUNT; prints a JSON object per fault. Which process, step, moment and
+how long follow from SEED and the fault's number, so that one that went wrong can be done again by its number.
 """
 
 import json
 import math
-import random
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import httpx
 
 from lab.errors import LabError
 from nfagent.model import Migration
-from tests.nfagent.killed_world import World, await_true, kill
+from tests.nfagent.kill_plans import COMMITTED, FAULTS_PER_WORLD, STEPS, Plan, began, index
+from tests.nfagent.killed_world import Fault, World, await_true
 from unoctl.errors import UnoctlError
 
-STEPS = ("requested", "prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "done")
-COMMITTED = STEPS.index("COMMIT")
-VICTIMS = ("agent", "old", "new", "oneswitchd")
-KILLS_PER_WORLD = 50
-_LONGEST_S = {"requested": 0.02, "prepare": 0.3, "flip": 0.4, "drain": 0.02}  # about as long as the step takes
-_SHORT_S = 0.01
+_REACHED_S = 60.0
+_ENDED_S = 15.0  # after the last fault
 _LAST_S = 0.02  # a process that dies so shortly before the end of a migration dies as any instance may
-_ENDED_S = 60.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A kill.
-
-    Attributes:
-        step: of the migration's journal, in which or after which it happens.
-        delay_s: after that step was written.
-        mode: how the state moves.
-    """
-
-    number: int
-    victim: str
-    step: str
-    delay_s: float
-    mode: str
-
-    @classmethod
-    def of(cls, seed: int, number: int) -> "Plan":
-        """The plan of this number. All of one world have the same mode."""
-        world = number // KILLS_PER_WORLD
-        mode = "copy" if world % 4 == 3 else "memfd"
-        chance = random.Random(f"{seed}/{number}")
-        step = chance.choice(STEPS)
-        return cls(number, chance.choice(VICTIMS), step, chance.random() * _LONGEST_S.get(step, _SHORT_S), mode)
+_NEAR_S = 0.1  # what differs by no more than this, or by a tenth, is the same outage: other processes run here, too
+_FAULTLESS = "No faults known"
 
 
 def run(seed: int, first: int, count: int) -> Iterator[dict[str, Any]]:
-    """Verdicts. A world ends with its last kill, or with one after which something was wrong."""
+    """Verdicts. A world ends with its last fault, or with one after which something was wrong."""
     world: World | None = None
     try:
         for number in range(first, first + count):
             plan = Plan.of(seed, number)
-            if world is not None and (world.mode != plan.mode or number % KILLS_PER_WORLD == 0):
+            if world is not None and (world.mode != plan.mode or number % FAULTS_PER_WORLD == 0):
                 world = _end(world)
             verdict = asdict(plan) | {"seed": seed}
             try:
@@ -83,79 +54,87 @@ def _end(world: World) -> None:
 
 
 def one(world: World, plan: Plan) -> dict[str, Any]:
-    """A migration during which a process is killed."""
-    began = time.monotonic()
+    """A migration during which something happens."""
+    start = time.monotonic()
     source = world.location()
     target = "snic0" if source == "hypervisor" else "hypervisor"
-    victims = {"old": world.process_at(source)}
+    fault = Fault(world, plan, source, target)
     epoch = world.balancer.ask(target)
-    killed_at, when = _kill(world, plan, epoch, target, victims)
-    killed_number = world.stream.sent()
+    fault_at, when = _happen(world, plan, epoch, fault)
     wrong: list[str] = []
-    if not await_true(lambda: world.migration(epoch).outcome is not None, _ENDED_S):
-        wrong.append(f"the migration has not ended after {_ENDED_S:g} s")
+    ended = await_true(lambda: world.migration(epoch).outcome is not None, _ENDED_S)
+    if not ended:
+        wrong += _told(world, plan, epoch)
+    fault.undo()
+    if not ended and not await_true(lambda: world.migration(epoch).outcome is not None, _ENDED_S):
+        wrong.append(f"the migration has not ended {_ENDED_S:g} s after the last fault")
     wrong += world.inconsistencies()
     packets = world.packets()
     migration = world.migration(epoch)
-    if killed_at == "done" and when > (migration.ended or 0.0) - _LAST_S:
-        killed_at = "ended"
-    elif plan.victim == "new" and killed_at in STEPS[:COMMITTED] and _committed(migration) <= when:
-        killed_at = "COMMIT"  # between looking and killing
-    wrong += _untruths(world, plan, migration) + unfit(plan, killed_at, migration, packets)
+    if fault_at == "done" and when > (migration.ended or 0.0) - _LAST_S:
+        fault_at = "ended"
+    elif plan.victim == "new" and fault_at in STEPS[:COMMITTED] and (began(migration, "COMMIT") or math.inf) <= when:
+        fault_at = "COMMIT"  # between looking and killing
+    seen_s = world.outage_s(migration.requested, migration.ended or time.time())
+    wrong += _untruths(world, plan, migration) + unfit(plan, fault_at, migration, packets, seen_s)
     return {
         "source": source,
-        "killed_at": killed_at,
-        "back_at_number": killed_number,
+        "fault_at": fault_at,
         "outcome": migration.outcome,
         "reason": migration.reason,
         "rolled_back_at": migration.report.get("rolled_back_at"),
         "lost_state": migration.report.get("lost_state"),
+        "outage_s": [round(each, 4) for each in seen_s],
+        "reported_s": (migration.report.get("outage_us") or 0) / 1e6,
+        "took_s": round((migration.ended or math.inf) - migration.requested, 2),
         **packets,
-        "seconds": round(time.monotonic() - began, 2),
+        "seconds": round(time.monotonic() - start, 2),
         "wrong": wrong,
     }
 
 
-def _kill(
-    world: World, plan: Plan, epoch: int, target: str, victims: dict[str, int | None]
-) -> tuple[str | None, float]:
-    """Kill at the planned moment; the journal's step, None: there was nothing to kill any more; and when that was."""
+def _happen(world: World, plan: Plan, epoch: int, fault: Fault) -> tuple[str | None, float]:
+    """Do it at the planned moment, and undo it if that is planned.
+
+    Returns the journal's step, None: there was nothing left that it could happen to; and when that was.
+    """
 
     def reached() -> bool:
         migration = world.migration(epoch)
-        return migration.outcome is not None or _index(migration.step) >= STEPS.index(plan.step)
+        return migration.outcome is not None or index(migration.step) >= STEPS.index(plan.step)
 
     def begun() -> bool:
-        victims["new"] = world.process_at(target)
-        return victims["new"] is not None or world.migration(epoch).outcome is not None
+        return fault.find_new() or world.migration(epoch).outcome is not None
 
-    await_true(reached, _ENDED_S)
+    await_true(reached, _REACHED_S)
     if plan.victim == "new":
-        await_true(begun, _ENDED_S)
+        await_true(begun, _REACHED_S)
     time.sleep(plan.delay_s)
     migration, now = world.migration(epoch), time.time()
-    if plan.victim == "agent":
-        world.restart_agent()
-    elif plan.victim == "oneswitchd":
-        world.restart_oneswitchd()
-    elif migration.outcome is not None:
-        return None, now  # the old one has been ended; the new one is not a migration's any more
-    else:
-        process = victims[plan.victim]
-        if process is None:
-            return None, now
-        kill(process)
-        now = time.time()
+    # The old one has been ended by then; the new one is not a migration's any more.
+    if plan.victim in ("old", "new") and migration.outcome is not None:
+        return None, now
+    if not fault.do():
+        return None, now
+    now = time.time()
+    if plan.for_s is not None:
+        time.sleep(plan.for_s)
+        fault.undo()
     return "ended" if migration.outcome is not None else migration.step, now
 
 
-def _committed(migration: Migration) -> float:
-    """When COMMIT began to be written; infinite: never."""
-    return min((each["at"] for each in migration.report.get("steps", ()) if each["step"] == "COMMIT"), default=math.inf)
-
-
-def _index(step: str) -> int:
-    return STEPS.index(step) if step in STEPS else 0
+def _told(world: World, plan: Plan, epoch: int) -> list[str]:
+    """What is wrong with a migration that waits for a person: its report and the dashboard have to say so."""
+    if plan.for_s is not None:
+        return [f"the migration has not ended {_ENDED_S:g} s after the last fault"]
+    waits = world.migration(epoch).report.get("waits")
+    page = world.dashboard()
+    wrong = []
+    if not waits:
+        wrong.append("the migration waits, and its report does not say for what")
+    if _FAULTLESS in page:
+        wrong.append("the migration waits, and the dashboard knows of no fault")
+    return wrong
 
 
 def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
@@ -166,35 +145,40 @@ def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
     if location != expected:
         wrong.append(f"it is {migration.outcome} from {migration.source} to {migration.target}, and runs at {location}")
     report = migration.report
-    needed = {"mode", "freeze_us", "relayed", "state_bytes", "steps", "lost_state", "rolled_back_at"}
+    needed = {"mode", "freeze_us", "relayed", "state_bytes", "steps", "lost_state", "rolled_back_at", "outage_us"}
     if missing := needed - set(report):
         wrong.append(f"the report lacks {', '.join(sorted(missing))}")
     if (migration.outcome == "rolled-back") != (report.get("rolled_back_at") is not None):
         wrong.append(f"outcome {migration.outcome}, rolled_back_at {report.get('rolled_back_at')}")
     if plan.victim != "agent" and "the agent ended" in (migration.reason or ""):
-        wrong.append(f"the {plan.victim} was killed, and the reason given is: {migration.reason}")
+        wrong.append(f"the fault was at {plan.victim}, and the reason given is: {migration.reason}")
     if migration.outcome not in ("done", "rolled-back"):
         wrong.append(f"outcome {migration.outcome}: {migration.reason}")
     return wrong + world.complaints()
 
 
-def unfit(plan: Plan, killed_at: str | None, migration: Migration, packets: dict[str, Any]) -> list[str]:
+def unfit(
+    plan: Plan, fault_at: str | None, migration: Migration, packets: dict[str, Any], seen_s: tuple[float, float]
+) -> list[str]:
     """What packets saw that they should not have seen."""
     wrong = [f"{packets[each]} packets {each}" for each in ("duplicated", "reordered") if packets[each]]
     if not packets["flows"]:
         wrong.append("no packet comes through any more")
-    crashed = plan.victim == "new" and killed_at == "ended"
-    committed = killed_at is not None and _index(killed_at) >= COMMITTED
-    had_packets = killed_at is not None and (plan.victim == "old" or (plan.victim == "new" and (committed or crashed)))
-    if packets["lost"] and not had_packets:
+    crashed = plan.victim == "new" and fault_at == "ended"
+    committed = fault_at is not None and index(fault_at) >= COMMITTED
+    had_packets = fault_at is not None and (plan.victim == "old" or (plan.victim == "new" and (committed or crashed)))
+    if packets["lost"] and not (had_packets or plan.switch_and_daemon):
         wrong.append(f"{packets['lost']} packets lost")
     if packets["strayed"] and not crashed:
-        alone = plan.victim == "old" and killed_at in ("requested", "prepare")  # nobody else had its state yet
+        alone = plan.victim == "old" and fault_at in ("requested", "prepare")  # nobody else had its state yet
         copied = plan.mode == "copy" and plan.victim == "new" and committed
         if not (alone or copied):
             wrong.append(f"{packets['strayed']} packets went to another backend")
         elif migration.report.get("lost_state") is None:
             wrong.append(f"{packets['strayed']} packets went to another backend, and the report says of no lost state")
+    reported_s, (least_s, most_s) = (migration.report.get("outage_us") or 0) / 1e6, seen_s
+    if not least_s * 0.9 - _NEAR_S <= reported_s <= most_s * 1.1 + _NEAR_S:
+        wrong.append(f"the report says of an outage of {reported_s:.3f} s, packets saw {least_s:.3f} to {most_s:.3f} s")
     return wrong
 
 

@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.control import LINE_MAX, Control
-from nfagent.errors import ControlRefusedError, ControlUnreachableError
+from nfagent.control import LINE_MAX, Connection, Control
+from nfagent.errors import ControlRefusedError, ControlUnreachableError, LaunchError
+from nfagent.migrate import keeper as keeper_program
 from nfagent.migrate.keeper import Keeper
+from tests.nfagent.world import wait_until
+
+PROGRAM = Path(keeper_program.__file__)
 
 Answer = Callable[[socket.socket], None]
 
@@ -128,3 +134,66 @@ def test_a_keeper_lets_go_what_came_with_a_request_that_is_none(line: bytes) -> 
         with contextlib.suppress(ValueError):
             keeper.serve(theirs)
     assert (keeper.descriptors, open_descriptors()) == ([], before)
+
+
+def test_a_keeper_gives_back_a_note_that_is_larger_than_a_sockets_buffer(directory: Path) -> None:
+    note, path = {"config": "x" * (1 << 20)}, directory / "keeper.sock"
+    kept = os.memfd_create("state")
+    with subprocess.Popen([sys.executable, "-I", "-S", str(PROGRAM), str(path)]) as process:
+        try:
+            wait_until(path.is_socket)
+            Control(path).ask("put", descriptors=[kept], note=note)
+            answer = Control(path).exchange("get", timeout_s=5)
+            assert answer.value == {"note": note}
+            assert len(answer.descriptors) == 1
+        finally:
+            process.kill()
+    for descriptor in (kept, *answer.descriptors):
+        os.close(descriptor)
+
+
+def test_a_long_answer_is_waited_for_while_the_pulse_is_felt(directory: Path) -> None:
+    felt, told = [], threading.Event()
+
+    def pulse() -> None:
+        felt.append(1)
+        if len(felt) == 2:
+            told.set()
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(LINE_MAX)
+        assert told.wait(10)
+        connection.sendall(b'{"ok": {}}\n')
+
+    with instance(directory / "c", answer) as control, Connection(control.path) as connection:
+        assert connection.exchange("precopy", timeout_s=20, meanwhile=pulse).value == {}
+    assert len(felt) == 2
+
+
+def test_a_pulse_that_fails_ends_the_wait(directory: Path) -> None:
+    def pulse() -> None:
+        raise LaunchError("it hangs")
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(LINE_MAX)
+        connection.recv(1)  # until the other end is closed
+
+    with instance(directory / "c", answer) as control, Connection(control.path) as connection:
+        with pytest.raises(LaunchError, match="it hangs"):
+            connection.exchange("freeze", timeout_s=20, meanwhile=pulse)
+        assert not connection.is_open()
+
+
+def test_an_answer_that_never_ends_is_given_up_after_the_time_limit(directory: Path) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(LINE_MAX)
+        with contextlib.suppress(OSError):
+            while True:
+                connection.sendall(b" ")
+                threading.Event().wait(0.05)
+
+    with (
+        instance(directory / "c", answer) as control,
+        pytest.raises(ControlUnreachableError, match="timed out"),
+    ):
+        control.ask("status", timeout_s=0.3)

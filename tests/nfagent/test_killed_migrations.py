@@ -1,4 +1,4 @@
-"""kill -9 of anything at any moment of a migration: the flows go on, and what is told of it is true."""
+"""SIGKILL or SIGSTOP to anything at any moment of a migration: the flows go on, and what is told of it is true."""
 
 import json
 import os
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from nfagent.model import Migration, Outcome
-from tests.nfagent.killing import STEPS, VICTIMS, Plan, run, unfit
+from tests.nfagent.kill_plans import STEPS, VICTIMS, Plan
+from tests.nfagent.killing import run, unfit
 
 SEED = int(os.environ.get("MIGRATION_SEED", "1"))
 FIRST = int(os.environ.get("MIGRATION_FIRST", "0"))
 
 
-def kills(count: int) -> list[dict[str, Any]]:
-    """That many kills from FIRST on; each verdict is appended to the file MIGRATION_LOG when it is there."""
+def faults(count: int) -> list[dict[str, Any]]:
+    """That many faults from FIRST on; each verdict is appended to the file MIGRATION_LOG when it is there."""
     verdicts = []
     log = os.environ.get("MIGRATION_LOG")
     for verdict in run(SEED, FIRST, count):
@@ -38,6 +39,9 @@ LOST = {"lost_state": {"why": "", "flows": 3, "instances": []}}
     ("victim", "mode", "killed_at", "seen", "report", "wrong"),
     [
         ("agent", "memfd", "flip", {}, {}, ""),
+        ("source ovs-vswitchd", "memfd", "flip", {"lost": 9}, {}, ""),
+        ("source ovsdb-server", "memfd", "flip", {"lost": 9}, {}, ""),  # without it ovs-vswitchd forwards nothing
+        ("oneswitchd", "memfd", "flip", {"lost": 9}, {}, "9 packets lost"),
         ("agent", "memfd", "flip", {"lost": 1}, {}, "1 packets lost"),
         ("old", "memfd", "flip", {"lost": 9}, {}, ""),
         ("new", "memfd", "prepare", {"lost": 9}, {}, "9 packets lost"),
@@ -59,9 +63,31 @@ LOST = {"lost_state": {"why": "", "flows": 3, "instances": []}}
 def test_what_is_held_against_a_kill(
     victim: str, mode: str, killed_at: str | None, seen: dict[str, Any], report: dict[str, Any], wrong: str
 ) -> None:
-    found = unfit(Plan(0, victim, "flip", 0.0, mode), killed_at, ended("done", **report), CLEAN | seen)
+    plan = Plan(0, victim, "kill", None, "flip", 0.0, mode)
+    found = unfit(plan, killed_at, ended("done", **report), CLEAN | seen, (0.0, 0.0))
     assert len(found) == bool(wrong)
     assert wrong in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "reported_s", "is_true"),
+    [
+        ((0.0, 0.0), 0.002, True),
+        ((0.0, 0.0), 0.2, False),
+        ((3.0, 3.0), 3.2, True),
+        ((3.0, 3.0), 3.5, False),
+        ((3.0, 3.0), 2.7, True),
+        ((3.0, 3.0), 2.0, False),
+        ((3.0, 3.0), 0.002, False),
+        ((0.1, 0.3), 0.2, True),
+    ],
+)
+def test_an_outage_that_is_not_the_one_that_packets_saw_is_held_against_the_report(
+    seen_s: tuple[float, float], reported_s: float, is_true: bool
+) -> None:
+    plan = Plan(0, "target ovs-vswitchd", "kill", 3.0, "flip", 0.0, "memfd")
+    found = unfit(plan, "flip", ended("done", outage_us=round(reported_s * 1e6)), CLEAN, seen_s)
+    assert [not found, "outage" in "".join(found)] == [is_true, not is_true]
 
 
 def test_plans_are_those_of_their_numbers_and_name_every_victim_and_step() -> None:
@@ -69,21 +95,23 @@ def test_plans_are_those_of_their_numbers_and_name_every_victim_and_step() -> No
     assert plans == [Plan.of(1, number) for number in range(1000)] != [Plan.of(2, number) for number in range(1000)]
     assert {(plan.victim, plan.step) for plan in plans} == {(victim, step) for victim in VICTIMS for step in STEPS}
     assert {plan.mode for plan in plans} == {"memfd", "copy"}
+    assert {plan.how for plan in plans} == {"kill", "stop"}
+    assert {plan.for_s for plan in plans if plan.how == "stop" and plan.victim != "agent"} == {0.1, 5.0, None}
 
 
 @pytest.mark.lab
 @pytest.mark.timeout(900)
-def test_any_process_may_be_killed_at_any_moment() -> None:
-    verdicts = kills(20)
+def test_anything_may_be_killed_or_stopped_at_any_moment() -> None:
+    verdicts = faults(20)
     assert [verdict for verdict in verdicts if verdict["wrong"]] == []
-    assert {verdict["victim"] for verdict in verdicts} == set(VICTIMS)
+    assert {verdict["how"] for verdict in verdicts} == {"kill", "stop"}
     assert {verdict["outcome"] for verdict in verdicts} == {"done", "rolled-back"}
 
 
 @pytest.mark.lab
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_any_process_may_be_killed_at_any_moment_very_often() -> None:
+def test_anything_may_be_killed_or_stopped_at_any_moment_very_often() -> None:
     """As often as MIGRATION_KILLS says; `MIGRATION_FIRST=N` goes on where another run ended, or does one again."""
-    wrong = [verdict for verdict in kills(int(os.environ.get("MIGRATION_KILLS", "1000"))) if verdict["wrong"]]
+    wrong = [verdict for verdict in faults(int(os.environ.get("MIGRATION_KILLS", "1000"))) if verdict["wrong"]]
     assert wrong == [], f"{len(wrong)} went wrong"

@@ -1,9 +1,11 @@
 """What runs follows what is wanted, whatever ends or is restarted, and nothing runs twice or is left behind."""
 
+import contextlib
 import os
 import signal
 import sqlite3
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,6 +180,24 @@ def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
     assert own_world.wiring.places == {}
 
 
+def test_ports_that_cannot_be_made_cost_no_descriptor_per_try(own_world: World) -> None:
+    def pidfds() -> int:
+        found = 0
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found += "pidfd" in str(link.readlink())
+        return found
+
+    own_world.wiring.broken = True
+    made = own_world.create("wired", "wired", ports=1)
+    own_world.wait(lambda: own_world.show("wired")["reason"] == "no oneswitchd answers")
+    tried = own_world.wiring.asked
+    own_world.wait(lambda: own_world.wiring.asked > tried + 2)
+    assert pidfds() == 1
+    own_world.wiring.broken = False
+    own_world.wait_status(made, "active")
+
+
 def test_ports_are_connected_anew_at_the_start_though_nobody_misses_them(
     own_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +238,13 @@ class SlowMigrator:
         assert self.let_go.wait(60)
         with self.store.change() as change:
             migrations.end(change, migration, "rolled-back", "it was only a test", {})
+
+    def cancel(self, migration: Migration) -> None:
+        """See `nfagent.protocols.Migrator`."""
+        raise AssertionError(f"migration {migration.epoch} has ended")
+
+    def stop(self) -> None:
+        """See `nfagent.protocols.Migrator`."""
 
 
 def test_a_deletion_waits_for_the_end_of_a_migration(own_world: World) -> None:

@@ -69,9 +69,11 @@ def test_a_location_is_down_after_a_while_and_up_at_once(directory: Path) -> Non
     locations.look(status(), 20.5)
     assert (locations.is_down(TARGET), locations.is_cut_off(TARGET)) == (False, False)
     assert changed.get(timeout=60) == TARGET
-    locations.look(status(hub=DOWN), 21.0)
-    locations.look(status(hub=DOWN), 30.0)
+    # Links are seen at the hypervisor's switch: without it nobody knows, and there is nowhere to go.
+    locations.look(status(hub=DOWN, link="down"), 21.0)
+    locations.look(status(hub=DOWN, link="down"), 30.0)
     assert not locations.is_down(SOURCE)
+    assert not locations.is_down(TARGET)
     reason = "its Open vSwitch does not answer: Connection refused"
     assert told(store, "location.down") == [{"location": TARGET, "reason": reason}]
     assert [each["location"] for each in told(store, "location.up")] == [TARGET]

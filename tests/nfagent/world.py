@@ -101,6 +101,7 @@ class FakeMarking:
 
     paths: int
     note: Callable[[int], None]
+    unmarked: list[str] = field(default_factory=list)
 
     def send(self, first: int) -> int:
         """See `Marking`."""
@@ -119,6 +120,7 @@ class FakeWiring:
     moves: dict[int, Place] = field(default_factory=dict)
     markers: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
+    asked: int = 0
     quiet_after: int = 0  # so often have markers to be sent before `quiesce` returns
     _marked: threading.Condition = field(default_factory=threading.Condition)
 
@@ -160,7 +162,16 @@ class FakeWiring:
         with self._marked:
             assert self._marked.wait_for(lambda: len(self.markers) >= self.quiet_after, 60)
 
-    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], None]]:
+    def bridges(self, locations: Sequence[str]) -> list[str]:
+        """See `Switching`."""
+        assert locations
+        return []
+
+    def are_in_step(self, locations: Sequence[str]) -> bool:
+        """See `Switching`."""
+        return bool(locations)
+
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], str | None]]:
         """See `Switching`."""
         assert old != new
         return contextlib.nullcontext(lambda: None)
@@ -184,6 +195,7 @@ class FakeWiring:
         self.moves.pop(port.number, None)
 
     def _check(self) -> None:
+        self.asked += 1
         if self.broken:
             raise WiringError("no oneswitchd answers")
 

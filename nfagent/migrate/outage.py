@@ -1,0 +1,270 @@
+"""For how long nobody was served during a migration, as packets say: the processes count what they send.
+
+A thread looks at the counts of both processes every few milliseconds. A pause that is longer than those of the traffic
+itself is an outage; so is the time in which a switch on the way does not answer. When somebody was served last is in a
+file, so that an outage that the agent does not live to see the end of is measured by the next agent.
+"""
+
+import contextlib
+import json
+import socket
+import statistics
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICK_S = 0.005
+_SWITCH_TICK_S = 0.025
+_HUNG_S = 0.08  # a bridge answers within a few milliseconds, or it forwards nothing
+_PAUSE_S = 0.02
+_TRAFFICS_OWN = 5  # times the pause that is usual between two looks at which something was sent
+_FEW = 5  # looks at which something was sent: fewer do not say what is usual
+_USUAL = 400
+_LOOK_S = 0.03
+_STARVED_S = 0.05  # without a look: what was sent meanwhile is not known to the moment
+_SAVE_S = 0.02
+_OPENFLOW = struct.Struct("!BBHI")
+_ECHO_REQUEST, _ECHO_REPLY = 2, 3
+
+
+class Outage:
+    """Measures from `start` to `stop`.
+
+    Args:
+        sockets: the control sockets of the processes that may serve.
+        switches: where bridges on the way are managed, ``unix:PATH`` or ``tcp:HOST:PORT``.
+        is_in_step: whether the switches have their rules; asked only after one of them did not answer.
+        file: of what is known so far; it is there where an agent before this one has measured.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[Path],
+        switches: Sequence[str],
+        is_in_step: Callable[[], bool],
+        file: Path,
+    ) -> None:
+        self._processes = {path: _Probe(f"unix:{path}") for path in sockets}
+        self._switches = [_SwitchProbe(target) for target in switches]
+        self._is_in_step = is_in_step
+        self._file = file
+        self._known = _Known(served=time.time())
+        self._usual: deque[float] = deque(maxlen=_USUAL)
+        self._sick = False
+        self._looked_at_switches = 0.0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="measure outage", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            self._known = _Known(**json.loads(self._file.read_text()))
+            self._catch_up()
+        self._thread.start()
+
+    def seconds(self) -> float:
+        """How long it has been until now, all pauses together."""
+        with self._lock:
+            current = time.time() - self._known.served
+            return self._known.pauses_s + (current if current > self._own_s() else 0.0)
+
+    def stop(self, *, ended: bool) -> None:
+        """End; ``ended``: the migration has, too, so that no other agent goes on with this."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for probe in (*self._switches, *self._processes.values()):
+            probe.close()
+        if ended:
+            self._file.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        looked = saved = time.monotonic()
+        while not self._stopping.wait(_TICK_S):
+            now = time.monotonic()
+            if now - looked > _STARVED_S:
+                self._catch_up()
+            looked = time.monotonic()
+            sent = self._look_at_processes()
+            self._look_at_switches()
+            if sent and not self._sick:
+                self._note(time.time(), sent)
+            if now - saved > _SAVE_S:
+                saved = now
+                self._save()
+
+    def _own_s(self) -> float:
+        """The shortest pause that is not the traffic's own; without traffic there is none."""
+        if len(self._usual) < _FEW:
+            return float("inf") if self._known.sent < _FEW else _PAUSE_S
+        return max(_PAUSE_S, _TRAFFICS_OWN * statistics.median(self._usual))
+
+    def _note(self, now: float, sent: int) -> None:
+        """Something was sent since the last look."""
+        with self._lock:
+            known, pause, own_s = self._known, now - self._known.served, self._own_s()
+            known.served = now
+            if pause > own_s:
+                known.pauses_s += pause
+                return
+            self._usual.append(pause)
+            known.sent += sent
+            known.serving_s += pause
+
+    def _catch_up(self) -> None:
+        """Nobody has looked for a while: how much was sent meanwhile says for how long that was."""
+        before = dict(self._known.counts)
+        for probe in self._processes.values():
+            probe.close()  # an answer that waits there is of before
+        deadline = time.monotonic() + _LOOK_S
+        while time.monotonic() < deadline and not self._stopping.is_set():
+            self._look_at_processes()
+            time.sleep(_TICK_S)
+        with self._lock:
+            known, now = self._known, time.time()
+            sent = sum(max(0, count - before.get(path, 0)) for path, count in known.counts.items())
+            spent_s = sent * known.serving_s / known.sent if known.sent else now - known.served
+            known.served = now - max(0.0, now - known.served - spent_s)
+
+    def _save(self) -> None:
+        with contextlib.suppress(OSError), self._lock:
+            self._file.write_text(json.dumps(vars(self._known)))
+
+    def _look_at_processes(self) -> int:
+        """How much they have sent since the last look, as far as they answer."""
+        sent, counts = 0, self._known.counts
+        for path, probe in self._processes.items():
+            answer = probe.look()
+            if answer is None:
+                continue
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                count = int(json.loads(answer)["ok"]["packets_out"])
+                sent += max(0, count - counts.get(str(path), count))
+                counts[str(path)] = count
+        return sent
+
+    def _look_at_switches(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at_switches < _SWITCH_TICK_S:
+            return
+        self._looked_at_switches = now
+        for probe in self._switches:
+            probe.look()
+        silent = any(probe.silent_s() > _HUNG_S for probe in self._switches)
+        self._sick = silent or (self._sick and not self._is_in_step())
+
+
+@dataclass
+class _Known:
+    """What is known so far, in seconds since 1970 and packets.
+
+    Attributes:
+        served: when something was sent last.
+        pauses_s: of all pauses before that.
+        sent: packets, in ``serving_s`` without pauses.
+        counts: of what each process has sent in all, by its socket.
+    """
+
+    served: float
+    pauses_s: float = 0.0
+    sent: int = 0
+    serving_s: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class _Probe:
+    """A process or a switch that is asked again and again, and never waited for.
+
+    Args:
+        target: ``unix:PATH`` or ``tcp:HOST:PORT``.
+    """
+
+    greeting = b""
+    request = b'{"do": "status"}\n'
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._socket: socket.socket | None = None
+        self._waits = False
+        self._received = b""
+        self._heard = time.monotonic()
+
+    def look(self) -> bytes | None:
+        """The newest answer, if one has come since the last look; the next one is asked for."""
+        try:
+            answer = self._receive()
+            if not self._waits:
+                self._ask()
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            self.close()
+            return None
+        return answer
+
+    def silent_s(self) -> float:
+        """For how long it has not answered."""
+        return time.monotonic() - self._heard
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._waits, self._received = None, False, b""
+
+    def _answer(self, received: bytes) -> tuple[bytes | None, bytes]:
+        """The newest whole answer in what was received, and what is left of it."""
+        line, end, left = received.rpartition(b"\n")
+        return (line, left) if end else (None, received)
+
+    def _ask(self) -> None:
+        if self._socket is None:
+            kind, _, place = self._target.partition(":")
+            self._socket = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+            self._socket.setblocking(False)
+            host, _, port = place.rpartition(":")
+            with contextlib.suppress(InterruptedError):
+                self._socket.connect(place if kind == "unix" else (host, int(port)))
+            self._socket.send(self.greeting + self.request)
+        else:
+            self._socket.send(self.request)
+        self._waits = True
+
+    def _receive(self) -> bytes | None:
+        if self._socket is None or not self._waits:
+            return None
+        answer = None
+        while answer is None:
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise ConnectionResetError
+            answer, self._received = self._answer(self._received + chunk)
+        self._heard, self._waits = time.monotonic(), False
+        return answer
+
+
+class _SwitchProbe(_Probe):
+    """A bridge that is sent echo requests by OpenFlow: it answers where it also forwards.
+
+    Its daemon's control socket would not do: ovs-vswitchd goes on answering there while its database is away, and
+    forwards nothing.
+    """
+
+    greeting = _OPENFLOW.pack(4, 0, 8, 1)
+    request = _OPENFLOW.pack(4, _ECHO_REQUEST, 8, 2)
+
+    def _answer(self, received: bytes) -> tuple[bytes | None, bytes]:
+        answer = None
+        while len(received) >= _OPENFLOW.size:
+            _, kind, length, _ = _OPENFLOW.unpack_from(received)
+            if len(received) < length:
+                break
+            if kind == _ECHO_REPLY:
+                answer = received[:length]
+            received = received[max(length, _OPENFLOW.size) :]
+        return answer, received

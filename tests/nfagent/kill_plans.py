@@ -1,0 +1,78 @@
+"""What is killed or stopped, when, and for how long: from a seed."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from nfagent.model import Migration
+
+STEPS = ("requested", "prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "done")
+COMMITTED = STEPS.index("COMMIT")
+PROCESSES = ("agent", "old", "new", "oneswitchd")
+DAEMONS = tuple(f"{side} {daemon}" for side in ("source", "target") for daemon in ("ovs-vswitchd", "ovsdb-server"))
+VICTIMS = (*PROCESSES, *DAEMONS)
+FAULTS_PER_WORLD = 50
+_LONGEST_S = {"requested": 0.02, "prepare": 0.3, "flip": 0.4, "drain": 0.02}  # about as long as the step takes
+_SHORT_S = 0.01
+_STOPS_S = (0.1, 5.0, None)
+_BACK_S = (0.1, 5.0)
+
+How = Literal["kill", "stop"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fault.
+
+    Attributes:
+        victim: a process, or the daemon of a switch at the migration's source or target.
+        how: SIGKILL or SIGSTOP.
+        for_s: until it is started again or goes on; None: for good, that is until the migration has ended.
+        step: of the migration's journal, in which or after which it happens.
+        delay_s: after that step was written.
+        mode: how the state moves.
+    """
+
+    number: int
+    victim: str
+    how: How
+    for_s: float | None
+    step: str
+    delay_s: float
+    mode: str
+
+    @classmethod
+    def of(cls, seed: int, number: int) -> "Plan":
+        """The plan of this number. All of one world have the same mode."""
+        world = number // FAULTS_PER_WORLD
+        mode = "copy" if world % 4 == 3 else "memfd"
+        chance = random.Random(f"{seed}/{number}")
+        step, victim = chance.choice(STEPS), chance.choice(VICTIMS)
+        how: How = chance.choice(("kill", "stop"))
+        delay_s = chance.random() * _LONGEST_S.get(step, _SHORT_S)
+        if how == "stop":
+            for_s = chance.choice(_STOPS_S)
+        else:
+            low, high = _BACK_S
+            for_s = None if chance.random() < 0.25 else low * (high / low) ** chance.random()
+        if victim in ("old", "new") and how == "kill":
+            for_s = None  # nfagent starts another one
+        if victim == "agent" and for_s is None:
+            for_s = _BACK_S[1]  # only a person starts it
+        return cls(number, victim, how, for_s, step, delay_s, mode)
+
+    @property
+    def switch_and_daemon(self) -> tuple[str, str] | None:
+        """``source`` or ``target``, and which daemon of the switch there."""
+        side, _, daemon = self.victim.partition(" ")
+        return (side, daemon) if daemon else None
+
+
+def index(step: str) -> int:
+    """Where a step stands."""
+    return STEPS.index(step) if step in STEPS else 0
+
+
+def began(migration: Migration, step: str) -> float | None:
+    """When an effect began, as the report says."""
+    return min((each["at"] for each in migration.report.get("steps", ()) if each["step"] == step), default=None)

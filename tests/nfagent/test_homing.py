@@ -1,0 +1,116 @@
+"""A port is brought to an interface whatever other move of it stands in the way, on an oneswitchd that is made up."""
+
+from typing import Any, cast
+
+import pytest
+
+from nfagent import homing
+from nfagent.errors import WiringError
+from nfagent.model import Port
+from unoctl.client import Client
+from unoctl.errors import ApiRefusedError
+from unoctl.model import Move
+from unoctl.model import Port as SwitchPort
+
+PORT = Port(1000, "nf1000", "02:00:00:00:00:01")
+HOME, GOAL, ELSEWHERE = ("hypervisor", "vf0"), ("hypervisor", "vf1"), ("snic0", "pf0vf0")
+REST = {"flow_id": 1, "executes_at": "hypervisor", "state": "up"}
+
+
+class Switch:
+    """One port, with the moves of oneswitchd: ``POST .../move``, ``.../continue``, ``DELETE .../move``."""
+
+    def __init__(self, home: tuple[str, str], move: tuple[str, str] | None, stage: str) -> None:
+        self.home, self.move, self.stage = home, move, stage
+        self.asked: list[str] = []
+        self.restarts = 0
+
+    def port(self, number: int) -> SwitchPort:
+        executor = "snic0" if self.move == self.home else "home"
+        move = self.move and Move(switch=self.move[0], interface=self.move[1], stage=self.stage, executor=executor)
+        at = self.move if self.move is not None and self.stage in ("flipping", "flipped", "quiescing") else self.home
+        values: dict[str, Any] = {"number": number, "name": "nf1000", "switch": at[0], "interface": at[1]}
+        return SwitchPort(**values, **REST, move=move)
+
+    def move_port(
+        self, number: int, switch: str, interface: str, until: str, grace_ms: int | None, *, force: bool
+    ) -> None:
+        assert number == PORT.number
+        assert grace_ms
+        if self.move is not None:
+            raise ApiRefusedError(409, "move-in-progress", "it is being moved")
+        self.asked.append(f"move {switch} {interface} {until}{' by force' if force else ''}")
+        self.move, self.stage = (switch, interface), until
+        self._end()
+
+    def continue_move(self, number: int, until: str, *, force: bool = False) -> None:
+        assert number == PORT.number
+        assert self.move is not None
+        self.asked.append(f"continue {until}{' by force' if force else ''}")
+        self.stage = until
+        self._end()
+
+    def abort_move(self, number: int) -> None:
+        assert number == PORT.number
+        if self.stage not in ("preparing", "prepared"):
+            raise ApiRefusedError(409, "move-past-abort", "it has flipped")
+        self.asked.append("abort")
+        self.move = None
+
+    def _end(self) -> None:
+        if self.stage == "done" and self.move is not None:
+            self.home, self.move = self.move, None
+            if self.restarts:
+                self.restarts, self.move, self.stage = self.restarts - 1, ELSEWHERE, "flipped"
+
+
+def client(switch: Switch) -> Client:
+    return cast(Client, switch)
+
+
+@pytest.mark.parametrize(
+    ("home", "move", "stage", "asked"),
+    [
+        (HOME, None, "", ["move hypervisor vf1 done"]),
+        (GOAL, None, "", []),
+        (HOME, GOAL, "prepared", ["continue done"]),
+        (HOME, GOAL, "flipped", ["continue done"]),
+        (HOME, ELSEWHERE, "preparing", ["abort", "move hypervisor vf1 done by force"]),
+        (HOME, ELSEWHERE, "prepared", ["abort", "move hypervisor vf1 done by force"]),
+        (HOME, ELSEWHERE, "flipping", ["continue done by force", "move hypervisor vf1 done by force"]),
+        (HOME, ELSEWHERE, "flipped", ["continue done by force", "move hypervisor vf1 done by force"]),
+        (HOME, ELSEWHERE, "quiescing", ["continue done by force", "move hypervisor vf1 done by force"]),
+        (GOAL, ELSEWHERE, "prepared", ["abort"]),
+        (GOAL, ELSEWHERE, "flipped", ["continue done by force", "move hypervisor vf1 done by force"]),
+        (GOAL, GOAL, "prepared", []),  # of its executor only
+    ],
+)
+def test_whatever_moves_it_there_is_a_way(
+    home: tuple[str, str], move: tuple[str, str] | None, stage: str, asked: list[str]
+) -> None:
+    switch = Switch(home, move, stage)
+    homing.bring(client(switch), PORT, *GOAL, "done")
+    assert switch.asked == asked
+    assert switch.home == GOAL
+
+
+def test_a_port_that_is_moved_away_again_and_again_is_said() -> None:
+    switch = Switch(HOME, ELSEWHERE, "flipped")
+    switch.restarts = 100
+    with pytest.raises(WiringError, match="elsewhere"):
+        homing.bring(client(switch), PORT, *GOAL, "done")
+
+
+@pytest.mark.parametrize(
+    ("move", "stage", "asked"),
+    [
+        (None, "", []),
+        (ELSEWHERE, "prepared", ["abort"]),
+        (ELSEWHERE, "flipped", ["continue done by force"]),
+        (HOME, "prepared", []),
+    ],
+)
+def test_a_move_is_left(move: tuple[str, str] | None, stage: str, asked: list[str]) -> None:
+    switch = Switch(HOME, move, stage)
+    homing.leave(client(switch), PORT)
+    assert switch.asked == asked

@@ -1,0 +1,179 @@
+"""The outage of a migration, measured by what processes and switches answer."""
+
+import contextlib
+import json
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nfagent.migrate.outage import Outage
+from tests.nfagent.world import wait_until
+
+
+class Counting:
+    """A process that sends a packet every 2 ms while it serves, and answers ``status``."""
+
+    def __init__(self, path: Path) -> None:
+        self.count = 0
+        self.serves = threading.Event()
+        self._ends = threading.Event()
+        outer = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                for _ in self.rfile:
+                    with contextlib.suppress(OSError):
+                        self.wfile.write(json.dumps({"ok": {"packets_out": outer.count}}).encode() + b"\n")
+
+        self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
+        self._server.daemon_threads = True
+        self._threads = [threading.Thread(target=self._server.serve_forever), threading.Thread(target=self._send)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        while not self._ends.wait(0.002):
+            if self.serves.is_set():
+                self.count += 1
+
+    def close(self) -> None:
+        self._ends.set()
+        self._server.shutdown()
+        self._server.server_close()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def process(directory: Path) -> Iterator[Counting]:
+    made = Counting(directory / "i.hypervisor.sock")
+    made.serves.set()
+    yield made
+    made.close()
+
+
+def of(directory: Path) -> Outage:
+    sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
+    return Outage(sockets, [], lambda: True, directory / "migration.1")
+
+
+def sent(process: Counting, packets: int) -> None:
+    goal = process.count + packets
+    wait_until(lambda: process.count >= goal)
+
+
+def pause(process: Counting, seconds: float) -> float:
+    """Have it serve nobody; how long that was."""
+    process.serves.clear()
+    start = time.monotonic()
+    time.sleep(seconds)
+    process.serves.set()
+    return time.monotonic() - start
+
+
+def test_pauses_count_and_what_is_usual_does_not(directory: Path, process: Counting) -> None:
+    outage = of(directory)
+    outage.start()
+    sent(process, 100)
+    before = outage.seconds()
+    spent = pause(process, 0.5)
+    sent(process, 100)
+    assert outage.seconds() - before == pytest.approx(spent, rel=0.2, abs=0.2)
+    outage.stop(ended=True)
+    assert not (directory / "migration.1").exists()
+
+
+def test_an_outage_that_an_agent_does_not_live_to_see_is_measured_by_the_next(
+    directory: Path, process: Counting
+) -> None:
+    first = of(directory)
+    first.start()
+    sent(process, 100)
+    process.serves.clear()
+    start = time.monotonic()
+    time.sleep(0.2)
+    first.stop(ended=False)
+    time.sleep(0.3)
+    second = of(directory)
+    second.start()
+    process.serves.set()
+    spent = time.monotonic() - start
+    sent(process, 100)
+    assert second.seconds() == pytest.approx(spent, rel=0.2, abs=0.2)
+    second.stop(ended=True)
+
+
+def test_what_was_served_while_no_agent_looked_is_no_outage(directory: Path, process: Counting) -> None:
+    first = of(directory)
+    first.start()
+    sent(process, 200)
+    known = first.seconds()
+    first.stop(ended=False)
+    sent(process, 250)
+    second = of(directory)
+    second.start()
+    sent(process, 50)
+    assert second.seconds() == pytest.approx(known, abs=0.2)
+    second.stop(ended=True)
+
+
+def test_without_traffic_there_is_none_to_be_seen(directory: Path, process: Counting) -> None:
+    process.serves.clear()
+    outage = of(directory)
+    outage.start()
+    time.sleep(0.2)
+    assert outage.seconds() == 0.0
+    outage.stop(ended=True)
+
+
+class Bridge:
+    """Answers echo requests of OpenFlow while it forwards."""
+
+    def __init__(self, path: Path) -> None:
+        self.forwards = threading.Event()
+        outer = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(struct.pack("!BBHI", 4, 0, 8, 0))
+                while len(head := self.rfile.read(8)) == 8:
+                    kind, xid = head[1], head[4:]
+                    assert outer.forwards.wait(30)
+                    if kind == 2:
+                        self.wfile.write(struct.pack("!BBH", 4, 3, 8) + xid)
+
+        self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_what_is_sent_to_a_switch_that_does_not_forward_is_not_served(directory: Path, process: Counting) -> None:
+    bridge, in_step = Bridge(directory / "edge.mgmt"), threading.Event()
+    bridge.forwards.set()
+    sockets = [directory / "i.hypervisor.sock"]
+    outage = Outage(sockets, [f"unix:{directory}/edge.mgmt"], in_step.is_set, directory / "migration.1")
+    outage.start()
+    sent(process, 100)
+    before = outage.seconds()
+    start = time.monotonic()
+    bridge.forwards.clear()
+    time.sleep(0.4)
+    bridge.forwards.set()
+    time.sleep(0.2)  # it answers, and has no rules yet
+    in_step.set()
+    spent = time.monotonic() - start
+    sent(process, 100)
+    assert outage.seconds() - before == pytest.approx(spent, rel=0.2, abs=0.2)
+    outage.stop(ended=True)
+    bridge.close()
