@@ -21,6 +21,19 @@ struct Seen {
     since: Instant,
 }
 
+impl Seen {
+    /// What is to be said of a rule whose copies have counted `packets` by now.
+    fn after(last: Option<Self>, rule: &Rule, packets: u64, now: Instant) -> Self {
+        let packets = rule.base.packets.wrapping_add(packets);
+        let since = match last {
+            Some(last) if last.packets == packets => last.since.max(rule.modified),
+            _ if packets == 0 => rule.modified,
+            _ => now,
+        };
+        Self { packets, since }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct IdleWatch {
     next: Option<Instant>,
@@ -87,33 +100,33 @@ impl Core {
         rule.idle_timeout != 0 && self.executors.share_idle_timer(rule)
     }
 
-    /// Counters per rule, over all copies.
-    pub(crate) fn idle_polled(&mut self, packets: &HashMap<RuleKey, u64>, now: Instant) {
+    /// Counters per rule, over the copies at the switches that were `heard`. A rule with a copy elsewhere is not judged: that may be the busy
+    /// one. If its count is the same when all are heard again, it was idle meanwhile.
+    pub(crate) fn idle_polled(
+        &mut self,
+        packets: &HashMap<RuleKey, u64>,
+        heard: SwitchSet,
+        now: Instant,
+    ) {
         self.idle.polling = false;
         self.idle.start(now);
+        let mut before = std::mem::take(&mut self.idle.seen);
         let mut expired = Vec::new();
         let mut seen = HashMap::new();
         for rule in self.truth.tables.iter().filter(|r| self.is_watched(r)) {
-            let count = rule
-                .base
-                .packets
-                .wrapping_add(packets.get(&rule.key).copied().unwrap_or(0));
-            let since = match self.idle.seen.get(&rule.key) {
-                Some(last) if last.packets == count => last.since.max(rule.modified),
-                _ if count == 0 => rule.modified,
-                _ => now,
-            };
-            if now.saturating_duration_since(since) >= Duration::from_secs(rule.idle_timeout.into())
-            {
+            let last = before.remove(&rule.key);
+            let mut unheard = self.executors.of_rule(rule).minus(heard).iter();
+            if unheard.any(|switch| !self.is_gone(switch)) {
+                seen.extend(last.map(|last| (rule.key.clone(), last)));
+                continue;
+            }
+            let count = packets.get(&rule.key).copied().unwrap_or(0);
+            let is = Seen::after(last, rule, count, now);
+            let idle = now.saturating_duration_since(is.since);
+            if idle >= Duration::from_secs(rule.idle_timeout.into()) {
                 expired.push(rule.key.clone());
             } else {
-                seen.insert(
-                    rule.key.clone(),
-                    Seen {
-                        packets: count,
-                        since,
-                    },
-                );
+                seen.insert(rule.key.clone(), is);
             }
         }
         self.idle.seen = seen;

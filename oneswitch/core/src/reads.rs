@@ -79,6 +79,8 @@ pub struct Read {
     /// `executors_epoch` when it was asked.
     epoch: u64,
     parts: Parts,
+    /// Asked, and went away or refused to answer.
+    missed: SwitchSet,
     /// Counters that moved from the copies to the rules meanwhile.
     pub folded: Vec<Arc<Folded>>,
     error: Option<ErrorCode>,
@@ -110,6 +112,7 @@ impl Core {
                 answered: 0,
                 epoch: self.executors_epoch,
                 parts: Vec::new(),
+                missed: SwitchSet::EMPTY,
                 folded: Vec::new(),
                 error: None,
             },
@@ -153,6 +156,7 @@ impl Core {
         };
         if read.bridge == bridge {
             read.error.get_or_insert(error);
+            read.missed.insert(switch);
             self.read_answered(xid, switch, now);
         }
     }
@@ -186,6 +190,7 @@ impl Core {
             if read.bridge == bridge && read.waiting.contains(switch) {
                 // Half an answer could not be told from a whole one.
                 read.parts.retain(|(from, _)| *from != switch);
+                read.missed.insert(switch);
                 owed.push(*xid);
             }
         }
@@ -198,6 +203,8 @@ impl Core {
             purpose,
             number: question,
             bridge,
+            asked,
+            missed,
             epoch,
             mut parts,
             folded,
@@ -265,7 +272,10 @@ impl Core {
                 self.folded(number, Some(Fold::Counted(parts)), now)
             }
             Purpose::FoldCounters(None) => self.fold_counted(parts),
-            Purpose::IdlePoll => self.idle_polled(&count_by_rule(flows(parts)), now),
+            Purpose::IdlePoll => {
+                let heard = asked.minus(missed);
+                self.idle_polled(&count_by_rule(flows(parts)), heard, now);
+            }
         }
     }
 

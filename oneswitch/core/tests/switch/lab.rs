@@ -355,6 +355,13 @@ impl Lab {
             .collect()
     }
 
+    /// The flow_removed messages that a controller got; what else it got is dropped.
+    pub fn take_removals(&mut self, id: u64) -> Vec<Answer> {
+        let is_removal = |(_, message): &Answer| matches!(message, Message::FlowRemoved(_));
+        let answers = self.take(id).into_iter();
+        answers.filter(is_removal).collect()
+    }
+
     pub fn begin_move(&mut self, number: u32, switch: usize, interface: u32, until: MoveUntil) {
         let request = MoveRequest {
             switch: switch_name(switch),

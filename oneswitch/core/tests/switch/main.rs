@@ -8,6 +8,7 @@ mod check;
 mod confirmed;
 mod executors;
 mod fake;
+mod idle;
 mod lab;
 mod liveness;
 mod logs;

@@ -13,7 +13,7 @@ fn told(cookie: u64, matching: Match) -> FlowMod {
     }
 }
 
-fn timed(cookie: u64, matching: Match, idle_timeout: u16, hard_timeout: u16) -> Message {
+pub fn timed(cookie: u64, matching: Match, idle_timeout: u16, hard_timeout: u16) -> Message {
     Message::FlowMod(FlowMod {
         idle_timeout,
         hard_timeout,
@@ -22,7 +22,7 @@ fn timed(cookie: u64, matching: Match, idle_timeout: u16, hard_timeout: u16) -> 
 }
 
 /// Cookie, reason, packets and bytes of each flow_removed.
-fn removed(answers: &[Answer]) -> Vec<(u64, u8, u64, u64)> {
+pub fn removed(answers: &[Answer]) -> Vec<(u64, u8, u64, u64)> {
     answers
         .iter()
         .map(|(header, message)| match message {
@@ -35,7 +35,7 @@ fn removed(answers: &[Answer]) -> Vec<(u64, u8, u64, u64)> {
         .collect()
 }
 
-fn count(lab: &mut Lab, switch: usize, cookie: u64, packets: u64) {
+pub fn count(lab: &mut Lab, switch: usize, cookie: u64, packets: u64) {
     let flow = lab
         .virt(switch)
         .flows
@@ -50,7 +50,7 @@ fn expire(lab: &mut Lab, switch: usize, cookie: u64, reason: u8) {
     lab.virt(switch).expire(cookie, reason);
 }
 
-fn seconds(n: u64) -> Duration {
+pub fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
