@@ -54,6 +54,10 @@ impl Removals {
         self.next
     }
 
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Pending> {
+        self.pending.values_mut().flatten()
+    }
+
     /// Takes out what `done` says, and what nobody is waited for.
     fn take(&mut self, done: impl Fn(&Pending) -> bool) -> Vec<Pending> {
         let mut taken = Vec::new();
@@ -210,13 +214,14 @@ impl Core {
         let Some(rule) = self.truth.tables.get(key).cloned() else {
             return;
         };
+        let after = self.verdict_on(&rule);
         let age = Duration::new(message.duration_sec.into(), message.duration_nsec);
         if rule.age(now) < PATIENCE && age > rule.age(now) + ROUNDING {
             // The controller has just written the rule anew; this is the end of the one before, which was older than that.
             let before = Pending {
                 waiting: SwitchSet::of(switch),
                 counters: Counters::default(),
-                ..self.pending(rule, 0, now)
+                ..self.pending(rule, after, now)
             };
             return self.await_pending(before.reported(switch, message), now);
         }
@@ -232,8 +237,16 @@ impl Core {
         let mut others = self.executors.of_rule(&rule);
         others.remove(switch);
         self.remove_rule(&rule, others, now);
-        let pending = self.pending(rule, 0, now).reported(switch, message);
+        let pending = self.pending(rule, after, now).reported(switch, message);
         self.await_pending(pending, now);
+    }
+
+    /// The batch that tells whether a rule was accepted.
+    fn verdict_on(&mut self, rule: &Rule) -> u64 {
+        match self.verdicts.may_be_in_flight(rule.created) {
+            true => self.verdicts.current_batch(),
+            false => 0,
+        }
     }
 
     /// A timeout that no switch tells of: the idle one of a rule with several copies, or one that passed while nobody listened.
@@ -242,12 +255,13 @@ impl Core {
         let Some(rule) = self.truth.tables.get(key).cloned() else {
             return;
         };
+        let after = self.verdict_on(&rule);
         let copies = self.executors.of_rule(&rule).minus(gone);
         self.remove_rule(&rule, copies, now);
         let pending = Pending {
             waiting: copies.intersection(self.up()),
             reason: Some(reason),
-            ..self.pending(rule, 0, now)
+            ..self.pending(rule, after, now)
         };
         self.await_pending(pending, now);
     }
@@ -307,16 +321,25 @@ impl Core {
         }
     }
 
-    /// Stops waiting for copies that have not reported for long.
+    /// Stops waiting for copies that have not reported for long. None is told of before the verdict on what removed or wrote it.
     pub(crate) fn end_overdue_removals(&mut self, now: Instant) {
         if self.removals.next.is_none_or(|next| next > now) {
             return;
         }
-        for pending in self.removals.take(|p| p.since + PATIENCE <= now) {
-            self.tell_removed(&pending, now);
+        let verdicts = &self.verdicts;
+        let is_due = |p: &&mut Pending| p.since + PATIENCE <= now;
+        for pending in self.removals.all_mut().filter(is_due) {
+            if verdicts.is_settled(pending.after) {
+                pending.waiting = SwitchSet::EMPTY;
+            } else {
+                // A switch that does not answer at all may report as late.
+                pending.since = now;
+            }
         }
-        let waiting = self.removals.pending.values().flatten();
-        self.removals.next = waiting.map(|p| p.since + PATIENCE).min();
+        self.removals.held = true;
+        self.tell_settled_removals(now);
+        let left = self.removals.pending.values().flatten();
+        self.removals.next = left.map(|p| p.since + PATIENCE).min();
     }
 
     /// Messages were refused: the rules `not_removed` were not removed after all, or never made; those `removed_too` were. What copies

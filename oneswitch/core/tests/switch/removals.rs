@@ -358,3 +358,59 @@ fn a_copy_whose_age_was_rounded_up_ends_its_rule() {
     );
     assert_eq!(lab.core.status().flows, 0);
 }
+
+/// The first switch refuses the rule with cookie 1, and says so late.
+fn refusing_late() -> Lab {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.virt(0).slow = true;
+    lab.virt(0).refuse = Some(Box::new(|message| match message {
+        Message::FlowMod(m) if m.cookie == 1 => Some(ErrorCode::FLOW_MOD_FAILED_TABLE_FULL),
+        _ => None,
+    }));
+    lab
+}
+
+/// What the controller is told of is the refusal, and nothing else.
+fn check_refused_only(lab: &mut Lab) {
+    lab.wait(seconds(12));
+    assert_eq!(lab.take(1), []);
+    lab.virt(0).slow = false;
+    lab.wait(seconds(12));
+    let answers = lab.take(1);
+    assert!(
+        matches!(&answers[..], [(_, Message::Error(_))]),
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn a_removal_is_not_told_before_the_verdict_however_long_that_takes() {
+    let mut lab = refusing_late();
+    lab.send(1, 1, &Message::FlowMod(told(1, any())));
+    lab.run();
+    lab.send(1, 2, &Message::FlowMod(delete(any())));
+    check_refused_only(&mut lab);
+}
+
+#[test]
+fn a_copy_that_expires_before_the_verdict_on_its_rule_is_not_told_before_it() {
+    let mut lab = refusing_late();
+    lab.send(1, 1, &timed(1, any(), 0, 1));
+    lab.run();
+    expire(&mut lab, 1, 1, FlowRemoved::HARD_TIMEOUT);
+    check_refused_only(&mut lab);
+}
+
+#[test]
+fn a_switch_that_answers_late_reports_late() {
+    let mut lab = Lab::new(2, &[0, 1]);
+    lab.ask(1, &Message::FlowMod(told(1, any())));
+    (0..2).for_each(|s| count(&mut lab, s, 1, 4));
+    lab.virt(0).slow = true;
+    lab.send(1, 2, &Message::FlowMod(delete(any())));
+    lab.wait(seconds(12));
+    assert_eq!(lab.take(1), []);
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(removed(&lab.take(1)), [(1, FlowRemoved::DELETE, 8, 80)]);
+}
