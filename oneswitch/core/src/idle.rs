@@ -70,6 +70,7 @@ impl Core {
 
     pub fn tick(&mut self, now: Instant) {
         self.age_doubts(now);
+        self.confirm_retired_ids(now);
         self.advance_flood();
         self.advance_moves(now);
         self.end_overdue_removals(now);

@@ -47,6 +47,8 @@ pub mod kind {
     pub const COUNTED: u8 = 5;
     /// The moves under way; see [`super::moves`].
     pub const MOVES: u8 = 6;
+    /// Flow-ids that no port has and that none may get yet.
+    pub const RETIRED: u8 = 7;
 }
 
 /// A journal that cannot be restored from.
@@ -99,6 +101,7 @@ pub struct Journal {
     pub unsettled: bool,
     pub settings: Vec<u8>,
     pub moves: Vec<u8>,
+    pub retired: Vec<u8>,
 }
 
 impl Journal {
@@ -137,8 +140,8 @@ impl Journal {
         }
     }
 
-    /// The settings and the moves under way, if they differ from those written last.
-    pub fn settle(&mut self, settings: Vec<u8>, moves: Vec<u8>) {
+    /// The settings, the moves under way and the retired flow-ids, if they differ from those written last.
+    pub fn settle(&mut self, settings: Vec<u8>, moves: Vec<u8>, retired: Vec<u8>) {
         let Some(clock) = &self.clock else {
             return;
         };
@@ -146,6 +149,7 @@ impl Journal {
         let kept = [
             (kind::SETTINGS, settings, &mut self.settings),
             (kind::MOVES, moves, &mut self.moves),
+            (kind::RETIRED, retired, &mut self.retired),
         ];
         for (kind, is, was) in kept {
             if is != *was {

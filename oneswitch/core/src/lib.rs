@@ -8,7 +8,7 @@
 //! | where | what |
 //! |---|---|
 //! | `truth`, `tables`, `rule_set`, `rule`, `facts` | the virtual tables, groups and meters |
-//! | `ports`, `executors`, `edge`, `flood` | what follows from the port map |
+//! | `ports`, `quarantine`, `executors`, `edge`, `flood` | what follows from the port map |
 //! | `verdict`, `in_flight` | one verdict from several switches |
 //! | `northbound`, `writes`, `settings`, `reads`, `sources`, `merge`, `merge_flows`, `controller`, `reply` | what controllers say and get |
 //! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `doubt`, `translate`, `spelling`, `audit` | what switches say and get |
@@ -39,6 +39,7 @@ mod northbound;
 mod outbox;
 mod paths;
 mod ports;
+mod quarantine;
 mod reads;
 mod removed;
 mod reply;
@@ -218,6 +219,7 @@ impl Core {
             self.release_replies();
         }
         self.end_doubts();
+        self.confirm_retired_ids(now);
         self.advance_flood();
         self.advance_moves(now);
         self.leave_everywhere(now);

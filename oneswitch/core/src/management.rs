@@ -24,6 +24,7 @@ impl Core {
         let chosen = request.executor.as_deref();
         let chosen = chosen.map(|name| self.executor_named(name)).transpose()?;
         let executor = chosen.unwrap_or(self.default_executor);
+        self.release_retired_ids(now);
         let number = self.ports.insert(
             request.number,
             name,
@@ -72,7 +73,7 @@ impl Core {
             return Err(PortError::MoveInProgress(number));
         }
         self.move_outcomes.remove(&number);
-        if let Some(removed) = self.ports.remove(number) {
+        if let Some(removed) = self.ports.retire(number) {
             let last = removed
                 .announced
                 .unwrap_or_else(|| removed.view(None, false));

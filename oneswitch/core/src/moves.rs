@@ -86,6 +86,7 @@ impl Core {
         self.check_up(executor.of(&home))?;
         self.check_state_stays_whole(number, executor.of(&home))?;
         if let Executor::At(_) = executor {
+            self.release_retired_ids(now);
             self.ports.allocate_ingress(number)?;
         }
         self.start_move(

@@ -11,6 +11,7 @@ use openflow13::{
     bundle, ActionList, FlowMod, FlowModCommand, GroupDesc, GroupMod, GroupModCommand, Instruction,
     Instructions, Message,
 };
+use std::time::Instant;
 use tracing::{info, warn};
 
 impl Core {
@@ -151,6 +152,23 @@ impl Core {
         self.update_edges();
         let batch = self.verdicts.current_batch();
         self.flood.sent(batch);
+        self.ports.quarantine.sent(batch);
+    }
+
+    /// Takes note of which switches have no rules any more with flow-ids that no port has.
+    pub(crate) fn confirm_retired_ids(&mut self, now: Instant) {
+        let all = || 0..self.switches.len();
+        let unconfirmed = all().filter(|s| !self.is_confirmed(*s, Bridge::Edge));
+        let (unconfirmed, gone) = (unconfirmed.collect(), all().filter(|s| self.is_gone(*s)));
+        let (gone, verdicts) = (gone.collect(), &self.verdicts);
+        let is_settled = |batch| verdicts.is_settled(batch);
+        let quarantine = &mut self.ports.quarantine;
+        quarantine.confirm(unconfirmed, gone, is_settled, now);
+    }
+
+    /// Frees flow-ids that no packet has any more.
+    pub(crate) fn release_retired_ids(&mut self, now: Instant) {
+        self.journal.unsettled |= self.ports.quarantine.release(now);
     }
 
     /// When the receivers' lists are in place, points every switch's flood group to them. A receiver that does not have the list would drop

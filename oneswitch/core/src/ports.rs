@@ -2,6 +2,7 @@
 
 use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
 use crate::fold::Fold;
+use crate::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
 use openflow13::{config, state, Port, PortStats};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,9 +127,6 @@ impl VirtualPort {
         self.executor_chosen |= self.executor != executor;
         self.executor = executor;
         self.home = home;
-        if executor == Executor::Home {
-            self.ingress_id = None;
-        }
     }
 
     /// Where packets for this port are delivered to.
@@ -229,6 +227,8 @@ pub fn config_names(config: u32) -> Vec<&'static str> {
 #[derive(Debug, Default)]
 pub struct PortMap {
     ports: BTreeMap<u32, VirtualPort>,
+    /// Flow-ids that ports had.
+    pub quarantine: Quarantine,
     /// Grows with every change.
     pub revision: u64,
 }
@@ -327,16 +327,23 @@ impl PortMap {
             announced: None,
             base: PortStats::default(),
         };
+        self.quarantine.give(flow_id);
+        ingress_id
+            .into_iter()
+            .for_each(|id| self.quarantine.give(id));
         self.ports.insert(number, port);
         self.revision += 1;
         Ok(number)
     }
 
+    /// At most two, which is what a port may need.
     fn free_flow_ids(&self) -> Vec<u16> {
         let ids = |p: &VirtualPort| [Some(p.flow_id), p.ingress_id];
-        let used: BTreeSet<u16> = self.ports.values().flat_map(ids).flatten().collect();
+        let used = self.ports.values().flat_map(ids).flatten();
+        let used: BTreeSet<u16> = used.chain(self.quarantine.ids()).collect();
         (1..=MAX_DELIVER)
             .filter(|id| !used.contains(id))
+            .chain(self.quarantine.last_resort())
             .take(2)
             .collect()
     }
@@ -352,7 +359,9 @@ impl PortMap {
             .get_mut(&number)
             .ok_or(PortError::PortUnknown(number))?;
         if port.ingress_id.is_none() {
-            port.ingress_id = Some(free.ok_or(PortError::FlowIdsExhausted)?);
+            let id = free.ok_or(PortError::FlowIdsExhausted)?;
+            port.ingress_id = Some(id);
+            self.quarantine.give(id);
         }
         Ok(())
     }
@@ -361,17 +370,38 @@ impl PortMap {
     /// free ones.
     pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, (u16, Option<u16>)>) {
         let kept = |(deliver, ingress): &(u16, Option<u16>)| [Some(*deliver), *ingress];
-        let used: BTreeSet<u16> = saved.values().flat_map(kept).flatten().collect();
+        let used = saved.values().flat_map(kept).flatten();
+        let used: BTreeSet<u16> = used.chain(self.quarantine.ids()).collect();
         let mut free = (1..=MAX_DELIVER).filter(|id| !used.contains(id));
         for port in self.ports.values_mut() {
             let saved = saved.get(&port.number);
             let deliver = saved.map(|(deliver, _)| *deliver);
             port.flow_id = deliver.or_else(|| free.next()).unwrap_or(port.flow_id);
+            let ingress = saved.and_then(|(_, ingress)| *ingress);
             if port.ingress_id.is_some() {
-                let ingress = saved.and_then(|(_, ingress)| *ingress);
                 port.ingress_id = ingress.or_else(|| free.next());
+            } else {
+                self.quarantine.restore(ingress.into_iter());
             }
         }
+    }
+
+    /// Takes the INGRESS flow-id of a port whose executor is its home.
+    pub fn retire_ingress(&mut self, number: u32) {
+        let port = self.ports.get_mut(&number);
+        let port = port.filter(|p| p.executor == Executor::Home);
+        if let Some(id) = port.and_then(|p| p.ingress_id.take()) {
+            self.quarantine.retire(id);
+        }
+    }
+
+    /// Removes a port that switches know.
+    pub fn retire(&mut self, number: u32) -> Option<VirtualPort> {
+        let removed = self.remove(number)?;
+        self.quarantine.retire(removed.flow_id);
+        let ingress = removed.ingress_id.into_iter();
+        ingress.for_each(|id| self.quarantine.retire(id));
+        Some(removed)
     }
 
     pub fn remove(&mut self, number: u32) -> Option<VirtualPort> {

@@ -29,8 +29,7 @@ impl Core {
     /// Bytes to append to the journal, before what [`Core::take_outputs`] returns is written.
     pub fn take_journal(&mut self) -> Vec<u8> {
         if std::mem::take(&mut self.journal.unsettled) {
-            let (settings, moves) = (self.settings().encode(), self.saved_moves());
-            self.journal.settle(settings, moves);
+            self.write_settled();
         }
         std::mem::take(&mut self.journal.bytes)
     }
@@ -74,10 +73,17 @@ impl Core {
             .for_each(|rule| put_rule(&mut out, &clock, rule));
         self.journal.settings.clear();
         self.journal.moves.clear();
-        let (settings, moves) = (self.settings().encode(), self.saved_moves());
-        self.journal.settle(settings, moves);
+        self.journal.retired.clear();
+        self.write_settled();
         out.append(&mut self.journal.bytes);
         out
+    }
+
+    fn write_settled(&mut self) {
+        let (settings, moves) = (self.settings().encode(), self.saved_moves());
+        let retired = self.ports.quarantine.ids();
+        let retired = retired.flat_map(u16::to_be_bytes).collect();
+        self.journal.settle(settings, moves, retired);
     }
 
     fn settings(&self) -> Settings {
@@ -106,6 +112,7 @@ impl Core {
             truth: Truth::default(),
             settings: None,
             moves: Vec::new(),
+            retired: Vec::new(),
             clock,
         };
         let mut restored = Restored::default();
@@ -122,6 +129,10 @@ impl Core {
         restored.cut_off = journal.len() - offset;
         self.truth = reader.truth;
         self.journal.moves = moves::encode(&reader.moves);
+        let retired = reader.retired.chunks_exact(2);
+        let retired = retired.map(|id| u16::from_be_bytes([id[0], id[1]]));
+        self.ports.quarantine.restore(retired);
+        self.journal.retired = reader.retired;
         for saved in &reader.moves {
             self.resume_move(saved);
         }
@@ -146,6 +157,9 @@ impl Core {
             if let Some(port) = port.filter(|port| port.name == saved.name) {
                 saved.restore(port);
                 flow_ids.insert(saved.number, (saved.flow_id, saved.ingress_id));
+            } else {
+                let ids = [Some(saved.flow_id), saved.ingress_id];
+                self.ports.quarantine.restore(ids.into_iter().flatten());
             }
         }
         self.ports.set_flow_ids(&flow_ids);
@@ -205,6 +219,7 @@ struct Replay {
     truth: Truth,
     settings: Option<Settings>,
     moves: Vec<SavedMove>,
+    retired: Vec<u8>,
     clock: Clock,
 }
 
@@ -251,6 +266,10 @@ impl Replay {
             }
             kind::MOVES => {
                 self.moves = moves::decode(input).ok_or("the moves cannot be read")?;
+                Ok(())
+            }
+            kind::RETIRED => {
+                self.retired = input.to_vec();
                 Ok(())
             }
             _ => Err("a record of unknown kind"),

@@ -75,6 +75,9 @@ impl Core {
             Reached::New => MoveStage::Flipping,
             Reached::Done => {
                 port.arrive(to.clone(), executor);
+                if executor == Executor::Home {
+                    port.ingress_id = None;
+                }
                 let done = Move::new(to, executor, saved.until);
                 port.unsaved = Some((revision, done));
                 self.ports.revision = revision;

@@ -5,7 +5,7 @@
 
 use crate::api::{Bridge, MoveStage, MoveUntil, PortError, SwitchIndex};
 use crate::fold::Fold;
-use crate::ports::{Executor, Move, VirtualPort};
+use crate::ports::{Move, VirtualPort};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::switch_set::SwitchSet;
 use crate::Core;
@@ -288,11 +288,7 @@ impl Core {
 
     /// After `moving` was cleared: what only the other interface needed goes. `folded`: its counters are known.
     pub(crate) fn end_move(&mut self, number: u32, folded: bool, now: Instant) {
-        if let Some(port) = self.ports.get_mut(number) {
-            if port.executor == Executor::Home {
-                port.ingress_id = None;
-            }
-        }
+        self.ports.retire_ingress(number);
         let (old, new) = self.derive_executors(self.executors.is_everywhere());
         // What enters at no mapped port may have another executor by now.
         self.install_copies(&old, &new, now);

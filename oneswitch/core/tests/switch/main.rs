@@ -8,6 +8,7 @@ mod check;
 mod confirmed;
 mod executors;
 mod fake;
+mod flow_ids;
 mod idle;
 mod lab;
 mod liveness;
