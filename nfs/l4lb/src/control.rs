@@ -45,25 +45,30 @@ impl L4lb {
                 })
             })
             .collect();
-        json!({ "vips": vips, "tables": self.tables(), "util_plus": self.state.load.util_plus() })
+        json!({ "vips": vips, "tables": tables(self.usage()), "util_plus": self.state.load.util_plus() })
     }
 
-    fn tables(&self) -> Value {
+    /// Looks at all sessions.
+    fn usage(&self) -> [Usage; 3] {
         let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
-        json!({
-            "connections_ipv4": { "used": four.len(), "capacity": four.capacity() },
-            "connections_ipv6": { "used": six.len(), "capacity": six.capacity() },
-            "sessions": { "used": self.sessions(), "capacity": self.session_capacity() },
+        let now = self.now.load(Ordering::Relaxed);
+        // A session needs room in both, and a port is held somewhat longer.
+        let sessions = self
+            .state
+            .sessions
+            .len(now)
+            .max(self.state.clients.len(now));
+        let possible = self.snapshot().config.tables.sessions;
+        [
+            ("connections_ipv4", four.len(), four.capacity()),
+            ("connections_ipv6", six.len(), six.capacity()),
+            ("sessions", sessions, possible),
+        ]
+        .map(|(table, used, capacity)| Usage {
+            table,
+            used,
+            capacity,
         })
-    }
-
-    /// How many sessions there are. Looks at the whole table.
-    fn sessions(&self) -> usize {
-        self.state.sessions.len(self.now.load(Ordering::Relaxed))
-    }
-
-    fn session_capacity(&self) -> usize {
-        self.snapshot().config.tables.sessions
     }
 
     fn connections(&self, vip: &Vip) -> u64 {
@@ -157,6 +162,13 @@ impl L4lb {
 
     /// Is it full, and why?
     fn full(&self) -> Value {
+        let usage = self.usage();
+        let why = self.why_full(&usage);
+        let util = self.state.load.util_plus();
+        json!({ "full": !why.is_empty(), "why": why, "util_plus": util, "tables": tables(usage) })
+    }
+
+    fn why_full(&self, usage: &[Usage]) -> Vec<String> {
         let snapshot = self.snapshot();
         let limits = &snapshot.config.full;
         let mut why = Vec::new();
@@ -167,16 +179,15 @@ impl L4lb {
                 limits.utilisation
             ));
         }
-        let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
-        let tables = [
-            ("connections_ipv4", four.len(), four.capacity()),
-            ("connections_ipv6", six.len(), six.capacity()),
-            ("sessions", self.sessions(), self.session_capacity()),
-        ];
-        for (name, used, capacity) in tables {
-            if used as f64 >= limits.table * capacity as f64 {
+        for Usage {
+            table,
+            used,
+            capacity,
+        } in usage
+        {
+            if *used as f64 >= limits.table * *capacity as f64 {
                 why.push(format!(
-                    "table {name} has {used} of {capacity} connections, the limit is a share of {}",
+                    "table {table} has {used} of {capacity} connections, the limit is a share of {}",
                     limits.table
                 ));
             }
@@ -198,7 +209,7 @@ impl L4lb {
                 ));
             }
         }
-        json!({ "full": !why.is_empty(), "why": why, "util_plus": util, "tables": self.tables() })
+        why
     }
 
     pub(crate) fn count(&self, out: &mut CounterSink) {
@@ -246,26 +257,17 @@ impl L4lb {
         }
         self.count_events(out, self.state.vips.len(), None);
         out.gauge("util_plus", &[], self.state.load.util_plus());
-        let full = self.full();
-        out.gauge("full", &[], f64::from(u8::from(full["full"] == true)));
-        for (version, used, capacity) in [
-            (
-                "4",
-                self.state.connections_ipv4.len(),
-                self.state.connections_ipv4.capacity(),
-            ),
-            (
-                "6",
-                self.state.connections_ipv6.len(),
-                self.state.connections_ipv6.capacity(),
-            ),
-        ] {
+        let usage = self.usage();
+        let is_full = !self.why_full(&usage).is_empty();
+        out.gauge("full", &[], f64::from(u8::from(is_full)));
+        let [four, six, sessions] = usage;
+        for (version, Usage { used, capacity, .. }) in [("4", four), ("6", six)] {
             let labels = [("version", version)];
             out.gauge("table_used", &labels, used as f64);
             out.gauge("table_capacity", &labels, capacity as f64);
         }
-        out.gauge("sessions_used", &[], self.sessions() as f64);
-        out.gauge("sessions_capacity", &[], self.session_capacity() as f64);
+        out.gauge("sessions_used", &[], sessions.used as f64);
+        out.gauge("sessions_capacity", &[], sessions.capacity as f64);
     }
 
     /// Events that happened; of a VIP, or of none.
@@ -279,6 +281,21 @@ impl L4lb {
             }
         }
     }
+}
+
+/// How much of a table is in use.
+struct Usage {
+    table: &'static str,
+    used: usize,
+    capacity: usize,
+}
+
+fn tables(usage: [Usage; 3]) -> Value {
+    let row = |each: Usage| {
+        let numbers = json!({ "used": each.used, "capacity": each.capacity });
+        (each.table.to_owned(), numbers)
+    };
+    Value::Object(usage.into_iter().map(row).collect())
 }
 
 /// Backends of VIPs with source NAT, each end once, and the connections that have a local port toward it.
