@@ -46,9 +46,9 @@ def migrate(deployment: Deployment, instance: str) -> dict[str, Any]:
 @pytest.mark.parametrize("ports", [1, 2])
 def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: int) -> None:
     made = deployment.create(name=f"mover{ports}", kind="forward", ports=ports)
-    numbers = [port["number"] for port in made["ports"]]
-    deployment.add_flow(f"in_port=1,actions=output:{numbers[0]}")
-    deployment.add_flow(f"in_port={numbers[-1]},actions=output:4")
+    first, last = made["ports"][0], made["ports"][-1]
+    deployment.add_flow(f"in_port=1,actions=mod_dl_dst:{first['mac']},output:{first['number']}")
+    deployment.add_flow(f"in_port={last['number']},actions=mod_dl_dst:{deployment.lab.host('out1').mac},output:4")
     with Stream(deployment.lab, "vm1", "out1", rate=1000) as stream:
         ended = [migrate(deployment, made["name"]) for _ in range(2)]
         report = stream.stop()
@@ -74,9 +74,9 @@ def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: i
 
 def test_a_smart_nic_that_dies_gives_its_instances_back(deployment: Deployment) -> None:
     made = deployment.create(name="survivor", kind="forward", ports=1)
-    number = made["ports"][0]["number"]
-    deployment.add_flow(f"in_port=1,actions=output:{number}")
-    deployment.add_flow(f"in_port={number},actions=output:2")
+    number, mac = made["ports"][0]["number"], made["ports"][0]["mac"]
+    deployment.add_flow(f"in_port=1,actions=mod_dl_dst:{mac},output:{number}")
+    deployment.add_flow(f"in_port={number},actions=mod_dl_dst:{deployment.lab.host('vm2').mac},output:2")
     assert migrate(deployment, "survivor")["outcome"] == "done"
     snic = deployment.lab.switch("snic0")
     with Stream(deployment.lab, "vm1", "vm2", rate=500) as stream:

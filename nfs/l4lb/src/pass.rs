@@ -14,6 +14,7 @@ use crate::{
     connections::is_opening,
     events::Event,
     flow::{AnyFlow, Flow},
+    neighbours::is_to_all,
     sessions::FIRST_HEALTH_PORT,
     snapshot::{End, Owner, Snapshot, NONE},
     state::{State, Worker},
@@ -108,6 +109,11 @@ impl<'a> Pass<'a> {
                     continue;
                 }
             };
+            // A frame to all stations is for hosts only if its packet is (RFC 1122, 3.3.6).
+            if is_to_all(packet) && !headers.destination(packet.bytes()).is_multicast() {
+                self.pass_on(packet);
+                continue;
+            }
             if headers.fragment == Fragment::Later {
                 later.push((index, headers));
                 continue;

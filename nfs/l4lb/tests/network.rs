@@ -398,3 +398,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_switch_sent_to_all_ports_is_not_sent_on() {
+    let mut lb = lb(json!([vip("nat", &[11])]));
+    for to in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
+        for sent in [
+            Sent::client(4000, SYN),
+            Sent::client(4000, ACK).of("10.0.0.11"),
+            Sent::client(4000, SYN).to("10.0.0.255", 80),
+        ] {
+            let mut frame = sent.frame();
+            frame[..6].copy_from_slice(&to);
+            assert_eq!(lb.process(0, &frame), Output::Dropped("not for us"));
+        }
+    }
+    assert!(lb.take_emitted().is_empty());
+}

@@ -72,7 +72,9 @@ impl NetworkFunction for Limiter {
     fn process(&self, batch: &mut Batch, context: &Context<'_>) {
         let rate = *self.rate.read().unwrap_or_else(PoisonError::into_inner);
         for packet in batch.packets_mut() {
-            packet.send((packet.port() + 1) % context.ports());
+            if !context.send_across(packet) {
+                continue;
+            }
             match dissect(packet.bytes()) {
                 Ok(Outcome::Ip(headers)) => {
                     let source = sixteen_bytes(headers.source(packet.bytes()));
@@ -195,6 +197,22 @@ mod tests {
         }
         let cut = &packet(1)[..30];
         assert_eq!(limiter.process(0, cut), Output::Dropped("truncated"));
+    }
+
+    #[test]
+    fn with_one_port_only_what_is_addressed_to_it_goes_back() {
+        let mut limiter = Harness::<Limiter>::new(config(10)).unwrap().with_ports(1);
+        let to = |mac: [u8; 6]| {
+            let mut frame = packet(1);
+            frame[..6].copy_from_slice(&mac);
+            frame
+        };
+        let own = to([2, 0, 0, 0, 0, 0]);
+        assert_eq!(limiter.process(0, &own), Output::Sent(0, own.clone()));
+        for mac in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]] {
+            let dropped = Output::Dropped(nf_runtime::NOT_ADDRESSED);
+            assert_eq!(limiter.process(0, &to(mac)), dropped);
+        }
     }
 
     #[test]

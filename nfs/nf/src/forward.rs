@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// Packets go from port 0 to port 1 and back; with one port they go back where they came from.
+/// Packets go from port 0 to port 1 and back; with one port, those that are addressed to it go back where they came from.
 pub(crate) struct Forward {
     packets: FlowTable<Pair, u64>,
     flows: usize,
@@ -65,7 +65,7 @@ impl NetworkFunction for Forward {
     }
 
     fn process(&self, batch: &mut Batch, context: &Context<'_>) {
-        let (now, idle, ports) = (context.now(), self.idle_ns.load(RELAXED), context.ports());
+        let (now, idle) = (context.now(), self.idle_ns.load(RELAXED));
         for packet in batch.packets_mut() {
             let Some(addresses) = packet.bytes().first_chunk() else {
                 packet.drop_for("too short for an Ethernet header");
@@ -75,11 +75,13 @@ impl NetworkFunction for Forward {
                 addresses: *addresses,
                 padding: [0; 4],
             };
+            if !context.send_across(packet) {
+                continue;
+            }
             // A table that is full counts no new pairs; their packets go on all the same.
             let _ = self
                 .packets
                 .update_or_insert(&pair, now, idle, || 0, |count| *count += 1);
-            packet.send((packet.port() + 1) % ports);
         }
     }
 
@@ -122,6 +124,22 @@ mod tests {
             Output::Dropped("too short for an Ethernet header")
         );
         assert_eq!(nf.counters()["flows"], 2);
+    }
+
+    #[test]
+    fn with_one_port_a_flood_is_not_sent_back() {
+        let mut nf = Harness::<Forward>::new(Config::default())
+            .unwrap()
+            .with_ports(1);
+        let mut frame = [9; 60];
+        for to in [[0xff; 6], [2, 0, 0, 0, 0, 9]] {
+            frame[..6].copy_from_slice(&to);
+            let dropped = Output::Dropped(nf_runtime::NOT_ADDRESSED);
+            assert_eq!(nf.process(0, &frame), dropped);
+        }
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0]);
+        assert_eq!(nf.process(0, &frame), Output::Sent(0, frame.to_vec()));
+        assert_eq!(nf.counters()["flows"], 1);
     }
 
     #[test]

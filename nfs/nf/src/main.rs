@@ -43,7 +43,7 @@ fn command() -> Command {
                 .value_name("IF")
                 .required(true)
                 .action(ArgAction::Append)
-                .help("A network interface; once: packets leave where they came from, twice: a bump in the wire"),
+                .help("A network interface; once: what is addressed to it leaves where it came from, twice: a bump in the wire"),
         )
         .arg(path("control").long("control").value_name("SOCKET").help("Serve the control socket there"))
         .arg(

@@ -1,6 +1,9 @@
 //! What a network function knows of where it runs.
 
-use nf_ports::Mac;
+use nf_ports::{Mac, Packet};
+
+/// Why [`Context::send_across`] drops a packet.
+pub const NOT_ADDRESSED: &str = "not addressed to this port";
 
 /// The same for a whole batch.
 #[derive(Clone, Copy, Debug)]
@@ -70,5 +73,19 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn mac(&self, port: usize) -> Mac {
         self.macs.get(port).copied().unwrap_or_default()
+    }
+
+    /// Sends a packet on by the other port. With one port that is the one that it came in by, and only what is addressed to it goes back: what a switch
+    /// sent to all of its ports it would send to all again. False: it is dropped.
+    #[inline]
+    pub fn send_across(&self, packet: &mut Packet) -> bool {
+        let ports = self.ports();
+        let own = self.mac(packet.port());
+        if ports == 1 && packet.bytes().first_chunk() != Some(&own) {
+            packet.drop_for(NOT_ADDRESSED);
+            return false;
+        }
+        packet.send((packet.port() + 1) % ports.max(1));
+        true
     }
 }

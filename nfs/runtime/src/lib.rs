@@ -17,7 +17,7 @@ mod upgrade;
 mod worker;
 
 pub use batch::{Batch, Emitted, NoRoom, MAX_EMITTED};
-pub use context::Context;
+pub use context::{Context, NOT_ADDRESSED};
 pub use counters::CounterSink;
 pub use function::NetworkFunction;
 pub use instance::{inherited_arena, Instance, Loaded, Options, ORDER_TIMEOUT};
