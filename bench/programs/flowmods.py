@@ -1,9 +1,14 @@
-"""Pipelined flow-mods through oneswitchd to two Open vSwitch, beside the same sender directly to one Open vSwitch."""
+"""Flow-mods through oneswitchd to two Open vSwitch, beside the same sender directly to one Open vSwitch.
+
+Pipelined additions; one deletion of all of them; and additions by ``ovs-ofctl add-flows``, which waits for each one.
+"""
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +19,47 @@ from lab.spec import LabSpec
 from programs.openflow import OpenFlowClient, add_flow
 
 PORTS = 4
+# An ``ovs-ofctl`` that waits longer than this for its flows hangs.
+OFCTL_LIMIT_S = 120
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rules per second directly and through oneswitchd, and oneswitchd's CPU time per rule in microseconds."""
+    """Rules per second directly and through oneswitchd, and oneswitchd's CPU time per rule in microseconds.
+
+    ``delete_``: milliseconds until the one flow-mod that deletes all of them is confirmed, and oneswitchd's CPU time.
+    """
 
     direct_per_s: float
     proxy_per_s: float
     proxy_cpu_us: float
+    delete_direct_ms: float
+    delete_proxy_ms: float
+    delete_proxy_cpu_ms: float
 
     @property
     def ratio(self) -> float:
         """Through oneswitchd over directly."""
         return self.proxy_per_s / self.direct_per_s
+
+    @property
+    def delete_ratio(self) -> float:
+        """How many times as long the deletion takes through oneswitchd."""
+        return self.delete_proxy_ms / self.delete_direct_ms
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Microseconds per rule of ``ovs-ofctl add-flows``, and oneswitchd's CPU time of them."""
+
+    direct_us: float
+    proxy_us: float
+    proxy_cpu_us: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long a rule takes through oneswitchd."""
+        return self.proxy_us / self.direct_us
 
 
 def main() -> None:
@@ -35,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--rules", type=int, default=60_000)
+    parser.add_argument("--one-by-one", type=int, default=5_000, help="rules that ovs-ofctl adds per repetition")
     arguments = parser.parse_args()
     repetitions = 3 if arguments.quick else 9
     single, server = LabSpec.star(snics=0, substrate="dummy"), LabSpec.demo(substrate="dummy")
@@ -43,7 +76,11 @@ def main() -> None:
         direct = one.state.switches[0].virt
         matching = [measure(direct, oneswitchd, arguments.rules, matches_in_port=True) for _ in range(repetitions)]
         others = [measure(direct, oneswitchd, arguments.rules, matches_in_port=False) for _ in range(repetitions)]
-    print(json.dumps(report(arguments.rules, matching, others)))
+        waiting = arguments.one_by_one
+        matching_one = [one_by_one(direct, oneswitchd, waiting, matches_in_port=True) for _ in range(repetitions)]
+        others_one = [one_by_one(direct, oneswitchd, waiting, matches_in_port=False) for _ in range(repetitions)]
+    figures = report(arguments.rules, matching, others) | report_one_by_one(waiting, matching_one, others_one)
+    print(json.dumps(figures))
 
 
 def measure(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port: bool) -> Sample:
@@ -53,23 +90,66 @@ def measure(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port:
     messages = b"".join(
         add_flow(n, port, port if matches_in_port else None) for n, port in zip(numbers, ports, strict=True)
     )
-    direct_s = install(direct, messages)
-    before = cpu_s(oneswitchd.pid)
-    proxy_s = install(oneswitchd.management, messages)
-    spent = cpu_s(oneswitchd.pid) - before
-    return Sample(rules / direct_s, rules / proxy_s, 1e6 * spent / rules)
+    with OpenFlowClient(direct) as one, OpenFlowClient(oneswitchd.management) as two:
+        direct_s = install(one, messages)
+        delete_direct_s = delete(one)
+        before = cpu_s(oneswitchd.pid)
+        proxy_s = install(two, messages)
+        between = cpu_s(oneswitchd.pid)
+        delete_proxy_s = delete(two)
+        after = cpu_s(oneswitchd.pid)
+    return Sample(
+        rules / direct_s,
+        rules / proxy_s,
+        1e6 * (between - before) / rules,
+        1e3 * delete_direct_s,
+        1e3 * delete_proxy_s,
+        1e3 * (after - between),
+    )
 
 
-def install(target: str, messages: bytes) -> float:
-    """Seconds until the switch confirms all messages; the rules are removed afterwards."""
-    with OpenFlowClient(target) as client:
-        client.delete_all()
-        start = time.perf_counter()
-        client.send(messages)
-        client.barrier()
-        seconds = time.perf_counter() - start
-        client.delete_all()
-    return seconds
+def install(client: OpenFlowClient, messages: bytes) -> float:
+    """Seconds until the switch confirms all messages."""
+    client.delete_all()
+    client.barrier()
+    start = time.perf_counter()
+    client.send(messages)
+    client.barrier()
+    return time.perf_counter() - start
+
+
+def delete(client: OpenFlowClient) -> float:
+    """Seconds until the switch confirms that all rules are gone."""
+    start = time.perf_counter()
+    client.delete_all()
+    client.barrier()
+    return time.perf_counter() - start
+
+
+def one_by_one(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port: bool) -> OneByOne:
+    """The same rules to both, each added when the one before is confirmed."""
+    lines = []
+    for number in range(rules):
+        port = 1 + number % PORTS
+        match = f"in_port={port},ip,metadata={number}" if matches_in_port else f"ip,metadata={number}"
+        lines.append(f"priority=10,{match},actions=output:{port}\n")
+    with tempfile.NamedTemporaryFile("w", suffix=".flows") as file:
+        file.writelines(lines)
+        file.flush()
+        direct_s = ofctl("add-flows", direct, file.name)
+        before = cpu_s(oneswitchd.pid)
+        proxy_s = ofctl("add-flows", oneswitchd.management, file.name)
+        spent = cpu_s(oneswitchd.pid) - before
+    for target in (direct, oneswitchd.management):
+        ofctl("del-flows", target)
+    return OneByOne(1e6 * direct_s / rules, 1e6 * proxy_s / rules, 1e6 * spent / rules)
+
+
+def ofctl(*arguments: str) -> float:
+    """Seconds that ``ovs-ofctl`` takes."""
+    start = time.perf_counter()
+    subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", *arguments], check=True, timeout=OFCTL_LIMIT_S)
+    return time.perf_counter() - start
 
 
 def cpu_s(pid: int) -> float:
@@ -78,13 +158,31 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def median(values: list[float]) -> float:
+    """The median as it is shown."""
+    return round(statistics.median(values), 3)
+
+
+def report_one_by_one(rules: int, matching: list[OneByOne], others: list[OneByOne]) -> dict[str, float | int]:
+    """Medians of what ``ovs-ofctl`` took per rule."""
+    figures: dict[str, float | int] = {"one_by_one_rules": rules}
+    for prefix, samples in (("one_by_one_", matching), ("replicated_one_by_one_", others)):
+        figures[f"{prefix}direct_us"] = median([s.direct_us for s in samples])
+        figures[f"{prefix}proxy_us"] = median([s.proxy_us for s in samples])
+        figures[f"{prefix}ratio"] = median([s.ratio for s in samples])
+        figures[f"{prefix}proxy_cpu_us"] = median([s.proxy_cpu_us for s in samples])
+    return figures
+
+
 def report(rules: int, matching: list[Sample], others: list[Sample]) -> dict[str, float | int | str]:
     """Medians. Rules that match in_port go to one switch each; the others to both."""
-
-    def median(values: list[float]) -> float:
-        return round(statistics.median(values), 3)
-
-    return {
+    figures: dict[str, float | int | str] = {}
+    for prefix, samples in (("", matching), ("replicated_", others)):
+        figures[f"{prefix}delete_direct_ms"] = median([s.delete_direct_ms for s in samples])
+        figures[f"{prefix}delete_proxy_ms"] = median([s.delete_proxy_ms for s in samples])
+        figures[f"{prefix}delete_ratio"] = median([s.delete_ratio for s in samples])
+        figures[f"{prefix}delete_proxy_cpu_ms"] = median([s.delete_proxy_cpu_ms for s in samples])
+    return figures | {
         "rules": rules,
         "direct_per_s": median([s.direct_per_s for s in matching]),
         "proxy_per_s": median([s.proxy_per_s for s in matching]),

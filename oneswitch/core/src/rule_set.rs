@@ -52,6 +52,15 @@ impl RuleSet {
         let found = self.rules.find_entry(hash, is(hash, key)).ok()?;
         Some(found.remove().0 .1)
     }
+
+    /// Removes the rules that `chosen` names, in one pass: looking each of many up again would cost more than all else.
+    pub fn take<'a>(
+        &'a mut self,
+        chosen: impl Fn(&Rule) -> bool + 'a,
+    ) -> impl Iterator<Item = Arc<Rule>> + 'a {
+        let taken = self.rules.extract_if(move |(_, rule)| chosen(rule));
+        taken.map(|(_, rule)| rule)
+    }
 }
 
 fn is(hash: u64, key: &RuleKey) -> impl Fn(&(u64, Arc<Rule>)) -> bool + '_ {

@@ -265,7 +265,10 @@ impl FlowTables {
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
                 self.modify(request, matching, facts, now)
             }
-            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+            FlowModCommand::Delete => {
+                self.remove_all(&Filter::of_flow_mod(request, matching.clone()))
+            }
+            FlowModCommand::DeleteStrict => {
                 let doomed = self.select(&Filter::of_flow_mod(request, matching.clone()));
                 doomed
                     .into_iter()
@@ -364,15 +367,34 @@ impl FlowTables {
         if table.is_empty() {
             self.tables.remove(&key.table);
         }
+        Some(self.removed(rule))
+    }
+
+    /// Removes what a filter that is not strict selects.
+    fn remove_all(&mut self, filter: &Filter) -> Vec<Change> {
+        let range = match filter.table {
+            ALL_TABLES => 0..=u8::MAX,
+            one => one..=one,
+        };
+        let mut taken = Vec::new();
+        for (_, rules) in self.tables.range_mut(range) {
+            taken.extend(rules.take(|rule| filter.selects(rule)));
+        }
+        self.tables.retain(|_, rules| !rules.is_empty());
+        taken.into_iter().map(|rule| self.removed(rule)).collect()
+    }
+
+    /// Counts a rule that has left its table.
+    fn removed(&mut self, rule: Arc<Rule>) -> Change {
         self.len -= 1;
         self.in_port_movers -= usize::from(rule.facts.moves_in_port);
         self.stateful -= usize::from(rule.facts.stateful.is_some());
-        self.past.note(key, Some(&rule));
+        self.past.note(&rule.key, Some(&rule));
         self.journal_size -= size_of_rule(&rule);
-        Some(Change {
+        Change {
             before: Some(rule),
             after: None,
-        })
+        }
     }
 
     /// Takes `changes` back; they must be the latest ones.
