@@ -4,12 +4,12 @@ use crate::api::{Bridge, SwitchIndex};
 use crate::executors::Executors;
 use crate::mutants::{mutant, Fault};
 use crate::reads::{combine_ports, flows, plus, Parts, Purpose};
-use crate::rule::{Counters, Rule, RuleKey};
+use crate::rule::Counters;
 use crate::switch_set::SwitchSet;
 use crate::sync::{everything, key_of};
 use crate::tables::Filter;
+use crate::verdict::{each_counted, CountedRules};
 use crate::Core;
-use foldhash::{HashMap, HashMapExt};
 use openflow13::{
     group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest, PortStats,
 };
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Folded {
     switch: SwitchIndex,
-    counters: HashMap<RuleKey, (Arc<Rule>, Counters)>,
+    counters: CountedRules,
 }
 
 /// Counters to be added to what stays.
@@ -59,9 +59,23 @@ impl Core {
 
     /// Adds what copies of groups or meters counted.
     pub(crate) fn fold_counted(&mut self, parts: Parts) {
-        for (_, part) in parts {
-            self.journal.counted(part.clone());
+        let parts = parts.into_iter().map(|(_, part)| part);
+        for part in parts.flat_map(each_counted) {
+            if let Some(folded) = self.verdicts.fold_counted(&part) {
+                folded.tell(&mut self.journal);
+            }
             self.truth.fold_counted(part);
+        }
+    }
+
+    /// Adds what copies of rules counted.
+    pub(crate) fn fold_into_rules(&mut self, mut counted: CountedRules) {
+        counted.retain(|_, (_, more)| *more != Counters::default());
+        for (key, (_, more)) in &counted {
+            self.truth.tables.fold(key, more.packets, more.bytes);
+        }
+        for folded in self.verdicts.fold_rules(counted) {
+            folded.tell(&mut self.journal);
         }
     }
 
@@ -124,7 +138,7 @@ impl Core {
         new: &Executors,
         before: u64,
     ) {
-        let mut counters = HashMap::new();
+        let mut counters = CountedRules::default();
         for flow in flows(parts) {
             let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key).cloned())
             else {
@@ -137,10 +151,10 @@ impl Core {
                 packets: flow.packet_count,
                 bytes: flow.byte_count,
             };
-            if !mutant(Fault::CountersLostOnMove) {
-                self.fold_rule(&rule.key, more);
-            }
             counters.insert(rule.key.clone(), (rule, more));
+        }
+        if !mutant(Fault::CountersLostOnMove) {
+            self.fold_into_rules(counters.clone());
         }
         let folded = Arc::new(Folded { switch, counters });
         for read in self.reads.values_mut() {

@@ -231,7 +231,7 @@ impl Core {
                 packets: message.packet_count,
                 bytes: message.byte_count,
             };
-            self.fold_rule(key, more);
+            self.fold_into_rules([(key.clone(), (rule, more))].into_iter().collect());
             return;
         }
         let mut others = self.executors.of_rule(&rule);
@@ -264,16 +264,6 @@ impl Core {
             ..self.pending(rule, after, now)
         };
         self.await_pending(pending, now);
-    }
-
-    /// Adds what a vanished copy of a rule had counted.
-    pub(crate) fn fold_rule(&mut self, key: &RuleKey, more: Counters) {
-        self.truth.tables.fold(key, more.packets, more.bytes);
-        if let Some(rule) = self.truth.tables.get(key) {
-            if more != Counters::default() {
-                self.journal.folded(rule, more);
-            }
-        }
     }
 
     /// Removes an expired rule from the truth and its copies from `targets`. An operation, so that it keeps its place among the messages

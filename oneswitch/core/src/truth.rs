@@ -330,19 +330,13 @@ impl Truth {
 
     fn fold_group(&mut self, stats: GroupStats) {
         if let Some(group) = self.groups.get_mut(&stats.group_id) {
-            match &mut Arc::make_mut(group).base {
-                Some(base) => add_group(base, &stats),
-                none => *none = Some(stats),
-            }
+            add_to_group(group, &stats);
         }
     }
 
     fn fold_meter(&mut self, stats: MeterStats) {
         if let Some(meter) = self.meters.get_mut(&stats.meter_id) {
-            match &mut Arc::make_mut(meter).base {
-                Some(base) => add_meter(base, &stats),
-                none => *none = Some(stats),
-            }
+            add_to_meter(meter, &stats);
         }
     }
 
@@ -388,6 +382,22 @@ fn names_no_meter(instructions: &Instructions) -> bool {
 /// Whether a flow-mod is refused where it overlaps.
 pub fn checks_overlap(message: &FlowMod) -> bool {
     message.command == FlowModCommand::Add && message.flags & FlowMod::CHECK_OVERLAP != 0
+}
+
+/// Adds what a vanished copy of a group had counted.
+pub fn add_to_group(group: &mut Arc<Group>, stats: &GroupStats) {
+    match &mut Arc::make_mut(group).base {
+        Some(base) => add_group(base, stats),
+        none => *none = Some(stats.clone()),
+    }
+}
+
+/// As [`add_to_group`].
+pub fn add_to_meter(meter: &mut Arc<Meter>, stats: &MeterStats) {
+    match &mut Arc::make_mut(meter).base {
+        Some(base) => add_meter(base, stats),
+        none => *none = Some(stats.clone()),
+    }
 }
 
 /// Adds the counters of `other` to those of `sum`.

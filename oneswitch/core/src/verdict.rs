@@ -22,6 +22,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use folds::Vanished;
+pub use folds::{each_counted, CountedRules};
+
 /// Set in the xid of everything but operations: operations are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
 
@@ -57,6 +60,8 @@ struct Operation {
     in_part: bool,
     refused_by: SwitchSet,
     refusal: Option<Refusal>,
+    /// Counters of what it made, or since it reset them.
+    folded: Vec<Vanished>,
     /// Bytes that it takes, about.
     size: usize,
 }
@@ -244,6 +249,7 @@ impl Verdicts {
             in_part: false,
             refused_by: SwitchSet::EMPTY,
             refusal: None,
+            folded: Vec::new(),
             size,
         });
         self.open += 1;
@@ -457,6 +463,7 @@ impl Verdicts {
             };
             if !refused {
                 operation.changes = truth.apply(&operation.request, operation.at);
+                operation.folded.iter().for_each(|f| f.add_to(truth));
             }
         }
     }
@@ -478,8 +485,11 @@ impl Settled {
             if operation.in_part {
                 self.repair = SwitchSet::ALL;
             }
-            return journal.accepted(operation.request, &operation.changes, operation.at);
+            journal.accepted(operation.request, &operation.changes, operation.at);
+            return operation.folded.into_iter().for_each(|f| f.tell(journal));
         };
+        // Of what is there without it.
+        operation.folded.into_iter().for_each(|f| f.tell(journal));
         let accepted_by = operation.targets.minus(operation.refused_by);
         self.repair = self.repair.union(accepted_by).union(operation.copied_to);
         self.refused.push(Refused {
@@ -491,5 +501,6 @@ impl Settled {
     }
 }
 
+mod folds;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ mod confirmed;
 mod executors;
 mod fake;
 mod flow_ids;
+mod folds;
 mod idle;
 mod lab;
 mod liveness;
