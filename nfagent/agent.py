@@ -15,6 +15,7 @@ from nfagent.config import AgentConfig
 from nfagent.decide.decider import PlacementDecider
 from nfagent.decide.outages import Outages
 from nfagent.desired import Desired
+from nfagent.health import Health
 from nfagent.launch import Launcher
 from nfagent.launch.local import LocalLauncher
 from nfagent.launch.ssh import SshLauncher
@@ -81,6 +82,7 @@ class Agent:
         self._reconciler = Reconciler(
             self._store, catalog, starter, self._decider, migrator, self._locations, self._monitor.flows
         )
+        self._health = Health(self._store, starter, self._is_cut_off, config.recovery.hung_after_s)
         services = Services(
             desired=Desired(self._store, catalog),
             config=config,
@@ -96,6 +98,7 @@ class Agent:
         self._watch.start()
         try:
             self._reconciler.start()
+            self._health.start()
             self._monitor.start()
             self._decider.start()
             self._locations.start()
@@ -124,6 +127,7 @@ class Agent:
     def _stop_inside(self) -> None:
         self._logs.stop()
         self._locations.stop()
+        self._health.stop()
         self._reconciler.stop()
         self._decider.stop()
         self._monitor.stop()

@@ -168,13 +168,15 @@ class MigrateConfig(_Section):
 
 
 class RecoveryConfig(_Section):
-    """``[recovery]``: of instances at a location that is cut off.
+    """``[recovery]``: of instances at a location that is cut off, and of processes that hang.
 
     Attributes:
-        after_s: seconds until they are started elsewhere.
+        after_s: seconds until the instances of a location that is cut off are started elsewhere.
+        hung_after_s: seconds until a process that does not answer is killed, and another one is started.
     """
 
     after_s: Annotated[float, Field(strict=False, ge=0.1, le=3600)] = 2.0
+    hung_after_s: Annotated[float, Field(strict=False, ge=1, le=3600)] = 8.0
 
 
 class LocationConfig(_Section):

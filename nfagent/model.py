@@ -119,6 +119,8 @@ class Running:
         generation: of the configuration that it runs on.
         reason: why it is not active, or what is wrong with its newest configuration.
         since: when phase or reason last changed, seconds since 1970.
+        silent: since when it has not answered, seconds since 1970; None: it answers.
+        own_pid: of the network function itself, where ``pid`` is what entered its namespaces for it.
     """
 
     incarnation: str
@@ -133,6 +135,8 @@ class Running:
     pid_started: int | None = None
     control: str | None = None
     reason: str | None = None
+    silent: float | None = None
+    own_pid: int | None = None
 
 
 @dataclass(frozen=True)

@@ -210,6 +210,8 @@ class Reconciler:
 
     def _look_after(self, instance: Instance, serving: Running) -> float | None:
         """Of a process that is as it should be: its ports, which may have been lost, and what was wrong once."""
+        if serving.silent is not None:
+            return _AGAIN_S  # `nfagent.health` has said what is wrong, and says when it is over
         try:
             if instance.id in self._rewire:
                 self._starter.connect(instance, serving)  # oneswitchd knows of them, the switch need not

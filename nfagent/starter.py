@@ -114,7 +114,9 @@ class Starter:
             return
         with self._store.change() as change:
             if before is not None:
-                processes.update(change, before, phase="error", reason=reason, slot=None, since=time.time())
+                processes.update(
+                    change, before, phase="error", reason=reason, slot=None, silent=None, since=time.time()
+                )
                 return
             incarnation, now = str(uuid.uuid4()), time.time()
             row = Running(
@@ -152,6 +154,9 @@ class Starter:
             with self._store.change() as change:
                 running = processes.update(change, running, pid=process.pid, pid_started=process.started)
             self._await_ready(launcher, running, process)
+            own = launcher.own_pid(process, slot.enter if slot else ())
+            with self._store.change() as change:
+                running = processes.update(change, running, own_pid=own)
         except LaunchError:
             launcher.stop(key, 0.0)
             raise
@@ -253,6 +258,11 @@ class Starter:
         Control(self.control_path(running)).ask("configure", config=instance.config)
         with self._store.change() as change:
             return processes.update(change, running, generation=instance.generation, reason=None)
+
+    def note_silence(self, running: Running, since: float | None, reason: str | None) -> Running:
+        """Write that a process has not answered since then; None: it does again."""
+        with self._store.change() as change:
+            return processes.update(change, running, silent=since, reason=reason, since=time.time())
 
     def end(self, running: Running, grace_s: float = _GRACE_S) -> None:
         """End a process and forget it. Its ports stay where they are.

@@ -161,7 +161,7 @@ def _placement(view: model.View) -> PlacementOut:
     return PlacementOut(
         location=running.location if running else None,
         slot=running.slot if running else None,
-        pid=running.pid if running else None,
+        pid=(running.own_pid or running.pid) if running else None,
         since=iso(running.since) if running else None,
         pin=view.instance.pin,
         target=view.instance.target,

@@ -91,6 +91,10 @@ class Launcher(Protocol):
         """Run a short command and wait for its end."""
         ...
 
+    def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:
+        """The program itself, where what entered its namespaces has started it and waits for it."""
+        ...
+
     def pidfd(self, process: Process) -> int | None:
         """A descriptor that becomes readable when the process ends; None: it has to be asked for now and then."""
         ...

@@ -191,6 +191,16 @@ class LocalLauncher:
         if process.returncode != 0:
             raise LaunchError(f"{' '.join(argv)}: {said.strip() or f'exit status {process.returncode}'}")
 
+    def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:
+        pid = process.pid
+        with contextlib.suppress(OSError):
+            while enter and (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[0] == enter[0].encode():
+                children = (PROC / str(pid) / "task" / str(pid) / "children").read_text().split()
+                if len(children) != 1:
+                    break
+                pid = int(children[0])
+        return pid
+
     def pidfd(self, process: Process) -> int | None:
         try:
             found = os.pidfd_open(process.pid)

@@ -184,6 +184,9 @@ class SshLauncher:
         """
         return self._sh(shlex.join(command))
 
+    def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:  # noqa: ARG002
+        return process.pid
+
     def pidfd(self, process: Process) -> int | None:  # noqa: ARG002
         return None
 

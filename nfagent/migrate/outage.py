@@ -7,15 +7,15 @@ file, so that an outage that the agent does not live to see the end of is measur
 
 import contextlib
 import json
-import socket
 import statistics
-import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from nfagent.pulse import Pulse, SwitchPulse
 
 _TICK_S = 0.005
 _SWITCH_TICK_S = 0.025
@@ -27,8 +27,6 @@ _USUAL = 400
 _LOOK_S = 0.03
 _STARVED_S = 0.05  # without a look: what was sent meanwhile is not known to the moment
 _SAVE_S = 0.02
-_OPENFLOW = struct.Struct("!BBHI")
-_ECHO_REQUEST, _ECHO_REPLY = 2, 3
 
 
 class Outage:
@@ -48,8 +46,8 @@ class Outage:
         is_in_step: Callable[[], bool],
         file: Path,
     ) -> None:
-        self._processes = {path: _Probe(f"unix:{path}") for path in sockets}
-        self._switches = [_SwitchProbe(target) for target in switches]
+        self._processes = {path: Pulse(f"unix:{path}") for path in sockets}
+        self._switches = [SwitchPulse(target) for target in switches]
         self._is_in_step = is_in_step
         self._file = file
         self._known = _Known(served=time.time())
@@ -175,96 +173,3 @@ class _Known:
     sent: int = 0
     serving_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-
-
-class _Probe:
-    """A process or a switch that is asked again and again, and never waited for.
-
-    Args:
-        target: ``unix:PATH`` or ``tcp:HOST:PORT``.
-    """
-
-    greeting = b""
-    request = b'{"do": "status"}\n'
-
-    def __init__(self, target: str) -> None:
-        self._target = target
-        self._socket: socket.socket | None = None
-        self._waits = False
-        self._received = b""
-        self._heard = time.monotonic()
-
-    def look(self) -> bytes | None:
-        """The newest answer, if one has come since the last look; the next one is asked for."""
-        try:
-            answer = self._receive()
-            if not self._waits:
-                self._ask()
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError:
-            self.close()
-            return None
-        return answer
-
-    def silent_s(self) -> float:
-        """For how long it has not answered."""
-        return time.monotonic() - self._heard
-
-    def close(self) -> None:
-        """Give the connection back."""
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._waits, self._received = None, False, b""
-
-    def _answer(self, received: bytes) -> tuple[bytes | None, bytes]:
-        """The newest whole answer in what was received, and what is left of it."""
-        line, end, left = received.rpartition(b"\n")
-        return (line, left) if end else (None, received)
-
-    def _ask(self) -> None:
-        if self._socket is None:
-            kind, _, place = self._target.partition(":")
-            self._socket = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
-            self._socket.setblocking(False)
-            host, _, port = place.rpartition(":")
-            with contextlib.suppress(InterruptedError):
-                self._socket.connect(place if kind == "unix" else (host, int(port)))
-            self._socket.send(self.greeting + self.request)
-        else:
-            self._socket.send(self.request)
-        self._waits = True
-
-    def _receive(self) -> bytes | None:
-        if self._socket is None or not self._waits:
-            return None
-        answer = None
-        while answer is None:
-            chunk = self._socket.recv(1 << 16)
-            if not chunk:
-                raise ConnectionResetError
-            answer, self._received = self._answer(self._received + chunk)
-        self._heard, self._waits = time.monotonic(), False
-        return answer
-
-
-class _SwitchProbe(_Probe):
-    """A bridge that is sent echo requests by OpenFlow: it answers where it also forwards.
-
-    Its daemon's control socket would not do: ovs-vswitchd goes on answering there while its database is away, and
-    forwards nothing.
-    """
-
-    greeting = _OPENFLOW.pack(4, 0, 8, 1)
-    request = _OPENFLOW.pack(4, _ECHO_REQUEST, 8, 2)
-
-    def _answer(self, received: bytes) -> tuple[bytes | None, bytes]:
-        answer = None
-        while len(received) >= _OPENFLOW.size:
-            _, kind, length, _ = _OPENFLOW.unpack_from(received)
-            if len(received) < length:
-                break
-            if kind == _ECHO_REPLY:
-                answer = received[:length]
-            received = received[max(length, _OPENFLOW.size) :]
-        return answer, received

@@ -79,5 +79,5 @@ def _tell(change: Change, running: Running, *, gone: bool = False) -> None:
     if running.role == "serving":
         change.event(f"process.{phase}", running.instance, owner["project"], payload)
     where = {"incarnation": running.incarnation, "role": running.role, "location": running.location}
-    where |= {"slot": running.slot, "pid": running.pid}
+    where |= {"slot": running.slot, "pid": running.own_pid or running.pid}
     change.event("placement.process", running.instance, None, payload | where)

@@ -113,7 +113,7 @@ class World:
         if row is None or row.pid is None:
             return None
         inside = children(row.pid)
-        return inside[0] if inside else None
+        return row.own_pid or (inside[0] if inside else None)
 
     def rows(self) -> list[Running]:
         """The processes of the instance, by the store; this asks nobody."""
@@ -170,7 +170,7 @@ class World:
             yield f"the instance is {shown['status']}: {shown['reason']}"
             return
         place = shown["placement"]
-        rows = [(each.role, each.location, each.slot, each.pid, each.phase) for each in self.rows()]
+        rows = [(each.role, each.location, each.slot, each.own_pid, each.phase) for each in self.rows()]
         if rows != [("serving", place["location"], place["slot"], place["pid"], "active")]:
             yield f"processes by the store: {rows}; by the API: {place}"
         yield from self._switches(place)
@@ -200,7 +200,10 @@ class World:
             if runtime in text and pid != self.agent.pid and f"{runtime}/{key}." not in text:
                 yield f"process {pid} is left over: {text}"
         ours = [pid for pid, words in _commands() if f"{runtime}/{key}.sock" in words]
-        expected = [place["pid"], *children(place["pid"])]
+        leader = next(each.pid for each in self.rows() if each.own_pid == place["pid"])
+        expected = [leader, *children(leader or 0)]
+        if place["pid"] not in expected:
+            yield f"the API tells of process {place['pid']}, there are {expected}"
         if sorted(ours) != sorted(expected):
             yield f"processes {ours} run for {key}, expected {expected}"
         known = {f"{key}.{suffix}" for suffix in ("lock", "json", "sock")}

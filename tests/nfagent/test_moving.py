@@ -1,5 +1,6 @@
 """Network functions move between host and smart NIC with their state, on real switches under traffic."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: i
         assert 0 < told["freeze_us"] < sum(step["us"] for step in told["steps"])
     shown = deployment.wait(made["id"])
     assert (shown["placement"]["location"], shown["placement"]["slot"]) == ("hypervisor", SLOT["hypervisor"])
-    assert processes_of(made["id"]) == [shown["placement"]["pid"]]
+    assert processes_of(made["id"]) == [os.getsid(shown["placement"]["pid"])]
     # The table came along: every packet of the stream was counted in one flow.
     control = Control(deployment.agent.runtime / f"{made['id']}.hypervisor.sock")
     assert control.ask("counters")["flows"] == 1
@@ -90,7 +91,7 @@ def test_a_smart_nic_that_dies_gives_its_instances_back(deployment: Deployment) 
         deployment.oneswitchd.wait_up()
         report = stream.stop()
     assert (report.duplicated, report.reordered) == (0, 0)
-    assert processes_of(made["id"]) == [shown["placement"]["pid"]]
+    assert processes_of(made["id"]) == [os.getsid(shown["placement"]["pid"])]
     newest = deployment.client.get(MIGRATIONS).json()["migrations"][0]
     assert (newest["mode"], newest["outcome"], newest["target"]) == ("restart", "done", "hypervisor")
     assert newest["report"]["lost_state"]["instances"] == [made["id"]]

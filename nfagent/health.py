@@ -1,0 +1,142 @@
+"""Processes that hang: they live, and do not answer.
+
+Each serving process that has a control socket is asked for its status every half second. One that has not answered for
+a few seconds is shown as an error; one that goes on so is killed, and the reconciler starts another one.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from nfagent.control import Control
+from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError
+from nfagent.model import Running
+from nfagent.processes import PROC
+from nfagent.pulse import Pulse
+from nfagent.starter import Starter
+from nfagent.store import Store, processes
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_SHOWN_AFTER_S = 3.0
+_LAST_CHANCE_S = 2.0
+_STARVED_S = 1.5  # between two looks: this process, or the machine, stood still, so that nobody can be blamed
+
+
+class Health:
+    """Looks at all processes, from `start` to `stop`.
+
+    Args:
+        store: where their rows are.
+        starter: of processes.
+        is_cut_off: whether a location cannot be reached, so that nothing there can be asked.
+        hung_after_s: until a process that does not answer is killed.
+    """
+
+    def __init__(self, store: Store, starter: Starter, is_cut_off: Callable[[str], bool], hung_after_s: float) -> None:
+        self._store = store
+        self._starter = starter
+        self._is_cut_off = is_cut_off
+        self._hung_after_s = hung_after_s
+        self._shown_after_s = min(_SHOWN_AFTER_S, hung_after_s / 2)
+        self._pulses: dict[str, Pulse] = {}  # by incarnation
+        self._stopped: dict[str, float] = {}  # since when processes without a socket are stopped, by incarnation
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch health", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_LAST_CHANCE_S + _TICK_S)
+        for pulse in self._pulses.values():
+            pulse.close()
+        self._pulses.clear()
+
+    def _run(self) -> None:
+        looked = time.monotonic()
+        while not self._stopping.wait(_TICK_S):
+            if time.monotonic() - looked > _STARVED_S:
+                for pulse in self._pulses.values():
+                    pulse.forgive()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001  the others' health is watched all the same
+                _log.exception("the processes could not be looked at")
+            looked = time.monotonic()
+
+    def look(self) -> None:
+        """Look at each process once."""
+        rows = [row for row in processes.everything(self._store.read) if row.role == "serving"]
+        watched = {row.incarnation: row for row in rows if row.phase == "active"}
+        for incarnation in set(self._pulses) - set(watched):
+            self._pulses.pop(incarnation).close()
+        self._stopped = {key: since for key, since in self._stopped.items() if key in watched}
+        for incarnation, row in watched.items():
+            if self._is_cut_off(row.location):
+                if incarnation in self._pulses:
+                    self._pulses[incarnation].forgive()
+                continue
+            self._judge(row, self._silent_s(row))
+
+    def _silent_s(self, row: Running) -> float:
+        """For how long a process has not answered."""
+        if row.control is None:
+            return self._stopped_s(row)
+        pulse = self._pulses.setdefault(row.incarnation, Pulse(f"unix:{row.control}"))
+        pulse.look()
+        return pulse.silent_s()
+
+    def _stopped_s(self, row: Running) -> float:
+        """For how long a process that cannot be asked was seen to be stopped (SIGSTOP, a debugger)."""
+        if row.own_pid is None or not _is_stopped(row.own_pid):
+            self._stopped.pop(row.incarnation, None)
+            return 0.0
+        return time.monotonic() - self._stopped.setdefault(row.incarnation, time.monotonic())
+
+    def _judge(self, row: Running, silent_s: float) -> None:
+        if silent_s < self._shown_after_s:
+            if row.silent is not None:
+                self._starter.note_silence(row, None, None)
+            return
+        if row.silent is None:
+            if not self._is_there(row):
+                return
+            what = "is stopped" if row.control is None else "does not answer"
+            reason = f"its process {what}; after {self._hung_after_s:g} s it is killed and started again"
+            row = self._starter.note_silence(row, time.time() - silent_s, reason)
+        if silent_s >= self._hung_after_s and not self._answers(row):
+            self._starter.kill(row, f"its process did not answer for {self._hung_after_s:g} s and was killed")
+
+    def _is_there(self, row: Running) -> bool:
+        """Whether it runs; one that has ended is the reconciler's."""
+        try:
+            return self._starter.find(row) is not None
+        except AgentError:
+            return False
+
+    def _answers(self, row: Running) -> bool:
+        """One last question, by a connection of its own: only what led to it may have been broken."""
+        if row.control is None:
+            return False
+        try:
+            Control(self._starter.control_path(row)).ask("status", timeout_s=_LAST_CHANCE_S)
+        except ControlRefusedError:
+            return True
+        except (ControlUnreachableError, AgentError):
+            return False
+        return True
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        stat = (PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] in "Tt"
