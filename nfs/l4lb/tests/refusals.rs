@@ -156,6 +156,23 @@ fn addresses_are_of_one_host_each() {
 }
 
 #[test]
+fn every_next_hop_has_room() {
+    // Two gateways and two backends on the link; the third is behind a gateway.
+    let mut backends = vip("ipip", &[11, 12]);
+    let far = json!({"name": "far", "address": "203.0.113.9"});
+    backends["backends"].as_array_mut().unwrap().push(far);
+    let mut config = config(json!([backends]));
+    config["tables"]["neighbours"] = json!(4);
+    Harness::<L4lb>::new(serde_json::from_value(config.clone()).unwrap()).unwrap();
+    config["tables"]["neighbours"] = json!(3);
+    let said = refusal(config);
+    assert!(
+        said.starts_with("tables.neighbours: 3, expected at least 4"),
+        "{said}"
+    );
+}
+
+#[test]
 fn each_port_has_its_interface() {
     let one: Config = serde_json::from_value(config(json!([]))).unwrap();
     let mut two = one.clone();

@@ -1,6 +1,9 @@
 //! Whose each address of a configuration is: a host's, and of one host only.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+};
 
 use nf_runtime::Refusal;
 
@@ -9,6 +12,7 @@ use crate::config::{Backend, Config, Mode, Prefix, Vip};
 
 pub(super) fn check(config: &Config) -> Result<(), Refusal> {
     let known = Known::new(config)?;
+    next_hops_fit(config, &known)?;
     for (index, interface) in config.interfaces.iter().enumerate() {
         for (number, gateway) in interface.gateways.iter().enumerate() {
             let path = format!("interfaces[{index}].gateways[{number}]");
@@ -34,6 +38,28 @@ pub(super) fn check(config: &Config) -> Result<(), Refusal> {
         for (number, backend) in vip.backends.iter().enumerate() {
             known.is_backend(&format!("{path}.backends[{number}].address"), vip, backend)?;
         }
+    }
+    Ok(())
+}
+
+/// Each next hop, a gateway or a backend on a link, has to have room in the table.
+fn next_hops_fit(config: &Config, known: &Known<'_>) -> Result<(), Refusal> {
+    let gateways = config.interfaces.iter().flat_map(|each| &each.gateways);
+    let backends = config.vips.iter().flat_map(|vip| &vip.backends);
+    let on_link = backends.map(|backend| &backend.address).filter(|address| {
+        known
+            .prefixes
+            .iter()
+            .any(|prefix| prefix.contains(**address))
+    });
+    let next_hops: HashSet<&IpAddr> = gateways.chain(on_link).collect();
+    if next_hops.len() > config.tables.neighbours {
+        let reason = format!(
+            "{}, expected at least {}: there are as many gateways and backends on the links",
+            config.tables.neighbours,
+            next_hops.len()
+        );
+        return wrong("tables.neighbours", reason);
     }
     Ok(())
 }
