@@ -82,6 +82,7 @@ class QuotaConfig(_Section):
     instances: Annotated[int, Field(ge=0)] = 200
     ports: Annotated[int, Field(ge=0)] = 400
     workers: Annotated[int, Field(ge=0)] = 400
+    chains: Annotated[int, Field(ge=0)] = 200
 
 
 class PortNumbers(_Section):

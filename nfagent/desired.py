@@ -223,8 +223,10 @@ class Desired:
     def add_chain(self, client: Client, name: str, hops: list[str], latency_us: int | None) -> Chain:
         """Make a chain of instances (by id or name) and ports (``port:N``)."""
         with self.store.change() as change:
-            if any(chain.name == name for chain in chains.page(change.db, client.project, None, None)):
+            own = chains.page(change.db, client.project, None, None)
+            if any(chain.name == name for chain in own):
                 raise ConflictError("name-taken", f"there is a chain {name!r} already")
+            _check_room(client.project, "chains", len(own), 1, self.catalog.quota.chains)
             found = tuple(self._hop(client, hop, index) for index, hop in enumerate(hops))
             chain = Chain(str(uuid.uuid4()), name, client.project, found, latency_us, time.time())
             chains.add(change, chain)
@@ -287,15 +289,17 @@ class Desired:
             "workers": (workers, flavors[flavor].workers, quota.workers),
         }
         for what, (have, more, most) in counts.items():
-            if have + more > most:
-                raise QuotaError(
-                    f"project {project!r} has {have} {what} and may have {most}; {more} more were asked for"
-                )
+            _check_room(project, what, have, more, most)
 
     def _check_marker(self, client: Client, marker: str) -> None:
         found = instances.find(self.store.read, marker)
         if found is None or not _may_see(client, found):
             raise _bad_marker(marker)
+
+
+def _check_room(project: str, what: str, have: int, more: int, most: int) -> None:
+    if have + more > most:
+        raise QuotaError(f"project {project!r} has {have} {what} and may have {most}; {more} more were asked for")
 
 
 def _may_see(client: Client, instance: Instance) -> bool:

@@ -37,6 +37,10 @@ class Decider(Protocol):
         """Why this instance runs where it does, and not elsewhere."""
         ...
 
+    def left_out(self) -> dict[str, str]:
+        """Why wishes of tenants are not kept, by the ids of their chains; does not raise."""
+        ...
+
     def dry_run(self, pins: dict[str, str], without: list[str]) -> Decision:
         """What would be decided if some were pinned and some were not there; nothing is done, nothing is kept."""
         ...

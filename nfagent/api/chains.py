@@ -14,7 +14,7 @@ blueprint = APIBlueprint("chains", __name__, tag="chains")
 @blueprint.post("/chains")
 @blueprint.input(ChainOrder)
 @blueprint.output(ChainOut, status_code=201)
-@blueprint.doc(responses=[409])
+@blueprint.doc(responses=[403, 409])
 def create_chain(json_data: ChainOrder) -> ChainOut:
     """Create a chain."""
     hops = [_stored(hop, index) for index, hop in enumerate(json_data.hops)]
@@ -65,5 +65,6 @@ def _chain(chain: Chain) -> ChainOut:
         project=chain.project,
         hops=hops,
         latency_us=chain.latency_us,
+        unkept=services().decider.left_out().get(chain.id),
         created=iso(chain.created),
     )

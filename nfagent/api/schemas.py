@@ -311,13 +311,14 @@ class HopOut(Out):
 
 
 class ChainOut(Out):
-    """A chain."""
+    """A chain. ``unkept``: why its bound is left out of the placement; null: it is kept, or there is none."""
 
     id: str
     name: str
     project: str
     hops: list[HopOut]
     latency_us: int | None
+    unkept: str | None
     created: Time
 
 

@@ -1,6 +1,6 @@
 """What an operator should see first: what is wrong, the figures of the whole server, what has just happened."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -92,8 +92,18 @@ def _switches(known: Snapshot) -> list[Notice]:
 def _deciding(known: Snapshot) -> list[Notice]:
     said = known.decision.explanation if known.decision else {}
     if said.get("feasible") is not False:
-        return []
+        return _left_out(said.get("left_out") or [])
     return [Notice("warning", "No placement keeps all limits", str(said.get("reason") or ""))]
+
+
+def _left_out(wishes: Sequence[Mapping[str, Any]]) -> list[Notice]:
+    if not wishes:
+        return []
+    named = "; ".join(
+        f"{each['what']} {each['name']} of {each['project']}: {each['reason']}" for each in wishes[:_NAMED]
+    )
+    more = f" and {len(wishes) - _NAMED} more" if len(wishes) > _NAMED else ""
+    return [Notice("warning", "Wishes of tenants are not kept", named + more)]
 
 
 def placement(known: Snapshot) -> str:
@@ -254,6 +264,10 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "placement.decided": lambda payload: f"decision {payload.get('decision')}: {_to_move(payload)}",
     "placement.ended": lambda payload: f"decision {payload.get('decision')}: {payload.get('outcome')}",
     "placement.infeasible": lambda payload: _because("no plan keeps all limits", payload),
+    "chain.unkept": lambda payload: _because(f"the bound of chain {payload.get('name')} is left out", payload),
+    "chain.kept": lambda payload: f"the bound of chain {payload.get('name')} is kept again",
+    "apart.unkept": lambda payload: _because(f"what is labelled {payload.get('name')} is not kept apart", payload),
+    "apart.kept": lambda payload: f"what is labelled {payload.get('name')} is kept apart again",
     "placement.feasible": lambda _: "all limits can be kept again",
     "location.down": lambda payload: _because("down", payload),
     "location.up": lambda _: "up again",

@@ -15,6 +15,7 @@ from nfagent.decide.latest import Latest
 from nfagent.decide.setbacks import Setbacks
 from nfagent.decide.situation import APART, Situation, fits, situation
 from nfagent.decide.window import Window
+from nfagent.decide.wishes import Wishes
 from nfagent.decide.words import Words
 from nfagent.errors import ConflictError, UnavailableError
 from nfagent.model import Decision, Event, Instance
@@ -81,6 +82,8 @@ class PlacementDecider:
         self._clock = clock
         self._window = Window(settings.window, settings.eps, settings.crossing_us)
         self._setbacks = Setbacks(store)
+        self._wishes = Wishes(store, settings.crossing_us, clock)
+        self._everything: Situation | None = None  # what is left out included
         self._known_down: frozenset[str] = frozenset()
         self._taken_at = 0.0
         self._latest: Latest | None = None
@@ -134,6 +137,9 @@ class PlacementDecider:
 
     def why(self, instance: Instance) -> dict[str, Any]:
         return self._said().why(instance)
+
+    def left_out(self) -> dict[str, str]:
+        return self._wishes.left_out()
 
     def dry_run(self, pins: dict[str, str], without: list[str]) -> Decision:
         with self._lock:
@@ -230,15 +236,9 @@ class PlacementDecider:
         self._setbacks.look()
         views = instances.views(self._store.read, Filter())
         every_chain = chains.page(self._store.read, None, None, None)
-        return situation(
-            views,
-            every_chain,
-            self._catalog,
-            self._capacity,
-            layout,
-            down,
-            self._setbacks.held,
-        )
+        held = self._setbacks.held
+        self._everything = situation(views, every_chain, self._catalog, self._capacity, layout, down, held)
+        return self._wishes.apply(self._everything)
 
     def _take(self, now: Situation, measured: Measurement) -> bool:
         names = {each.instance: each.name for each in now.functions}
@@ -253,7 +253,7 @@ class PlacementDecider:
     def _decide(self, now: Situation, measured: Measurement) -> None:
         moment = self._window.newest
         try:
-            plan = self._plan(now)
+            now, plan = self._plan(now)
         except PlacementError as error:
             self._fail(now, Words(now).say(str(error)))
             return
@@ -263,6 +263,8 @@ class PlacementDecider:
         self._fault = None
         if plan is None:
             return
+        if self._everything is not None:
+            self._wishes.settle(self._everything)
         if self._conflict is not None:
             with self._store.change() as change:
                 change.event("placement.feasible", "placement", None, {})
@@ -276,19 +278,32 @@ class PlacementDecider:
                 )
         else:
             latest = Latest(now, moment, plan, "only a proposal: [decide] enabled is false")
+        latest.left_out = self._wishes.listed()
         wanted = self._settings.enabled and (self._window.is_full or self._window.reason == OVERLOAD)
         moves = _steps(now, plan) if wanted else ()
         if first or moves:
             self._write(latest, moves, measured)
         self._latest = latest
 
-    def _plan(self, now: Situation) -> Plan | None:
-        """None: no placement satisfies all limits, and that was said; raises what the window does for other reasons."""
+    def _plan(self, now: Situation) -> tuple[Situation, Plan | None]:
+        """A plan, and for which situation: wishes that cannot be kept are left out.
+
+        None: no placement satisfies all limits, and that was said; raises what the window does for other reasons.
+        """
+        decide = self._window.decide if self._settings.enabled else self._window.propose
         try:
-            return self._window.decide() if self._settings.enabled else self._window.propose()
+            try:
+                return now, decide()
+            except InfeasibleError:
+                lighter = self._wishes.relax(now, self._window.is_possible)
+                if lighter is None:
+                    raise
+                now = lighter
+                self._window.face(now, relearnt=False)
+                return now, decide()
         except InfeasibleError as error:
             self._refuse(now, error)
-            return None
+            return now, None
 
     def _fail(self, now: Situation, reason: str, trace: Exception | None = None) -> None:
         """There is no answer: all stays, it is said why, and it is tried again."""

@@ -24,6 +24,7 @@ class Latest:
         plan: None: no placement satisfies all limits, and ``refusal`` says why.
         reason: why this plan.
         problem: what the plan is about, before any function was kept at rest.
+        left_out: bounds and labels of tenants that cannot be kept.
         waits: why a function stays that might save something elsewhere.
     """
 
@@ -34,6 +35,7 @@ class Latest:
     problem: Problem | None = None
     waits: str = "that does not pay for the move"
     refusal: dict[str, Any] | None = None
+    left_out: list[dict[str, Any]] = field(default_factory=list)
     identity: int = 0
     at: float = field(default_factory=time.time)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -50,7 +52,8 @@ class Latest:
         if self.plan is None:
             return self.refusal or {"feasible": None, "reason": self.reason}
         problem = self.problem or self.plan.problem
-        return Words(self.situation).explanation(self.plan, problem, self.moment, self.reason, self.waits)
+        said = Words(self.situation).explanation(self.plan, problem, self.moment, self.reason, self.waits)
+        return said | {"left_out": self.left_out}
 
     def decision(self) -> Decision:
         """As a noun."""

@@ -35,7 +35,7 @@ class ProblemMaker:
             nics=tuple(Nic(_amounts(each), up=each.pcie_mbps, down=each.pcie_mbps) for each in nics),
             host=_amounts(host),
             chains=tuple(Chain(chain.name, chain.hops, chain.latency_us) for chain in situation.chains),
-            apart=situation.apart,
+            apart=tuple(pair for group in situation.apart for pair in group.pairs),
             crossing_us=crossing_us,
         )
 

@@ -42,6 +42,27 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Functions of a project that are not to share an sNIC.
+
+    Attributes:
+        label: the value of `APART` that they have.
+        created: when the youngest of them was made.
+        pairs: of their names.
+    """
+
+    project: str
+    label: str
+    created: float
+    pairs: tuple[tuple[str, str], ...]
+
+    @property
+    def key(self) -> str:
+        """Of this group, among all."""
+        return f"{APART}:{self.project}:{self.label}"
+
+
+@dataclass(frozen=True)
 class Situation:
     """The server.
 
@@ -51,8 +72,8 @@ class Situation:
             pipelines of other switches' ports.
         vertices: name by virtual port.
         detours: name of the executing switch's vertex by virtual port, where that is not the port's home.
-        chains: with their hops as vertices.
-        apart: names that must not share an sNIC.
+        chains: with their hops as vertices, and a name of their own.
+        apart: which functions must not share an sNIC.
         down: locations where nothing can be started now.
     """
 
@@ -63,7 +84,7 @@ class Situation:
     vertices: Mapping[int, str]
     detours: Mapping[int, str]
     chains: tuple[Chain, ...]
-    apart: tuple[tuple[str, str], ...]
+    apart: tuple[Group, ...]
     down: frozenset[str]
 
     def function(self, instance: str) -> Function | None:
@@ -84,7 +105,10 @@ class Situation:
             functions=kept,
             vertices={port: name for port, name in self.vertices.items() if name in names},
             chains=tuple(chain for chain in self.chains if names.issuperset(chain.hops)),
-            apart=tuple(pair for pair in self.apart if names.issuperset(pair)),
+            apart=tuple(
+                replace(group, pairs=tuple(pair for pair in group.pairs if names.issuperset(pair)))
+                for group in self.apart
+            ),
         )
 
 
@@ -228,19 +252,28 @@ def fits(capacity: Capacity, ports: int, taken: Collection[str] = ()) -> bool:
 
 def _chains(chains: Iterable[Chain], names: Mapping[str, str], fixed: Mapping[str, str]) -> Iterable[Chain]:
     """Those with a bound, all of whose hops are there."""
-    for chain in chains:
+    found = list(chains)
+    count = Counter(chain.name for chain in found)
+    for chain in found:
         hops = tuple(hop if hop in fixed else names.get(hop, "") for hop in chain.hops)
         if chain.latency_us is not None and all(hops):
-            yield replace(chain, hops=hops)
+            name = chain.name if count[chain.name] == 1 else f"{chain.project}/{chain.name}"
+            yield replace(chain, hops=hops, name=name)
 
 
-def _apart(running: Iterable[View], functions: Iterable[Function]) -> Iterable[tuple[str, str]]:
-    groups: dict[tuple[str, str], list[Function]] = {}
+def _apart(running: Iterable[View], functions: Iterable[Function]) -> Iterable[Group]:
+    groups: dict[tuple[str, str], list[tuple[float, Function]]] = {}
     for view, function in zip(running, functions, strict=True):
-        if APART in view.instance.labels:
-            groups.setdefault((view.instance.project, view.instance.labels[APART]), []).append(function)
-    for members in groups.values():
-        for one, other in combinations(members, 2):
-            # Two that an operator has pinned to one sNIC stay there: pins win.
-            if not (one.allowed == other.allowed and len(one.allowed) == 1):
-                yield one.name, other.name
+        instance = view.instance
+        if APART in instance.labels:
+            members = groups.setdefault((instance.project, instance.labels[APART]), [])
+            members.append((instance.created, function))
+    for (project, label), members in groups.items():
+        # Two that an operator has pinned to one sNIC stay there: pins win.
+        pairs = tuple(
+            (one.name, other.name)
+            for (_, one), (_, other) in combinations(members, 2)
+            if not (one.allowed == other.allowed and len(one.allowed) == 1)
+        )
+        if pairs:
+            yield Group(project, label, max(created for created, _ in members), pairs)

@@ -12,6 +12,7 @@ from nfagent.decide.situation import Situation
 from nfagent.monitor.measurement import Measurement
 from placement import evaluate
 from placement.damper import Damper, Settings
+from placement.errors import InfeasibleError, PlacementError
 from placement.model import Problem
 from placement.solve import Plan, solve
 
@@ -118,6 +119,16 @@ class Window:
     def problem_of(self, situation: Situation) -> Problem:
         """The problem of now, in another situation."""
         return ProblemMaker(situation, self.costs, self._crossing_us).problem(self.newest)
+
+    def is_possible(self, situation: Situation) -> bool:
+        """Whether a situation has a placement for the traffic of now, as far as can be found out in time."""
+        try:
+            solve(self.problem_of(situation), situation.current(), self.settings.eps, deadline=_DEADLINE_S)
+        except InfeasibleError:
+            return False
+        except PlacementError:
+            return True
+        return True
 
     def _problem(self, moment: Moment) -> Problem:
         assert self._maker is not None
