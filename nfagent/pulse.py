@@ -26,11 +26,16 @@ class Pulse:
         self._received = b""
         self._heard = time.monotonic()
 
-    def look(self) -> bytes | None:
+    @property
+    def is_asked(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._waits
+
+    def look(self, *, ask_again: bool = True) -> bytes | None:
         """The newest answer, if one has come since the last look; the next one is asked for."""
         try:
             answer = self._receive()
-            if not self._waits:
+            if not self._waits and ask_again:
                 self._ask()
         except (BlockingIOError, InterruptedError):
             return None

@@ -27,7 +27,8 @@ from nfagent.store import Store, events, instances, migrations, processes
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 8
+_THREADS = 12
+_RESERVED = 4  # for migrations and the like, while many instances are begun or deleted
 _STOP_S = 10.0
 _AGAIN_S = 30.0  # where nobody tells of a process's end, it is looked for as often
 _FIRST_RETRY_S = 0.5
@@ -89,7 +90,7 @@ class Reconciler:
         self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
         self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that were not done
         self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be brought, and until when
-        self._schedule = Schedule(self.step, _THREADS)
+        self._schedule = Schedule(self.step, _THREADS, self._is_slow, _RESERVED)
         self._follower = threading.Thread(target=self._follow, name="follow events", daemon=True)
 
     def start(self) -> None:
@@ -143,6 +144,14 @@ class Reconciler:
                     self._schedule.wake(event.payload.get("instance", event.subject))
             if len(found) < _BATCH:
                 self._store.wait(last, _FOLLOW_S)
+
+    def _is_slow(self, key: str) -> bool:
+        """Whether the next step of an instance begins or deletes it: that takes long, and no packets wait for it."""
+        db = self._store.read
+        if migrations.open_of(db, key) is not None:
+            return False
+        instance = instances.find(db, key)
+        return instance is None or not instance.present or not processes.of(db, key)
 
     # ---- steps: each returns the seconds until it is to be called again at the latest
 

@@ -18,14 +18,24 @@ class Schedule:
     Args:
         step: returns the seconds until it is to be called again at the latest; None: when it is woken.
         threads: how many steps may be under way, each for another key.
+        is_slow: whether the next step for a key may take long, and nobody's packets wait for it.
+        reserved: threads that do no slow steps: the others' are not delayed by however many of them.
     """
 
-    def __init__(self, step: Callable[[str], float | None], threads: int) -> None:
+    def __init__(
+        self,
+        step: Callable[[str], float | None],
+        threads: int,
+        is_slow: Callable[[str], bool] = lambda _: False,
+        reserved: int = 0,
+    ) -> None:
         self._step = step
+        self._is_slow = is_slow
+        self._slow_limit = threads - reserved
         self._changed = threading.Condition()
-        self._woken: dict[str, None] = {}  # in order
+        self._woken: dict[str, bool] = {}  # in order, and whether their step is slow
         self._due: dict[str, float] = {}
-        self._busy: set[str] = set()
+        self._busy: dict[str, bool] = {}  # and whether its step is slow
         self._stopping = False
         names = [f"reconcile {number}" for number in range(threads)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
@@ -47,8 +57,9 @@ class Schedule:
 
     def wake(self, key: str) -> None:
         """Have a step for a key, soon."""
+        slow = self._is_slow(key)
         with self._changed:
-            self._woken[key] = None
+            self._woken[key] = slow
             self._changed.notify()
 
     def _work(self) -> None:
@@ -59,7 +70,7 @@ class Schedule:
             except Exception:  # noqa: BLE001  a fault in the step of one thing must not end the others'
                 _log.exception("a step for %s failed in a way that was not foreseen", key)
             with self._changed:
-                self._busy.discard(key)
+                self._busy.pop(key)
                 if delay is not None:
                     self._due[key] = time.monotonic() + delay
                 self._changed.notify()
@@ -70,13 +81,16 @@ class Schedule:
             while not self._stopping:
                 now = time.monotonic()
                 for key in [key for key, due in self._due.items() if due <= now]:
-                    self._woken[key] = None
+                    self._woken[key] = self._is_slow(key)
                     del self._due[key]
-                key = next((key for key in self._woken if key not in self._busy), None)
+                slow_are_full = sum(self._busy.values()) >= self._slow_limit
+                free = (
+                    key for key, slow in self._woken.items() if key not in self._busy and not (slow and slow_are_full)
+                )
+                key = next(free, None)
                 if key is not None:
-                    del self._woken[key]
+                    self._busy[key] = self._woken.pop(key)
                     self._due.pop(key, None)
-                    self._busy.add(key)
                     return key
                 next_due = min(self._due.values(), default=None)
                 self._changed.wait(None if next_due is None else max(0.0, next_due - now))

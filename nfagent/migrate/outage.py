@@ -24,7 +24,8 @@ _PAUSE_S = 0.02
 _TRAFFICS_OWN = 5  # times the pause that is usual between two looks at which something was sent
 _FEW = 5  # looks at which something was sent: fewer do not say what is usual
 _USUAL = 400
-_LOOK_S = 0.03
+_LOOK_S = 0.3
+_ASK_S = 0.002
 _STARVED_S = 0.05  # without a look: what was sent meanwhile is not known to the moment
 _SAVE_S = 0.02
 
@@ -119,10 +120,13 @@ class Outage:
         before = dict(self._known.counts)
         for probe in self._processes.values():
             probe.close()  # an answer that waits there is of before
-        deadline = time.monotonic() + _LOOK_S
+        deadline, asked = time.monotonic() + _LOOK_S, False
         while time.monotonic() < deadline and not self._stopping.is_set():
-            self._look_at_processes()
-            time.sleep(_TICK_S)
+            self._look_at_processes(once=asked)
+            asked = True
+            if not any(probe.is_asked for probe in self._processes.values()):
+                break
+            time.sleep(_ASK_S)
         with self._lock:
             known, now = self._known, time.time()
             sent = sum(max(0, count - before.get(path, 0)) for path, count in known.counts.items())
@@ -133,11 +137,11 @@ class Outage:
         with contextlib.suppress(OSError), self._lock:
             self._file.write_text(json.dumps(vars(self._known)))
 
-    def _look_at_processes(self) -> int:
-        """How much they have sent since the last look, as far as they answer."""
+    def _look_at_processes(self, *, once: bool = False) -> int:
+        """How much they have sent since the last look, as far as they answer; ``once``: they are not asked again."""
         sent, counts = 0, self._known.counts
         for path, probe in self._processes.items():
-            answer = probe.look()
+            answer = probe.look(ask_again=not once)
             if answer is None:
                 continue
             with contextlib.suppress(ValueError, KeyError, TypeError):

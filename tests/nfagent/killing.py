@@ -24,6 +24,7 @@ _REACHED_S = 60.0
 _ENDED_S = 15.0  # after the last fault
 _LAST_S = 0.02  # a process that dies so shortly before the end of a migration dies as any instance may
 _NEAR_S = 0.1  # what differs by no more than this, or by a tenth, is the same outage: other processes run here, too
+_START_S = 3.0  # that an agent takes to begin
 _FAULTLESS = "No faults known"
 
 
@@ -177,7 +178,10 @@ def unfit(
         elif migration.report.get("lost_state") is None:
             wrong.append(f"{packets['strayed']} packets went to another backend, and the report says of no lost state")
     reported_s, (least_s, most_s) = (migration.report.get("outage_us") or 0) / 1e6, seen_s
-    if not least_s * 0.9 - _NEAR_S <= reported_s <= most_s * 1.1 + _NEAR_S:
+    near_s = _NEAR_S
+    if plan.victim == "agent":
+        near_s += (_START_S + (plan.for_s or 0.0)) / 10  # what it was not there to see it estimates by what was sent
+    if not least_s * 0.9 - near_s <= reported_s <= most_s * 1.1 + near_s:
         wrong.append(f"the report says of an outage of {reported_s:.3f} s, packets saw {least_s:.3f} to {most_s:.3f} s")
     return wrong
 

@@ -56,3 +56,28 @@ def test_a_step_is_called_again_when_it_asked_for_it_and_after_a_fault(monkeypat
     assert done.wait(30)
     schedule.stop(10)
     assert calls == ["a"] * 3
+
+
+def test_many_slow_steps_do_not_delay_the_others() -> None:
+    let_go, quick = threading.Event(), threading.Event()
+    slow: list[str] = []
+
+    def step(key: str) -> float | None:
+        if key.startswith("slow"):
+            slow.append(key)
+            assert let_go.wait(60)
+        else:
+            quick.set()
+        return None
+
+    schedule = Schedule(step, 4, lambda key: key.startswith("slow"), 1)
+    schedule.start()
+    for number in range(20):
+        schedule.wake(f"slow {number}")
+    wait_until(lambda: len(slow) == 3)
+    schedule.wake("quick")
+    assert quick.wait(30)
+    assert len(slow) == 3
+    let_go.set()
+    wait_until(lambda: len(slow) == 20)
+    schedule.stop(10)
