@@ -9,7 +9,7 @@ from nfagent.dashboard import figures, lanes, progress, sparkline
 from nfagent.dashboard.lanes import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
-from nfagent.model import Event
+from nfagent.model import Event, View
 
 Gravity = Literal["critical", "warning", "info", "calm"]
 
@@ -52,7 +52,14 @@ class News:
 
 def notices(known: Snapshot) -> tuple[Notice, ...]:
     """What is wrong, the worst first; never empty: that nothing is wrong is said, too."""
-    found = [*_outages(known), *_switches(known), *_errors(known), *_deciding(known), *_measuring(known)]
+    found = [
+        *_outages(known),
+        *_waiting(known),
+        *_switches(known),
+        *_errors(known),
+        *_deciding(known),
+        *_measuring(known),
+    ]
     if found:
         return tuple(found)
     places = " and ".join(place.name for place in known.places)
@@ -73,13 +80,31 @@ def _outages(known: Snapshot) -> list[Notice]:
     return down + doubtful
 
 
+def _waiting(known: Snapshot) -> list[Notice]:
+    """Migrations that cannot go on by themselves now, and for what they wait."""
+    waiting = [move for move in known.moves if move.ended is None and move.report.get("waits")]
+    return [
+        Notice(
+            "critical",
+            f"The migration of {known.names.get(move.instance, move.instance[:8])} to {move.target} waits",
+            f"in step {move.step}: {move.report['waits']}",
+        )
+        for move in waiting
+    ]
+
+
 def _errors(known: Snapshot) -> list[Notice]:
     broken = [view for view in known.views if view.status == "error"]
     if not broken:
         return []
     title = "A network function has an error" if len(broken) == 1 else f"{len(broken)} network functions have errors"
-    named = ", ".join(view.instance.name for view in broken[:_NAMED])
+    named = ", ".join(_with_reason(view) for view in broken[:_NAMED])
     return [Notice("warning", title, named + (" and others" if len(broken) > _NAMED else ""))]
+
+
+def _with_reason(view: View) -> str:
+    reason = view.running.reason if view.running else None
+    return f"{view.instance.name} ({reason})" if reason else view.instance.name
 
 
 def _switches(known: Snapshot) -> list[Notice]:
@@ -188,8 +213,8 @@ def _cores(known: Snapshot, label: str, names: list[str]) -> Tile:
 def _migrations(known: Snapshot) -> Tile:
     open_ones = sum(move.ended is None for move in known.moves)
     ended = progress.past(known)
-    freeze = next((each.freeze for each in ended if each.freeze), None)
-    note = f"last freeze {freeze}" if freeze else f"{len(ended)} recently" if ended else "none so far"
+    outage = next((each.outage for each in ended if each.outage), None)
+    note = f"last outage {outage}" if outage else f"{len(ended)} recently" if ended else "none so far"
     return Tile("Migrations under way", str(open_ones), note)
 
 

@@ -14,6 +14,8 @@ _RESTART_STEPS = ("restart", "done")
 _PARTS = {"start": "prepare", "rules": "prepare", "commit": "COMMIT", "quiesce": "flip"}
 """What a report tells apart, and is one step here."""
 
+_LONG_US = 100_000
+
 StepState = Literal["done", "now", "next", "skipped", "undone"]
 
 
@@ -52,7 +54,8 @@ class Past:
     """A migration that has ended; None: not reported.
 
     Attributes:
-        lost: what state was lost; ``nothing`` where it is known that nothing was.
+        outage: for how long no packet was served; ``long``: for longer than a hand-over takes.
+        lost: what state was lost; ``none`` where it is known that none was.
     """
 
     epoch: int
@@ -65,7 +68,8 @@ class Past:
     ended: str
     stamp: str
     took: str | None
-    freeze: str | None
+    outage: str | None
+    long: bool
     state: str | None
     lost: str | None
     loses: bool
@@ -132,7 +136,9 @@ def _times(move: Migration, written: Mapping[str, float]) -> tuple[dict[str, flo
 
 def _past(known: Snapshot, move: Migration, ended: float) -> Past:
     report = move.report
-    freeze, state = _whole(report, "freeze_us"), _whole(report, "state_bytes")
+    outage, state = _whole(report, "outage_us"), _whole(report, "state_bytes")
+    if outage is None:
+        outage = _whole(report, "freeze_us")
     lost = _lost(report)
     return Past(
         epoch=move.epoch,
@@ -145,10 +151,11 @@ def _past(known: Snapshot, move: Migration, ended: float) -> Past:
         ended=figures.clock(ended, known.at),
         stamp=figures.stamp(ended),
         took=figures.duration(ended - move.started) if move.started else None,
-        freeze=None if freeze is None else figures.duration(freeze / 1e6),
+        outage=None if outage is None else figures.duration(outage / 1e6),
+        long=outage is not None and outage > _LONG_US,
         state=None if state is None else figures.size(state),
         lost=lost,
-        loses=lost not in (None, "nothing"),
+        loses=lost not in (None, "none"),
     )
 
 
@@ -157,7 +164,7 @@ def _lost(report: Mapping[str, Any]) -> str | None:
         return "all state: restarted" if report.get("restarted") else None
     lost = report["lost_state"]
     if lost is None:
-        return "nothing"
+        return "none"
     flows = lost.get("flows")
     what = "state" if flows is None else f"{figures.count(int(flows))} flows"
     return f"{what}: {lost.get('why') or 'for a reason that is not said'}"

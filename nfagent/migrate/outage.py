@@ -117,6 +117,10 @@ class Outage:
 
     def _catch_up(self) -> None:
         """Nobody has looked for a while: how much was sent meanwhile says for how long that was."""
+        if self._sick:
+            return  # whatever was sent did not arrive
+        for switch in self._switches:
+            switch.forgive()
         before = dict(self._known.counts)
         for probe in self._processes.values():
             probe.close()  # an answer that waits there is of before

@@ -65,14 +65,14 @@ def migrations(found: list[Json], names: Mapping[str, str]) -> View:
             f"{each['source']} -> {each['target']}",
             each["mode"],
             _state(each["outcome"]) if each["outcome"] else each["step"],
-            _milliseconds(each["report"].get("freeze_us")),
+            _milliseconds(each["report"].get("outage_us") or each["report"].get("freeze_us")),
             _time(each["requested"]),
             each["reason"],
         )
         for each in found
     ]
-    columns = ("EPOCH", "NF", "WAY", "MODE", "OUTCOME", "FREEZE", "REQUESTED", "REASON")
-    return View(found, table(columns, rows, right=("EPOCH", "FREEZE")))
+    columns = ("EPOCH", "NF", "WAY", "MODE", "OUTCOME", "OUTAGE", "REQUESTED", "REASON")
+    return View(found, table(columns, rows, right=("EPOCH", "OUTAGE")))
 
 
 def migration(found: Json) -> View:

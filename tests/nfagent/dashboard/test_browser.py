@@ -141,7 +141,7 @@ def test_a_migration_moves_on(shown: Stage, tab: Tab) -> None:
     expect(now).to_have_count(0)
     row = page.get_by_role("row").filter(has_text="950 µs")
     expect(row).to_contain_text("tenant-b-lb")
-    expect(row).to_contain_text("nothing")
+    expect(row).to_contain_text("none")
 
 
 def busier(known: Snapshot, factor: float) -> Snapshot:

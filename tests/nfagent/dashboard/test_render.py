@@ -268,7 +268,7 @@ def test_the_last_migration_is_shown_until_there_is_another() -> None:
 
 def test_what_became_of_migrations() -> None:
     said = words(sample.server(), "migrations")
-    assert "edge-lb hypervisor → to snic0 memfd done 1.5 s 412 µs 18 MB nothing" in said
+    assert "edge-lb hypervisor → to snic0 memfd done 1.5 s 412 µs 18 MB none" in said
     assert "restart done 2.4 s - - 1,204 flows: snic0 went down" in said
     assert "rolled-back the new instance did not answer in 1 s" in said
 
@@ -278,7 +278,7 @@ def test_what_became_of_migrations() -> None:
     [
         ({}, None),
         ({"restarted": True}, "all state: restarted"),
-        ({"lost_state": None}, "nothing"),
+        ({"lost_state": None}, "none"),
         ({"lost_state": {"why": "the sNIC died"}}, "state: the sNIC died"),
         ({"lost_state": {"flows": 0, "why": "x"}}, "0 flows: x"),
     ],
@@ -287,6 +287,28 @@ def test_what_was_lost(report: dict[str, Any], lost: str | None) -> None:
     known = sample.server()
     moves = [replace(known.moves[1], report=report)]
     assert [past.lost for past in progress.past(replace(known, moves=moves))] == [lost]
+
+
+@pytest.mark.parametrize(
+    ("report", "outage", "long"),
+    [
+        ({}, None, False),
+        ({"freeze_us": 2300}, "2.3 ms", False),
+        ({"freeze_us": 2300, "outage_us": 98_000_000}, "1 min 38 s", True),
+    ],
+)
+def test_an_outage_is_told_and_not_the_freeze_alone(report: dict[str, Any], outage: str | None, long: bool) -> None:
+    known = sample.server()
+    (past,) = progress.past(replace(known, moves=[replace(known.moves[1], report=report)]))
+    assert (past.outage, past.long) == (outage, long)
+
+
+def test_a_migration_that_waits_is_a_fault() -> None:
+    known = sample.server()
+    waiting = replace(known.moves[0], ended=None, step="flip", report={"waits": "switch hypervisor is not connected"})
+    said = words(replace(known, moves=[waiting]), "banner")
+    assert f"to {waiting.target} waits. in step flip: switch hypervisor is not connected" in said
+    assert "No faults known" not in said
 
 
 def test_every_event_has_words_and_one_that_is_not_known_its_type() -> None:
