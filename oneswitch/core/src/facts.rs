@@ -4,7 +4,7 @@ use crate::liveness::{is_hidden, watched_instead};
 use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
 
 /// Nicira action subtypes that matter here (Open vSwitch, lib/ofp-actions.c).
-mod nicira {
+pub mod nicira {
     pub const RESUBMIT: u16 = 1;
     pub const REG_MOVE: u16 = 6;
     pub const REG_LOAD: u16 = 7;
@@ -15,9 +15,23 @@ mod nicira {
     pub const CT: u16 = 35;
     pub const RESUBMIT_TABLE_CT: u16 = 44;
     pub const LEARN2: u16 = 45;
+
+    /// Whether an action writes to in_port. `body` follows the subtype (ten bytes into the action).
+    pub fn writes_in_port(subtype: u16, body: &[u8]) -> bool {
+        let header = match subtype {
+            // struct nx_action_reg_move: n_bits, src_ofs, dst_ofs, src, dst; struct nx_action_reg_load: ofs_nbits, dst.
+            REG_MOVE => 10,
+            // struct nx_action_stack: offset, field.
+            REG_LOAD | STACK_POP => 2,
+            REG_LOAD2 => 6,
+            _ => return false,
+        };
+        let field = body.get(header..header + 3);
+        field.is_some_and(|h| super::is_in_port(u16::from_be_bytes([h[0], h[1]]), h[2] >> 1))
+    }
 }
 
-const OFPP_IN_PORT_16: u16 = 0xfff8;
+pub const OFPP_IN_PORT_16: u16 = 0xfff8;
 
 /// Findings about one rule or group, kept beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,29 +122,11 @@ impl Facts {
 
     /// `body` follows the subtype (ten bytes into the action).
     fn visit_nicira(&mut self, subtype: u16, body: &[u8]) {
-        let header_at = |at: usize| {
-            body.get(at..at + 2).map(|b| {
-                (
-                    u16::from_be_bytes([b[0], b[1]]),
-                    body.get(at + 2).map_or(0, |f| f >> 1),
-                )
-            })
-        };
+        self.moves_in_port |= nicira::writes_in_port(subtype, body);
         match subtype {
             nicira::RESUBMIT | nicira::RESUBMIT_TABLE | nicira::RESUBMIT_TABLE_CT => {
                 let port = body.get(..2).map(|b| u16::from_be_bytes([b[0], b[1]]));
                 self.moves_in_port |= port != Some(OFPP_IN_PORT_16);
-            }
-            // struct nx_action_reg_move: n_bits, src_ofs, dst_ofs, src, dst; struct nx_action_reg_load: ofs_nbits, dst.
-            nicira::REG_MOVE => {
-                self.moves_in_port |= header_at(10).is_some_and(|(c, f)| is_in_port(c, f))
-            }
-            // struct nx_action_stack: offset, field.
-            nicira::REG_LOAD | nicira::STACK_POP => {
-                self.moves_in_port |= header_at(2).is_some_and(|(c, f)| is_in_port(c, f))
-            }
-            nicira::REG_LOAD2 => {
-                self.moves_in_port |= header_at(6).is_some_and(|(c, f)| is_in_port(c, f))
             }
             nicira::LEARN | nicira::LEARN2 => self.keeps(Stateful::Learn),
             nicira::CT => self.keeps(Stateful::ConnectionTracking),
@@ -140,7 +136,7 @@ impl Facts {
 }
 
 /// OXM_OF_IN_PORT or NXM_OF_IN_PORT.
-fn is_in_port(class: u16, field: u8) -> bool {
+pub fn is_in_port(class: u16, field: u8) -> bool {
     field == 0 && (class == 0x8000 || class == 0)
 }
 

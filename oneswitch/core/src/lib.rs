@@ -30,6 +30,7 @@ mod idle;
 mod in_flight;
 mod journal;
 mod liveness;
+mod lookups;
 mod management;
 mod merge;
 mod merge_flows;

@@ -1,9 +1,10 @@
 //! Messages that change the virtual switch or send packets.
 
-use crate::api::{Bridge, Destination};
+use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::executors::HUB;
 use crate::facts::{Facts, Stateful};
 use crate::liveness::{is_hidden, LIVE_GROUPS};
+use crate::lookups::Lookups;
 use crate::mutants::{mutant, Fault};
 use crate::northbound::Incoming;
 use crate::rule::RuleKey;
@@ -321,7 +322,10 @@ impl Core {
         if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);
         }
-        let switch = self.executors.of_packet_out(&self.ports, message.in_port);
+        let switch = match facts.moves_in_port {
+            true => self.place_of_lookups(&message, now),
+            false => self.executors.of_packet_out(&self.ports, message.in_port),
+        };
         if !self.switches[switch].virt.is_up() {
             warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
@@ -336,6 +340,22 @@ impl Core {
         });
         let targets = SwitchSet::of(switch);
         self.operate(incoming, changed, Request::PacketOut, targets, now);
+    }
+
+    /// Where a packet-out runs whose actions change in_port: at the executor of the port that they look the packet up with.
+    fn place_of_lookups(&mut self, message: &PacketOut, now: Instant) -> SwitchIndex {
+        let lookups = Lookups::of(message.actions.as_actions(), message.in_port);
+        let executor = |port| self.executors.of_packet_out(&self.ports, port);
+        let places: SwitchSet = lookups.ports.iter().map(|port| executor(*port)).collect();
+        match places.only() {
+            Some(switch) if !lookups.unforeseen => switch,
+            None if places.is_empty() && !lookups.unforeseen => executor(message.in_port),
+            // No switch has all the rules that it may need.
+            _ => {
+                self.enter_everywhere(now);
+                self.executors.of_packet_out(&self.ports, message.in_port)
+            }
+        }
     }
 
     pub(crate) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {

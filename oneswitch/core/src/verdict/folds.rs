@@ -126,14 +126,18 @@ impl Operation {
                 let stats = groups.first()?;
                 let changes = &mut self.changes.groups;
                 let (_, before) = changes.iter_mut().find(|(id, _)| *id == stats.group_id)?;
-                before.as_mut().map(|group| add_to_group(group, stats));
+                if let Some(group) = before.as_mut() {
+                    add_to_group(group, stats);
+                }
                 Some(before.is_some())
             }
             MultipartReply::Meter(meters) => {
                 let stats = meters.first()?;
                 let changes = &mut self.changes.meters;
                 let (_, before) = changes.iter_mut().find(|(id, _)| *id == stats.meter_id)?;
-                before.as_mut().map(|meter| add_to_meter(meter, stats));
+                if let Some(meter) = before.as_mut() {
+                    add_to_meter(meter, stats);
+                }
                 Some(before.is_some())
             }
             _ => None,

@@ -1,8 +1,9 @@
 //! Ports, their configuration and state, packet-ins and packet-outs.
 
-use crate::build::{add, failover, from, output, packet_out};
+use crate::build::{add, failover, from, output, packet_out, writes_in_port};
 use crate::confirmed::LASTING;
 use crate::lab::{port, Answer, Lab, GRACE};
+use crate::verdicts::cookies;
 use oneswitch_core::{Bridge, MoveUntil, PortError, PortRequest};
 use openflow13::{
     config, encode, port_no, state, ActionList, ErrorCode, Message, PacketIn, PortMod, PortStatus,
@@ -238,6 +239,49 @@ fn ports_are_added_and_removed_under_rules_that_name_them() {
         Err(PortError::PortUnknown(5))
     );
     lab.check_paths(&[(1, (0, 1)), (2, (1, 2))].into());
+}
+
+/// For each of `ports`, writes it to in_port and looks the packet up.
+fn look_up_as(ports: &[u8]) -> ActionList {
+    let mut bytes = Vec::new();
+    for port in ports {
+        bytes.extend(writes_in_port(*port).as_bytes());
+        bytes.extend(output(port_no::TABLE).as_bytes());
+    }
+    ActionList::from_bytes(bytes).unwrap()
+}
+
+#[test]
+fn a_packet_out_that_sets_its_port_runs_where_the_rules_of_that_port_are() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    for in_port in [1, port_no::CONTROLLER] {
+        lab.ask(1, &packet_out(in_port, look_up_as(&[2])));
+        assert_eq!(std::mem::take(&mut lab.virt(1).packet_outs).len(), 1);
+    }
+    lab.ask(2, &packet_out(3, look_up_as(&[])));
+    assert_eq!(lab.virt(2).packet_outs.len(), 1);
+}
+
+#[test]
+fn a_packet_out_that_is_looked_up_as_several_ports_finds_the_rules_of_all() {
+    let mut lab = Lab::new(3, &[0, 1, 2]);
+    for port in 1..=3 {
+        lab.ask(
+            1,
+            &Message::FlowMod(add(port.into(), from(port), &output(1))),
+        );
+    }
+    lab.virt(0).slow = true;
+    lab.send(1, 2, &packet_out(1, look_up_as(&[2, 3])));
+    lab.run();
+    let kinds: Vec<u8> = lab.virt(0).input.iter().map(|frame| frame[1]).collect();
+    let (rule, packet) = (openflow13::kind::FLOW_MOD, openflow13::kind::PACKET_OUT);
+    assert_eq!(kinds[..3], [rule, rule, packet]);
+    lab.virt(0).slow = false;
+    lab.run();
+    assert_eq!(lab.virt(0).packet_outs.len(), 1);
+    let there: Vec<_> = (0..3).map(|s| cookies(lab.virt(s))).collect();
+    assert_eq!(there, [[1], [2], [3]]);
 }
 
 #[test]
