@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::io::Errno;
 use rustix::net::{bind, socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::{
@@ -37,9 +38,28 @@ pub struct Claim {
 pub fn claim(interface: &str, holder: &str) -> Result<Claim, PortError> {
     let found = Interface::look(interface)?;
     let name = format!("nf-port-{}", found.index);
-    let end = Instant::now() + RELEASE;
+    match take(&name, holder, RELEASE) {
+        Ok(claim) => Ok(claim),
+        Err(Errno::ADDRINUSE) => {
+            let holder =
+                holder_of(&name).unwrap_or_else(|| "a process that is not visible here".into());
+            let reason = format!(
+                "another instance runs on it ({holder}), and both would process every frame: stop that one, or take another interface"
+            );
+            Err(PortError::Unfit {
+                interface: interface.to_owned(),
+                reason,
+            })
+        }
+        Err(errno) => Err(system(interface, "cannot claim it")(errno.into())),
+    }
+}
+
+/// Takes a name, as soon as whoever has it gives it back within `patience`.
+fn take(name: &str, holder: &str, patience: Duration) -> Result<Claim, Errno> {
+    let end = Instant::now() + patience;
     loop {
-        match named(&name) {
+        match named(name) {
             Ok(socket) => {
                 let text = format!("{name} pid {}, {holder}", std::process::id());
                 return Ok(Claim {
@@ -47,25 +67,14 @@ pub fn claim(interface: &str, holder: &str) -> Result<Claim, PortError> {
                     _holder: named(cut(&text)).ok(),
                 });
             }
-            Err(rustix::io::Errno::ADDRINUSE) if Instant::now() < end => thread::sleep(RETRY),
-            Err(rustix::io::Errno::ADDRINUSE) => {
-                let holder =
-                    holder_of(&name).unwrap_or_else(|| "a process that is not visible here".into());
-                let reason = format!(
-                    "another instance runs on it ({holder}), and both would process every frame: stop that one, or take another interface"
-                );
-                return Err(PortError::Unfit {
-                    interface: interface.to_owned(),
-                    reason,
-                });
-            }
-            Err(errno) => return Err(system(interface, "cannot claim it")(errno.into())),
+            Err(Errno::ADDRINUSE) if Instant::now() < end => thread::sleep(RETRY),
+            Err(errno) => return Err(errno),
         }
     }
 }
 
 /// A socket of this abstract name.
-fn named(name: &str) -> rustix::io::Result<OwnedFd> {
+fn named(name: &str) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
     bind(
@@ -97,19 +106,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_has_one_holder_who_is_named_to_the_next() {
-        let held = claim("lo", "forward, first.sock").unwrap();
-        let Err(refused) = claim("lo", "forward, second.sock") else {
-            panic!("two at once");
-        };
-        let said = refused.to_string();
-        let holder = format!("(pid {}, forward, first.sock)", std::process::id());
-        assert!(
-            said.contains("port lo: ") && said.contains(&holder),
-            "{said}"
-        );
+    fn a_name_has_one_holder_who_is_told_to_others() {
+        // Other runs of this test are in the same network namespace.
+        let name = format!("nf-test-{}", std::process::id());
+        let soon = Duration::from_millis(1);
+        let held = take(&name, "forward, first.sock", soon).unwrap();
+        assert_eq!(take(&name, "second", soon).err(), Some(Errno::ADDRINUSE));
+        let holder = format!("pid {}, forward, first.sock", std::process::id());
+        assert_eq!(holder_of(&name), Some(holder));
+        assert_eq!(holder_of("nf-test-0"), None);
         // A predecessor that ends meanwhile is waited for.
-        let next = thread::spawn(|| claim("lo", "third").is_ok());
+        let waiting = name.clone();
+        let next = thread::spawn(move || take(&waiting, "third", RELEASE).is_ok());
         drop(held);
         assert!(next.join().unwrap());
         assert!(claim("nosuch0", "").is_err());
