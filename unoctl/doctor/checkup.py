@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from rich.text import Text
 
-from unoctl.doctor import daemon, drift, machine, wiring
+from unoctl.doctor import daemon, drift, functions, machine, wiring
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Level, Topic
 from unoctl.errors import UnoctlError
@@ -53,6 +53,8 @@ def _findings(session: Session, say: Callable[[str], None]) -> Iterator[Finding]
     for check in SERVER_CHECKS:
         say(f"looking at {check.__name__}")
         yield from _guarded(check.__name__, lambda check=check: check(facts))
+    say("looking at network functions")
+    yield from _guarded("network functions", lambda: functions.functions(session.lab))
 
 
 def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
