@@ -13,6 +13,8 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub struct Inventory {
     pub missing: usize,
+    /// A question was refused.
+    pub is_partial: bool,
     /// [`Verdicts::sequence`] when it was asked for.
     ///
     /// [`Verdicts::sequence`]: crate::verdict::Verdicts::sequence

@@ -141,6 +141,7 @@ impl Core {
             return;
         };
         inventory.missing = inventory.missing.saturating_sub(1);
+        inventory.is_partial |= error.is_some();
         for (_, part) in parts {
             match part {
                 MultipartReply::Flow(mut flows) => inventory.flows.append(&mut flows),
@@ -169,6 +170,8 @@ impl Core {
             SessionState::Syncing(inventory) => inventory,
             _ => session.resync.take().unwrap_or_default(),
         };
+        // What an `edge` does not tell may be rules that must not be there. A `virt` may have no meters to tell of.
+        let is_partial = inventory.is_partial && bridge == Bridge::Edge;
         let is_compared = match bridge {
             Bridge::Virt => self.compare_virt(switch, inventory, now),
             Bridge::Edge => {
@@ -178,9 +181,10 @@ impl Core {
                 is_compared
             }
         };
-        if is_compared {
+        if is_compared && !is_partial {
             self.compared(switch, bridge);
         }
+        self.switches[switch].session_mut(bridge).again |= is_partial;
         self.announce_ports(None);
         if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {
             self.request_resync(switch, bridge, now);

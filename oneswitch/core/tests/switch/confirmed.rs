@@ -6,7 +6,7 @@ use crate::moves::{homes, stage};
 use crate::statistics::{count_port, port_stats};
 use crate::verdicts::cookies;
 use oneswitch_core::{Bridge, MoveStage, MoveUntil, PortRequest};
-use openflow13::{ErrorCode, Message};
+use openflow13::{ErrorCode, Message, MultipartRequest};
 use std::time::Duration;
 
 /// After that a switch whose bridges are both away counts as gone.
@@ -270,4 +270,32 @@ fn a_list_is_not_in_force_before_every_sender_has_it() {
     lab.connect_bridge(3, Bridge::Virt);
     lab.wait(2 * GRACE);
     assert_eq!(code(&mut lab), Some("reached"));
+}
+
+#[test]
+fn a_bridge_that_did_not_tell_its_rules_is_asked_again_before_it_is_trusted() {
+    let mut lab = moving(MoveUntil::Prepared);
+    lab.disconnect_bridge(1, Bridge::Edge);
+    lab.core.remove_port(3, lab.now).unwrap();
+    let refusals = std::cell::Cell::new(1);
+    let refuse = move |message: &Message| match message {
+        Message::MultipartRequest(m) if matches!(m.body, MultipartRequest::Flow(_)) => {
+            let left = refusals.get();
+            refusals.set(left.max(1) - 1);
+            (left > 0).then_some(ErrorCode::BAD_REQUEST_EPERM)
+        }
+        _ => None,
+    };
+    lab.edge(1).refuse = Some(Box::new(refuse));
+    go_on(&mut lab, MoveUntil::Done);
+    lab.connect_bridge(1, Bridge::Edge);
+    lab.wait(2 * GRACE);
+    assert_eq!(code(&mut lab), Some("reached"));
+    let alike = lab.edge(0).flows.len();
+    let mut fresh = Lab::new(3, &[0, 1, 2]);
+    fresh.core.remove_port(3, fresh.now).unwrap();
+    fresh.begin_move(2, 2, 5, MoveUntil::Done);
+    fresh.wait(2 * GRACE);
+    assert_eq!(fresh.edge(0).flows.len(), alike);
+    assert_eq!(fresh.edge(1).flows.len(), lab.edge(1).flows.len());
 }
