@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from nfagent.api import events as stream
 from tests.nfagent.world import TENANT_TOKEN, World
 
 PATH = "/api/v1/events"
+LIMIT_S = 30.0
+"""For one event; heartbeats end no wait for it."""
 
 
 class Follower:
@@ -26,7 +29,9 @@ class Follower:
     def next(self) -> tuple[str | None, str, dict[str, Any]]:
         """The next event: its id, its type, its data."""
         fields: dict[str, str] = {}
+        end = time.monotonic() + LIMIT_S
         for line in self._lines:
+            assert time.monotonic() < end, f"no event within {LIMIT_S} s, but {self.heartbeats} heartbeats"
             if line.startswith(":"):
                 self.heartbeats += 1
             elif line:

@@ -261,8 +261,10 @@ class World:
     def close(self) -> None:
         """Delete everything and stop."""
         self.wiring.broken = False
-        self.wait(self._delete_all)
-        self.stop()
+        try:
+            self.wait(self._delete_all)
+        finally:
+            self.stop()  # else its threads keep pytest from ending
 
     def _delete_all(self) -> bool:
         """Ask for the end of a page of instances; whether there were none."""
