@@ -309,3 +309,25 @@ impl Order {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+    use super::*;
+
+    #[test]
+    fn a_bell_rings_until_it_is_heard() {
+        let gate = Gate::new(1, Mode::Run).unwrap();
+        let rings = || {
+            let mut bell = [PollFd::from_borrowed_fd(gate.bell(0), PollFlags::IN)];
+            poll(&mut bell, Some(&Timespec::default())).unwrap() == 1
+        };
+        assert!(!rings());
+        gate.wake_all();
+        gate.wake_all();
+        assert!(rings());
+        gate.silence(0);
+        assert!(!rings());
+    }
+}

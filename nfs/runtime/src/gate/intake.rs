@@ -479,6 +479,28 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_served_while_a_store_is_emptied_at_full_speed() {
+        let mut world = World::new();
+        world
+            .intake
+            .obey(Order::Hold(Box::new(MemoryStore::new(100_000_000))));
+        for _ in 0..400 {
+            (0..20).for_each(|_| world.arrive(0));
+            world.turn();
+        }
+        world.intake.obey(Order::Run);
+        while world.intake.releases.quota_of_all(Instant::now()) != usize::MAX {
+            std::hint::spin_loop();
+        }
+        (0..60).for_each(|_| world.arrive(1));
+        for _ in 0..40 {
+            world.turn();
+        }
+        assert!(world.intake.has_backlog());
+        assert_eq!(world.wires[1].waiting(), 0);
+    }
+
+    #[test]
     fn a_store_under_load_is_emptied() {
         let mut world = World::new();
         world

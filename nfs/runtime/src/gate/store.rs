@@ -83,3 +83,28 @@ impl FrameStore for MemoryStore {
         self.frames.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_makes_room_again() {
+        let mut store = MemoryStore::new(4 * (MAX_FRAME + MemoryStore::OVERHEAD));
+        let empty = store.room();
+        assert_eq!(empty, 4);
+        let frame = [1; MAX_FRAME];
+        (0..4).for_each(|port| store.put(port, &frame));
+        assert_eq!((store.room(), store.is_empty()), (0, false));
+        let mut packet = Packet::new();
+        for port in 0..4 {
+            assert_eq!(store.take(&mut packet), Taken::Frame);
+            assert_eq!((packet.port(), packet.bytes()), (port, &frame[..]));
+            assert_eq!(store.room(), port + 1);
+        }
+        assert_eq!(
+            (store.take(&mut packet), store.is_empty()),
+            (Taken::End, true)
+        );
+    }
+}

@@ -205,7 +205,7 @@ impl<R: Read> Read for Opener<R> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixStream, thread};
+    use std::{os::unix::net::UnixStream, thread, time::Duration};
 
     use super::*;
 
@@ -215,6 +215,11 @@ mod tests {
 
     fn pair(of_old: &str, of_new: &str) -> (Sealed<UnixStream>, Sealed<UnixStream>) {
         let (old, new) = UnixStream::pair().unwrap();
+        for end in [&old, &new] {
+            end.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            end.set_write_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+        }
         thread::scope(|scope| {
             let old = scope.spawn(move || {
                 let again = old.try_clone().unwrap();
