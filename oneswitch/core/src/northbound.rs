@@ -94,7 +94,7 @@ impl Core {
         match decode(frame) {
             Ok((_, message)) => self.dispatch(incoming, message, now),
             Err(refusal) => {
-                debug!(target: "northbound", controller = id.0, kind = header.kind, error = %refusal.error, detail = %refusal.detail, "malformed");
+                info!(target: "northbound", controller = id.0, kind = header.kind, xid = header.xid, detail = %refusal.detail, "cannot read a message");
                 if header.version == VERSION && changes(header.kind) {
                     self.refuse_malformed(incoming, refusal.error, now);
                 } else {
@@ -155,7 +155,10 @@ impl Core {
     /// Answers with an error, after everything the controller sent before.
     pub(crate) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
         self.refused += 1;
-        let frame = encode_error(incoming.origin.xid, error, incoming.frame);
+        let (origin, kind) = (incoming.origin, incoming.frame.get(1).copied());
+        // As Open vSwitch does (ofconn_send_error(), ofproto/connmgr.c).
+        info!(target: "northbound", controller = origin.controller.0, kind, xid = origin.xid, %error, "refuses a message");
+        let frame = encode_error(origin.xid, error, incoming.frame);
         if mutant(Fault::ErrorOvertakes) {
             let to = Destination::Controller(incoming.origin.controller);
             return self.outbox.put(to, &frame);

@@ -13,7 +13,7 @@ use openflow13::{
     decode, encode_error, kind, set_xid, state, ErrorMessage, FlowMod, Header, Message, PortStatus,
 };
 use std::time::Instant;
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 impl Core {
     /// A bridge's session has finished its OpenFlow handshake.
@@ -141,7 +141,8 @@ impl Core {
             error!(target: "southbound", by, error = %refused.error, "a copy of an accepted rule, group or meter was refused");
             return self.fail_moves_to(refused.by, refused.error, now);
         };
-        debug!(target: "northbound", controller = origin.controller.0, error = %refused.error, by, "refused");
+        let (controller, kind) = (origin.controller.0, refused.message.get(1).copied());
+        info!(target: "northbound", controller, kind, xid = origin.xid, error = %refused.error, by, "refuses a message");
         self.refused += 1;
         if mutant(Fault::ErrorSwallowed) {
             return;

@@ -116,16 +116,19 @@ struct Past {
     readers: usize,
     /// Changes since the first of them.
     changes: Vec<(RuleKey, Option<Arc<Rule>>)>,
+    /// Bytes that they take, about.
+    size: usize,
     /// Number of `changes[0]`.
     first: u64,
 }
 
-/// Changes that are kept; answers that take longer than these are about a later time.
-const PAST: usize = 1 << 18;
+/// Bytes of changes that are kept; answers that take longer than these are about a later time.
+const PAST: usize = 64 << 20;
 
 impl Past {
     fn note(&mut self, key: &RuleKey, before: Option<&Arc<Rule>>) {
-        if self.readers > 0 && self.changes.len() < PAST {
+        if self.readers > 0 && self.size < PAST {
+            self.size += std::mem::size_of::<Rule>() + before.map_or(0, |rule| size_of_rule(rule));
             self.changes.push((key.clone(), before.cloned()));
         }
     }
@@ -169,6 +172,7 @@ impl FlowTables {
         if self.past.readers == 0 {
             self.past.first += self.past.changes.len() as u64;
             self.past.changes = Vec::new();
+            self.past.size = 0;
         }
     }
 

@@ -247,3 +247,30 @@ fn overlaps_are_of_one_table_and_priority_and_of_other_rules() {
         0
     );
 }
+
+#[test]
+fn what_is_kept_for_answers_under_way_is_bounded_and_given_back() {
+    let ports: Vec<u32> = (1..99).cycle().take(3_900).collect();
+    let mut tables = FlowTables::default();
+    let mut rule = flow_mod(FlowModCommand::Add, 1, Match::any(), &ports);
+    apply(&mut tables, &rule);
+    let matching = rule.matching.canonical().unwrap();
+    for _ in 0..2 {
+        let before = rule.cookie;
+        let time = tables.begin_reading();
+        let size = size_of_rule(tables.iter().next().unwrap());
+        for _ in 0..1_500 {
+            rule.cookie += 1;
+            tables.apply(&rule, &matching, Facts::default(), Instant::now());
+        }
+        let kept = tables.past.changes.len();
+        assert!(
+            (PAST / size / 2..=PAST / size + 1).contains(&kept),
+            "{kept}"
+        );
+        let key = tables.iter().next().unwrap().key.clone();
+        assert_eq!(tables.as_of(time).get(&key).unwrap().cookie, before);
+        tables.end_reading();
+        assert_eq!((tables.past.changes.capacity(), tables.past.size), (0, 0));
+    }
+}

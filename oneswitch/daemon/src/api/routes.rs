@@ -1,6 +1,7 @@
 //! From an HTTP request to the engine's question and back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -9,6 +10,7 @@ use hyper::header::{HeaderMap, HeaderValue, ALLOW, AUTHORIZATION, CONTENT_TYPE, 
 use hyper::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::json::{AddPort, BeginMove, ChangeExecutor, ContinueMove, Port};
@@ -18,6 +20,8 @@ use crate::engine::Request;
 
 /// Bytes of a request's body.
 const BODY_MAX: usize = 64 * 1024;
+/// A client must have sent its request's body so long after the head.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers one request; never fails.
 pub async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response<Full<Bytes>> {
@@ -251,9 +255,16 @@ async fn read_body<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Re
             ));
         }
     }
-    let body = Limited::new(request.into_body(), BODY_MAX)
-        .collect()
+    let reading = Limited::new(request.into_body(), BODY_MAX).collect();
+    let body = timeout(BODY_TIMEOUT, reading)
         .await
+        .map_err(|_| {
+            let detail = format!(
+                "the body has not come within {} seconds",
+                BODY_TIMEOUT.as_secs()
+            );
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
+        })?
         .map_err(|error| {
             if error.downcast_ref::<LengthLimitError>().is_some() {
                 let detail = format!("the body has more than {BODY_MAX} bytes");

@@ -50,6 +50,22 @@ async fn broken_bodies_are_told_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn half_a_body_is_not_waited_for_without_end() {
+    let fixture = Fixture::new().await;
+    let ApiEndpoint::Unix(path) = &fixture.endpoint else {
+        panic!("{}", fixture.endpoint)
+    };
+    let mut stream = UnixStream::connect(path).await.unwrap();
+    let half = b"POST /v1/ports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{\"switch\"";
+    stream.write_all(half).await.unwrap();
+    // From now on time passes whenever nothing else happens.
+    tokio::time::pause();
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 408");
+}
+
+#[tokio::test]
 async fn wrong_paths_and_methods_say_what_is_possible() {
     let fixture = Fixture::new().await;
     for path in [
