@@ -400,3 +400,30 @@ fn neighbour_discovery_is_verified_as_arp_is() {
     lb.process(0, &advertisement(moved, "ff02::1", true));
     assert_eq!(lb.pass(&client).to, moved);
 }
+
+#[test]
+fn what_cannot_be_a_neighbour_is_not_learnt() {
+    let mut config = config(json!([vip("nat", &[11])]));
+    config["neighbours"] = json!([]);
+    let second = json!({"addresses": ["10.5.0.2/24"], "gateways": ["10.5.0.1"]});
+    config["interfaces"].as_array_mut().unwrap().push(second);
+    let mut lb = Harness::<L4lb>::new(serde_json::from_value(config).unwrap()).unwrap();
+    let tell = |mac, target| arp(ArpOperation::Reply, ("10.0.0.11", mac), target);
+    // No station's address, and an interface that the backend is not on.
+    lb.process(0, &tell([3, 0, 0, 0, 0, 1], "10.0.0.2"));
+    lb.process(0, &tell([0; 6], "10.0.0.2"));
+    lb.process(1, &tell(mac_of(11), "10.5.0.2"));
+    assert_eq!(lb.drops(&Sent::client(1, SYN)), "neighbour unresolved");
+    lb.process(0, &tell(mac_of(11), "10.0.0.2"));
+    assert_eq!(lb.backend(&Sent::client(1, SYN)), 11);
+    // What is told of a station in passing is not kept where it is not known.
+    let passing = arp(
+        ArpOperation::Request,
+        ("10.0.0.77", [2, 0xcc, 0, 0, 0, 7]),
+        "10.0.0.99",
+    );
+    lb.process(0, &passing);
+    let mut answer = answer(11, 1, SYN | ACK);
+    answer.destination.0 = ip("10.0.0.77");
+    assert_eq!(lb.drops(&answer), "neighbour unresolved");
+}
