@@ -52,7 +52,7 @@ def for_command(datapath_id: str, lab: str | None, *, force: bool) -> Check:
 
 def _holder(api: str, datapath_id: str, number: int) -> Json | None:
     with NfClient(api, os.environ.get("NFAGENT_TOKEN"), ASK_TIMEOUT_S) as client:
-        if all(int(server["datapath_id"], 16) != int(datapath_id, 16) for server in client.servers()):
+        if not client.manages(datapath_id):
             return None
         holder = next((each["instance"] for each in client.ports() if each["number"] == number), None)
         return None if holder is None else client.instance(holder)

@@ -7,7 +7,19 @@ from apiflask import APIBlueprint, APIFlask
 from flask import g, request
 from flask.json.provider import DefaultJSONProvider
 
-from nfagent.api import chains, document, events, instances, load, metrics, migrations, offer, placement, problems
+from nfagent.api import (
+    chains,
+    document,
+    events,
+    faults,
+    instances,
+    load,
+    metrics,
+    migrations,
+    offer,
+    placement,
+    problems,
+)
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
 from nfagent.dashboard import routes as dashboard
@@ -59,7 +71,7 @@ def application(known: Services) -> APIFlask:
     app.before_request(_authenticate)
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")
-    for each in (instances, offer, chains, migrations, load, placement, events):
+    for each in (instances, offer, chains, migrations, load, placement, faults, events):
         native.register_blueprint(each.blueprint)
     app.register_blueprint(native)
     app.register_blueprint(metrics.blueprint)

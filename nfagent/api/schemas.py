@@ -380,6 +380,27 @@ class MigrationPage(Out):
     next: int | None
 
 
+# ---- faults
+
+
+class FaultOut(Out):
+    """Something that is wrong and may need a person. ``critical``: a function does not serve."""
+
+    gravity: Literal["critical", "warning"]
+    about: Literal["instance", "location"]
+    id: str
+    name: str
+    project: str | None
+    since: Time
+    text: str
+
+
+class FaultList(Out):
+    """All that is known to be wrong."""
+
+    faults: list[FaultOut]
+
+
 # ---- events
 
 

@@ -9,7 +9,8 @@ from nfagent.dashboard import figures, lanes, progress, sparkline
 from nfagent.dashboard.lanes import Bar
 from nfagent.dashboard.snapshot import Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
-from nfagent.model import Event, View
+from nfagent.faults import faults
+from nfagent.model import Event
 
 Gravity = Literal["critical", "warning", "info", "calm"]
 
@@ -52,14 +53,7 @@ class News:
 
 def notices(known: Snapshot) -> tuple[Notice, ...]:
     """What is wrong, the worst first; never empty: that nothing is wrong is said, too."""
-    found = [
-        *_outages(known),
-        *_waiting(known),
-        *_switches(known),
-        *_errors(known),
-        *_deciding(known),
-        *_measuring(known),
-    ]
+    found = [*_outages(known), *_switches(known), *_functions_at_fault(known), *_deciding(known), *_measuring(known)]
     if found:
         return tuple(found)
     places = " and ".join(place.name for place in known.places)
@@ -80,31 +74,14 @@ def _outages(known: Snapshot) -> list[Notice]:
     return down + doubtful
 
 
-def _waiting(known: Snapshot) -> list[Notice]:
-    """Migrations that cannot go on by themselves now, and for what they wait."""
-    waiting = [move for move in known.moves if move.ended is None and move.report.get("waits")]
-    return [
-        Notice(
-            "critical",
-            f"The migration of {known.names.get(move.instance, move.instance[:8])} to {move.target} waits",
-            f"in step {move.step}: {move.report['waits']}",
-        )
-        for move in waiting
+def _functions_at_fault(known: Snapshot) -> list[Notice]:
+    found = faults(known.views, known.at)
+    shown = [
+        Notice(each.gravity, each.name, f"{each.text} (since {figures.clock(each.since, known.at)})")
+        for each in found[:_NAMED]
     ]
-
-
-def _errors(known: Snapshot) -> list[Notice]:
-    broken = [view for view in known.views if view.status == "error"]
-    if not broken:
-        return []
-    title = "A network function has an error" if len(broken) == 1 else f"{len(broken)} network functions have errors"
-    named = ", ".join(_with_reason(view) for view in broken[:_NAMED])
-    return [Notice("warning", title, named + (" and others" if len(broken) > _NAMED else ""))]
-
-
-def _with_reason(view: View) -> str:
-    reason = view.running.reason if view.running else None
-    return f"{view.instance.name} ({reason})" if reason else view.instance.name
+    more = len(found) - len(shown)
+    return [*shown, Notice("warning", "More network functions have faults", f"{more} more")] if more else shown
 
 
 def _switches(known: Snapshot) -> list[Notice]:

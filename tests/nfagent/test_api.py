@@ -288,6 +288,11 @@ def test_chains(world: World) -> None:
     assert world.operator.delete(f"{V1}/chains/{chain['id']}").status_code == 204
     refused(world.operator.delete(f"{V1}/chains/{chain['id']}"), 404, "chain-unknown")
     assert world.operator.delete(f"{V1}/instances/hop1").status_code == 202
+    assert chain["unkept"] is None
+    ports = [{"port": 1}, {"port": 2}]
+    for number in range(3):
+        assert world.tenant.post(f"{V1}/chains", json={"name": f"c{number}", "hops": ports}).status_code == 201
+    refused(world.tenant.post(f"{V1}/chains", json={"name": "d", "hops": ports}), 403, "quota-exceeded", "3 chains")
 
 
 def test_the_offer(world: World) -> None:

@@ -55,6 +55,7 @@ streams = 3
 instances = {instances}
 ports = 8
 workers = 250
+chains = 3
 [monitor]
 period_s = {period_s}
 [port_numbers]

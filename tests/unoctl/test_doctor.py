@@ -10,10 +10,9 @@ from tests.unoctl.dummy_server import DummyServer, Mapped
 from tests.unoctl.fake_rest import FakeOneswitchd, make_status
 from unoctl import topology
 from unoctl.discovery import Found
-from unoctl.doctor import checkup, daemon, drift, functions, machine, wiring
+from unoctl.doctor import checkup, daemon, drift, machine, wiring
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Level
-from unoctl.errors import ConfigChoiceError
 from unoctl.flow_text import parse_flows
 from unoctl.ovsdb_text import Bridge, Database, Interface
 from unoctl.render import Format, Output
@@ -278,32 +277,3 @@ def test_the_report_of_a_running_server(server: DummyServer, fake: FakeOneswitch
     topics = {finding["topic"] for finding in data["findings"]}
     assert topics == {"machine", "configuration", "sockets", "bridges", "links", "oneswitchd", "drift"}
     assert session.found == Found(server.path, "--config", chosen=False)
-
-
-def test_functions_with_errors_and_migrations_that_wait(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    instances = [
-        {"id": "1", "name": "lb", "status": "error", "reason": "its process does not answer"},
-        {"id": "2", "name": "dns", "status": "migrating", "reason": None},
-    ]
-    moves = [
-        {"instance": "2", "target": "snic0", "step": "flip", "outcome": None, "report": {"waits": "no switch"}},
-        {"instance": "2", "target": "snic0", "step": "done", "outcome": "done", "report": {}},
-    ]
-    with FakeOneswitchd(short_folder / "nfagent.sock") as agent:
-        monkeypatch.setenv("NFAGENT_API", agent.api)
-        agent.overrides["GET /api/v1/instances?limit=500"] = lambda _: (200, {"instances": instances, "next": None})
-        agent.overrides["GET /api/v1/migrations?limit=500"] = lambda _: (200, {"migrations": moves})
-        found = bad(functions.functions(None))
-        assert found["lb"] == "its process does not answer"
-        assert found["dns"] == "its migration to snic0 waits in step flip: no switch"
-        instances.clear()
-        moves.clear()
-        assert bad(functions.functions(None)) == {}
-
-
-def test_a_server_without_network_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def address(*_: object) -> str:
-        raise ConfigChoiceError("no nfagent is known")
-
-    monkeypatch.setattr("unoctl.nf.finding.address", address)
-    assert list(functions.functions(None)) == []

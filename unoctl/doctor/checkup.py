@@ -54,7 +54,7 @@ def _findings(session: Session, say: Callable[[str], None]) -> Iterator[Finding]
         say(f"looking at {check.__name__}")
         yield from _guarded(check.__name__, lambda check=check: check(facts))
     say("looking at network functions")
-    yield from _guarded("network functions", lambda: functions.functions(session.lab))
+    yield from _guarded("network functions", lambda: functions.functions(facts, session.lab))
 
 
 def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:

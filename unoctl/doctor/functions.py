@@ -1,35 +1,48 @@
-"""What nfagent says of its network functions: those with an error, and migrations that wait."""
+"""Network functions: what nfagent says is wrong with them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from unoctl.doctor.facts import ASK_TIMEOUT_S
+from unoctl.doctor.facts import ASK_TIMEOUT_S, Facts
 from unoctl.doctor.findings import Finding, Topic
-from unoctl.errors import ConfigChoiceError
+from unoctl.errors import ConfigChoiceError, UnoctlError
 from unoctl.nf import finding
-from unoctl.nf.client import NfClient
+from unoctl.nf.client import Json, NfClient
 
 TOPIC = Topic("network functions")
+_MEND = {
+    "instance": "bring back what it waits for, or look at it: unoctl nf show {name}",
+    "location": "bring back its switch and its link; see switches above",
+}
 
-_MOST = 500
 
-
-def functions(lab: str | None) -> Iterator[Finding]:
-    """Each instance that has an error, and each migration that cannot go on; nothing where there is no nfagent."""
+def functions(
+    facts: Facts,
+    lab: str | None,
+    environment: Mapping[str, str] = os.environ,
+    system_config: Path = finding.SYSTEM_CONFIG,
+) -> Iterator[Finding]:
+    """What needs a person; nothing where no nfagent is known, or only that of another server."""
     try:
-        api = finding.address(None, lab, os.environ)
+        api = finding.address(None, lab, environment, system_config)
     except ConfigChoiceError:
         return
-    with NfClient(api, os.environ.get("NFAGENT_TOKEN"), ASK_TIMEOUT_S) as client:
-        instances, moves = client.instances(), client.migrations(None, _MOST)
-    names = {each["id"]: each["name"] for each in instances}
-    broken = [each for each in instances if each["status"] == "error"]
-    for each in broken:
-        yield TOPIC.fail(each["name"], each["reason"] or "error", f"see: unoctl nf show {each['name']}")
-    waiting = [each for each in moves if each["outcome"] is None and each["report"].get("waits")]
-    for each in waiting:
-        name = names.get(each["instance"], each["instance"])
-        said = f"its migration to {each['target']} waits in step {each['step']}: {each['report']['waits']}"
-        yield TOPIC.fail(name, said, "bring back what it waits for; it then goes on by itself")
-    if not broken and not waiting:
-        yield TOPIC.ok("nfagent", f"{len(instances)} network function(s), none with an error")
+    try:
+        with NfClient(api, environment.get("NFAGENT_TOKEN"), ASK_TIMEOUT_S) as client:
+            if not client.manages(facts.server.datapath_id):
+                return
+            faults = client.faults()
+    except UnoctlError as error:
+        yield TOPIC.fail("nfagent", str(error), "start it: nfagent serve; what it has deployed runs on meanwhile")
+        return
+    for fault in faults:
+        yield _finding(fault)
+    if not faults:
+        yield TOPIC.ok("nfagent", f"{api} answers and knows of no faults")
+
+
+def _finding(fault: Json) -> Finding:
+    say = TOPIC.fail if fault["gravity"] == "critical" else TOPIC.warn
+    mend = _MEND.get(fault["about"], "see unoctl nf list").format(name=fault["name"])
+    return say(fault["name"], f"{fault['text']} (since {fault['since']})", mend)

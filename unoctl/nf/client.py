@@ -45,6 +45,14 @@ class NfClient:
         """The server that this agent is of, in a list."""
         return self._get("servers")["servers"]
 
+    def manages(self, datapath_id: str) -> bool:
+        """Whether it is the agent of a server."""
+        return any(int(server["datapath_id"], 16) == int(datapath_id, 16) for server in self.servers())
+
+    def faults(self) -> list[Json]:
+        """What is wrong with locations and network functions, the worst first."""
+        return self._get("faults")["faults"]
+
     def ports(self) -> list[Json]:
         """Virtual ports of instances."""
         return self._get("ports")["ports"]

@@ -203,7 +203,7 @@ def test_an_error_of_a_function() -> None:
     failed = with_view(
         known, "probe", status="error", running=sample.running(of(known, "probe").instance, HOST, reason="it <ended>")
     )
-    assert "A network function has an error. probe" in words(failed, "banner")
+    assert "probe. it runs, but it <ended> (since" in words(failed, "banner")
     assert "error probe, small it <ended>" in words(failed, "hub")
 
 
@@ -306,8 +306,8 @@ def test_an_outage_is_told_and_not_the_freeze_alone(report: dict[str, Any], outa
 def test_a_migration_that_waits_is_a_fault() -> None:
     known = sample.server()
     waiting = replace(known.moves[0], ended=None, step="flip", report={"waits": "switch hypervisor is not connected"})
-    said = words(replace(known, moves=[waiting]), "banner")
-    assert f"to {waiting.target} waits. in step flip: switch hypervisor is not connected" in said
+    said = words(with_view(replace(known, moves=[waiting]), "probe", migration=waiting), "banner")
+    assert f"to {waiting.target} waits in step flip: switch hypervisor is not connected" in said
     assert "No faults known" not in said
 
 

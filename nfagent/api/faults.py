@@ -1,0 +1,52 @@
+"""``/api/v1/faults``: what is wrong and may need a person; administrators only."""
+
+from apiflask import APIBlueprint
+
+from nfagent import faults
+from nfagent.api.schemas import FaultList, FaultOut, iso
+from nfagent.api.services import client, services
+from nfagent.store import events, instances
+from nfagent.store.instances import Filter
+
+blueprint = APIBlueprint("faults", __name__, tag="faults")
+
+
+@blueprint.get("/faults")
+@blueprint.output(FaultList)
+@blueprint.doc(responses=[403])
+def list_faults() -> FaultList:
+    """List what is wrong with locations and network functions, the worst first; administrators only."""
+    client().require_admin("faults")
+    found = faults.faults(instances.views(services().desired.store.read, Filter()))
+    listed = [
+        FaultOut(
+            gravity=each.gravity,
+            about="instance",
+            id=each.instance,
+            name=each.name,
+            project=each.project,
+            since=iso(each.since),
+            text=each.text,
+        )
+        for each in found
+    ]
+    return FaultList(faults=[*_locations(), *listed])
+
+
+def _locations() -> list[FaultOut]:
+    """Those that are down, as the newest event of each says."""
+    db = services().desired.store.read
+    newest = [each for name in services().desired.catalog.locations for each in events.newest(db, 1, name, "location.")]
+    return [
+        FaultOut(
+            gravity="critical",
+            about="location",
+            id=each.subject,
+            name=each.subject,
+            project=None,
+            since=iso(each.time),
+            text=f"it is down: {each.payload.get('reason')}",
+        )
+        for each in newest
+        if each.type == "location.down"
+    ]

@@ -1,0 +1,73 @@
+"""What is wrong and may need a person: listed wherever one looks."""
+
+from dataclasses import replace
+
+import pytest
+
+from nfagent.faults import faults
+from nfagent.model import Migration, Running, View
+from nfagent.store import instances, processes
+from tests.nfagent import samples
+from tests.nfagent.test_api import V1, refused
+from tests.nfagent.world import World
+
+INSTANCE = samples.instance("lb")
+WELL = replace(samples.running(INSTANCE, "hypervisor", phase="active"), reason=None, since=100.0)
+MOVE = Migration(7, INSTANCE.id, "acme", "hypervisor", "snic0", "state", "drain", requested=900.0, started=901.0)
+
+
+def view(running: Running | None = WELL, migration: Migration | None = None, *, present: bool = True) -> View:
+    return View(replace(INSTANCE, present=present), "active", running, migration)
+
+
+@pytest.mark.parametrize(
+    ("shown", "gravity", "since", "words"),
+    [
+        (view(replace(WELL, silent=95.0, reason="its process does not answer")), "critical", 95.0, "does not answer"),
+        (view(replace(WELL, phase="error", reason=None)), "critical", 100.0, "it does not run"),
+        (view(replace(WELL, reason="port 1 is lost")), "warning", 100.0, "it runs, but port 1 is lost"),
+        (view(replace(WELL, phase="starting", reason="no port")), "warning", 100.0, "it does not serve yet: no port"),
+        (view(replace(WELL, reason="no port"), present=False), "warning", 100.0, "it is not deleted yet: no port"),
+        (
+            view(migration=replace(MOVE, report={"waits": "snic0 does not answer"})),
+            "critical",
+            901.0,
+            "its migration 7 from hypervisor to snic0 waits in step drain: snic0 does not answer",
+        ),
+        (view(migration=replace(MOVE, started=None)), "warning", 900.0, "does not end; it is in step drain"),
+    ],
+)
+def test_what_is_wrong_is_a_fault(shown: View, gravity: str, since: float, words: str) -> None:
+    (found,) = faults([shown], 1000.0)
+    assert (found.gravity, found.since, found.instance) == (gravity, since, INSTANCE.id)
+    assert words in found.text
+
+
+def test_what_is_well_is_none() -> None:
+    for shown in (view(), view(None), view(migration=MOVE), view(present=False)):
+        assert faults([shown], 961.0) == []
+
+
+def test_the_worst_come_first() -> None:
+    waits = view(replace(WELL, reason="x", since=1.0), replace(MOVE, report={"waits": "y"}))
+    assert [each.gravity for each in faults([waits], 1000.0)] == ["critical", "warning"]
+
+
+def test_faults_are_listed_for_administrators(own_world: World) -> None:
+    made = own_world.create("hangs")
+    own_world.wait_status(made, "active")
+    assert own_world.admin.get(f"{V1}/faults").json() == {"faults": []}
+    store = own_world.agent._store
+    with store.change() as change:
+        (row,) = processes.of(change.db, made["id"])
+        processes.update(change, row, phase="error", since=1.5, reason="it ended")
+        change.event("location.down", "snic0", None, {"location": "snic0", "reason": "no link"})
+        assert instances.find(change.db, made["id"]) is not None
+    location, instance = own_world.admin.get(f"{V1}/faults").json()["faults"]
+    assert (location["about"], location["name"], location["text"]) == ("location", "snic0", "it is down: no link")
+    assert (instance["name"], instance["project"], instance["text"]) == ("hangs", "default", "it ended")
+    assert instance["since"] == "1970-01-01T00:00:01.500Z"
+    with store.change() as change:
+        change.event("location.up", "snic0", None, {"location": "snic0", "reason": "a link"})
+    assert [each["about"] for each in own_world.admin.get(f"{V1}/faults").json()["faults"]] == ["instance"]
+    refused(own_world.tenant.get(f"{V1}/faults"), 403, "administrators-only", "faults")

@@ -1,0 +1,44 @@
+"""What ``unoctl doctor`` says of network functions."""
+
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from tests.unoctl.fake_rest import FakeOneswitchd, problem
+from unoctl.doctor.findings import Level
+from unoctl.doctor.functions import functions
+
+FACTS = MagicMock()
+FACTS.server.datapath_id = "00000000000000a1"
+NONE = Path("/no/such/agent.toml")
+FAULT = {"gravity": "critical", "about": "instance", "id": "x", "name": "lb", "project": "p", "since": "12:00"}
+
+
+def found(fake: FakeOneswitchd | None) -> list[tuple[Level, str, str]]:
+    environment = {"NFAGENT_API": fake.api} if fake else {}
+    return [(each.level, each.subject, each.message) for each in functions(FACTS, None, environment, NONE)]
+
+
+@pytest.mark.parametrize("datapath", ["a1", "a2"])
+def test_faults_of_this_server_are_findings(short_folder: Path, datapath: str) -> None:
+    path = short_folder / "doctor.sock"
+    path.unlink(missing_ok=True)
+    with FakeOneswitchd(path) as fake:
+        listed = [FAULT | {"text": "it hangs"}, FAULT | {"gravity": "warning", "about": "new", "text": "it waits"}]
+        fake.overrides["GET /api/v1/servers"] = lambda _: (200, {"servers": [{"datapath_id": datapath}]})
+        fake.overrides["GET /api/v1/faults"] = lambda _: (200, {"faults": listed})
+        if datapath == "a2":
+            assert found(fake) == []
+            return
+        expected = [(Level.FAIL, "lb", "it hangs (since 12:00)"), (Level.WARN, "lb", "it waits (since 12:00)")]
+        assert found(fake) == expected
+        listed.clear()
+        assert [(level, subject) for level, subject, _ in found(fake)] == [(Level.OK, "nfagent")]
+        fake.overrides["GET /api/v1/faults"] = lambda _: problem(503, "store-unavailable", "the disk is full")
+        assert [level for level, _, _ in found(fake)] == [Level.FAIL]
+    assert [level for level, _, _ in found(fake)] == [Level.FAIL]
+
+
+def test_without_an_agent_nothing_is_said() -> None:
+    assert found(None) == []
