@@ -71,7 +71,7 @@ fn config(flows: usize) -> Value {
         .collect();
     json!({
         "interfaces": [{"addresses": ["10.0.0.2/24"], "gateways": ["10.0.0.1"]}],
-        "neighbours": (1..20).map(|n| json!({"address": format!("10.0.0.{n}"), "mac": "04:04:04:04:04:04"})).collect::<Vec<_>>(),
+        "neighbours": (3..20).chain([1]).map(|n| json!({"address": format!("10.0.0.{n}"), "mac": "04:04:04:04:04:04"})).collect::<Vec<_>>(),
         "tables": {"connections_ipv4": (flows + flows / 8).max(4096), "connections_ipv6": 64, "sessions": 64, "fragments": 64,
                    "neighbours": 64, "vips": 4, "backends": 16},
         "vips": [{"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "backends": backends}],
