@@ -55,6 +55,36 @@ fn verbs_are_idempotent_by_epoch() {
     assert_eq!(new.ask("prepare", request).unwrap()["epoch"], 9);
 }
 
+/// By its phase whoever drives knows, after a restart, what an instance has done.
+#[test]
+fn the_phase_says_what_an_instance_has_done() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let phase = |rig: &Rig| rig.instance.status()["migration"]["phase"].clone();
+    let mut driver = Driver::new(&old, &new, How::Copy, 7);
+    let mut seen = vec![(phase(&old), phase(&new))];
+    for mut step in driver.before_commit(1 << 16) {
+        step(&mut driver);
+        seen.push((phase(&old), phase(&new)));
+    }
+    new.ask("commit", json!({"epoch": 7})).unwrap();
+    seen.push((phase(&old), phase(&new)));
+    old.ask("commit", json!({"epoch": 7})).unwrap();
+    seen.push((phase(&old), phase(&new)));
+    driver.finish();
+    seen.push((phase(&old), phase(&new)));
+    let expected = [
+        (Value::Null, Value::Null),
+        (json!("prepared"), Value::Null),
+        (json!("prepared"), json!("holding")),
+        (json!("frozen"), json!("holding")),
+        (json!("delivered"), json!("holding")),
+        (json!("delivered"), json!("relayed-to")),
+        (json!("given"), json!("relayed-to")),
+        (json!("gone"), json!("running")),
+    ];
+    assert_eq!(seen, expected);
+}
+
 #[test]
 fn configurations_wait_for_the_end_of_a_move() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
