@@ -104,8 +104,9 @@ impl Pass<'_> {
             }
             (*session, renew)
         });
-        let Some((session, renew)) = noted else {
-            // The VIP had no sessions when the connection began.
+        let vip = &self.snapshot.vips[backend.vip];
+        let Some((session, renew)) = noted.filter(|(session, _)| session.fits(vip)) else {
+            // The VIP had other options when the connection began.
             self.forget(flow);
             self.first(packet, headers, flow);
             return false;
@@ -214,6 +215,13 @@ impl Pass<'_> {
     /// What a connection needs beyond its backend.
     pub(crate) fn session_of(&self, flow: &AnyFlow) -> Option<Session> {
         self.state.sessions.look(&flow.tuple(), self.context.now())
+    }
+}
+
+impl Session {
+    /// Does it do what its VIP's options ask for?
+    fn fits(&self, vip: &Vip) -> bool {
+        (self.local_port != 0, self.inserted != 0) == (vip.snat, vip.proxy_protocol)
     }
 }
 

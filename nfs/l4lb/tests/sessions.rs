@@ -237,6 +237,38 @@ fn a_client_that_comes_again_after_a_crash_is_served() {
 }
 
 #[test]
+fn a_session_from_before_its_vip_changed_is_not_used() {
+    let proxied = |snat: bool| {
+        with(
+            with(vip("nat", &[11]), "proxy_protocol", json!(true)),
+            "snat",
+            json!(snat),
+        )
+    };
+    // (before, after): an established connection is reset, and its port can be used again.
+    let changes = [
+        (snat(&[11]), proxied(true)),
+        (proxied(true), snat(&[11])),
+        (proxied(false), proxied(true)),
+        (proxied(true), proxied(false)),
+    ];
+    for (before, after) in changes {
+        let mut lb = lb(json!([before]));
+        lb.pass(&Sent::client(4000, SYN));
+        lb.pass(&Sent::client(4000, ACK).numbers(1001, 5001));
+        lb.reconfigure(json!([after]));
+        assert_eq!(
+            lb.drops(&Sent::client(4000, ACK).numbers(1001, 5001)),
+            "no session"
+        );
+        let seen = lb.pass(&Sent::client(4000, SYN).numbers(5000, 0));
+        assert_eq!(seen.source.0 == ip("10.0.0.2"), after["snat"] == true);
+        let first = lb.pass(&Sent::client(4000, ACK).numbers(5001, 5001));
+        assert_eq!(first.payload.len() == 28, after["proxy_protocol"] == true);
+    }
+}
+
+#[test]
 fn a_connection_from_before_source_nat_was_configured_can_begin_again() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     lb.pass(&Sent::client(4000, SYN));
