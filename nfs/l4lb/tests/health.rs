@@ -312,6 +312,36 @@ fn answers_that_nobody_asked_for_change_nothing() {
 }
 
 #[test]
+fn a_reset_counts_only_where_the_check_is() {
+    for (sequence, health) in [(779, "unknown"), (778, "down")] {
+        let http = json!({"kind": "http", "interval": "5s", "timeout": "2s"});
+        let mut lab = Lab2::new(http, "keep");
+        lab.lb.tick();
+        let frames = lab.lb.take_emitted();
+        let syn = frames
+            .iter()
+            .filter(|(_, frame)| frame[12..14] == [8, 0])
+            .map(|(_, frame)| read(frame))
+            .find(|seen| seen.destination.0 == ip("10.0.0.11"))
+            .unwrap();
+        let says = |flags: u8, sequence: u32| {
+            let sent = Sent {
+                source: syn.destination,
+                destination: syn.source,
+                from: mac_of(11),
+                ..Sent::client(0, flags)
+            };
+            sent.numbers(sequence, syn.sequence.wrapping_add(1))
+        };
+        lab.lb.drops(&says(SYN | ACK, 777));
+        // Without ACK: what it says of our SYN does not count.
+        lab.lb.drops(&says(RST, sequence));
+        lab.lb.tick();
+        assert_eq!(lab.health(11), health, "reset at {sequence}");
+    }
+}
+
+#[test]
 fn health_moves_with_the_state() {
     let mut lab = Lab2::new(tcp(), "keep");
     lab.set(11, Server::Refuses);
