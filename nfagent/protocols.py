@@ -70,6 +70,10 @@ class Migrator(Protocol):
         """Give back what is kept between two calls for the same migration; none follows."""
         ...
 
+    def tidy(self) -> None:
+        """End what migrations that have ended have left behind, where their own try to end it failed."""
+        ...
+
 
 class Wiring(Protocol):
     """Connects virtual ports to slots. All methods are idempotent; they raise `WiringError`."""

@@ -39,6 +39,9 @@ _FOLLOW_S = 3600.0
 _BATCH = 1000
 _NEVER = 2**63
 
+WAKING = ("instance.", "migration.requested")
+"""Beginnings of the types of events that call for a step. Steps write the others, which must not undo their pauses."""
+
 
 @dataclass
 class _Failures:
@@ -86,6 +89,7 @@ class Reconciler:
         self._locations = locations
         self._flows = flows
         self._rewire: set[str] = set()  # instances whose ports a switch may lack that is back
+        self._unswept: set[str] = set()  # locations where strays could not be ended
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
         self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
         self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that were not done
@@ -126,8 +130,12 @@ class Reconciler:
             self._schedule.wake(instance)
 
     def _end_strays(self, location: str | None = None) -> None:
-        kept = [key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]
-        for key in self._starter.end_strays(kept, location):
+        def kept() -> list[str]:
+            return [key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]
+
+        ended, failed = self._starter.end_strays(kept, location)
+        self._unswept.update(failed)
+        for key in ended:
             _log.warning("a process that nobody knows of was ended: %s", key)
 
     def _follow(self) -> None:
@@ -140,7 +148,7 @@ class Reconciler:
                 self._store.wait(_NEVER, _FIRST_RETRY_S)
                 continue
             for event in found:
-                if event.type.startswith(("instance.", "migration.")):
+                if event.type.startswith(WAKING):
                     self._schedule.wake(event.payload.get("instance", event.subject))
             if len(found) < _BATCH:
                 self._store.wait(last, _FOLLOW_S)
@@ -219,6 +227,7 @@ class Reconciler:
 
     def _look_after(self, instance: Instance, serving: Running) -> float | None:
         """Of a process that is as it should be: its ports, which may have been lost, and what was wrong once."""
+        self._tidy()
         if serving.silent is not None:
             return _AGAIN_S  # `nfagent.health` has said what is wrong, and says when it is over
         try:
@@ -234,6 +243,14 @@ class Reconciler:
             self._starter.note(serving, str(error))
             return self._retry(instance)
         return _AGAIN_S
+
+    def _tidy(self) -> None:
+        """End what should have been ended before, and could not be."""
+        self._migrator.tidy()
+        for location in list(self._unswept):
+            if not self._locations.is_cut_off(location):
+                self._unswept.discard(location)  # nobody else tries at the same time
+                self._end_strays(location)
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:
         if self._locations.is_down(location):
@@ -315,6 +332,7 @@ class Reconciler:
             return _AGAIN_S
         pause = self._pause(instance, goal)
         if pause > 0:
+            self._starter.note(serving, f"it is to run at {goal}, and could not be brought there: see its migrations")
             return pause
         mode: Mode = "state" if self._starter.kind(instance).movable else "restart"
         with self._store.change() as change:

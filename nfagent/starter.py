@@ -299,27 +299,32 @@ class Starter:
         for port in instance.ports:
             self._wiring.disconnect(port)
 
-    def end_strays(self, kept: Collection[str], at: str | None = None) -> list[str]:
-        """End processes that no row tells of, but for those with the keys ``kept``; returns their keys.
+    def end_strays(self, kept: Callable[[], Collection[str]], at: str | None = None) -> tuple[list[str], list[str]]:
+        """End processes that no row tells of, but for those with the keys ``kept``.
+
+        Returns their keys, and the locations where this has to be done once more.
 
         Args:
-            kept: whose.
+            kept: says whose; asked once the processes are known.
             at: the location to look at; None: all.
         """
         asked = {name: each for name, each in self._launchers.items() if at in (None, name)}
-        strays = []
+        strays: list[str] = []
+        failed: list[str] = []
         for location, launcher in {id(each): (name, each) for name, each in asked.items()}.values():
             try:
                 keys = launcher.all_keys()
-                # Read after that: a row is there before its process.
+                # Read after that: a row is there before its process, be it of a migration that keeps its state.
+                spared = kept()
                 known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
-                found = [key for key in keys if key not in known and key not in kept]
+                found = [key for key in keys if key not in known and key not in spared]
                 for key in found:
                     launcher.stop(key, _GRACE_S)
                 strays += found
             except LaunchError as error:
                 _log.warning("strays at %s are not ended: %s", location, error)
-        return strays
+                failed.append(location)
+        return strays, failed
 
     # ---- parts
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,6 +59,7 @@ class Keepers:
 
     def __init__(self, launcher: LocalLauncher) -> None:
         self._launcher = launcher
+        self._begun: set[int] = set()  # epochs whose keeper has not been seen to end
 
     def keep(self, epoch: int, kept: Kept) -> None:
         """Have these kept.
@@ -65,6 +67,7 @@ class Keepers:
         Raises:
             LaunchError, ControlError: they are not.
         """
+        self._begun.add(epoch)
         key = key_of(epoch)
         path = self._launcher.control_path(key)
         command = (sys.executable, "-I", "-S", str(_PROGRAM), str(path))
@@ -89,8 +92,16 @@ class Keepers:
 
     def end(self, epoch: int) -> None:
         """Let go what is kept; nothing happens where there is no keeper."""
-        with contextlib.suppress(LaunchError):  # it does not end: the next start of the agent tries again
+        self._begun.add(epoch)
+        with contextlib.suppress(LaunchError):  # it does not end: `tidy` tries again, as does the agent's next start
             self._launcher.stop(key_of(epoch), _GRACE_S)
+            self._begun.discard(epoch)
+
+    def tidy(self, open_epochs: Callable[[], Collection[int]]) -> None:
+        """End the keepers that were left behind, those of migrations that are not open any more."""
+        if begun := set(self._begun):
+            for epoch in begun.difference(open_epochs()):  # read after that: a row is there before its keeper
+                self.end(epoch)
 
 
 def key_of(epoch: int) -> str:

@@ -94,6 +94,11 @@ class StateMigrator:
         if found is not None:
             found.stop(ended=True)
 
+    def tidy(self) -> None:
+        """See `nfagent.protocols.Migrator`."""
+        store = self._parts.store
+        self._parts.keepers.tidy(lambda: migrations.open_epochs(store.read))
+
 
 def _begin(move: Move) -> None:
     for row in processes.of(move.parts.store.read, move.instance.id):

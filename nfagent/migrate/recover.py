@@ -156,6 +156,7 @@ def restart(move: Move) -> None:
             raise
     with move.journal.timed("done"):
         for port, edge in parts.starter.wires(move.instance, running):
+            parts.switching.prepare(port, location, edge)  # its interface may never have been on the bridge there
             parts.switching.finish(port, location, edge)
     outcome: Outcome = "done" if location == move.target else report.rolled_back_as or "rolled-back"
     move.take_over(outcome, report.why, running, None)

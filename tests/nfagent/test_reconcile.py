@@ -246,6 +246,9 @@ class SlowMigrator:
     def stop(self) -> None:
         """See `nfagent.protocols.Migrator`."""
 
+    def tidy(self) -> None:
+        """See `nfagent.protocols.Migrator`."""
+
 
 def test_a_deletion_waits_for_the_end_of_a_migration(own_world: World) -> None:
     reconciler = own_world.agent._reconciler

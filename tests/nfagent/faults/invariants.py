@@ -1,0 +1,132 @@
+"""What must be so when all is quiet: no state without a way out, no row that contradicts what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nfagent.model import Running, View
+from nfagent.store import migrations, processes
+from tests.nfagent.faults.machine import FakeProcess
+from tests.nfagent.faults.world import World
+
+_REST_S = 30.0
+_OPEN, _REASON = "a migration has not ended", "it has a reason though it is active"
+
+
+def may_rest(world: World, delay: float) -> bool:
+    """Whether a reconciler that has nothing to do for so long may be left alone."""
+    return delay >= _REST_S and not world.clock.is_expecting
+
+
+def standing(world: World) -> str:
+    """Where a world stands, for people."""
+    view = world.view()
+    if view is None:
+        return "there is no instance"
+    move = view.migration
+    rows = [f"{row.role} {row.phase} at {row.location} ({row.reason})" for row in _rows(world)]
+    runs = [f"{world.short(each.key)} {world.nf(each).phase}" for each in world.machines.functions()]
+    ports = [f"{port.home} moving {port.moving}" for port in world.switches.ports.values()]
+    last = f"; last fault: {world.failures[-1]!r}" if world.failures else ""
+    return (
+        f"{view.status}; migration: {move and (move.step, move.reason or move.report.get('why'))}; rows: {rows};"
+        f" processes: {runs}; ports: {ports}{last}"
+    )
+
+
+def settled(world: World, *, lost: bool) -> list[str]:
+    """What is wrong, once all is quiet.
+
+    Args:
+        world: that was driven until then.
+        lost: something that is needed is away for good: a person has to be told, and that is all.
+    """
+    view = world.view()
+    if view is None:
+        return list(_left(world))
+    found = list(_wrong(world, view))
+    if is_said(view) and lost:
+        found = []
+    return [f"{each}; {standing(world)}" for each in found]
+
+
+def deleted(world: World, *, lost: bool) -> list[str]:
+    """What is wrong after a deletion."""
+    view = world.view()
+    if view is None:
+        return list(_left(world))
+    return [] if lost and is_said(view) else [f"it is not deleted; {standing(world)}"]
+
+
+def is_said(view: View) -> bool:
+    """Whether the API says what is wrong."""
+    return bool((view.running and view.running.reason) or (view.migration and view.migration.reason))
+
+
+def _left(world: World) -> Iterator[str]:
+    """What a deleted instance has left."""
+    for each in (*_reached(world), *world.machines.keepers()):
+        yield f"after the deletion {each.key} runs"
+    if world.switches.ports:
+        yield f"after the deletion there are ports: {world.switches.ports}"
+
+
+def _wrong(world: World, view: View) -> Iterator[str]:
+    if view.migration is not None:
+        yield _OPEN
+        return
+    rows = _rows(world)
+    if view.status != "active" or view.running is None or len(rows) != 1:
+        yield "it is not active, with one row"
+        return
+    if view.running.reason is not None and "was refused" in view.running.reason:
+        return
+    if view.running.reason is not None:
+        yield _REASON
+    if view.running.generation != view.instance.generation and not view.running.reason:
+        yield "its newest configuration is not in force"
+    yield from _processes(world, view.running)
+    yield from _ports(world, view.running)
+    yield from _state(world)
+
+
+def _processes(world: World, row: Running) -> Iterator[str]:
+    functions = _reached(world)
+    if [each.process.incarnation for each in functions] != [row.incarnation]:
+        yield "what runs is not what the row says"
+        return
+    if world.machines.is_hung(functions[0]) and row.reason is None:
+        yield "it hangs, and it is not said"
+    if world.nf(functions[0]).phase != "running":
+        yield "it does not run free"
+    if world.machines.keepers():
+        yield "a keeper is left"
+
+
+def _ports(world: World, row: Running) -> Iterator[str]:
+    edge = {"s0": "vf0", "s1": "pf0vf0"}.get(row.slot or "")
+    for port in world.switches.ports.values():
+        if port.moving is not None:
+            yield "a move of its port is left"
+        elif port.home != (row.location, edge):
+            yield "its port is elsewhere"
+    if not world.switches.ports:
+        yield "its port is gone"
+
+
+def _state(world: World) -> Iterator[str]:
+    moves = migrations.page(world.store.read, world.instance, None, 100, None)
+    is_told = any(move.report.get("lost_state") or move.mode == "restart" for move in moves)
+    functions = _reached(world)
+    has = world.nf(functions[0]).arena.count if functions else 0
+    if has != world.counted and not is_told and not world.is_excused:
+        yield f"its state is of {has} packets, not of {world.counted}, and no report says so"
+
+
+def _rows(world: World) -> list[Running]:
+    return processes.of(world.store.read, world.instance)
+
+
+def _reached(world: World) -> list[FakeProcess]:
+    """Functions at locations that can be reached; what runs elsewhere is ended when they are back."""
+    return [each for each in world.machines.functions() if world.machines.reaches(each.location)]

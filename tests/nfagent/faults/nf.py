@@ -1,0 +1,285 @@
+"""Network functions that are made up: their part in a migration is that of nfs/README.md, with state in real memfds.
+
+What a test cannot tell from the real one is left out: packets. Each function that may send counts in its state instead.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfagent.errors import ControlRefusedError
+
+_SENDING = ("running", "prepared", "relayed-to")
+_ALWAYS = ("relayed", "release")
+_PROGRESS_S = 5.0
+
+
+@dataclass
+class Arena:
+    """State, or rings, behind a memfd; found again by its inode."""
+
+    descriptor: int
+    inode: int
+    count: int = 0
+    ended: bool = False
+
+    @classmethod
+    def make(cls) -> "Arena":
+        """Make one that is empty."""
+        descriptor = os.memfd_create("fake")
+        return cls(descriptor, os.fstat(descriptor).st_ino)
+
+
+@dataclass
+class Request:
+    """A line on a control socket, with the descriptors beside it."""
+
+    verb: str
+    arguments: dict[str, Any]
+    descriptors: list[int] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+Answered = tuple[dict[str, Any], list[int]]
+
+
+class Nf:
+    """An instance's process, as far as its control socket shows it.
+
+    Args:
+        arenas: all of this machine, by inode.
+        connect: finds the function that listens at an address for state that is copied.
+        marked: how many of the markers from a number on have reached a function.
+        wait: lets time pass.
+        is_stuck: whether another function reads nothing now.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        *,
+        hold: bool,
+        adopted: Arena | None,
+        arenas: dict[int, Arena],
+        connect: Callable[[str], "Nf | None"],
+        marked: Callable[[int], int],
+        wait: Callable[[float], None],
+        is_stuck: "Callable[[Nf], bool]",
+    ) -> None:
+        self.config, self._arenas, self._connect, self._marked = config, arenas, connect, marked
+        self._wait, self._is_stuck = wait, is_stuck
+        self.arena = adopted or self._arena()
+        self.phase = "waiting" if hold else "running"
+        self.epoch = 0
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.rings: Arena | None = None
+        self.pending: Arena | None = None
+        self.listens: str | None = None
+        self.stream: Nf | None = None
+        self.source: Nf | None = None
+        self.is_orphaned = False
+        self.is_alive = True
+
+    def _arena(self) -> Arena:
+        made = Arena.make()
+        self._arenas[made.inode] = made
+        return made
+
+    @property
+    def may_send(self) -> bool:
+        """Whether it has the right to send packets."""
+        return self.is_alive and self.phase in _SENDING
+
+    @property
+    def processes(self) -> bool:
+        """Whether packets reach it, so that its state changes: a copy gets none before the old one relays them."""
+        return self.may_send and not (
+            self.phase == "relayed-to" and self.source is not None and self.source.phase == "delivered"
+        )
+
+    def answer(self, request: Request) -> Answered:
+        """Do what a request says; raises `ControlRefusedError`."""
+        verb, arguments = request.verb, request.arguments
+        if verb == "orphaned":
+            if arguments["epoch"] != self.epoch:
+                raise ControlRefusedError(verb, "epoch", f"this is epoch {self.epoch}")
+            self.is_orphaned = True
+            return {"epoch": arguments["epoch"]}, []
+        plain = getattr(self, f"_say_{verb}", None)
+        if plain is not None:
+            return plain(arguments), []
+        known = getattr(self, f"_do_{verb}", None)
+        if known is None:
+            raise ControlRefusedError(verb, "verb-unknown", f"no verb {verb!r}")
+        self._enter(verb, arguments["epoch"])
+        if verb not in self.answers or verb in _ALWAYS:
+            self.answers[verb] = known(request)
+        beside = [self.arena, self.rings] if verb == "prepare" and self.phase != "running" else []
+        return self.answers[verb], [os.dup(each.descriptor) for each in beside if each is not None]
+
+    def _enter(self, verb: str, epoch: int) -> None:
+        if epoch < self.epoch:
+            raise ControlRefusedError(verb, "epoch", f"epoch {epoch} is over; this is epoch {self.epoch}")
+        if epoch > self.epoch:
+            if (verb, self.phase) not in (("prepare", "running"), ("hold", "waiting"), ("abort", "waiting")):
+                raise ControlRefusedError(verb, "epoch", f"epoch {epoch}, while epoch {self.epoch} is {self.phase}")
+            self.epoch, self.answers = epoch, {}
+
+    def _expect(self, verb: str, *phases: str) -> None:
+        if self.phase not in phases:
+            raise ControlRefusedError(verb, "out-of-turn", f"{verb!r} while this instance is {self.phase}")
+
+    # ---- verbs of every instance
+
+    def _say_status(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"migration": {"epoch": self.epoch, "phase": self.phase}} if self.epoch else {}
+
+    def _say_counters(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"flows": self.arena.count}
+
+    def _say_config(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"config": self.config}
+
+    def _say_configure(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._expect("configure", "running")
+        self.config = arguments["config"]
+        return {}
+
+    # ---- of the one that gives
+
+    def _do_prepare(self, _: Request) -> dict[str, Any]:
+        self._expect("prepare", "running")
+        self.phase, self.rings = "prepared", self._arena()
+        return {"bytes": 4096, "config": self.config, "rings": {"queues": 1, "words": 512}}
+
+    def _do_precopy(self, request: Request) -> dict[str, Any]:
+        self._expect("precopy", "prepared")
+        self.stream = self._connect(request.arguments["to"])
+        if self.stream is None:
+            raise ControlRefusedError("precopy", "peer", "cannot connect")
+        self._await_reader("precopy", self.stream)
+        self.stream.source = self
+        return {"rounds": 1, "bytes": 4096, "left": 0}
+
+    def _do_freeze(self, _: Request) -> dict[str, Any]:
+        self._expect("freeze", "prepared")
+        self.phase = "frozen"
+        return {"stopped_us": 1}
+
+    def _do_delta(self, _: Request) -> dict[str, Any]:
+        self._expect("delta", "frozen")
+        if self.stream is None or not self.stream.is_alive:
+            raise ControlRefusedError("delta", "peer", "the new instance closed the connection")
+        self._await_reader("delta", self.stream)
+        self.stream.arena.count = self.arena.count
+        self.stream.pending = self.stream.arena
+        self.phase = "delivered"
+        return {"bytes": 8}
+
+    def _await_reader(self, verb: str, reader: "Nf") -> None:
+        if self._is_stuck(reader):
+            self._wait(_PROGRESS_S)
+        if self._is_stuck(reader):
+            raise ControlRefusedError(verb, "peer", "the new instance does not read")
+
+    def _do_relayed(self, request: Request) -> dict[str, Any]:
+        self._expect("relayed", "given")
+        self._await_markers("relayed", request.arguments)
+        return {"relayed": [0]}
+
+    def _do_drain(self, request: Request) -> dict[str, Any]:
+        self._expect("drain", "given")
+        self._await_markers("drain", request.arguments)
+        if self.stream is not None and not self.stream.is_alive:
+            raise ControlRefusedError("drain", "peer", "the relay to the new instance broke off")
+        self.phase = "gone"
+        if self.rings is not None:
+            self.rings.ended = True
+        return {"relayed": [0]}
+
+    def _await_markers(self, verb: str, arguments: dict[str, Any]) -> None:
+        if self._marked(arguments["first"]) < arguments["paths"]:
+            self._wait(arguments.get("timeout_ms", 10_000) / 1000)
+            raise ControlRefusedError(verb, "timeout", "not all markers arrived; send them again and ask again")
+
+    def _do_thaw(self, _: Request) -> dict[str, Any]:
+        self._expect("thaw", "prepared", "frozen", "delivered")
+        self.phase = "running"
+        return {}
+
+    # ---- of the one that takes
+
+    def _do_hold(self, request: Request) -> dict[str, Any]:
+        self._expect("hold", "waiting")
+        if request.arguments["mode"] == "memfd":
+            if len(request.descriptors) != 2:
+                raise ControlRefusedError("hold", "malformed", "descriptors are missing")
+            state, rings = (self._arenas[os.fstat(each).st_ino] for each in request.descriptors)
+            self.pending, self.rings = state, rings
+            self.phase = "holding"
+            return {}
+        self.phase, self.listens = "holding", request.arguments["listen"]
+        return {"address": self.listens}
+
+    def _do_commit(self, _: Request) -> dict[str, Any]:
+        if self.phase in ("frozen", "delivered"):
+            self._expect("commit", "delivered" if self.stream is not None else "frozen")
+            self.phase = "given"
+            return {}
+        self._expect("commit", "holding")
+        if self.pending is None:
+            raise ControlRefusedError("commit", "peer", "no state: it has not come yet")
+        self.arena, self.phase = self.pending, "relayed-to"
+        return {}
+
+    def _do_release(self, _: Request) -> dict[str, Any]:
+        self._expect("release", "relayed-to")
+        return {}
+
+    def _do_handover(self, request: Request) -> dict[str, Any]:
+        self._expect("handover", "relayed-to")
+        if not (self.is_orphaned or (self.rings is not None and self.rings.ended) or self._source_ended()):
+            self._wait(request.arguments.get("timeout_ms", 10_000) / 1000)
+            raise ControlRefusedError("handover", "timeout", "not every queue has ended")
+        self.phase = "running"
+        return {"relayed": 0, "orphaned": self.is_orphaned}
+
+    def _source_ended(self) -> bool:
+        return self.source is not None and (not self.source.is_alive or self.source.phase == "gone")
+
+    def _do_abort(self, _: Request) -> dict[str, Any]:
+        self._expect("abort", "waiting", "holding")
+        self.phase = "gone"
+        return {}
+
+
+class Keeper:
+    """A process that keeps descriptors: `nfagent.migrate.keeper`."""
+
+    def __init__(self) -> None:
+        self.note: Any = None
+        self.kept: list[int] = []
+        self.is_alive = True
+
+    def answer(self, request: Request) -> Answered:
+        """Keep, or give back."""
+        if request.verb == "put":
+            self.close()
+            self.kept, self.note = [os.dup(each) for each in request.descriptors], request.arguments["note"]
+            return {}, []
+        return {"note": self.note}, [os.dup(each) for each in self.kept]
+
+    def close(self) -> None:
+        """Let go what is kept."""
+        while self.kept:
+            os.close(self.kept.pop())
+
+
+def inodes(descriptors: Sequence[int]) -> list[int]:
+    """What is behind descriptors."""
+    return [os.fstat(each).st_ino for each in descriptors]

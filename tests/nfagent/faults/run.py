@@ -1,0 +1,329 @@
+"""Runs: a scenario with faults, brought to an end, and what must be so then."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfagent import control, health, locations, wiring
+from nfagent.catalog import Catalog
+from nfagent.config import AgentConfig
+from nfagent.errors import AgentError
+from nfagent.migrate import migrator, peer, protocol
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.reconcile import WAKING
+from nfagent.store import database, events
+from tests.nfagent.faults import invariants, scenarios
+from tests.nfagent.faults.clock import Clock
+from tests.nfagent.faults.machine import FakeConnection, FakePulse
+from tests.nfagent.faults.points import AgentDiedError, Fault, Point, name, parse
+from tests.nfagent.faults.switches import FakePlumbing
+from tests.nfagent.faults.world import FaultyStore, World
+
+_SERVER = """
+[oneswitchd]
+datapath_id = "00000000000000a1"
+api = "unix:/nonexistent/oneswitchd.sock"
+[[switch]]
+name = "hypervisor"
+virt = "unix:/nonexistent/virt.mgmt"
+edge = "unix:/nonexistent/edge.mgmt"
+[[switch]]
+name = "snic0"
+virt = "tcp:127.0.0.1:1"
+edge = "tcp:127.0.0.1:2"
+link = { hypervisor = "pcie-snic0", local = "pf0hpf" }
+"""
+_AGENT = """
+nf = ""
+[[kind]]
+name = "nf"
+movable = true
+ports = [1, 1]
+command = ["nf"]
+[[kind]]
+name = "opaque"
+ports = [1, 1]
+command = ["opaque"]
+[[location]]
+switch = "hypervisor"
+slot = [{ name = "s0", wires = [{ edge = "vf0", inside = "lo" }] }]
+[[location]]
+switch = "snic0"
+slot = [{ name = "s1", wires = [{ edge = "pf0vf0", inside = "lo" }] }]
+"""
+_STEPS = 60  # of the reconciler, at most: minutes
+_LEAST_S = 0.5  # between two of them, on average, where they never end
+_QUIET = 3  # of them in which nothing changed
+_DEATHS = 4
+_AFTER_A_FAULT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run."""
+
+    name: str
+    points: list[Point]
+    violations: list[str]
+    steps: int
+    seconds: float
+
+
+class Lab:
+    """Makes worlds and runs them; one at a time, in one thread.
+
+    Args:
+        directory: for the store's lock.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._config, self._server = AgentConfig.parse(_AGENT), ServerConfig.parse(_SERVER)
+        self._catalog = Catalog.of(self._config, self._server)
+        self._store = FaultyStore(directory / "store")
+        self._empty = sqlite3.connect(":memory:")
+        self._store.read.backup(self._empty)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._store.close()
+        self._empty.close()
+
+    def run(self, scenario: str, *faults: Fault) -> Result:
+        """Run a scenario with these faults, until all is quiet; then delete the instance."""
+        found = scenarios.ALL[scenario]
+        self._empty.backup(self._store.read)
+        self._store.begin_again()
+        clock = Clock()
+        before = _open_files()
+        with _made_up(clock) as bind:
+            world = World(
+                self._store,
+                self._config,
+                self._server,
+                self._catalog,
+                clock,
+                copies=found.copies,
+                remote=found.remote,
+                bind=bind,
+            )
+            found.begin(world, lambda: drive(world, []))
+            for fault in faults:
+                world.plan.setdefault(fault.index, []).append(fault)
+            world.is_recording = True
+            steps = _played(world, faults)
+            world.machines.close()
+        if _open_files() != before:
+            world.violations.append(f"{_open_files() - before} files were left open")
+        return Result(name(scenario, faults), world.points, world.violations, steps, clock.elapsed)
+
+    def replay(self, text: str) -> Result:
+        """Run what a name says."""
+        scenario, faults = parse(text)
+        return self.run(scenario, *faults)
+
+
+def _played(world: World, faults: tuple[Fault, ...]) -> int:
+    restless: list[str] = []
+    steps = drive(world, restless)
+    world.is_recording = False
+    lost = any(fault.kind.startswith("lost-") for fault in faults)
+    world.violations += invariants.settled(world, lost=lost) or ([] if lost else restless)
+    world.delete()
+    drive(world, [])
+    world.violations += invariants.deleted(world, lost=lost)
+    return steps
+
+
+def drive(world: World, violations: list[str]) -> int:
+    """Have the reconciler do its steps until nothing changes any more; returns how many there were."""
+    quiet = deaths = 0
+    began = world.clock.elapsed
+    for number in range(_STEPS):
+        last = world.store.last_event  # of a store of one thread
+        try:
+            if world.is_dead:
+                deaths += 1
+                world.start_agent()
+            idle = world.reconciler.idle
+            idle.is_woken = False
+            delay = world.reconciler.step(world.instance)
+            if delay is None:
+                return number
+            if not idle.is_woken and not _calls(world, last):
+                world.clock.sleep(delay)
+            quiet = quiet if world.store.last_event == last and not idle.is_woken else 0
+        except AgentDiedError:
+            assert deaths <= _DEATHS
+            continue
+        except Exception as error:  # noqa: BLE001  as `Schedule` does
+            world.failures.append(error)
+            if not isinstance(error, (AgentError, sqlite3.Error)):
+                violations.append(f"a step failed: {error!r}")
+            delay = _AFTER_A_FAULT_S
+            world.clock.sleep(delay)
+        quiet += 1
+        if quiet >= _QUIET and invariants.may_rest(world, delay):
+            return number
+    if world.clock.elapsed - began < _STEPS * _LEAST_S:
+        world.violations.append(f"it is tried again without a pause; {invariants.standing(world)}")
+    violations.append(f"it does not come to rest; {invariants.standing(world)}")
+    return _STEPS
+
+
+def _calls(world: World, last: int) -> bool:
+    """Whether there is an event after this one that calls for a step."""
+    if world.store.last_event == last:
+        return False
+    return any(each.type.startswith(WAKING) for each in events.after(world.store.read, last, 100, None))
+
+
+class _LateFuture(Future[Any]):
+    """What is run beside: when somebody waits for it, or has asked twice whether it is done."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__()
+        self._act, self._asked = act, 0
+
+    def done(self) -> bool:
+        self._asked += 1
+        if self._asked > 1:
+            self._run()
+        return super().done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._run()
+        return super().result(0)
+
+    def _run(self) -> None:
+        if super().done():
+            return
+        try:
+            self.set_result(self._act())
+        except BaseException as error:  # noqa: BLE001
+            self.set_exception(error)
+
+
+class _NoThreads:
+    """In the place of `ThreadPoolExecutor`."""
+
+    def __init__(self, *_: Any) -> None:
+        self._left: list[_LateFuture] = []
+
+    def submit(self, act: Callable[..., Any], *arguments: Any) -> _LateFuture:
+        self._left.append(_LateFuture(lambda: act(*arguments)))
+        return self._left[-1]
+
+    def __enter__(self) -> _NoThreads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._left:
+            with contextlib.suppress(BaseException):
+                each.result()
+
+
+class _NoEvent:
+    """In the place of `threading.Event`."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._is_set
+
+
+class _NoOutage:
+    """In the place of `nfagent.migrate.outage.Outage`, which looks at sockets."""
+
+    def __init__(self, *_: object) -> None:
+        """Nothing is measured."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def seconds(self) -> float:
+        return 0.0
+
+    def stop(self, *, ended: bool) -> None:
+        """End."""
+
+
+class _NoTeller:
+    """In the place of a thread of `nfagent.locations`."""
+
+    def __init__(self, location: str, changed: Callable[[str], None]) -> None:
+        self._tell = lambda: changed(location)
+
+    def tell(self) -> None:
+        self._tell()
+
+
+@contextlib.contextmanager
+def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
+    """Within, time, threads, sockets and switches are made up; what is given binds them to a world."""
+    connection, plumbing = type("Connection", (FakeConnection,), {}), type("Plumbing", (FakePlumbing,), {})
+    pulse = type("Pulse", (FakePulse,), {})
+
+    def bind(world: World) -> None:
+        connection.world = plumbing.world = pulse.world = world
+
+    def is_stopped(pid: int) -> bool:
+        return pulse.world.machines.is_stopped(pid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for attribute, value in (("time", clock.read), ("monotonic", clock.read), ("sleep", clock.sleep)):
+            patch.setattr(time, attribute, value)
+        patch.setattr(control, "Connection", connection)
+        patch.setattr(peer, "Connection", connection)
+        patch.setattr(health, "Pulse", pulse)
+        patch.setattr(health, "_is_stopped", is_stopped)
+        patch.setattr(wiring, "ServerPlumbing", plumbing)
+        patch.setattr(wiring, "Plumbing", plumbing)
+        patch.setattr(locations, "_Teller", _NoTeller)
+        patch.setattr(migrator, "Outage", _NoOutage)
+        patch.setattr(protocol, "ThreadPoolExecutor", _NoThreads)
+        patch.setattr(protocol, "threading", SimpleNamespace(Event=_NoEvent))
+        yield bind
+
+
+@contextlib.contextmanager
+def lab(directory: Path) -> Iterator[Lab]:
+    """A laboratory whose store is in memory."""
+    logging.disable(logging.CRITICAL)
+    connect = database.sqlite3.connect
+
+    def in_memory(_: object, **options: Any) -> sqlite3.Connection:
+        return connect(":memory:", **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "sqlite3", SimpleNamespace(**(vars(sqlite3) | {"connect": in_memory})))
+        made = Lab(directory)
+        try:
+            yield made
+        finally:
+            made.close()
+            logging.disable(logging.NOTSET)
+            gc.collect()
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208

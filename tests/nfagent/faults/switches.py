@@ -1,0 +1,354 @@
+"""Switches that are made up: oneswitchd as its REST interface shows it, OVSDB, and markers on their way.
+
+What nfagent makes of them is real: `nfagent.wiring.ServerWiring` and `nfagent.migrate.switching.ServerSwitching`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nfagent.errors import WiringError
+from nfagent.migrate.switching import Moved, ServerSwitching
+from nfagent.plumbing.errors import DatabaseUnreachableError
+from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
+from nfagent.wiring import ServerWiring
+from unoctl import model
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ToolError
+from unoctl.model import BridgeState, Status, SwitchState
+
+if TYPE_CHECKING:
+    from tests.nfagent.faults.world import World
+
+HUB, NIC, ONESWITCHD = "hypervisor", "snic0", "oneswitchd"
+_STAGES = ("preparing", "prepared", "flipped", "done")
+_STEP_S = 1.0
+_REQUEST_S = 10.0
+_GONE_S = 5.0  # a switch that was away for longer is not waited for
+_MOVE_S = 120.0
+
+
+@dataclass
+class Moving:
+    """A move of a port."""
+
+    to: tuple[str, str]
+    stage: str
+    until: str
+
+
+@dataclass
+class FakePort:
+    """A virtual port."""
+
+    number: int
+    name: str
+    home: tuple[str, str]
+    moving: Moving | None = None
+
+    @property
+    def leads_to(self) -> tuple[str, str]:
+        """Where packets for it go."""
+        if self.moving is not None and self.moving.stage == "flipped":
+            return self.moving.to
+        return self.home
+
+
+class Switches:
+    """All of them, and oneswitchd."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.ports: dict[int, FakePort] = {}
+        self.attached: set[tuple[str, str]] = set()
+        self._down: dict[str, float] = {}  # since when
+        self._arrived: set[int] = set()
+
+    def is_up(self, name: str) -> bool:
+        """Whether a switch, or oneswitchd, answers."""
+        return name not in self._down
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a switch has been away for so long that it is not waited for."""
+        return self._world.clock.now - self._down.get(name, math.inf) >= _GONE_S
+
+    def lose(self, name: str, seconds: float) -> None:
+        """Have one be away for a while."""
+        self._down.setdefault(name, self._world.clock.now)
+        if seconds < math.inf:
+            self._world.clock.at(seconds, lambda: self._back(name))
+
+    def _back(self, name: str) -> None:
+        self._down.pop(name, None)
+        self._world.look_soon()
+        self._world.watch_health()
+
+    def forget_moves(self) -> None:
+        """As an oneswitchd that was restarted without its journal."""
+        for port in self.ports.values():
+            port.moving = None
+
+    def advance(self, port: FakePort) -> None:
+        """Bring a move as far as it may go now.
+
+        Raises:
+            ApiRefusedError: it failed, and is undone.
+        """
+        move = port.moving
+        if move is None or not self.is_up(ONESWITCHD):
+            return
+        if move.stage in ("preparing", "prepared"):
+            if any(map(self.is_gone, (move.to[0], HUB))):
+                port.moving = None
+                raise ApiRefusedError(409, "move-failed", f"switch {move.to[0]} is down; the move was undone")
+            if not all(map(self.is_up, (move.to[0], HUB))):
+                return
+            move.stage = "prepared" if move.until == "prepared" else "flipped"
+        # The flip is sent to all switches; each stage from then on is confirmed by those that are not gone.
+        waited = [name for name in (HUB, port.home[0], move.to[0]) if not self.is_up(name) and not self.is_gone(name)]
+        if move.stage == "flipped" and move.until == "done" and not waited:
+            port.home, port.moving = move.to, None
+
+    def arrive(self, numbers: range) -> None:
+        """Markers were sent."""
+        if self.is_up(HUB) and self.is_up(NIC):
+            self._arrived.update(numbers)
+
+    def marked(self, first: int) -> int:
+        """How many markers from this number on have arrived."""
+        return len([number for number in self._arrived if number >= first])
+
+    def status(self) -> Status:
+        """What oneswitchd says."""
+        if not self.is_up(ONESWITCHD):
+            raise ApiUnreachableError("nothing listens")
+        return Status(version="1", datapath_id="1", switches=(self._state(HUB), self._state(NIC)))
+
+    def _state(self, name: str) -> SwitchState:
+        bridge = BridgeState(target="x", state="up" if self.is_up(name) else "down")
+        return SwitchState(name=name, hub=name == HUB, virt=bridge, edge=bridge)
+
+
+class FakeClient:
+    """See `unoctl.client.Client`."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._switches = world, world.switches
+
+    @contextlib.contextmanager
+    def _request(self, what: str) -> Iterator[None]:
+        def refused(said: str) -> ApiRefusedError:
+            return ApiRefusedError(500, "test", said)
+
+        with self._world.crossing("switch", what, refused, ApiNoAnswerError):
+            if not self._switches.is_up(ONESWITCHD):
+                raise ApiUnreachableError("nothing listens")
+            yield
+
+    def port(self, number: int) -> model.Port:
+        with self._request(f"port {number}"):
+            return self._shown(self._find(number))
+
+    def ports(self) -> list[model.Port]:
+        with self._request("ports"):
+            return [self._shown(port) for port in self._switches.ports.values()]
+
+    def status(self) -> Status:
+        return self._switches.status()
+
+    def add_port(self, number: int, name: str, switch: str, interface: str, executor: str | None = None) -> model.Port:
+        with self._request(f"add {number}"):
+            self._check((switch, interface))
+            if number in self._switches.ports:
+                raise ApiRefusedError(409, "port-exists", f"port {number}")
+            made = self._switches.ports[number] = FakePort(number, name, (switch, interface))
+            return self._shown(made)
+
+    def delete_port(self, number: int) -> None:
+        with self._request(f"delete {number}"):
+            del self._switches.ports[self._find(number).number]
+
+    def move_port(
+        self, number: int, switch: str, interface: str, until: str, grace_ms: int | None, force: bool = False
+    ) -> model.Port:
+        with self._request(f"move {number} {switch} {until}"):
+            port = self._find(number)
+            if port.moving is not None:
+                raise ApiRefusedError(409, "move-in-progress", f"port {number} is moving to {port.moving.to[1]}")
+            self._check((switch, interface))
+            port.moving = Moving((switch, interface), "preparing", until)
+            return self._until(port, until, force)
+
+    def continue_move(self, number: int, until: str, force: bool = False) -> model.Port:
+        with self._request(f"continue {number} {until}"):
+            port = self._find(number)
+            if port.moving is None:
+                raise ApiRefusedError(409, "no-move", f"port {number} is not moving")
+            port.moving.until = max(port.moving.until, until, key=_STAGES.index)
+            return self._until(port, until, force)
+
+    def abort_move(self, number: int) -> model.Port:
+        with self._request(f"abort {number}"):
+            port = self._find(number)
+            if port.moving is None:
+                raise ApiRefusedError(409, "no-move", f"port {number} is not moving")
+            if port.moving.stage == "flipped":
+                raise ApiRefusedError(409, "move-past-abort", f"the move of port {number} has flipped")
+            port.moving = None
+            return self._shown(port)
+
+    def _until(self, port: FakePort, until: str, force: bool) -> model.Port:
+        """Answer when a stage is reached, or not at all."""
+        end = self._world.clock.now + _MOVE_S
+        self._switches.advance(port)
+        while port.moving is not None and _STAGES.index(port.moving.stage) < _STAGES.index(until):
+            if self._world.clock.now >= end:
+                raise ApiNoAnswerError("no answer in time")
+            if force and port.moving.stage == "flipped":
+                port.home, port.moving = port.moving.to, None
+                break
+            self._world.clock.sleep(_STEP_S)
+            self._switches.advance(port)
+        return self._shown(port)
+
+    def _find(self, number: int) -> FakePort:
+        if number not in self._switches.ports:
+            raise ApiRefusedError(404, "port-unknown", f"there is no port {number}")
+        return self._switches.ports[number]
+
+    def _check(self, to: tuple[str, str]) -> None:
+        taken = next((each.number for each in self._switches.ports.values() if each.home == to), None)
+        if taken is not None:
+            raise ApiRefusedError(409, "interface-taken", f"{to} has port {taken}")
+        if not self._switches.is_up(to[0]):
+            raise ApiRefusedError(503, "switch-down", f"switch {to[0]} is down")
+        if to not in self._switches.attached:
+            raise ApiRefusedError(409, "interface-missing", f"{to[0]} has no interface {to[1]}")
+
+    def _shown(self, port: FakePort) -> model.Port:
+        move = port.moving and model.Move(
+            switch=port.moving.to[0], interface=port.moving.to[1], stage=port.moving.stage
+        )
+        switch, interface = port.leads_to
+        return model.Port(number=port.number, name=port.name, switch=switch, interface=interface, flow_id=7, move=move)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FakePlumbing:
+    """See `nfagent.plumbing.servers.ServerPlumbing`, and `Plumbing`; ``world`` is set on a subclass."""
+
+    world: World
+
+    def __init__(
+        self, config: ServerConfig | SwitchConfig, *, tls: Any = None, without: Collection[str] = (), at: str = ""
+    ) -> None:
+        self._at = config.name if isinstance(config, SwitchConfig) else at
+        names = [switch.name for switch in config.switch] if isinstance(config, ServerConfig) else [self._at]
+        if not at:
+            with self.world.crossing("switch", f"ovsdb {self._at or 'all'}", DatabaseUnreachableError):
+                for name in names:
+                    if name not in without and not self.world.switches.is_up(name):
+                        self.world.clock.sleep(_REQUEST_S)
+                        raise DatabaseUnreachableError(f"switch {name}: its database does not answer")
+
+    def add_virtual_port(self, number: int) -> None:
+        """Patch ports are not looked at."""
+
+    def remove_virtual_port(self, number: int) -> None:
+        """Patch ports are not looked at."""
+
+    def on(self, switch: str) -> FakePlumbing:
+        found = self.world.server.find_switch(switch)
+        return type(self)(found, at=found.name)
+
+    def attach(self, interface: str) -> None:
+        self.world.switches.attached.add((self._at, interface))
+
+    def __enter__(self) -> FakePlumbing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+
+class FakeWiring(ServerWiring):
+    """With oneswitchd made up."""
+
+    def __init__(self, world: World, is_cut_off: Callable[[str], bool]) -> None:
+        super().__init__(world.server, is_cut_off)
+        self._world = world
+
+    def client(self) -> Any:
+        return FakeClient(self._world)
+
+
+class FakeSwitching(ServerSwitching):
+    """With oneswitchd and the data paths made up."""
+
+    def __init__(self, world: World, wiring: FakeWiring) -> None:
+        super().__init__(world.server, wiring)
+        self._world = world
+
+    def quiesce(self) -> None:
+        with self._world.crossing("switch", "quiesce", WiringError):
+            if not all(map(self._world.switches.is_up, (HUB, NIC))):
+                self._world.clock.sleep(1.0)
+
+    def passing(self, old: str, new: str) -> Any:
+        return contextlib.nullcontext(lambda: None)
+
+    def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Any:
+        return _FakeMarking(self._world, super().marking(ports, epoch, secret))
+
+    def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> Any:
+        return _FakeOutlet(self._world, switch.name)
+
+
+class _FakeMarking:
+    """See `nfagent.migrate.switching.Marking`: what is sent arrives."""
+
+    def __init__(self, world: World, marking: Any) -> None:
+        self._world, self._marking = world, marking
+        self.unmarked = marking.unmarked
+
+    def send(self, first: int) -> int:
+        paths = self._marking.send(first)
+        self._world.switches.arrive(range(first, first + paths))
+        return paths
+
+    def close(self) -> None:
+        self._marking.close()
+
+
+class _FakeOutlet:
+    """See `nfagent.migrate.packet_out.Outlet`."""
+
+    def __init__(self, world: World, switch: str) -> None:
+        self._world, self._switch = world, switch
+        with world.crossing("switch", f"outlet {switch}", ToolError):
+            self._require_up()
+
+    def _require_up(self) -> None:
+        if not self._world.switches.is_up(self._switch):
+            raise ToolError(f"{self._switch}: no packet could be sent: connection refused")
+
+    def put(self, frame: bytes) -> None:
+        with self._world.crossing("switch", f"marker {self._switch}", ToolError):
+            self._require_up()
+
+    def settle(self) -> None:
+        self._require_up()
+
+    def close(self) -> None:
+        """Nothing is open."""

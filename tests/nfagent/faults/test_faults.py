@@ -1,0 +1,55 @@
+"""The state machines of migrations and of the reconciler, with every single fault and with pairs of them."""
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from tests.nfagent.faults import explore, scenarios
+from tests.nfagent.faults.run import Lab, Result, lab
+
+_SHOWN = 20
+_EVERY_DAY = [
+    name for name in scenarios.ALL if name not in ("memfd-home", "copy", "remote", "pin")
+]  # others are like these
+_SAMPLE = 0.0004  # of the pairs, every day
+_SEED = 12
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with lab(tmp_path_factory.mktemp("faults")) as made:
+        yield made
+
+
+def _check(results: Iterable[Result]) -> None:
+    """Replay one with ``python -m tests.nfagent.faults.explore NAME``."""
+    runs, bad = 0, list[str]()
+    for result in results:
+        runs += 1
+        bad += [f"{result.name}: {each}" for each in result.violations[:1]]
+    assert runs > 0
+    assert not bad, f"{len(bad)} of {runs} runs:\n" + "\n".join(bad[:_SHOWN])
+
+
+@pytest.mark.parametrize("scenario", scenarios.ALL)
+def test_without_a_fault_all_is_well(laboratory: Lab, scenario: str) -> None:
+    _check([laboratory.run(scenario)])
+
+
+@pytest.mark.parametrize(
+    "scenario", [name if name in _EVERY_DAY else pytest.param(name, marks=pytest.mark.soak) for name in scenarios.ALL]
+)
+def test_every_fault_has_a_way_out(laboratory: Lab, scenario: str) -> None:
+    _check(explore.singles(laboratory, scenario))
+
+
+@pytest.mark.parametrize("scenario", scenarios.ALL)
+def test_some_pairs_of_faults_have_a_way_out(laboratory: Lab, scenario: str) -> None:
+    _check([laboratory.run(scenario), *explore.pairs(laboratory, scenario, _SAMPLE, _SEED)])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scenario", scenarios.ALL)
+def test_every_pair_of_faults_has_a_way_out(laboratory: Lab, scenario: str) -> None:
+    _check(explore.pairs(laboratory, scenario, 1.0, _SEED))

@@ -1,0 +1,353 @@
+"""A server that is made up, with a real reconciler, migrator, starter and store, and faults where a plan says so."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nfagent.config import AgentConfig
+from nfagent.desired import Client, Desired, Order
+from nfagent.errors import UnavailableError
+from nfagent.health import Health
+from nfagent.locations import Locations
+from nfagent.migrate.keepers import Keepers
+from nfagent.migrate.migrator import StateMigrator
+from nfagent.migrate.move import Parts
+from nfagent.model import Instance, Running, View
+from nfagent.plumbing.server_config import ServerConfig
+from nfagent.reconcile import Reconciler
+from nfagent.starter import Starter
+from nfagent.store import Change, Outlives, Store, instances, migrations, processes
+from tests.nfagent.faults.clock import Clock
+from tests.nfagent.faults.machine import RUNTIME, FakeProcess, Machines
+from tests.nfagent.faults.nf import Nf
+from tests.nfagent.faults.points import AWAY_S, BLIP_S, FOREVER, NAP_S, AgentDiedError, Border, Fault, Point
+from tests.nfagent.faults.switches import HUB, NIC, FakeSwitching, FakeWiring, Switches
+
+AFTER_S = 2.0  # until a location that is cut off is down
+_CALL_S = 0.001
+_HEALTH_S = 16  # longer than a process that hangs may live
+ADMIN = Client("ops", admin=True)
+_SECONDS = {"blip": BLIP_S, "away": AWAY_S, "lost": FOREVER, "hang": FOREVER, "nap": NAP_S}
+
+
+class FaultyStore(Store):
+    """The real one; each of its writes is a fault point."""
+
+    world: World | None = None
+
+    def begin_again(self) -> None:
+        """Know of no event: the database was emptied."""
+        self.world, self._last_event = None, 0
+
+    @contextlib.contextmanager
+    def change(self, *, outlives: Outlives = "machine") -> Iterator[Change]:
+        if self.world is None:
+            with super().change(outlives=outlives) as change:
+                yield change
+            return
+        with self.world.crossing("write", "write", _disk_fault), super().change(outlives=outlives) as change:
+            yield change
+            self.world.called(_told(change))
+
+
+def _disk_fault(said: str) -> sqlite3.Error:
+    return sqlite3.OperationalError(f"disk I/O error ({said})")
+
+
+def _told(change: Change) -> str:
+    rows = change.db.execute("SELECT type, payload FROM event ORDER BY id DESC LIMIT 1").fetchall()
+    return f"write {rows[0]['type']}" if rows else "write"
+
+
+class NoDecider:
+    """See `nfagent.protocols.Decider`: it has nothing to say."""
+
+    def place(self, instance: Instance) -> str:
+        raise UnavailableError("test", "nothing was measured yet")
+
+
+class _Idle:
+    """In the place of threads: it is known when somebody calls for a step."""
+
+    is_woken = False
+
+    def wake(self, _: str) -> None:
+        """See `nfagent.schedule.Schedule`."""
+        self.is_woken = True
+
+    def start(self) -> None:
+        """Nothing is begun."""
+
+
+class SteppedReconciler(Reconciler):
+    """The real one; whoever made it calls `step`."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        idle: Any = _Idle()
+        self._schedule = self._follower = self.idle = idle
+
+
+class World:
+    """Everything, from a store that is empty.
+
+    Args:
+        store: of the agent.
+        config: agent.toml.
+        server: server.toml.
+        catalog: of both.
+        clock: of everybody.
+        copies: whether state is copied though it could be handed over.
+        remote: whether the smart NIC is a machine of its own.
+        bind: is given this world before anything else is done.
+    """
+
+    def __init__(
+        self,
+        store: FaultyStore,
+        config: AgentConfig,
+        server: ServerConfig,
+        catalog: Any,
+        clock: Clock,
+        *,
+        copies: bool = False,
+        remote: bool = False,
+        bind: Callable[[World], None],
+    ) -> None:
+        bind(self)
+        self.store, self.config, self.server, self.catalog, self.clock = store, config, server, catalog, clock
+        self._copies = copies
+        self.switches = Switches(self)
+        self.machines = Machines(self, frozenset({NIC} if remote else ()))
+        self.desired = Desired(store, catalog)
+        self.points: list[Point] = []
+        self.plan: dict[int, list[Fault]] = {}
+        self.is_recording = False
+        self.is_dead = False
+        self.counted = 0
+        self.is_excused = False  # its state was lost outside of a migration, as it may
+        self.violations: list[str] = []
+        self.failures: list[Exception] = []
+        store.world = self
+        self.start_agent()
+
+    # ---- the agent
+
+    def start_agent(self) -> None:
+        """Start one, on what is in the store."""
+        self.is_dead = False
+        self.locations = Locations(self.store, self.switches.status, AFTER_S, self._look_at)
+        wiring = FakeWiring(self, self.locations.is_cut_off)
+        launchers = self.machines.launchers(self.catalog.locations)
+        self.starter = Starter(self.store, self.catalog, self.config, launchers, wiring, lambda *_: None)
+        local: Any = launchers[HUB]
+        remote = self.machines.remote
+        self.migrator = StateMigrator(
+            Parts(
+                store=self.store,
+                starter=self.starter,
+                switching=FakeSwitching(self, wiring),
+                keepers=Keepers(local),
+                runtime=RUNTIME,
+                home=HUB,
+                addresses={HUB: "192.0.2.1", NIC: "192.0.2.2"},
+                local=frozenset(self.catalog.locations) - remote,
+                copies=self._copies,
+                rate_mbps=None,
+                is_down=self.locations.is_down,
+            )
+        )
+        decider: Any = NoDecider()
+        self.reconciler = SteppedReconciler(
+            self.store, self.catalog, self.starter, decider, self.migrator, self.locations, lambda *_: 0
+        )
+        self.health = Health(self.store, self.starter, self.locations.is_cut_off, self.config.recovery.hung_after_s)
+        self.reconciler.start()
+        self.look()
+        self.look_soon()
+        self.watch_health()
+
+    def _look_at(self, location: str) -> None:
+        self.reconciler.look_at(location)
+
+    def look(self) -> None:
+        """See, as a thread of the agent does now and then, which locations are cut off."""
+        if self.is_dead:
+            return
+        with contextlib.suppress(Exception):
+            self.locations.look(self.switches.status(), self.clock.now)
+
+    def look_soon(self) -> None:
+        """Have the agent notice what became of the switches, when it does."""
+        for seconds in (0.25, 0.75, AFTER_S + 0.5):
+            self.clock.at(seconds, self.look)
+
+    def watch_health(self) -> None:
+        """Have the agent look, as a thread of it always does, whether processes answer."""
+        for seconds in range(1, _HEALTH_S):
+            self.clock.at(seconds, self._look_at_health)
+
+    def _look_at_health(self) -> None:
+        if not self.is_dead:
+            with contextlib.suppress(Exception):
+                self.health.look()
+
+    # ---- fault points
+
+    @contextlib.contextmanager
+    def crossing(
+        self,
+        border: Border,
+        what: str,
+        refused: Callable[[str], Exception],
+        lost: Callable[[str], Exception] | None = None,
+    ) -> Iterator[None]:
+        """Be a point; what is within is the effect."""
+        if self.is_dead:
+            raise AgentDiedError
+        self.clock.sleep(_CALL_S)
+        if not self.is_recording:
+            yield
+            return
+        self._count(what)
+        functions, keepers = self.machines.functions(), self.machines.keepers()
+        index = len(self.points)
+        self.points.append(Point(index, border, what, len(functions), len(keepers)))
+        faults = self.plan.get(index, [])
+        for fault in faults:
+            self._happen(fault, functions, keepers)
+            if fault.kind == "refuse":
+                raise refused("the test said so")
+        yield
+        for fault in faults:
+            if fault.kind == "dies":
+                for each in functions:
+                    if self.short(each.key) in what.split():
+                        self.kill(each)
+            if fault.kind in ("lose", "dies"):
+                raise (lost or refused)("the test took the answer away")
+
+    def cross(self, border: Border, what: str, refused: Callable[[str], Exception] | None) -> None:
+        """As `crossing`, without an effect."""
+        with self.crossing(border, what, refused or RuntimeError):
+            pass
+
+    def called(self, what: str) -> None:
+        """Give the newest point a better name."""
+        if self.is_recording and self.points[-1].border == "write":
+            last = self.points[-1]
+            self.points[-1] = Point(last.index, last.border, what, last.functions, last.keepers)
+
+    def _happen(self, fault: Fault, functions: list[FakeProcess], keepers: list[FakeProcess]) -> None:
+        how, _, whom = fault.kind.partition("-")
+        if fault.kind == "crash":
+            self.is_dead = True
+            raise AgentDiedError
+        if fault.kind == "delete":
+            self.delete()
+        elif fault.kind == "forget":
+            self.switches.forget_moves()
+        elif fault.kind == "down-nic":
+            self.lose("snic0", AWAY_S + AFTER_S)
+            self.clock.sleep(AFTER_S + 0.75)
+        elif whom in ("old", "new"):
+            victim = functions[0 if whom == "old" else -1] if functions else None
+            if victim is not None and how == "kill":
+                self.kill(victim)
+            elif victim is not None:
+                self.machines.hang(victim, _SECONDS[how])
+                self.watch_health()
+        elif whom == "keeper":
+            for keeper in keepers:
+                self.machines.kill(keeper)
+        elif whom:
+            self.lose({"nic": NIC, "hub": HUB}.get(whom, whom), _SECONDS[how])
+
+    def kill(self, victim: FakeProcess) -> None:
+        """End a process; where no migration goes on, or it is back at work, its state may be lost."""
+        if victim.is_alive:
+            self.machines.kill(victim)
+            is_moving = migrations.open_of(self.store.read, self.instance) is not None
+            self.is_excused |= not is_moving or "thaw" in self.nf(victim).answers
+
+    def lose(self, switch: str, seconds: float) -> None:
+        """Have a switch be away."""
+        self.switches.lose(switch, seconds)
+        self.look_soon()
+
+    @contextlib.contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Within, nothing is a fault point."""
+        was, self.is_recording = self.is_recording, False
+        was_dead, self.is_dead = self.is_dead, False
+        try:
+            yield
+        finally:
+            self.is_recording, self.is_dead = was, was_dead
+
+    # ---- traffic
+
+    def _count(self, what: str) -> None:
+        """A packet comes: whoever may process it counts it in its state. Two that may are a violation."""
+        senders = [each for each in self.machines.functions() if self.nf(each).may_send and not self._is_cut_off(each)]
+        if len(senders) > 1:
+            named = " and ".join(f"{self.short(each.key)} ({self.nf(each).phase})" for each in senders)
+            self.violations.append(f"before {what!r}, {named} both have the right to send")
+        for each in senders:
+            if self.nf(each).processes and self.clock.now >= each.hung_until:
+                self.nf(each).arena.count += 1
+                self.counted += 1
+
+    def _is_cut_off(self, process: FakeProcess) -> bool:
+        """Whether a process is at a machine that went without a word, or came back and has not been asked yet."""
+        known = processes.of(self.store.read, self.instance) if process.location in self.machines.remote else ()
+        return process.location in self.machines.remote and (
+            not self.machines.reaches(process.location)
+            or process.process.incarnation not in [row.incarnation for row in known]
+        )
+
+    @staticmethod
+    def nf(process: FakeProcess) -> Nf:
+        """The function that a process is."""
+        assert isinstance(process.program, Nf)
+        return process.program
+
+    # ---- clients
+
+    def create(self, kind: str = "nf", target: str | None = None) -> str:
+        """Ask for an instance with a port; returns its id."""
+        with self.untouched():
+            view = self.desired.create(ADMIN, Order("lb", kind, "small", {"n": 1}, ports=1))
+            if target is not None:
+                with self.store.change() as change:
+                    instances.aim(change, view.instance.id, target)
+        self.instance = view.instance.id
+        return self.instance
+
+    def migrate(self, target: str | None = None) -> None:
+        """Ask for a migration."""
+        with self.untouched():
+            self.desired.migrate(ADMIN, self.instance, target)
+
+    def delete(self) -> None:
+        """Ask for the deletion."""
+        with self.untouched():
+            if self.view() is not None:
+                self.desired.delete(ADMIN, self.instance)
+
+    def view(self) -> View | None:
+        """What the API says of the instance; None: there is none."""
+        return instances.view(self.store.read, self.instance)
+
+    def serving(self) -> Running | None:
+        """The row of the process that serves."""
+        view = self.view()
+        return view.running if view is not None else None
+
+    def short(self, key: str) -> str:
+        """A process's key in a few letters."""
+        owner, _, location = key.rpartition(".")
+        return "keeper" if owner == "keeper" else location
