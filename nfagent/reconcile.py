@@ -115,7 +115,7 @@ class Reconciler:
         self._schedule.stop(_STOP_S)
         self._migrator.stop()
         if self._follower.is_alive():
-            self._follower.join()
+            self._follower.join(_STOP_S)
 
     def wake(self, instance: str) -> None:
         """Have an instance looked at."""

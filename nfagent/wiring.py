@@ -16,7 +16,7 @@ from unoctl.model import Port as SwitchPort
 from unoctl.model import Status
 from unoctl.settling import settled
 
-_MOVE_S = 20.0  # a switch that hangs is disconnected by oneswitchd after 10 s; the next try goes on with the move
+_MOVE_S = 8.0  # then the next try goes on with the move, and what it waits for has been said
 
 
 class ServerWiring:

@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 _BATCH = 500
 _SPACING_S = 0.2  # between two looks at everything, however much happens
 _AGAIN_S = 5.0  # what had no plan is tried again as often while nothing has changed
+_STOP_S = 10.0
 _SETTLE_S = 5.0  # the host's CPU after a decision is measured for so long
 _URGENT = (
     "instance.created",
@@ -109,7 +110,7 @@ class PlacementDecider:
         self._stopping.set()
         self._store.end_waits()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_STOP_S)
 
     # ---- what others ask
 

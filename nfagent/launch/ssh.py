@@ -26,7 +26,7 @@ _OPTIONS = {
     "ControlPersist": "600",
     "StreamLocalBindUnlink": "yes",
 }
-_CALL_S = 60.0
+_CALL_S = 20.0  # a connection that hangs is given up by ssh after 15 s
 _ANSWER_S = 1.0
 _FAILED = 255  # ssh's own exit status; any other is the command's
 _LAST_WORDS = 600

@@ -105,8 +105,7 @@ def _begin(move: Move) -> None:
         if row.role != "serving":
             move.end(row, 0.0)  # left over
     try:
-        if not move.is_wanted():
-            raise TurnBackError("the instance is being deleted", "cancelled")
+        move.require_wanted()
         protocol.prepare(move)
         protocol.commit(move)
     except (AgentError, sqlite3.Error) as error:

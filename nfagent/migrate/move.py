@@ -98,6 +98,24 @@ class Move:
         found = instances.find(self.parts.store.read, self.instance.id)
         return found is not None and found.present
 
+    def _require_wanted(self) -> None:
+        """See that a wait is still of use.
+
+        Raises:
+            TurnBackError: before COMMIT, and the instance is being deleted.
+        """
+        if self.journal.migration.step == "precopy" and self.journal.report.rolled_back_at is None:
+            self.require_wanted()
+
+    def require_wanted(self) -> None:
+        """See that the instance is not to be deleted.
+
+        Raises:
+            TurnBackError: it is.
+        """
+        if not self.is_wanted():
+            raise TurnBackError("the instance is being deleted", "cancelled")
+
     def as_running(self, config: dict[str, Any], old: Running) -> Instance:
         """The instance with the configuration that is in force, which the new process has to have, too."""
         return replace(self.instance, config=config, generation=old.generation)

@@ -28,6 +28,7 @@ _LOOK_S = 0.3
 _ASK_S = 0.002
 _STARVED_S = 0.05  # without a look: what was sent meanwhile is not known to the moment
 _SAVE_S = 0.02
+_STOP_S = 1.0
 
 
 class Outage:
@@ -76,7 +77,7 @@ class Outage:
         """End; ``ended``: the migration has, too, so that no other agent goes on with this."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_STOP_S)
         for probe in (*self._switches, *self._processes.values()):
             probe.close()
         if ended:
@@ -93,7 +94,7 @@ class Outage:
             self._look_at_switches()
             if sent and not self._sick:
                 self._note(time.time(), sent)
-            if now - saved > _SAVE_S:
+            if now - saved > _SAVE_S and not self._stopping.is_set():
                 saved = now
                 self._save()
 
@@ -119,8 +120,6 @@ class Outage:
         """Nobody has looked for a while: how much was sent meanwhile says for how long that was."""
         if self._sick:
             return  # whatever was sent did not arrive
-        for switch in self._switches:
-            switch.forgive()
         before = dict(self._known.counts)
         for probe in self._processes.values():
             probe.close()  # an answer that waits there is of before
@@ -131,6 +130,8 @@ class Outage:
             if not any(probe.is_asked for probe in self._processes.values()):
                 break
             time.sleep(_ASK_S)
+        for switch in self._switches:
+            switch.look()  # what it has answered meanwhile counts for now
         with self._lock:
             known, now = self._known, time.time()
             sent = sum(max(0, count - before.get(path, 0)) for path, count in known.counts.items())

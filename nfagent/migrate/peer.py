@@ -40,13 +40,22 @@ class Peer:
         running: its row.
         epoch: of the migration.
         is_spare: whether its end loses nothing, since somebody else has its state.
+        go_on: is called every second of a wait; what it raises ends the wait.
     """
 
-    def __init__(self, starter: Starter, running: Running, epoch: int, is_spare: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        starter: Starter,
+        running: Running,
+        epoch: int,
+        is_spare: Callable[[], bool],
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:
         self._starter = starter
         self.running = running
         self._epoch = epoch
         self._is_spare = is_spare
+        self._go_on = go_on
         self._connection: Connection | None = None
 
     def ask(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> dict[str, Any]:
@@ -84,10 +93,9 @@ class Peer:
             return connection.exchange(
                 verb, timeout_s=timeout_s, meanwhile=self._feel_pulse, epoch=self._epoch, **arguments
             )
-        except ControlUnreachableError:
-            self.close()
+        except ControlRefusedError:
             raise
-        except PeerGoneError:
+        except AgentError:
             self.close()
             raise
 
@@ -98,6 +106,7 @@ class Peer:
             PeerGoneError: it did not, and was killed.
             ControlUnreachableError: it does not, and has what is nowhere else.
         """
+        self._go_on()
         try:
             Control(self._starter.control_path(self.running)).ask("status", timeout_s=_STATUS_S)
         except ControlUnreachableError as error:

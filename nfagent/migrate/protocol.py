@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError, WiringError
+from nfagent.errors import AgentError, ControlRefusedError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
 from nfagent.migrate.move import Move, TurnBackError
@@ -109,8 +109,7 @@ def commit(move: Move) -> None:
     Raises:
         TurnBackError, AgentError: before COMMIT was written; `Journal.is_committed` says.
     """
-    if not move.is_wanted():
-        raise TurnBackError("the instance is being deleted", "cancelled")
+    move.require_wanted()
     journal, old, new = move.journal, move.need("serving"), move.need("incoming")
     old.phase()
     new.phase()  # both connections are there now
@@ -268,7 +267,11 @@ def _drain_old(move: Move, old: Peer) -> None:
             why = why or error.detail  # a marker was lost: again
         else:
             return
-    raise ControlUnreachableError(f"the old process has not ended its relay after {_DRAIN_S + _RELAY_S:g} s: {why}")
+    # Whatever holds it up, packets wait at the new one for its last word.
+    ended = f"the old process did not end its relay within {_DRAIN_S + _RELAY_S:g} s and was killed: {why}"
+    move.journal.report.undrained = ended
+    move.parts.starter.kill(old.running, ended)
+    raise PeerGoneError("serving", ended)
 
 
 def _mark(move: Move, first: int) -> tuple[int, str]:

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 HISTORY_S = 300.0
 _SETTLED_S = 3.0  # a process is left to begin for so long before anything is learnt from it
 _KEEP_S = 60.0
+_STOP_S = 10.0
 
 _NONE = Rate(0.0, 0.0)
 
@@ -93,7 +94,7 @@ class ServerMonitor:
         """End; what was learnt is kept."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_STOP_S)
             self._keep()
         for probe in self._probes.values():
             probe.close()
