@@ -221,12 +221,15 @@ class PlacementDecider:
             if self._go_on(now):
                 return
             first = self._latest is None
-            if not (complete or urgent or changed or first or self._window.breaks()):
+            breaks = self._window.breaks()
+            if not (complete or urgent or changed or first or breaks):
                 return
             has_plan = self._conflict is None and self._fault is None
             if not has_plan and not changed and self._clock() < self._again_at:
                 return
-            self._window.close()
+            if complete or first or breaks:
+                # Not for what clients do: often enough, that would leave nothing but the last seconds in the window.
+                self._window.close()
             self._decide(now, measured)
 
     def _look(self) -> Situation | None:

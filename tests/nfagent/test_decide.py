@@ -331,6 +331,16 @@ def test_instances_that_are_apart_do_not_share_an_snic(world: DecideWorld) -> No
     assert sorted(name for name, _, _ in world.moves) == ["lb1", "third"]
 
 
+def test_what_clients_do_shortens_no_window(tmp_path: Path) -> None:
+    world = other(tmp_path, window=30)
+    world.create("lb", mbps=300.0)
+    for _ in range(20):
+        world.second(urgent=True)
+    assert world.moves == []
+    world.seconds(12)
+    assert world.where("lb") == NIC
+
+
 def test_a_chain_keeps_its_bound(tmp_path: Path) -> None:
     world = other(tmp_path)
     world.decider = world.make_decider(crossing_us=10)
