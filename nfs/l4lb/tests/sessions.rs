@@ -164,6 +164,54 @@ fn it_is_full_when_there_is_no_room_for_sessions() {
     assert_eq!(lb.ask("full", json!({}))["full"], false);
 }
 
+#[test]
+fn a_port_without_a_session_is_free_again() {
+    let proxied = with(vip("nat", &[12]), "proxy_protocol", json!(true));
+    let wide = |vip: Value| with(vip, "half_open_limit", json!(100_000));
+    let mut config = config(json!([wide(snat(&[11])), wide(second(proxied))]));
+    config["tables"]["sessions"] = json!(40);
+    let mut lb = start(config);
+    let syn = |client: u8| Sent::client(4000, SYN).of(&format!("203.0.113.{client}"));
+    // Sessions without local ports fill their table.
+    let fills = |client: u8| match lb.process(0, &syn(client).to("192.0.2.2", 80).frame()) {
+        Output::Sent(..) => true,
+        Output::Dropped(reason) => {
+            assert_eq!(reason, "sessions full");
+            false
+        }
+    };
+    assert!((0..200).map(fills).any(|has_room| !has_room));
+    for client in 0..200 {
+        assert_eq!(lb.drops(&syn(client)), "sessions full");
+    }
+    // Sessions of handshakes that did not end are gone, ports would not be.
+    lb.advance(20 * SECOND);
+    lb.tick();
+    for client in 0..20 {
+        lb.pass(&syn(client));
+    }
+}
+
+#[test]
+fn the_backend_of_before_answers_no_more() {
+    let mut lb = lb(json!([snat(&[11, 12])]));
+    let port = (1..50)
+        .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
+        .unwrap();
+    let syn = Sent::client(port, SYN);
+    let seen = establish(&mut lb, &syn);
+    lb.pass(&Sent::client(port, FIN | ACK).numbers(1001, 5001));
+    lb.ask("drain", json!({"vip": "web", "backend": "web11"}));
+    let again = lb.pass(&syn);
+    assert_eq!(again.to, mac_of(12));
+    assert_eq!(
+        lb.drops(&reply(&seen, ACK).numbers(5001, 1002)),
+        "no session"
+    );
+    let back = lb.pass(&reply(&again, SYN | ACK));
+    assert_eq!(back.destination, syn.source);
+}
+
 /// Is the connection alive a minute later, and its session whole?
 fn survives(lb: &mut Harness<L4lb>, seen: &Seen) -> bool {
     lb.advance(60 * SECOND);
