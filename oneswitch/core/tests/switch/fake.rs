@@ -41,6 +41,7 @@ pub struct FakeBridge {
     pub meter_packets: BTreeMap<u32, u64>,
     pub lookups: u64,
     pub packet_outs: Vec<PacketOut>,
+    pub table_mods: usize,
     pub refuse: Option<Refuser>,
     /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
     late: Vec<Vec<u8>>,
@@ -111,6 +112,7 @@ impl FakeBridge {
             }
             Message::MultipartRequest(request) => self.multipart(xid, request)?,
             Message::Experimenter(m) => self.bundle(xid, &m)?,
+            Message::TableMod(_) => self.table_mods += 1,
             _ => {}
         }
         Ok(())

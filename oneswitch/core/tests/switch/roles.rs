@@ -3,8 +3,8 @@
 use crate::build::{add, any, flow_stats, group, meter, output, packet_out};
 use crate::lab::{port, Answer, Lab};
 use openflow13::{
-    config, kind, AsyncMasks, ErrorCode, FlowMod, GroupModCommand, Message, MeterModCommand,
-    PortMod, Role, SwitchConfig, TableMod,
+    config, kind, port_no, AsyncMasks, ErrorCode, FlowMod, GroupModCommand, Message,
+    MeterModCommand, PortMod, Role, SwitchConfig, TableMod,
 };
 
 fn role(role: u32, generation_id: u64) -> Message {
@@ -201,4 +201,19 @@ fn what_cannot_be_read_is_refused_or_ends_the_connection() {
     lab.send_raw(1, &[4, 1, 0]);
     lab.run();
     assert_eq!(lab.disconnects, 1);
+}
+
+#[test]
+fn ports_have_no_queues() {
+    let mut lab = Lab::new(1, &[0]);
+    for asked in [1, port_no::ANY] {
+        let answers = lab.ask(7, &Message::QueueGetConfigRequest { port: asked });
+        assert!(
+            matches!(&answers[..], [(header, Message::QueueGetConfigReply { port, queues })]
+                if header.xid == 7 && *port == asked && queues.is_empty()),
+            "{answers:?}"
+        );
+    }
+    let unknown = lab.ask(8, &Message::QueueGetConfigRequest { port: 77 });
+    assert!(is_error(&unknown, ErrorCode::QUEUE_OP_FAILED_BAD_PORT));
 }

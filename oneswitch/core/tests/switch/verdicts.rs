@@ -363,3 +363,16 @@ fn many_packet_outs_are_settled_in_passing() {
         assert!(lab.core.in_flight() < 1_024);
     }
 }
+
+#[test]
+fn table_mods_go_to_every_executor() {
+    let mut lab = Lab::new(3, &[0, 1, 1]);
+    let message = Message::TableMod(openflow13::TableMod {
+        table_id: 3,
+        config: 0,
+    });
+    let before: Vec<usize> = (0..3).map(|s| lab.virt(s).table_mods).collect();
+    assert_eq!(lab.ask(1, &message), []);
+    let after: Vec<usize> = (0..3).map(|s| lab.virt(s).table_mods).collect();
+    assert_eq!((before, after), (vec![0; 3], vec![1, 1, 0]));
+}

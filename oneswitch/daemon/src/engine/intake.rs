@@ -85,8 +85,11 @@ impl Engine {
             let Some(session) = sessions.get(connection) else {
                 return false;
             };
-            let waits =
-                !session.rest.is_empty() || !core.takes_messages_of(ControllerId(*connection));
+            let id = ControllerId(*connection);
+            // What the session finds next can be its end; replies come first.
+            let waits = !session.rest.is_empty()
+                || !core.takes_messages_of(id)
+                || core.withholds_replies_of(id);
             if !waits {
                 session.handle.resume();
             }
