@@ -99,7 +99,10 @@ class Reconciler:
 
     def start(self) -> None:
         """Begin: with everything, since anything may have happened: a switch may have come back without its ports."""
-        self._end_strays()
+        here, *elsewhere = self._starter.machines()
+        self._end_strays(here)
+        for location in elsewhere:  # a machine that hangs must not keep the others' instances waiting
+            threading.Thread(target=self._sweep, args=(location,), name=f"strays {location}", daemon=True).start()
         self._rewire.update(instances.ids(self._store.read))
         for running in processes.everything(self._store.read):
             with contextlib.suppress(LaunchError):  # its location is gone from server.toml: its step says so
@@ -128,6 +131,14 @@ class Reconciler:
             self._rewire.update(instances.ids(self._store.read))
         for instance in instances.ids(self._store.read):
             self._schedule.wake(instance)
+
+    def _sweep(self, location: str) -> None:
+        try:
+            self._end_strays(location)
+        except Exception:  # noqa: BLE001  a step that begins something there tries again
+            if not self._store.is_ending:
+                _log.exception("strays at %s are not ended", location)
+            self._unswept.add(location)
 
     def _end_strays(self, location: str | None = None) -> None:
         def kept() -> list[str]:

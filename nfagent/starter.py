@@ -299,6 +299,10 @@ class Starter:
         for port in instance.ports:
             self._wiring.disconnect(port)
 
+    def machines(self) -> list[str]:
+        """One location of each machine, this one's first."""
+        return [location for location, _ in {id(each): (name, each) for name, each in self._launchers.items()}.values()]
+
     def end_strays(self, kept: Callable[[], Collection[str]], at: str | None = None) -> tuple[list[str], list[str]]:
         """End processes that no row tells of, but for those with the keys ``kept``.
 

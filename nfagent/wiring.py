@@ -16,6 +16,7 @@ from unoctl.model import Port as SwitchPort
 from unoctl.model import Status
 from unoctl.settling import settled
 
+_REQUEST_S = 5.0
 _MOVE_S = 8.0  # then the next try goes on with the move, and what it waits for has been said
 
 
@@ -92,7 +93,7 @@ class ServerWiring:
     def client(self) -> Client:
         """Of oneswitchd."""
         own = self._config.oneswitchd
-        return Client(own.api, token_file=own.api_token_file, move_timeout_s=_MOVE_S)
+        return Client(own.api, _REQUEST_S, own.api_token_file, _MOVE_S)
 
 
 def _map(client: Client, port: Port, location: str, interface: str) -> None:
