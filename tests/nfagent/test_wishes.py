@@ -71,7 +71,8 @@ def test_many_bounds_of_a_project_are_left_out_together(tmp_path: Path) -> None:
     relaxed = wishes.relax(now, is_possible)
     assert relaxed is not None
     assert [chain.id for chain in relaxed.chains] == ["fine"]
-    assert len(asked) < 40
+    # Its third that is found takes the others along: a hundred of them are not examined one by one.
+    assert len(asked) < 25
     assert wishes.relax(now, lambda _: False) is None
     store.close()
 
