@@ -35,8 +35,7 @@ impl Lookups {
 
     fn add(&mut self, in_port: Option<u32>) {
         match in_port {
-            Some(port) if !self.ports.contains(&port) => self.ports.push(port),
-            Some(_) => {}
+            Some(port) => self.ports.push(port),
             None => self.unforeseen = true,
         }
     }
@@ -99,7 +98,7 @@ mod tests {
             (vec![&TABLE[..]], vec![1]),
             (vec![&set[..]], vec![]),
             (vec![&set[..], &TABLE], vec![2]),
-            (vec![&TABLE[..], &set, &TABLE, &TABLE], vec![1, 2]),
+            (vec![&TABLE[..], &set, &TABLE, &TABLE], vec![1, 2, 2]),
             (vec![&set[..], &group], vec![2]),
             (vec![&resubmit(4)[..], &TABLE], vec![4, 1]),
             (vec![&set[..], &resubmit(0)], vec![2]),

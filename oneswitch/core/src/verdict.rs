@@ -16,7 +16,6 @@ use crate::mutants::{mutant, Fault};
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use crate::truth::{Changes, Request, Truth};
-use foldhash::HashMap;
 use openflow13::{ErrorCode, ErrorMessage, Message};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use folds::Vanished;
 pub use folds::{each_counted, CountedRules};
+pub use settled::{Refused, Settled};
 
 /// Set in the xid of everything but operations: operations are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
@@ -124,28 +124,6 @@ struct Refusal {
     error: ErrorCode,
     /// The message as the switch got it.
     data: Box<[u8]>,
-}
-
-/// A message that the switches refused.
-#[derive(Debug)]
-pub struct Refused {
-    pub origin: Option<Origin>,
-    pub error: ErrorCode,
-    /// The message as the controller wrote it.
-    pub message: Box<[u8]>,
-    pub by: SwitchSet,
-}
-
-/// What a settled batch asks for.
-#[derive(Debug, Default)]
-pub struct Settled {
-    pub refused: Vec<Refused>,
-    /// Switches that have what another one refused, or lack what was accepted.
-    pub repair: SwitchSet,
-    /// Rules that were believed to be removed, and were not, or were never there.
-    pub not_removed: Vec<Arc<Rule>>,
-    /// Rules that were removed, which was not believed.
-    pub removed_too: Vec<Arc<Rule>>,
 }
 
 #[derive(Debug)]
@@ -469,38 +447,7 @@ impl Verdicts {
     }
 }
 
-impl Settled {
-    fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, removed: Vec<Arc<Rule>>) {
-        let mut removed: HashMap<_, _> = removed.into_iter().map(|r| (r.identity(), r)).collect();
-        for rule in believed {
-            if removed.remove(&rule.identity()).is_none() {
-                self.not_removed.push(rule);
-            }
-        }
-        self.removed_too = removed.into_values().collect();
-    }
-
-    fn add(&mut self, operation: Operation, journal: &mut Journal) {
-        let Some(refusal) = operation.refusal else {
-            if operation.in_part {
-                self.repair = SwitchSet::ALL;
-            }
-            journal.accepted(operation.request, &operation.changes, operation.at);
-            return operation.folded.into_iter().for_each(|f| f.tell(journal));
-        };
-        // Of what is there without it.
-        operation.folded.into_iter().for_each(|f| f.tell(journal));
-        let accepted_by = operation.targets.minus(operation.refused_by);
-        self.repair = self.repair.union(accepted_by).union(operation.copied_to);
-        self.refused.push(Refused {
-            origin: operation.origin,
-            error: refusal.error,
-            message: operation.original.unwrap_or(refusal.data),
-            by: operation.refused_by,
-        });
-    }
-}
-
 mod folds;
+mod settled;
 #[cfg(test)]
 mod tests;
