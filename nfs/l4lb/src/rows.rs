@@ -62,15 +62,17 @@ impl State {
         // Never used ones first, then those that were retired longest ago.
         let usable = |record: &BackendRecord| match record.usage {
             usage::FREE => true,
-            usage::RETIRED => {
-                patience == Patience::None || now.saturating_sub(record.retired) > QUARANTINE
-            }
-            _ => false,
+            usage::RETIRED if now.saturating_sub(record.retired) > QUARANTINE => true,
+            // Also those of the instance before, which are about to be retired.
+            _ => patience == Patience::None,
         };
         let mut free: Vec<usize> = (0..records.len())
             .filter(|number| !taken.contains(number) && usable(&records[*number]))
             .collect();
-        free.sort_by_key(|number| (records[*number].usage, records[*number].retired));
+        free.sort_by_key(|number| {
+            let record = &records[*number];
+            (record.usage == usage::USED, record.usage, record.retired)
+        });
         let mut free = free.into_iter();
         let mut backends = Vec::new();
         for numbers in found {

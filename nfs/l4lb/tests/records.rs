@@ -160,6 +160,22 @@ fn a_connection_never_reaches_a_backend_of_another_vip() {
 }
 
 #[test]
+fn an_heir_with_other_backends_serves_and_mixes_no_vips() {
+    let mut old = start(small(json!([vip("nat", &[11]), other(&[12])])));
+    old.pass(&Sent::client(4000, SYN));
+    old.pass(&Sent::client(4000, ACK));
+    // Every number has an owner that is not in the new configuration, or is.
+    let new = small(json!([vip("nat", &[]), other(&[12, 13])]));
+    let mut new = old
+        .adopting(serde_json::from_value(new).unwrap())
+        .unwrap()
+        .with_ports(1);
+    let backend = new.backend(&Sent::client(4000, SYN).to("192.0.2.2", 80));
+    assert!([12, 13].contains(&backend));
+    assert_eq!(new.drops(&Sent::client(4000, ACK)), "no backend");
+}
+
+#[test]
 fn no_packet_renews_a_record_of_a_backend_that_was_removed() {
     let vips = |backends: &[u8]| small(json!([vip("nat", backends)]));
     let mut lb = start(vips(&[11]));
