@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,7 @@ _FLOWS_AGAIN_S = 60.0
 _POLL_S = 0.001
 _GAPS = 5
 _PAUSE_S = 0.02  # ten times the time between two packets
+_RECOVERED_S = 0.1  # after the end of a migration
 
 
 class World:
@@ -138,24 +140,14 @@ class World:
         counted = dict(zip(("duplicated", "reordered", "strayed"), map(int.__sub__, after, before), strict=True))
         return {"flows": newest >= upto, "lost": len(lost), "gaps": _runs(lost)[:_GAPS], **counted}
 
-    def outage_s(self, since: float, until: float) -> tuple[float, float]:
-        """For how long nothing arrived between two moments, in pauses that are longer than traffic's own.
+    def outage_s(self, since: float, until: float) -> "Seen":
+        """For how long nothing arrived between two moments; `packets` has to be called before.
 
-        The first figure leaves out what the sender paused itself, which has to share the machine; nobody else can tell
-        that from an outage. `packets` has to be called before; what has arrived until then is forgotten.
+        What has arrived until then is forgotten.
         """
-        seen = sorted(self._arrived)
-        least = most = 0.0
-        newest = -1
-        for (before, _, number), (after, sent, next_number) in pairwise(seen):
-            newest = max(newest, number)
-            start, end = max(before, since), min(after, until)
-            if end - start > _PAUSE_S:
-                most += end - start
-                began = start if next_number > newest + 1 else max(start, sent)  # else some were lost
-                least += max(0.0, end - began)
-        self._arrived = seen[-1:]
-        return least, most
+        found = Seen.of(self._arrived, since, until)
+        self._arrived = sorted(self._arrived)[-1:]
+        return found
 
     def inconsistencies(self) -> list[str]:
         """What does not agree with the API, once it had time to settle."""
@@ -220,6 +212,37 @@ class World:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ends.close()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """For how long nothing arrived, in pauses that are longer than traffic's own.
+
+    Attributes:
+        least_s: without what the sender paused itself, which has to share the machine.
+        most_s: with that: only sender and receiver together can tell it from an outage.
+        noise_s: the longest pause before and after: what the machine does to traffic without any fault.
+    """
+
+    least_s: float = 0.0
+    most_s: float = 0.0
+    noise_s: float = 0.0
+
+    @classmethod
+    def of(cls, arrivals: list[tuple[float, float, int]], since: float, until: float) -> "Seen":
+        """From when each packet arrived and was sent, and its number, between two moments."""
+        least = most = noise = 0.0
+        newest = -1
+        for (before, _, number), (after, sent, next_number) in pairwise(sorted(arrivals)):
+            newest = max(newest, number)
+            start, end = max(before, since), min(after, until)
+            if after < since or before > until + _RECOVERED_S:
+                noise = max(noise, after - before)
+            elif end - start > _PAUSE_S:
+                most += end - start
+                began = start if next_number > newest + 1 else max(start, sent)  # else some were lost
+                least += max(0.0, end - began)
+        return cls(least, most, noise)
 
 
 class Fault:

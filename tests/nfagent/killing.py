@@ -17,7 +17,7 @@ import httpx
 from lab.errors import LabError
 from nfagent.model import Migration
 from tests.nfagent.kill_plans import COMMITTED, FAULTS_PER_WORLD, STEPS, Plan, began, index
-from tests.nfagent.killed_world import Fault, World, await_true
+from tests.nfagent.killed_world import Fault, Seen, World, await_true
 from unoctl.errors import UnoctlError
 
 _REACHED_S = 60.0
@@ -25,6 +25,7 @@ _ENDED_S = 15.0  # after the last fault
 _LAST_S = 0.02  # a process that dies so shortly before the end of a migration dies as any instance may
 _NEAR_S = 0.1  # what differs by no more than this, or by a tenth, is the same outage: other processes run here, too
 _START_S = 3.0  # that an agent takes to begin
+_PAUSES = 3  # of the machine's own in one migration
 _FAULTLESS = "No faults known"
 
 
@@ -76,8 +77,8 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
         fault_at = "ended"
     elif plan.victim == "new" and fault_at in STEPS[:COMMITTED] and (began(migration, "COMMIT") or math.inf) <= when:
         fault_at = "COMMIT"  # between looking and killing
-    seen_s = world.outage_s(migration.requested, migration.ended or time.time())
-    wrong += _untruths(world, plan, migration) + unfit(plan, fault_at, migration, packets, seen_s)
+    seen = world.outage_s(migration.requested, migration.ended or time.time())
+    wrong += _untruths(world, plan, migration) + unfit(plan, fault_at, migration, packets, seen)
     return {
         "source": source,
         "fault_at": fault_at,
@@ -85,7 +86,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
         "reason": migration.reason,
         "rolled_back_at": migration.report.get("rolled_back_at"),
         "lost_state": migration.report.get("lost_state"),
-        "outage_s": [round(each, 4) for each in seen_s],
+        "outage_s": [round(each, 4) for each in (seen.least_s, seen.most_s, seen.noise_s)],
         "reported_s": (migration.report.get("outage_us") or 0) / 1e6,
         "took_s": round((migration.ended or math.inf) - migration.requested, 2),
         **packets,
@@ -158,9 +159,7 @@ def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
     return wrong + world.complaints()
 
 
-def unfit(
-    plan: Plan, fault_at: str | None, migration: Migration, packets: dict[str, Any], seen_s: tuple[float, float]
-) -> list[str]:
+def unfit(plan: Plan, fault_at: str | None, migration: Migration, packets: dict[str, Any], seen: Seen) -> list[str]:
     """What packets saw that they should not have seen."""
     wrong = [f"{packets[each]} packets {each}" for each in ("duplicated", "reordered") if packets[each]]
     if not packets["flows"]:
@@ -177,12 +176,13 @@ def unfit(
             wrong.append(f"{packets['strayed']} packets went to another backend")
         elif migration.report.get("lost_state") is None:
             wrong.append(f"{packets['strayed']} packets went to another backend, and the report says of no lost state")
-    reported_s, (least_s, most_s) = (migration.report.get("outage_us") or 0) / 1e6, seen_s
-    near_s = _NEAR_S
+    reported_s = (migration.report.get("outage_us") or 0) / 1e6
+    near_s = max(_NEAR_S, _PAUSES * seen.noise_s)
     if plan.victim == "agent":
         near_s += (_START_S + (plan.for_s or 0.0)) / 10  # what it was not there to see it estimates by what was sent
-    if not least_s * 0.9 - near_s <= reported_s <= most_s * 1.1 + near_s:
-        wrong.append(f"the report says of an outage of {reported_s:.3f} s, packets saw {least_s:.3f} to {most_s:.3f} s")
+    if not seen.least_s * 0.9 - near_s <= reported_s <= seen.most_s * 1.1 + near_s:
+        saw = f"{seen.least_s:.3f} to {seen.most_s:.3f} s"
+        wrong.append(f"the report says of an outage of {reported_s:.3f} s, packets saw {saw} (+- {near_s:.3f} s)")
     return wrong
 
 

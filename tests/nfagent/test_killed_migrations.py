@@ -9,6 +9,7 @@ import pytest
 
 from nfagent.model import Migration, Outcome
 from tests.nfagent.kill_plans import STEPS, VICTIMS, Plan
+from tests.nfagent.killed_world import Seen
 from tests.nfagent.killing import run, unfit
 
 SEED = int(os.environ.get("MIGRATION_SEED", "1"))
@@ -64,7 +65,7 @@ def test_what_is_held_against_a_kill(
     victim: str, mode: str, killed_at: str | None, seen: dict[str, Any], report: dict[str, Any], wrong: str
 ) -> None:
     plan = Plan(0, victim, "kill", None, "flip", 0.0, mode)
-    found = unfit(plan, killed_at, ended("done", **report), CLEAN | seen, (0.0, 0.0))
+    found = unfit(plan, killed_at, ended("done", **report), CLEAN | seen, Seen())
     assert len(found) == bool(wrong)
     assert wrong in "".join(found)
 
@@ -80,14 +81,33 @@ def test_what_is_held_against_a_kill(
         ((3.0, 3.0), 2.0, False),
         ((3.0, 3.0), 0.002, False),
         ((0.1, 0.3), 0.2, True),
+        ((3.0, 3.0, 0.3), 3.9, True),
     ],
 )
 def test_an_outage_that_is_not_the_one_that_packets_saw_is_held_against_the_report(
-    seen_s: tuple[float, float], reported_s: float, is_true: bool
+    seen_s: tuple[float, ...], reported_s: float, is_true: bool
 ) -> None:
     plan = Plan(0, "target ovs-vswitchd", "kill", 3.0, "flip", 0.0, "memfd")
-    found = unfit(plan, "flip", ended("done", outage_us=round(reported_s * 1e6)), CLEAN, seen_s)
+    found = unfit(plan, "flip", ended("done", outage_us=round(reported_s * 1e6)), CLEAN, Seen(*seen_s))
     assert [not found, "outage" in "".join(found)] == [is_true, not is_true]
+
+
+def test_pauses_between_two_moments_are_told_from_those_of_the_sender_and_of_the_machine() -> None:
+    def at(arrived: float, sent: float, number: int) -> tuple[float, float, int]:
+        return arrived, sent, number
+
+    arrivals = [
+        at(0.0, 0.0, 0),
+        at(0.25, 0.25, 1),
+        at(1.0, 1.0, 2),
+        at(2.0, 1.002, 3),
+        at(3.0, 2.9, 4),
+        at(4.0, 3.9, 6),
+    ]
+    seen = Seen.of([*arrivals, at(9.0, 9.0, 7), at(9.5, 9.5, 8)], 0.9, 4.0)
+    # Number 3 was held for a second; before 4 the sender was silent; 5 was lost. The pause until 9 is of afterwards.
+    assert (round(seen.least_s, 3), round(seen.most_s, 3)) == (0.998 + 0.1 + 1.0, 3.0 + 0.1)
+    assert seen.noise_s == 0.5
 
 
 def test_plans_are_those_of_their_numbers_and_name_every_victim_and_step() -> None:
