@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nfagent.model import Migration, Outcome
@@ -127,4 +127,4 @@ class Journal:
 
     def _told(self) -> dict[str, Any]:
         self.report.outage_us = max(round(self._outage_s() * 1e6), self.report.freeze_us or 0)
-        return asdict(self.report)
+        return dict(vars(self.report))  # not `asdict`: it copies what is in it, too, while packets wait

@@ -4,7 +4,7 @@ import json
 import secrets
 import sqlite3
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from nfagent.errors import StoreError
@@ -150,4 +150,4 @@ def _forget(change: Change, last: int) -> None:
 
 def _tell(change: Change, kind: str, migration: Migration) -> None:
     # Where things run is not a client's business: administrators' only.
-    change.event(kind, str(migration.epoch), None, asdict(migration))
+    change.event(kind, str(migration.epoch), None, vars(migration))

@@ -64,7 +64,7 @@ slot = [{ name = "s0", wires = [{ edge = "vf0", inside = "lo" }] }]
 switch = "snic0"
 slot = [{ name = "s1", wires = [{ edge = "pf0vf0", inside = "lo" }] }]
 """
-_STEPS = 60  # of the reconciler, at most: minutes
+_STEPS = 40  # of the reconciler, at most: minutes
 _LEAST_S = 0.5  # between two of them, on average, where they never end
 _QUIET = 3  # of them in which nothing changed
 _DEATHS = 4
