@@ -172,7 +172,7 @@ def drive(world: World, violations: list[str]) -> int:
             world.failures.append(error)
             if not isinstance(error, (AgentError, sqlite3.Error)):
                 violations.append(f"a step failed: {error!r}")
-            delay = _AFTER_A_FAULT_S
+            delay, quiet = _AFTER_A_FAULT_S, 0
             world.clock.sleep(delay)
         quiet += 1
         if quiet >= _QUIET and invariants.may_rest(world, delay):
