@@ -159,6 +159,25 @@ fn data_in_a_syn_waits_for_the_header() {
     assert_eq!((seen.flags, seen.payload.len()), (SYN, 0));
 }
 
+#[test]
+fn fast_open_is_taken_out_of_a_syn() {
+    let mut lb = lb(json!([proxy(false)]));
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ethernet2(GATEWAY_MAC, PORT_MAC)
+        .ipv4([198, 51, 100, 7], [192, 0, 2, 1], 64)
+        .tcp(4000, 80, 999, 64_000)
+        .syn()
+        .options_raw(&[34, 6, 1, 2, 3, 4, 2, 4, 5, 180, 1, 1])
+        .unwrap()
+        .write(&mut frame, b"early")
+        .unwrap();
+    let Output::Sent(0, sent) = lb.process(0, &frame) else {
+        panic!()
+    };
+    assert!(read(&sent).payload.is_empty());
+    assert_eq!(sent[54..66], [1, 1, 1, 1, 1, 1, 2, 4, 5, 180, 1, 1]);
+}
+
 /// A TCP sender and a TCP receiver with a load balancer between them, over links that lose and reorder.
 struct Stream {
     lb: Harness<L4lb>,
