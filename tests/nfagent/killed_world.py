@@ -109,6 +109,11 @@ class World:
         assert found is not None
         return found
 
+    def newest(self) -> Migration:
+        """The newest migration: after one that is done the instance may have been brought away from a dead switch."""
+        (found,) = migrations.page(self._db, self.balancer.id, None, 1, None)
+        return found
+
     def process_at(self, location: str) -> int | None:
         """The process of the network function itself, which has become a child of what entered its namespaces."""
         row = next((each for each in self.rows() if each.location == location), None)

@@ -78,7 +78,8 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
     elif plan.victim == "new" and fault_at in STEPS[:COMMITTED] and (began(migration, "COMMIT") or math.inf) <= when:
         fault_at = "COMMIT"  # between looking and killing
     seen = world.outage_s(migration.requested, migration.ended or time.time())
-    wrong += _untruths(world, plan, migration) + unfit(plan, fault_at, migration, packets, seen)
+    recovered = world.newest().epoch != epoch  # its switch was away for longer than `[recovery] after_s`
+    wrong += _untruths(world, plan, migration) + unfit(plan, fault_at, migration, packets, seen, recovered=recovered)
     return {
         "source": source,
         "fault_at": fault_at,
@@ -141,11 +142,13 @@ def _told(world: World, plan: Plan, epoch: int) -> list[str]:
 
 def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
     """Where what is told of the migration is not what is."""
-    location = world.location()
-    expected = migration.target if migration.outcome == "done" else migration.source
+    location, last = world.location(), world.newest()
+    expected = last.target if last.outcome == "done" else last.source
     wrong = []
     if location != expected:
-        wrong.append(f"it is {migration.outcome} from {migration.source} to {migration.target}, and runs at {location}")
+        wrong.append(f"it is {last.outcome} from {last.source} to {last.target}, and runs at {location}")
+    if last.epoch != migration.epoch and (last.mode, last.report.get("lost_state") is None) != ("restart", False):
+        wrong.append(f"there was another migration: {last}")
     report = migration.report
     needed = {"mode", "freeze_us", "relayed", "state_bytes", "steps", "lost_state", "rolled_back_at", "outage_us"}
     if missing := needed - set(report):
@@ -159,8 +162,16 @@ def _untruths(world: World, plan: Plan, migration: Migration) -> list[str]:
     return wrong + world.complaints()
 
 
-def unfit(plan: Plan, fault_at: str | None, migration: Migration, packets: dict[str, Any], seen: Seen) -> list[str]:
-    """What packets saw that they should not have seen."""
+def unfit(
+    plan: Plan,
+    fault_at: str | None,
+    migration: Migration,
+    packets: dict[str, Any],
+    seen: Seen,
+    *,
+    recovered: bool = False,
+) -> list[str]:
+    """What packets saw that they should not have seen; ``recovered``: another migration told of the state's loss."""
     wrong = [f"{packets[each]} packets {each}" for each in ("duplicated", "reordered") if packets[each]]
     if not packets["flows"]:
         wrong.append("no packet comes through any more")
@@ -169,7 +180,7 @@ def unfit(plan: Plan, fault_at: str | None, migration: Migration, packets: dict[
     had_packets = fault_at is not None and (plan.victim == "old" or (plan.victim == "new" and (committed or crashed)))
     if packets["lost"] and not (had_packets or plan.switch_and_daemon):
         wrong.append(f"{packets['lost']} packets lost")
-    if packets["strayed"] and not crashed:
+    if packets["strayed"] and not crashed and not recovered:
         alone = plan.victim == "old" and fault_at in ("requested", "prepare")  # nobody else had its state yet
         copied = plan.mode == "copy" and plan.victim == "new" and committed
         if not (alone or copied):
