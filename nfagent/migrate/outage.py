@@ -54,7 +54,7 @@ class Outage:
         self._file = file
         self._known = _Known(served=time.time())
         self._usual: deque[float] = deque(maxlen=_USUAL)
-        self._sick = False
+        self._sick = self._was_sick = False  # since something was sent last
         self._looked_at_switches = 0.0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -99,8 +99,10 @@ class Outage:
                 self._save()
 
     def _own_s(self) -> float:
-        """The shortest pause that is not the traffic's own; without traffic there is none."""
+        """The shortest pause that is not the traffic's own; without traffic there is none, unless a switch was away."""
         if len(self._usual) < _FEW:
+            if self._was_sick:
+                return _PAUSE_S
             return float("inf") if self._known.sent < _FEW else _PAUSE_S
         return max(_PAUSE_S, _TRAFFICS_OWN * statistics.median(self._usual))
 
@@ -108,7 +110,7 @@ class Outage:
         """Something was sent since the last look."""
         with self._lock:
             known, pause, own_s = self._known, now - self._known.served, self._own_s()
-            known.served = now
+            known.served, self._was_sick = now, False
             if pause > own_s:
                 known.pauses_s += pause
                 return
@@ -164,6 +166,7 @@ class Outage:
             probe.look()
         silent = any(probe.silent_s() > _HUNG_S for probe in self._switches)
         self._sick = silent or (self._sick and not self._is_in_step())
+        self._was_sick |= self._sick
 
 
 @dataclass

@@ -177,3 +177,22 @@ def test_what_is_sent_to_a_switch_that_does_not_forward_is_not_served(directory:
     assert outage.seconds() - before == pytest.approx(spent, rel=0.2, abs=0.2)
     outage.stop(ended=True)
     bridge.close()
+
+
+def test_a_switch_that_did_not_forward_from_the_start_is_an_outage(directory: Path, process: Counting) -> None:
+    bridge = Bridge(directory / "edge.mgmt")
+    process.serves.clear()
+    outage = Outage(
+        [directory / "i.hypervisor.sock"], [f"unix:{directory}/edge.mgmt"], lambda: True, directory / "migration.1"
+    )
+    start = time.monotonic()
+    outage.start()
+    time.sleep(0.5)
+    spent = time.monotonic() - start
+    assert outage.seconds() == pytest.approx(spent, rel=0.2, abs=0.2)
+    bridge.forwards.set()
+    process.serves.set()
+    sent(process, 100)
+    assert outage.seconds() == pytest.approx(spent, rel=0.2, abs=0.3)
+    outage.stop(ended=True)
+    bridge.close()
