@@ -188,6 +188,7 @@ class Reconciler:
         try:
             if migration is not None:
                 return self._migrate(instance, migration, serving)
+            self._tidy()
             if not instance.present:
                 return self._delete(instance, rows)
             for row in rows:
@@ -238,7 +239,6 @@ class Reconciler:
 
     def _look_after(self, instance: Instance, serving: Running) -> float | None:
         """Of a process that is as it should be: its ports, which may have been lost, and what was wrong once."""
-        self._tidy()
         if serving.silent is not None:
             return _AGAIN_S  # `nfagent.health` has said what is wrong, and says when it is over
         try:

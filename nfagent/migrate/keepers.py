@@ -97,6 +97,10 @@ class Keepers:
             self._launcher.stop(key_of(epoch), _GRACE_S)
             self._begun.discard(epoch)
 
+    def expect(self, epoch: int) -> None:
+        """Know that there may be one, of an agent before this one."""
+        self._begun.add(epoch)
+
     def tidy(self, open_epochs: Callable[[], Collection[int]]) -> None:
         """End the keepers that were left behind, those of migrations that are not open any more."""
         if begun := set(self._begun):

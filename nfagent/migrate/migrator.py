@@ -35,6 +35,7 @@ class StateMigrator:
             with self._parts.store.change() as change:
                 migrations.end(change, migration, "failed", "there is no such instance", migration.report)
             return
+        self._parts.keepers.expect(migration.epoch)
         outage = self._outage_of(migration)
         move = Move(self._parts, migration, instance, outage.seconds)
         try:
