@@ -261,7 +261,7 @@ class Reconciler:
         for location in list(self._unswept):
             if not self._locations.is_cut_off(location):
                 self._unswept.discard(location)  # nobody else tries at the same time
-                self._end_strays(location)
+                self._sweep(location)
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:
         if self._locations.is_down(location):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from nfagent import control, health, locations, wiring
+from nfagent import control, health, locations, reconcile, wiring
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.errors import AgentError
@@ -252,6 +252,17 @@ class _NoEvent:
         return self._is_set
 
 
+class _NoThread:
+    """In the place of `threading.Thread`: it is done when it is started."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: Any) -> None:
+        self._run = lambda: target(*args)
+
+    def start(self) -> None:
+        """Do it."""
+        self._run()
+
+
 class _NoOutage:
     """In the place of `nfagent.migrate.outage.Outage`, which looks at sockets."""
 
@@ -303,6 +314,7 @@ def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
         patch.setattr(migrator, "Outage", _NoOutage)
         patch.setattr(protocol, "ThreadPoolExecutor", _NoThreads)
         patch.setattr(protocol, "threading", SimpleNamespace(Event=_NoEvent))
+        patch.setattr(reconcile, "threading", SimpleNamespace(Thread=_NoThread))
         yield bind
 
 
