@@ -43,6 +43,7 @@ class Health:
         self._shown_after_s = min(_SHOWN_AFTER_S, hung_after_s / 2)
         self._pulses: dict[str, Pulse] = {}  # by incarnation
         self._stopped: dict[str, float] = {}  # since when processes without a socket are stopped, by incarnation
+        self._reasons: dict[str, str] = {}  # of before, to be said again, by incarnation
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch health", daemon=True)
 
@@ -77,6 +78,7 @@ class Health:
         watched = {row.incarnation: row for row in rows if row.phase == "active"}
         for incarnation in set(self._pulses) - set(watched):
             self._pulses.pop(incarnation).close()
+        self._reasons = {key: reason for key, reason in self._reasons.items() if key in watched}
         self._stopped = {key: since for key, since in self._stopped.items() if key in watched}
         for incarnation, row in watched.items():
             if self._is_cut_off(row.location):
@@ -103,13 +105,15 @@ class Health:
     def _judge(self, row: Running, silent_s: float) -> None:
         if silent_s < self._shown_after_s:
             if row.silent is not None:
-                self._starter.note_silence(row, None, None)
+                self._starter.note_silence(row, None, self._reasons.pop(row.incarnation, None))
             return
         if row.silent is None:
             if not self._is_there(row):
                 return
             what = "is stopped" if row.control is None else "does not answer"
             reason = f"its process {what}; after {self._hung_after_s:g} s it is killed and started again"
+            if row.reason is not None:
+                self._reasons[row.incarnation] = row.reason
             row = self._starter.note_silence(row, time.time() - silent_s, reason)
         if silent_s >= self._hung_after_s and not self._answers(row):
             self._starter.kill(row, f"its process did not answer for {self._hung_after_s:g} s and was killed")
