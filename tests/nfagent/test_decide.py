@@ -1,18 +1,18 @@
 """Deciding, over traffic that is made up: what pays is moved, in order, and nothing flaps."""
 
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nfagent.decide.carrying_out import CarryingOut, Step
 from nfagent.decide.demand import Costs, level_above
 from nfagent.decide.outages import STEADY_S, Outages
 from nfagent.decide.situation import APART
 from nfagent.errors import ConflictError, UnavailableError
 from nfagent.monitor.measurement import Coefficient
-from nfagent.store import decisions, instances, migrations, processes
+from nfagent.store import decisions, instances, migrations
 from placement import PlacementError
 from placement.errors import InfeasibleError
 from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
@@ -262,43 +262,6 @@ def test_a_migration_that_failed_is_not_tried_again_at_once(world: DecideWorld) 
     assert len(migrations.page(world.store.read, world.instance("lb").id, None, 100, None)) == 1
 
 
-def ordered(world: DecideWorld) -> CarryingOut:
-    """A decision whose only move has been asked for."""
-    world.create("lb")
-    carrying = CarryingOut(world.store, 1, [Step(world.instance("lb").id, "lb", HYPERVISOR, NIC)])
-    carrying.advance(frozenset())
-    assert not carrying.is_over
-    return carrying
-
-
-def note(world: DecideWorld, **columns: Any) -> None:
-    """Of the process of that instance."""
-    with world.store.change() as change:
-        processes.update(change, processes.of(change.db, world.instance("lb").id)[0], **columns)
-
-
-def test_what_arrived_and_broke_down_then_does_not_keep_a_decision_open(world: DecideWorld) -> None:
-    carrying = ordered(world)
-    world.reconcile()
-    note(world, phase="error", reason="its process ended")
-    carrying.advance(frozenset())
-    assert (carrying.is_over, carrying.result) == (True, "done")
-
-
-def test_what_does_not_become_active_at_the_target_is_taken_back(
-    world: DecideWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    carrying = ordered(world)
-    note(world, phase="error", location=NIC)  # without a migration: it did not run when it was wanted there
-    carrying.advance(frozenset())
-    assert not carrying.is_over
-    monkeypatch.setattr("nfagent.decide.carrying_out._BEGIN_S", -1.0)
-    carrying.advance(frozenset())
-    assert (carrying.is_over, carrying.result) == (True, "failed")
-    assert "did not become active at snic0" in carrying.moves[0]["reason"]
-    assert world.instance("lb").target == HYPERVISOR
-
-
 def test_what_an_operator_moved_rests(world: DecideWorld) -> None:
     world.create("lb", mbps=300.0)
     world.seconds(15)
@@ -316,6 +279,7 @@ def test_a_location_that_is_down_gets_nothing(world: DecideWorld) -> None:
     world.create("there", NIC, mbps=300.0)
     assert world.seconds(15) == []
     assert "snic0 is down" in world.decider.why(world.instance("there"))["text"]
+    assert world.decider.why(world.instance("lb"))["fixed"] == "no other location is up and has a slot for it"
     world.down = frozenset()
     world.silent = True  # nothing could be moved
     assert world.seconds(15) == []
@@ -391,6 +355,7 @@ def test_a_decision_is_written_with_what_came_of_it(world: DecideWorld) -> None:
     assert "saves" in moved.explanation["reason"]
     why = moved.explanation["functions"][made.id]
     assert (why["location"], why["runner_up"]["location"]) == (NIC, HYPERVISOR)
+    assert 600 <= why["traffic_mbps"] < 610  # a level, from the wire and to the VM
     assert world.events("placement.decided")[1] == {"decision": moved.id, "moves": [made.id]}
     assert world.events("placement.ended")[-1]["outcome"] == "done"
 
@@ -405,6 +370,18 @@ def test_decisions_of_an_agent_that_ended_are_closed(world: DecideWorld) -> None
     world.decider.stop()
     assert decisions.unfinished(world.store.read) == []
     assert [each.outcome for each in world.decisions() if each.moves] == ["interrupted"]
+
+
+def test_deciding_goes_on_period_by_period(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    monkeypatch.setattr("nfagent.decide.decider._SPACING_S", 0.0)
+    decider = world.make_decider(period_s=0.1)
+    monkeypatch.setattr(decider, "step", lambda *, urgent: stepped.put(urgent))
+    decider.start()
+    try:
+        assert [stepped.get(timeout=20) for _ in range(3)] == [False, False, False]
+    finally:
+        decider.stop()
 
 
 def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
