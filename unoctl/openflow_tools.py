@@ -10,6 +10,7 @@ TIMEOUT_S = 20.0
 PROTOCOL = "OpenFlow13"
 PCAP_HEADER = 24
 PCAP_RECORD_HEADER = 16
+_REFUSED = ": server returned an error"  # of ovs-appctl; what the daemon said stands before it
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def run_binary(command: list[str], timeout_s: float = TIMEOUT_S, stdin: bytes = 
     """Run a tool on what ``stdin`` holds and return what it printed.
 
     Raises:
-        ToolError: the tool is missing, failed (its last line is in the text) or did not end within ``timeout_s``.
+        ToolError: the tool is missing, failed (its reason is in the text) or did not end within ``timeout_s``.
     """
     if shutil.which(command[0]) is None:
         raise ToolError(f"{command[0]} is not on PATH; install it with: apt install openvswitch-switch")
@@ -49,9 +50,16 @@ def run_binary(command: list[str], timeout_s: float = TIMEOUT_S, stdin: bytes = 
         raise ToolError(f"no answer within {timeout_s:g} s from: {shown}") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
-        lines = said.splitlines() or [f"exit status {done.returncode}"]
-        raise ToolError(f"{lines[-1]} (ran: {shown})")
+        raise ToolError(f"{_reason(said) or f'exit status {done.returncode}'} (ran: {shown})")
     return done.stdout
+
+
+def _reason(said: str) -> str:
+    """The line that says why a tool failed: its last one, but for ovs-appctl's own behind the daemon's."""
+    lines = said.splitlines()
+    if len(lines) > 1 and lines[-1].endswith(_REFUSED):
+        lines.pop()
+    return lines[-1] if lines else ""
 
 
 def ofctl(*arguments: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
