@@ -102,7 +102,7 @@ def test_real_tools_are_understood(short_folder: Path) -> None:
         text = openflow_tools.appctl(switch.control, "ofproto/trace", "edge", "in_port=1,tcp,tcp_dst=80,nw_ttl=9")
         (translation,) = trace_text.parse(text)
         assert [step.rule.priority for step in translation.steps if step.rule] == [7]
-        with pytest.raises(ToolError, match="^(?!.*server returned).*bridge.*ofproto/trace"):
+        with pytest.raises(ToolError, match=r"^(?!.*server returned).*bridge.*ofproto/trace"):
             openflow_tools.appctl(switch.control, "ofproto/trace", "nobridge", "in_port=1")
 
 
