@@ -19,8 +19,8 @@ class Counting:
     """A process that sends a packet every 2 ms while it serves, and answers ``status``."""
 
     def __init__(self, path: Path) -> None:
-        self.count = 0
-        self.serves = threading.Event()
+        self.count = self.batches = self.received = 0
+        self.serves, self.receives = threading.Event(), threading.Event()
         self._ends = threading.Event()
         outer = self
 
@@ -28,7 +28,7 @@ class Counting:
             def handle(self) -> None:
                 for _ in self.rfile:
                     with contextlib.suppress(OSError):
-                        self.wfile.write(json.dumps({"ok": {"packets_out": outer.count}}).encode() + b"\n")
+                        self.wfile.write(json.dumps({"ok": outer.status()}).encode() + b"\n")
 
         self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
         self._server.daemon_threads = True
@@ -36,10 +36,20 @@ class Counting:
         for thread in self._threads:
             thread.start()
 
+    def status(self) -> dict[str, int]:
+        return {"packets_out": self.count, "batches": self.batches, "packets_in": self.received}
+
     def _send(self) -> None:
         while not self._ends.wait(0.002):
+            self.received += self.receives.is_set()
             if self.serves.is_set():
                 self.count += 1
+                self.batches += 1
+
+    def release(self, packets: int) -> None:
+        """Send what has waited, all at once."""
+        self.count += packets
+        self.batches += 1
 
     def close(self) -> None:
         self._ends.set()
@@ -149,7 +159,7 @@ class Bridge:
 
         self._server = socketserver.ThreadingUnixStreamServer(str(path), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -196,3 +206,88 @@ def test_a_switch_that_did_not_forward_from_the_start_is_an_outage(directory: Pa
     assert outage.seconds() == pytest.approx(spent, rel=0.2, abs=0.3)
     outage.stop(ended=True)
     bridge.close()
+
+
+def test_a_pause_before_anything_was_seen_counts_once_traffic_is_known(directory: Path, process: Counting) -> None:
+    process.serves.clear()
+    outage = of(directory)
+    start = time.monotonic()
+    outage.start()
+    time.sleep(0.5)
+    spent = time.monotonic() - start
+    process.serves.set()
+    sent(process, 100)
+    assert outage.seconds() == pytest.approx(spent, rel=0.2, abs=0.2)
+    outage.stop(ended=True)
+
+
+def test_a_backlog_that_is_released_while_no_agent_looks_was_not_served_in_time(
+    directory: Path, process: Counting
+) -> None:
+    first = of(directory)
+    first.start()
+    sent(process, 200)
+    known = first.seconds()
+    first.stop(ended=False)
+    spent = pause(process, 1.0)
+    process.release(500)
+    sent(process, 20)
+    second = of(directory)
+    second.start()
+    sent(process, 100)
+    assert second.seconds() - known == pytest.approx(spent, rel=0.2, abs=0.2)
+    second.stop(ended=True)
+
+
+def test_a_look_that_takes_long_is_no_outage(
+    directory: Path, process: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage, goes_on, stands = of(directory), threading.Event(), threading.Event()
+    goes_on.set()
+    look = outage._look_at_switches
+
+    def stopped() -> None:
+        if not goes_on.is_set():
+            stands.set()
+            assert goes_on.wait(30)
+        look()
+
+    monkeypatch.setattr(outage, "_look_at_switches", stopped)
+    outage.start()
+    sent(process, 200)
+    before = outage.seconds()
+    goes_on.clear()
+    assert stands.wait(30)
+    sent(process, 400)
+    goes_on.set()
+    sent(process, 100)
+    assert outage.seconds() - before < 0.3
+    outage.stop(ended=True)
+
+
+def test_a_switch_that_answers_late_and_forwards_is_not_away(directory: Path, process: Counting) -> None:
+    bridge = Bridge(directory / "edge.mgmt")
+    bridge.forwards.set()
+    process.receives.set()
+    outage = Outage(
+        [directory / "i.hypervisor.sock"], [f"unix:{directory}/edge.mgmt"], lambda: False, directory / "migration.1"
+    )
+    outage.start()
+    sent(process, 100)
+    before = outage.seconds()
+    bridge.forwards.clear()
+    time.sleep(0.3)
+    bridge.forwards.set()
+    sent(process, 100)
+    assert outage.seconds() - before < 0.2
+    outage.stop(ended=True)
+    bridge.close()
+
+
+def test_a_process_that_hung_all_the_time_is_an_outage_also_without_traffic(directory: Path) -> None:
+    outage = of(directory)
+    start = time.monotonic()
+    outage.start()
+    wait_until(lambda: outage.seconds() > 0.0)
+    assert outage.seconds() == pytest.approx(time.monotonic() - start, rel=0.2, abs=0.2)
+    outage.stop(ended=True)
