@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from nfagent.errors import StoreError
-from nfagent.store import Store, chains, events, figures, instances, migrations, processes
+from nfagent.monitor.measurement import Coefficient
+from nfagent.store import Store, chains, coefficients, decisions, events, figures, instances, migrations, processes
 from nfagent.store.instances import Filter
 from tests.nfagent import samples
 
@@ -134,6 +136,7 @@ def test_a_migrations_secret_is_told_to_nobody_and_ends_with_it(store: Store, tm
     with store.change() as change:
         first = migrations.request(change, samples.instance("first"), "hypervisor", "snic0", "state")
         second = migrations.request(change, samples.instance("second"), "hypervisor", "snic0", "state")
+    assert migrations.find(store.read, first.epoch) == first
     secret = migrations.secret(store.read, first.epoch)
     assert len(bytes.fromhex(secret)) == 32
     assert secret != migrations.secret(store.read, second.epoch)
@@ -180,6 +183,31 @@ def test_chains_are_kept(store: Store) -> None:
     with store.change() as change:
         chains.remove(change, wanted[0])
     assert chains.find(store.read, wanted[0].id) is None
+
+
+def test_decisions_are_kept_with_what_came_of_them(store: Store) -> None:
+    with store.change() as change:
+        made = [decisions.add(change, {"n": number}, {"id": "snic0"}, {"why": "x"}, ("id",)) for number in range(3)]
+    assert decisions.page(store.read, 2, None) == made[:0:-1]
+    assert decisions.page(store.read, 2, made[1].id) == made[:1]
+    assert decisions.find(store.read, made[1].id) == made[1]
+    with store.change() as change:
+        decisions.end(change, made[1].id, "done", {"moves": []})
+    assert decisions.unfinished(store.read) == [made[0].id, made[2].id]
+    ended = decisions.find(store.read, made[1].id)
+    assert ended is not None
+    assert (ended.outcome, ended.report) == ("done", {"moves": []})
+    told = events.newest(store.read, 1)[0]
+    payload = {"decision": made[1].id, "outcome": "done", "report": {"moves": []}}
+    assert (told.type, told.subject, told.payload) == ("placement.ended", str(made[1].id), payload)
+
+
+def test_what_was_learnt_is_kept(store: Store) -> None:
+    learnt = [Coefficient("l4lb", "host", 0.5, 100, 0.1), Coefficient("l4lb", "nic", 2.0, 90, 0.2)]
+    with store.change() as change:
+        coefficients.put(change, [replace(learnt[0], samples=1), *learnt])
+    assert coefficients.everything(store.read) == learnt
+    assert events.newest(store.read, 1)[0].payload == asdict(learnt[1])
 
 
 def test_where_things_run_is_told_to_administrators_only(store: Store) -> None:

@@ -24,7 +24,7 @@ from nfagent.errors import AgentError
 from nfagent.migrate import migrator, peer, protocol
 from nfagent.plumbing.server_config import ServerConfig
 from nfagent.reconcile import WAKING
-from nfagent.store import database, events
+from nfagent.store import database, events, migrations
 from tests.nfagent.faults import invariants, scenarios
 from tests.nfagent.faults.clock import Clock
 from tests.nfagent.faults.machine import FakeConnection, FakePulse
@@ -80,6 +80,7 @@ class Result:
     violations: list[str]
     steps: int
     seconds: float
+    outcomes: tuple[str | None, ...]  # of its migrations, the newest first
 
 
 class Lab:
@@ -127,7 +128,8 @@ class Lab:
             world.machines.close()
         if (left := _open_files() - before) > 0:
             world.violations.append(f"{left} files were left open")
-        return Result(name(scenario, faults), world.points, world.violations, steps, clock.elapsed)
+        outcomes = tuple(each.outcome for each in migrations.page(self._store.read, None, None, _STEPS, None))
+        return Result(name(scenario, faults), world.points, world.violations, steps, clock.elapsed, outcomes)
 
     def replay(self, text: str) -> Result:
         """Run what a name says."""

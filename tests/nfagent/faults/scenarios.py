@@ -18,11 +18,13 @@ class Scenario:
         begin: brings a world to where faults begin; it may have all be done that is to be done.
         copies: state is copied though it could be handed over.
         remote: the smart NIC is a machine of its own.
+        outcomes: of its migrations without a fault.
     """
 
     begin: Callable[[World, Drive], None]
     copies: bool = False
     remote: bool = False
+    outcomes: tuple[str, ...] = ()
 
 
 def _move(source: str, target: str, kind: str = "nf") -> Callable[[World, Drive], None]:
@@ -81,20 +83,20 @@ def _restart_agent(world: World, drive: Drive) -> None:
 
 
 ALL: dict[str, Scenario] = {
-    "memfd": Scenario(_move(HUB, NIC)),
-    "memfd-home": Scenario(_move(NIC, HUB)),
-    "copy": Scenario(_move(HUB, NIC), copies=True),
-    "remote": Scenario(_move(HUB, NIC), remote=True),
-    "remote-home": Scenario(_move(NIC, HUB), remote=True),
-    "turn-back": Scenario(_turn_back),
-    "opaque": Scenario(_move(HUB, NIC, "opaque")),
-    "pin": Scenario(_pin),
+    "memfd": Scenario(_move(HUB, NIC), outcomes=("done",)),
+    "memfd-home": Scenario(_move(NIC, HUB), outcomes=("done",)),
+    "copy": Scenario(_move(HUB, NIC), copies=True, outcomes=("done",)),
+    "remote": Scenario(_move(HUB, NIC), remote=True, outcomes=("done",)),
+    "remote-home": Scenario(_move(NIC, HUB), remote=True, outcomes=("done",)),
+    "turn-back": Scenario(_turn_back, outcomes=("rolled-back",)),
+    "opaque": Scenario(_move(HUB, NIC, "opaque"), outcomes=("done",)),
+    "pin": Scenario(_pin, outcomes=("done",)),
     "start": Scenario(_start),
     "start-remote": Scenario(_start, remote=True),
     "delete": Scenario(_delete),
     "die": Scenario(_die),
     "configure": Scenario(_configure),
     "lose-nic": Scenario(_lose_nic),
-    "lose-nic-remote": Scenario(_lose_nic, remote=True),
+    "lose-nic-remote": Scenario(_lose_nic, remote=True, outcomes=("done",)),
     "restart-agent": Scenario(_restart_agent),
 }

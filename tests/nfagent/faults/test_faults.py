@@ -33,7 +33,9 @@ def _check(results: Iterable[Result]) -> None:
 
 @pytest.mark.parametrize("scenario", scenarios.ALL)
 def test_without_a_fault_all_is_well(laboratory: Lab, scenario: str) -> None:
-    _check([laboratory.run(scenario)])
+    result = laboratory.run(scenario)
+    _check([result])
+    assert result.outcomes == scenarios.ALL[scenario].outcomes
 
 
 @pytest.mark.parametrize(
