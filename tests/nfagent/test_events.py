@@ -117,13 +117,14 @@ def test_a_heartbeat_while_all_that_happens_is_none_of_the_clients(
         busy.join()
 
 
-def test_a_client_that_was_away_for_too_long_is_told(own_world: World) -> None:
+@pytest.mark.parametrize("seen", ["0", "1"])
+def test_a_client_that_was_away_for_too_long_is_told(own_world: World, seen: str) -> None:
     made = own_world.create("old")
     own_world.wait_status(made, "active")
     store = own_world.agent._store
     last = store.last_event
     store.read.execute("DELETE FROM event WHERE id < ?", (last,))
-    with following(own_world.operator, headers={"Last-Event-ID": "1"}) as follower:
+    with following(own_world.operator, headers={"Last-Event-ID": seen}) as follower:
         number, kind, data = follower.next()
         assert (number, kind, data) == (None, "gap", {"oldest": last})
         assert follower.next()[0] == str(last)
