@@ -159,7 +159,9 @@ def restart(move: Move) -> None:
             parts.switching.prepare(port, location, edge)  # its interface may never have been on the bridge there
             parts.switching.finish(port, location, edge)
     outcome: Outcome = "done" if location == move.target else report.rolled_back_as or "rolled-back"
-    if outcome != "done" and report.rolled_back_at is None:
+    if outcome == "done":
+        report.rolled_back_at = None  # it began to go back, and there was nowhere to go back to
+    elif report.rolled_back_at is None:
         report.rolled_back_at = move.journal.migration.step
     move.take_over(outcome, report.why, running, None)
 

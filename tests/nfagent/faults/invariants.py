@@ -88,6 +88,7 @@ def _wrong(world: World, view: View) -> Iterator[str]:
     yield from _processes(world, view.running)
     yield from _ports(world, view.running)
     yield from _state(world)
+    yield from _reports(world)
 
 
 def _processes(world: World, row: Running) -> Iterator[str]:
@@ -121,6 +122,15 @@ def _state(world: World) -> Iterator[str]:
     has = world.nf(functions[0]).arena.count if functions else 0
     if has != world.counted and not is_told and not world.is_excused:
         yield f"its state is of {has} packets, not of {world.counted}, and no report says so"
+
+
+def _reports(world: World) -> Iterator[str]:
+    """A report names the step from which a migration went back if, and only if, it did."""
+    for move in migrations.page(world.store.read, world.instance, None, 100, None):
+        went_back = move.report.get("rolled_back_at")
+        has_ended = move.mode == "state" and move.outcome in ("done", "rolled-back")
+        if has_ended and (move.outcome == "rolled-back") != (went_back is not None):
+            yield f"migration {move.epoch} is {move.outcome}, and its report says rolled_back_at: {went_back}"
 
 
 def _rows(world: World) -> list[Running]:
