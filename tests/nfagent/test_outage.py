@@ -133,8 +133,8 @@ def test_what_was_served_while_no_agent_looked_is_no_outage(directory: Path, pro
 
 
 def test_what_a_process_served_before_it_was_seen_is_no_outage(directory: Path, process: Counting) -> None:
-    process.count = 2000  # two seconds' worth, of five in which no agent looked
-    known = {"served": time.time() - 5.0, "sent": 1000, "serving_s": 1.0}
+    process.count = process.batches = 2000  # two seconds' worth, of five in which no agent looked
+    known = {"served": time.time() - 5.0, "sent": 1000, "batches": 1000, "serving_s": 1.0}
     (directory / "migration.1").write_text(json.dumps(known))
     outage = of(directory)
     outage.start()
