@@ -1,4 +1,4 @@
-"""For how long nobody was served during a migration, as packets say: the processes count what they send.
+"""The outage of a migration, measured by the counts of packets that its processes send.
 
 A thread looks at the counts of both processes every few milliseconds. A pause that is longer than those of the traffic
 itself is an outage; so is the time in which a switch on the way does not answer. When somebody was served last is in a
