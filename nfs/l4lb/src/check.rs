@@ -1,6 +1,8 @@
 //! Refuses configurations that cannot be, with the path, the value, and what was expected.
 
 mod addresses;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, fmt::Display};
 

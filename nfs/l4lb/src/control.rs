@@ -221,13 +221,14 @@ impl L4lb {
             ("answer_bytes", traffic::ANSWER_BYTES),
             ("connections", traffic::CONNECTIONS),
         ];
+        let rows = self.state.traffic_rows();
         for vip in &snapshot.vips {
             let labels = [("vip", vip.name.as_str())];
             for (name, column) in columns {
-                let gone = self.state.traffic.sum(self.state.gone_row(vip.row), column);
-                let own = vip.backends.iter().map(|number| usize::from(*number));
-                let sum: u64 = own.map(|row| self.state.traffic.sum(row, column)).sum();
-                out.counter(&format!("vip_{name}"), &labels, gone + sum);
+                let own = rows.get(&vip.row).into_iter().flatten();
+                let rows = own.copied().chain([self.state.gone_row(vip.row)]);
+                let sum: u64 = rows.map(|row| self.state.traffic.sum(row, column)).sum();
+                out.counter(&format!("vip_{name}"), &labels, sum);
             }
             out.gauge("vip_active", &labels, self.connections(vip) as f64);
             let half_open = self.state.half_open.get(vip.row);

@@ -1,7 +1,7 @@
 //! Which row of the state each VIP and backend has. A connection's record names its backend by its row, so a row keeps its meaning over
 //! configurations and moves, and is used for another backend only when no record can name it any more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use nf_runtime::Refusal;
 
@@ -32,6 +32,24 @@ impl State {
     #[must_use]
     pub fn gone_row(&self, vip_row: usize) -> usize {
         self.backends.len() + vip_row
+    }
+
+    /// Rows of the counters of each VIP's backends, by the VIP's row. A removed backend's are its VIP's until another backend gets its number.
+    #[must_use]
+    pub fn traffic_rows(&self) -> HashMap<usize, Vec<usize>> {
+        let vips = self.vips.iter().enumerate();
+        let vips: HashMap<Identity, usize> = vips
+            .filter(|(_, vip)| vip.used != 0)
+            .map(|(row, vip)| ((vip.address, vip.port, vip.protocol), row))
+            .collect();
+        let mut rows: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (number, record) in self.backends.iter().enumerate() {
+            let vip = (record.vip_address, record.vip_port, record.vip_protocol);
+            if let Some(row) = vips.get(&vip).filter(|_| record.usage != usage::FREE) {
+                rows.entry(*row).or_default().push(number);
+            }
+        }
+        rows
     }
 
     /// Finds rows for everything in a configuration. Changes nothing.

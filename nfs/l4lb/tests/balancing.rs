@@ -126,6 +126,23 @@ fn least_loaded_follows_connections_per_weight() {
 }
 
 #[test]
+fn of_equally_loaded_backends_the_flow_says_which() {
+    let numbers: Vec<u8> = (11..=20).collect();
+    let web = with(vip("ipip", &numbers), "algorithm", json!("least-loaded"));
+    let mut lb = lb(json!([web]));
+    let chosen: Vec<u8> = (1..=10)
+        .map(|port| lb.backend(&Sent::client(port, SYN)))
+        .collect();
+    let mut sorted = chosen.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, numbers);
+    assert_ne!(
+        chosen, numbers,
+        "the first in the configuration is favoured"
+    );
+}
+
+#[test]
 fn maglev_is_the_same_everywhere_and_spreads() {
     let backends: Vec<u8> = (11..=20).collect();
     let mut one = lb(json!([vip("ipip", &backends)]));

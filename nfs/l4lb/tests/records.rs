@@ -109,6 +109,71 @@ fn a_packet_sees_what_those_before_it_in_the_batch_did() {
 }
 
 #[test]
+fn half_open_connections_of_a_removed_backend_end() {
+    let mut lb = lb(json!([other(&[12]), vip("ipip", &[11])]));
+    let half_open = |lb: &Harness<L4lb>| {
+        ["web", "other"].map(|vip| lb.count(&format!("vip_half_open{{vip=\"{vip}\"}}")))
+    };
+    lb.pass(&Sent::client(1, SYN));
+    lb.pass(&Sent::client(2, SYN).to("192.0.2.2", 80));
+    assert_eq!(half_open(&lb), [1, 1]);
+    lb.reconfigure(json!([other(&[12]), vip("ipip", &[])]));
+    lb.pass(&Sent::client(2, ACK).to("192.0.2.2", 80));
+    lb.advance(60 * SECOND);
+    lb.tick();
+    assert_eq!(half_open(&lb), [0, 0]);
+}
+
+/// Connections, packets, bytes, answers and their bytes of a VIP, then of its backend 11.
+fn traffic(lb: &Harness<L4lb>) -> [[u64; 5]; 2] {
+    let names = ["connections", "packets", "bytes", "answers", "answer_bytes"];
+    let of_vip = names.map(|name| lb.count(&format!("vip_{name}{{vip=\"web\"}}")));
+    let of_backend =
+        names.map(|name| lb.count(&format!("backend_{name}{{vip=\"web\",backend=\"web11\"}}")));
+    [of_vip, of_backend]
+}
+
+#[test]
+fn traffic_is_counted_as_ip_packets() {
+    for mode in ["ipip", "gue", "nat"] {
+        let mut lb = lb(json!([vip(mode, &[11])]));
+        // 20 bytes of IPv4 and 20 of TCP; the frame's padding does not count.
+        lb.pass(&Sent::client(1, SYN));
+        lb.pass(&Sent::client(1, ACK).payload(&[0; 100]));
+        let mut expected = [1, 2, 180, 0, 0];
+        if mode == "nat" {
+            lb.pass(&answer(11, 1, SYN | ACK));
+            lb.pass(&answer(11, 1, ACK).payload(&[0; 1000]));
+            expected = [1, 2, 180, 2, 1080];
+        }
+        assert_eq!(traffic(&lb), [expected, expected], "{mode}");
+        let told = &lb.ask("backends", json!({}))["backends"][0];
+        let told = ["active", "connections", "packets", "bytes"].map(|name| told[name].clone());
+        assert_eq!(told, [1, 1, 2, 180].map(|count| json!(count)), "{mode}");
+    }
+}
+
+#[test]
+fn what_was_counted_for_a_removed_backend_stays_with_its_vip() {
+    let vips = |backends: &[u8]| small(json!([vip("nat", backends), other(&[])]));
+    let mut lb = start(vips(&[11]));
+    lb.pass(&Sent::client(1, SYN));
+    lb.pass(&answer(11, 1, SYN | ACK));
+    let counted = traffic(&lb)[0];
+    assert_eq!(counted, [1, 1, 40, 1, 40]);
+    configure(&lb, vips(&[]));
+    assert_eq!(traffic(&lb)[0], counted);
+    // Its number is given to another backend.
+    lb.advance(1300 * SECOND);
+    lb.tick();
+    configure(&lb, vips(&[12, 13]));
+    assert_eq!(traffic(&lb)[0], counted);
+    assert_eq!(lb.count("vip_packets{vip=\"other\"}"), 0);
+    lb.pass(&Sent::client(2, SYN));
+    assert_eq!(traffic(&lb)[0], [2, 2, 80, 1, 40]);
+}
+
+#[test]
 fn an_answer_of_another_backend_does_not_close_a_connection() {
     let mut lb = lb(json!([vip("nat", &[11, 12])]));
     let port = (1..50)

@@ -1,0 +1,202 @@
+//! Limits: the last value that is taken, and the first that is not. No table is made, so that the largest sizes cost nothing.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use serde_json::{json, Value};
+
+use super::check;
+
+fn config() -> Value {
+    json!({
+        "interfaces": [{"addresses": ["10.0.0.2/24", "fd00::2/64"], "gateways": ["10.0.0.1", "fd00::1"]}],
+        "neighbours": [{"address": "10.0.0.11", "mac": "02:00:00:00:00:0b"}],
+        "tables": {"connections_ipv4": 4096, "connections_ipv6": 4096, "sessions": 1024, "fragments": 256,
+                   "neighbours": 256, "vips": 2, "backends": 3},
+        "timeouts": {},
+        "full": {},
+        "vips": [vip("web", 80)],
+    })
+}
+
+fn vip(name: &str, port: u16) -> Value {
+    json!({"name": name, "address": "192.0.2.1", "port": port, "protocol": "tcp", "mode": "ipip",
+        "health": {"kind": "http"}, "backends": [{"name": "a", "address": "10.0.0.11"}]})
+}
+
+/// What is said about the usual configuration with another value somewhere; empty: it is taken.
+fn said(path: &str, value: Value) -> String {
+    let mut changed = config();
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    changed.pointer_mut(parent).unwrap()[key] = value;
+    check(&serde_json::from_value(changed).unwrap())
+        .map_or_else(|refusal| refusal.to_string(), |_| String::new())
+}
+
+/// Looks at values on both sides of a limit.
+fn limit(path: &str, taken: &[Value], refused: &[Value]) {
+    for value in taken {
+        assert_eq!(said(path, value.clone()), "", "{path}: {value}");
+    }
+    let named = path[1..].replace("/0", "[0]").replace('/', ".");
+    for value in refused {
+        let said = said(path, value.clone());
+        assert!(said.contains(&named), "{path}: {value}: {said:?}");
+    }
+}
+
+#[test]
+fn sizes_of_tables() {
+    let sizes = [
+        ("connections_ipv4", 1 << 28),
+        ("connections_ipv6", 1 << 28),
+        ("sessions", 1 << 24),
+        ("fragments", 1 << 24),
+        ("neighbours", 1 << 20),
+        ("vips", 65_535),
+        ("backends", 65_535),
+    ];
+    for (name, most) in sizes {
+        limit(
+            &format!("/tables/{name}"),
+            &[json!(most)],
+            &[json!(0), json!(most + 1)],
+        );
+    }
+}
+
+#[test]
+fn numbers_of_things() {
+    let vips = |count: u16| (0..count).map(|each| vip(&each.to_string(), 80 + each));
+    let two: Vec<Value> = vips(2).collect();
+    limit("/vips", &[json!(two)], &[]);
+    let three: Vec<Value> = vips(3).collect();
+    assert!(said("/vips", json!(three)).contains("vips: 3 of them, tables.vips allows 2"));
+    let backends = |count: u32| -> Value {
+        let backend =
+            |each| json!({"name": format!("{each}"), "address": format!("10.0.0.{}", 11 + each)});
+        (0..count).map(backend).collect()
+    };
+    limit("/vips/0/backends", &[json!([]), backends(3)], &[]);
+    assert!(said("/vips/0/backends", backends(4)).contains("vips: 4 backends"));
+    let mut many = config();
+    many["tables"]["backends"] = json!(5000);
+    many["vips"][0]["backends"] = (0..4095_u32)
+        .map(|each| json!({"name": format!("{each}"), "address": format!("10.1.{}.{}", each / 200, 1 + each % 200)}))
+        .collect();
+    check(&serde_json::from_value(many).unwrap()).unwrap();
+}
+
+#[test]
+fn shares_and_times() {
+    for name in ["utilisation", "table"] {
+        let path = format!("/full/{name}");
+        limit(
+            &path,
+            &[json!(0.01), json!(1.0)],
+            &[json!(0.0), json!(1.01)],
+        );
+    }
+    for name in ["opening", "established", "closing", "udp"] {
+        let path = format!("/timeouts/{name}");
+        limit(&path, &[json!("900s")], &[json!("0s"), json!("901s")]);
+    }
+}
+
+#[test]
+fn interfaces_and_neighbours() {
+    let longest = nf_runtime::MAX_FRAME - 22;
+    limit(
+        "/interfaces/0/mtu",
+        &[json!(1280), json!(longest)],
+        &[json!(1279), json!(longest + 1)],
+    );
+    limit("/neighbours/0/interface", &[json!(0)], &[json!(1)]);
+    limit(
+        "/neighbours/0/mac",
+        &[json!("02:00:00:00:00:00")],
+        &[json!("00:00:00:00:00:00"), json!("03:00:00:00:00:00")],
+    );
+    let gateways = |gateways: Value| said("/interfaces/0/gateways", gateways);
+    assert_eq!(gateways(json!(["fd00::1", "10.0.0.1"])), "");
+    assert!(gateways(json!(["10.0.0.1", "10.0.0.3"])).contains("gateways[1]: 10.0.0.3 is a second"));
+    assert!(gateways(json!(["fd00::1", "fd00::3"])).contains("gateways[1]: fd00::3 is a second"));
+}
+
+#[test]
+fn addresses_of_networks() {
+    let address = |own: &str, backend: &str| {
+        let mut changed = config();
+        changed["interfaces"][0] = json!({"addresses": [own]});
+        changed["neighbours"] = json!([]);
+        changed["vips"][0]["backends"][0]["address"] = json!(backend);
+        check(&serde_json::from_value(changed).unwrap())
+            .map_or_else(|refusal| refusal.to_string(), |_| String::new())
+    };
+    for (own, first, last) in [
+        ("10.0.0.5/30", "10.0.0.4", "10.0.0.7"),
+        ("10.0.0.5/8", "10.0.0.0", "10.255.255.255"),
+    ] {
+        assert!(address(own, first).contains("it is the network address"));
+        assert!(address(own, last).contains("it is the broadcast address"));
+    }
+    for (own, backend) in [
+        ("10.0.0.4/31", "10.0.0.5"),
+        ("10.0.0.5/30", "10.0.0.6"),
+        ("10.0.0.5/30", "10.0.0.8"),
+        ("10.0.0.5/32", "10.0.0.4"),
+        ("fd00::1/126", "fd00::3"),
+        ("fd00::1/127", "fd00::"),
+        ("fd00::1/126", "fd00::4"),
+    ] {
+        assert_eq!(address(own, backend), "", "{own} {backend}");
+    }
+    assert!(address("fd00::5/126", "fd00::4").contains("anycast address of the routers"));
+}
+
+#[test]
+fn vips_and_backends() {
+    limit("/vips/0/port", &[json!(1), json!(65_535)], &[json!(0)]);
+    limit("/vips/0/gue_port", &[json!(1)], &[json!(0)]);
+    let port = "/vips/0/backends/0/port";
+    limit(port, &[json!(80)], &[json!(0), json!(81)]);
+    let tcp = json!({"kind": "tcp", "path": "", "host": "", "status": []});
+    assert_eq!(said("/vips/0/health", tcp), "", "only HTTP has these");
+}
+
+#[test]
+fn health_checks() {
+    let limit = |key: &str, taken: &[Value], refused: &[Value]| {
+        limit(&format!("/vips/0/health/{key}"), taken, refused);
+    };
+    limit("port", &[json!(1)], &[json!(0)]);
+    limit("rise", &[json!(1)], &[json!(0)]);
+    limit("fall", &[json!(1)], &[json!(0)]);
+    limit(
+        "timeout",
+        &[json!("1ms"), json!("5s")],
+        &[json!("0s"), json!("5001ms")],
+    );
+    let path = |length: usize| json!(format!("/{}", "x".repeat(length - 1)));
+    limit(
+        "path",
+        &[path(1), path(512)],
+        &[
+            path(513),
+            json!(""),
+            json!("x"),
+            json!("/\u{e4}"),
+            json!("/\t"),
+        ],
+    );
+    let host = |length: usize| json!("x".repeat(length));
+    limit(
+        "host",
+        &[host(1), host(255)],
+        &[host(0), host(256), json!("a b")],
+    );
+    limit(
+        "status",
+        &[json!([100, 599])],
+        &[json!([]), json!([99]), json!([200, 600])],
+    );
+}
