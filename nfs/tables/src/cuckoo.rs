@@ -36,6 +36,8 @@ mod words;
 mod crash;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
 
 pub use header::TableError;
 

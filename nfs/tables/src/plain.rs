@@ -147,3 +147,79 @@ impl<K: Key> ConnectionTable<K> for Plain<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Class, Ipv4Flow, Lifetimes, TICK_NANOS};
+
+    fn key(number: u64) -> Ipv4Flow {
+        Ipv4Flow::from_words(&[number], 0)
+    }
+
+    fn at(tick: u64) -> Now {
+        let lifetimes = Lifetimes::new([32 * TICK_NANOS; 4].map(Duration::from_nanos)).unwrap();
+        lifetimes.at(tick * TICK_NANOS)
+    }
+
+    const ENTRY: Entry = Entry {
+        value: 7,
+        class: Class::Datagram,
+    };
+
+    #[test]
+    fn records_are_renewed_and_aged_in_steps() {
+        let table = Plain::new(10);
+        for number in 0..10 {
+            let inserted = table.insert(&key(number), ENTRY, &at(0));
+            assert_eq!(inserted, Ok(Insertion::Inserted { expired: None }));
+        }
+        assert_eq!(table.insert(&key(10), ENTRY, &at(0)), Err(Full));
+        assert_eq!((table.len(), table.capacity()), (10, 10));
+        // 33 ticks of the 35 granted ones are enough: a packet renews the record after more than two.
+        assert_eq!(table.lookup(&key(0), &at(2)), Some(ENTRY));
+        assert_eq!(table.lookup(&key(1), &at(3)), Some(ENTRY));
+        assert_eq!(table.lookup(&key(2), &at(35)), Some(ENTRY));
+        assert_eq!(table.lookup(&key(0), &at(36)), None);
+        assert_eq!(table.lookup(&key(1), &at(38)), Some(ENTRY));
+        let mut expired = Vec::new();
+        let mut removed = Vec::new();
+        for _ in 0..3 {
+            removed.push(table.age(4, &at(38), &mut |key, _| expired.push(*key)));
+        }
+        expired.sort_unstable();
+        let old: Vec<_> = [0, 3, 4, 5, 6, 7, 8, 9].map(key).to_vec();
+        assert_eq!(expired.len(), old.len());
+        assert!(old.iter().all(|key| expired.contains(key)));
+        assert_eq!((removed.iter().sum::<usize>(), table.len()), (8, 2));
+        assert!(removed.iter().all(|count| *count <= 4));
+        let mut left = Vec::new();
+        table.for_each(&at(38), &mut |key, _| left.push(*key));
+        left.sort_unstable();
+        assert_eq!(left, [key(1), key(2)]);
+    }
+
+    #[test]
+    fn what_has_expired_is_replaced_and_told() {
+        let table = Plain::new(1);
+        let new = Entry { value: 8, ..ENTRY };
+        table.insert(&key(0), ENTRY, &at(0)).unwrap();
+        assert_eq!(
+            table.insert(&key(0), new, &at(1)),
+            Ok(Insertion::Existing(ENTRY))
+        );
+        assert_eq!(table.replace(&key(0), new, new, &at(1)), Err(Some(ENTRY)));
+        assert_eq!(table.replace(&key(0), ENTRY, new, &at(40)), Err(None));
+        let inserted = table.insert(&key(0), new, &at(40));
+        assert_eq!(
+            inserted,
+            Ok(Insertion::Inserted {
+                expired: Some(ENTRY)
+            })
+        );
+        assert_eq!(table.remove(&key(0), &at(80)), None);
+        assert!(table.is_empty() && Full.to_string().contains("full"));
+    }
+}
