@@ -89,3 +89,44 @@ impl<'a> Context<'a> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nf_ports::Verdict;
+
+    use super::*;
+
+    const MACS: [Mac; 3] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
+
+    #[test]
+    fn it_says_what_it_was_made_with() {
+        let context = Context::new(5, 6, 7, &MACS).with_last_turn(8);
+        let numbers = [context.now(), context.last_turn()];
+        assert_eq!(numbers, [5, 8]);
+        let counts = [context.worker(), context.workers(), context.ports()];
+        assert_eq!(counts, [6, 7, 3]);
+        assert_eq!((context.mac(2), context.mac(3)), (MACS[2], [0; 6]));
+        assert_eq!(Context::new(5, 6, 7, &MACS).last_turn(), 0);
+    }
+
+    /// What becomes of a frame to this address that came in by this port, of so many.
+    fn across(ports: usize, port: usize, to: Mac) -> (bool, Verdict) {
+        let mut packet = Packet::new();
+        assert!(packet.fill(port, &[&to[..], b"the rest"].concat()));
+        let sent = Context::new(0, 0, 1, &MACS[..ports]).send_across(&mut packet);
+        (sent, packet.verdict())
+    }
+
+    #[test]
+    fn packets_go_on_by_the_next_port() {
+        let other = [2, 9, 9, 9, 9, 9];
+        for (ports, port, next) in [(2, 0, 1), (2, 1, 0), (3, 1, 2), (3, 2, 0)] {
+            for to in [MACS[port], other] {
+                assert_eq!(across(ports, port, to), (true, Verdict::Send(next)));
+            }
+        }
+        assert_eq!(across(1, 0, MACS[0]), (true, Verdict::Send(0)));
+        assert_eq!(across(1, 0, other), (false, Verdict::Drop(NOT_ADDRESSED)));
+        assert_eq!(across(0, 0, [0; 6]), (true, Verdict::Send(0)));
+    }
+}

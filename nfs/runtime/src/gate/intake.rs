@@ -467,8 +467,11 @@ mod tests {
         world.relay.1 = 0;
         world.relay();
         world.arrive(1);
+        assert!(!world.intake.is_awaiting_more());
         assert_eq!(world.turn(), 0);
         assert_eq!(world.wires[1].waiting(), 1);
+        // No descriptor tells when the sink has room.
+        assert!(world.intake.is_awaiting_more());
         world.intake.obey(Order::Sweep);
         world.turn();
         assert!(!world.intake.is_swept());
@@ -476,6 +479,47 @@ mod tests {
         world.relay();
         world.turn();
         assert!(world.intake.is_swept());
+        assert!(!world.intake.is_awaiting_more());
+    }
+
+    #[test]
+    fn turns_tell_what_they_moved() {
+        let mut world = World::new();
+        let turn = |world: &mut World| {
+            world.batch.clear();
+            let moved = world.intake.turn(&mut world.batch);
+            (moved.received, moved.received_bytes, moved.stored)
+        };
+        world.arrive(0);
+        (0..2).for_each(|_| world.arrive(1));
+        assert_eq!(turn(&mut world), (3, 12, 0));
+        world.hold();
+        (0..5).for_each(|_| world.arrive(0));
+        assert_eq!(turn(&mut world), (5, 20, 5));
+        world.relay();
+        world.arrive(1);
+        assert_eq!(turn(&mut world), (1, 4, 6));
+        assert_eq!(turn(&mut world), (0, 0, 0));
+        assert_eq!(world.relay.0.lock().unwrap().len(), 6);
+    }
+
+    #[test]
+    fn ports_take_turns_at_being_first() {
+        let mut world = World::new();
+        let mut firsts = Vec::new();
+        for _ in 0..4 {
+            // More than a batch from each.
+            for _ in 0..Batch::MAX {
+                world.arrive(0);
+                world.arrive(1);
+            }
+            world.batch.clear();
+            world.intake.turn(&mut world.batch);
+            let ports: Vec<usize> = world.batch.packets().iter().map(Packet::port).collect();
+            assert_eq!(ports, [ports[0]; Batch::MAX]);
+            firsts.push(ports[0]);
+        }
+        assert_eq!(firsts, [0, 1, 0, 1]);
     }
 
     #[test]
@@ -492,12 +536,15 @@ mod tests {
         while world.intake.releases.quota_of_all(Instant::now()) != usize::MAX {
             std::hint::spin_loop();
         }
-        (0..60).for_each(|_| world.arrive(1));
-        for _ in 0..40 {
+        // One turn in seven takes in from the two ports, and the others take out.
+        let mut taken_in = 0;
+        for _ in 0..70 {
+            world.arrive(1);
             world.turn();
+            taken_in += u32::from(world.wires[1].waiting() == 0);
         }
         assert!(world.intake.has_backlog());
-        assert_eq!(world.wires[1].waiting(), 0);
+        assert_eq!(taken_in, 10);
     }
 
     #[test]

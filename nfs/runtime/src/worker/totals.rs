@@ -135,6 +135,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sums_are_of_all_workers() {
+        let count = |times: usize| {
+            let totals = Totals::default();
+            for _ in 0..times {
+                totals.received(3, 400);
+                totals.stored(5);
+                totals.processed(6);
+                totals.busy(70);
+                totals.sent(8, 900);
+                totals.not_emitted(10);
+                totals.not_emitted(0);
+                totals.dropped("asked to");
+            }
+            totals
+        };
+        let mut sums = Sums::default();
+        [count(2), count(1)]
+            .iter()
+            .for_each(|totals| totals.add_to(&mut sums));
+        let expected = Sums {
+            received: 9,
+            received_bytes: 1200,
+            stored: 15,
+            processed: 18,
+            busy_ns: 210,
+            batches: 3,
+            sent: 24,
+            sent_bytes: 2700,
+            not_emitted: 30,
+            dropped: vec![("asked to", 3)],
+        };
+        assert_eq!(sums, expected);
+    }
+
+    #[test]
     fn drops_are_counted_by_reason_and_reasons_are_bounded() {
         let totals = Totals::default();
         for number in 0..REASONS + 5 {

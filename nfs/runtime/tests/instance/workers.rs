@@ -7,6 +7,7 @@ use std::{
 
 use nf_runtime::Options;
 use rustix::time::{clock_gettime, ClockId};
+use serde_json::json;
 
 use crate::support::{Config, Rig, SOON};
 
@@ -34,9 +35,25 @@ fn each_worker_forwards_its_queues_and_verdicts_are_counted() {
     assert_eq!(dropped["no verdict"], 1);
     assert_eq!(dropped["empty"], 1);
     assert_eq!(dropped["sent to a port that there is not"], 1);
-    let counters = rig.instance.counters().json();
-    assert_eq!(counters["seen"], 11);
-    assert_eq!(counters["packets_dropped{reason=\"asked to\"}"], 2);
+    let mut counters = rig.instance.counters().json();
+    let all = counters.as_object_mut().unwrap();
+    for name in ["busy_ns", "batches"] {
+        assert!(all.remove(name).unwrap().as_u64() > Some(0));
+    }
+    // Of each port.
+    let overruns = |port| format!("port_receive_overruns{{port=\"memory{port}\"}}");
+    assert!([0, 1].iter().all(|port| all.contains_key(&overruns(port))));
+    all.retain(|name, count| !name.starts_with("port_") || *count != 0);
+    let expected = json!({
+        "packets_in": 11, "bytes_in": 21, "packets_out": 7, "bytes_out": 22,
+        "packets_processed{worker=\"0\"}": 9, "packets_processed{worker=\"1\"}": 2,
+        "packets_kept_or_relayed": 0, "frames_not_emitted": 0,
+        "packets_dropped{reason=\"asked to\"}": 2, "packets_dropped{reason=\"no verdict\"}": 1,
+        "packets_dropped{reason=\"empty\"}": 1,
+        "packets_dropped{reason=\"sent to a port that there is not\"}": 1,
+        "seen": 11,
+    });
+    assert_eq!(counters, expected);
 }
 
 #[test]
