@@ -231,6 +231,44 @@ mod tests {
     }
 
     #[test]
+    fn as_many_frames_fit_as_there_is_room_for() {
+        for (bytes, words) in [(0, 17), (8, 17), (9, 18), (1024, 144), (1025, 272)] {
+            assert_eq!(Ring::<Heap>::words(bytes), words);
+        }
+        let mut frame = Vec::new();
+        // 128 words of records, each of two words and the frame's, and two for the end.
+        for (length, room) in [(0, 63), (1, 42), (8, 42), (9, 31), (1000, 0), (992, 1)] {
+            let ring = ring(1024);
+            for turn in 0..3 {
+                assert_eq!(ring.room(length), room, "{length}");
+                (0..room).for_each(|_| ring.push(1, &vec![7; length]).unwrap());
+                assert_eq!(ring.room(length), 0);
+                assert_eq!(ring.end(), Ok(()));
+                assert_eq!(ring.push(1, &[7; 1000]), Err(RingFull));
+                for number in 0..room as u64 {
+                    let number = number + turn * room as u64;
+                    assert_eq!(
+                        ring.pop(&mut frame),
+                        Some(Record::Frame { port: 1, number })
+                    );
+                    assert_eq!(frame, vec![7; length]);
+                }
+                assert_eq!(ring.pop(&mut frame), Some(Record::End));
+                assert_eq!(ring.pop(&mut frame), None);
+            }
+        }
+        let (full, end) = (ring(1024), [0; 126 * 8]);
+        assert_eq!(
+            full.push(1, &end[1..]),
+            Ok(()),
+            "exactly as long as the ring"
+        );
+        assert_eq!((full.end(), full.is_empty()), (Err(RingFull), false));
+        // Memory of another size: the largest power of two in it.
+        assert_eq!(Ring::open(Heap::new(16 + 127).unwrap()).room(0), 31);
+    }
+
+    #[test]
     fn what_a_reader_that_died_did_not_count_counts_as_read() {
         let (ring, mut frame) = (ring(1024), Vec::new());
         for number in 0..3_u8 {
