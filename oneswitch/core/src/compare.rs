@@ -170,3 +170,7 @@ fn is_copy_but_for_instructions(there: &FlowStats, copy: &FlowMod) -> bool {
         && there.idle_timeout == copy.idle_timeout
         && (there.hard_timeout == 0) == (copy.hard_timeout == 0)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

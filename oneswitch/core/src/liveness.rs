@@ -171,3 +171,68 @@ fn live_group(port: u32) -> GroupMod {
         buckets: Buckets::build([bucket]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: u32 = group_no::ANY;
+
+    #[test]
+    fn hidden_groups_are_the_floods_and_those_of_ports() {
+        for group in [
+            FLOOD_GROUP,
+            LIVE_GROUPS,
+            LIVE_GROUPS + 1,
+            LIVE_GROUPS + PORT_BITS,
+        ] {
+            assert!(is_hidden(group), "{group:#x}");
+        }
+        for group in [
+            0,
+            1,
+            PORT_BITS,
+            LIVE_GROUPS - 1,
+            LIVE_GROUPS + PORT_BITS + 1,
+            NONE,
+        ] {
+            assert!(group == FLOOD_GROUP || !is_hidden(group), "{group:#x}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_a_virtual_port_is_watched_by_its_group() {
+        let group_of = |port| Some((port_no::ANY, LIVE_GROUPS | port));
+        for (watch, instead) in [
+            ((1, NONE), group_of(1)),
+            ((0xfeff, NONE), group_of(0xfeff)),
+            ((0xff00, NONE), None),
+            ((0, NONE), None),
+            ((port_no::ANY, NONE), None),
+            ((1, 7), None),
+            ((port_no::ANY, 7), None),
+            // Groups that do not exist for controllers.
+            ((5, LIVE_GROUPS | 9), group_of(5)),
+            (
+                (port_no::ANY, LIVE_GROUPS | 9),
+                Some((port_no::ANY, NO_GROUP)),
+            ),
+            ((0, FLOOD_GROUP), Some((0, NO_GROUP))),
+        ] {
+            assert_eq!(watched_instead(watch), instead, "{watch:x?}");
+            let told = instead.unwrap_or(watch);
+            assert_eq!(watched_for(told, Some(watch)), watch, "{watch:x?}");
+        }
+    }
+
+    #[test]
+    fn what_a_switch_tells_is_read_back_without_what_was_written_last() {
+        for wanted in [None, Some((3, 4))] {
+            let read = |told| watched_for(told, wanted);
+            assert_eq!(read((port_no::ANY, LIVE_GROUPS | 9)), (9, NONE));
+            assert_eq!(read((port_no::ANY, NO_GROUP)), (port_no::ANY, NO_GROUP));
+            assert_eq!(read((port_no::ANY, 9)), (port_no::ANY, 9));
+            assert_eq!(read((0xff00, NONE)), (0xff00, NONE));
+        }
+    }
+}
