@@ -14,6 +14,11 @@ class Pulse:
 
     Args:
         target: ``unix:PATH`` or ``tcp:HOST:PORT``.
+
+    Attributes:
+        asked: when the request was sent that was answered last, by the machine's steady clock.
+        heard: when that answer was read.
+        is_lost: whether it closed or refused the connection, and has not answered since.
     """
 
     greeting = b""
@@ -24,33 +29,32 @@ class Pulse:
         self._socket: socket.socket | None = None
         self._waits = False
         self._received = b""
-        self._heard = time.monotonic()
+        self._next_asked = 0.0
+        self.asked = 0.0
+        self.heard = time.monotonic()
+        self.is_lost = False
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether an answer is awaited."""
-        return self._waits
-
-    def look(self, *, ask_again: bool = True) -> bytes | None:
+    def look(self) -> bytes | None:
         """The newest answer, if one has come since the last look; the next one is asked for."""
+        answer = None
         try:
             answer = self._receive()
-            if not self._waits and ask_again:
+            if not self._waits:
                 self._ask()
         except (BlockingIOError, InterruptedError):
-            return None
+            pass
         except OSError:
             self.close()
-            return None
+            self.is_lost = True
         return answer
 
     def silent_s(self) -> float:
         """For how long it has not answered."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self.heard
 
     def forgive(self) -> None:
         """Count its silence from now on: nobody has listened."""
-        self._heard = time.monotonic()
+        self.heard = time.monotonic()
 
     def close(self) -> None:
         """Give the connection back."""
@@ -74,7 +78,7 @@ class Pulse:
             self._socket.send(self.greeting + self.request)
         else:
             self._socket.send(self.request)
-        self._waits = True
+        self._waits, self._next_asked = True, time.monotonic()
 
     def _receive(self) -> bytes | None:
         if self._socket is None or not self._waits:
@@ -85,7 +89,8 @@ class Pulse:
             if not chunk:
                 raise ConnectionResetError
             answer, self._received = self._answer(self._received + chunk)
-        self._heard, self._waits = time.monotonic(), False
+        self.asked, self.heard = self._next_asked, time.monotonic()
+        self._waits = self.is_lost = False
         return answer
 
 

@@ -101,6 +101,7 @@ class Journal:
 
     def note(self) -> None:
         """Write what the report says now."""
+        self._measure()
         self.step(self.migration.step)
 
     def look(self) -> None:
@@ -123,8 +124,12 @@ class Journal:
 
     def end(self, change: Change, outcome: Outcome, reason: str | None) -> None:
         """Write how it ended."""
+        self._measure()
         self.migration = migrations.end(change, self.migration, outcome, reason, self._told())
 
-    def _told(self) -> dict[str, Any]:
+    def _measure(self) -> None:
+        # Not with every step: processes are asked, while packets may wait.
         self.report.outage_us = max(round(self._outage_s() * 1e6), self.report.freeze_us or 0)
+
+    def _told(self) -> dict[str, Any]:
         return dict(vars(self.report))  # not `asdict`: it copies what is in it, too, while packets wait

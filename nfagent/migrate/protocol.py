@@ -32,6 +32,8 @@ _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
 _BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
 _FIT_BYTES = 1 << 20
+_PASS_S = 1.0  # for a switch that has stood still to forward what has come meanwhile
+_PASS_FROZEN_S = 0.05
 _PAUSE_S = 0.05
 
 
@@ -117,12 +119,12 @@ def commit(move: Move) -> None:
     journal.step("freeze")
     ways = move.parts.switching.passing(old.running.location, new.running.location)
     with ways as pass_switches, ThreadPoolExecutor(1) as beside, _undisturbed():
-        if why := beside.submit(pass_switches).result():  # its thread is there now
+        if why := beside.submit(pass_switches, _PASS_S).result():  # its thread is there now
             raise TurnBackError(f"a switch on the way does not answer: {why}")
         frozen = time.monotonic()
         with journal.timed("freeze"):
             old.ask("freeze")
-        passing = beside.submit(pass_switches)
+        passing = beside.submit(pass_switches, _PASS_FROZEN_S)
         if journal.report.mode == "copy":
             with journal.timed("delta"):
                 journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]

@@ -5,6 +5,7 @@ import functools
 import hmac
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,9 @@ _log = logging.getLogger(__name__)
 _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
 _QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
-_TURNS = 3  # before the first answer it may have polled too early
+_BATCH = 32  # packets: NETDEV_MAX_BURST
+_STATISTICS = "dpif-netdev/pmd-stats-show"
+_RECEIVED = re.compile(r"^main thread:\n\s+packets received: (\d+)", re.MULTILINE)
 _TURN_S = 1.0
 _VLAN = 0x8100
 _CFI = 0x1000  # of an OXM's VLAN id: there is a tag
@@ -114,11 +117,11 @@ class Switching(Protocol):
         """Remove what led to the old interface."""
         ...
 
-    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], str | None]]:
-        """Something ready to be called when the process at ``old`` has just sent its last packet.
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[float], str | None]]:
+        """Something ready to be called when the process at ``old`` has just sent its last packet, with a limit in s.
 
-        When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it; it
-        returns why not, where one does not answer.
+        When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it, or the
+        limit was over for a switch that gets more than it can forward; it returns why not, where one does not answer.
         """
         ...
 
@@ -176,11 +179,11 @@ class ServerSwitching:
         return list(dict.fromkeys((*locations, self._config.hypervisor.name)))
 
     @contextlib.contextmanager
-    def passing(self, old: str, new: str) -> Iterator[Callable[[], str | None]]:
+    def passing(self, old: str, new: str) -> Iterator[Callable[[float], str | None]]:
         names = dict.fromkeys((old, self._config.hypervisor.name, new))  # in the order in which packets pass them
         with contextlib.ExitStack() as stack:
             daemons = [daemon for name in names if (daemon := self._daemon(stack, name)) is not None]
-            yield functools.partial(_turn, daemons)
+            yield functools.partial(_pass, daemons)
 
     def _daemon(self, stack: contextlib.ExitStack, name: str) -> Unixctl | None:
         switch = self._config.find_switch(name)
@@ -298,19 +301,43 @@ def _revalidate(switch: SwitchConfig) -> bool:
     return True
 
 
-def _turn(daemons: list[Unixctl]) -> str | None:
-    """Let the main thread of one switch after the other poll every port: between two answers it does, 32 packets each.
+def _pass(daemons: list[Unixctl], limit_s: float) -> str | None:
+    """Let the main thread of one switch after the other forward all that waits at its ports.
 
     Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait. Returns why a switch did not.
     """
     try:
         for daemon in daemons:
-            for _ in range(_TURNS):
-                daemon.call("version")
+            _empty(daemon, time.monotonic() + limit_s)
     except ToolError as error:
         _log.warning("a switch does not say whether packets have passed it: %s", error)
         return str(error)
     return None
+
+
+def _empty(daemon: Unixctl, deadline: float) -> None:
+    """Wait until none of a switch's ports has a backlog, as after the switch has stood still.
+
+    Between two answers the main thread polls every port once, and takes up to 32 packets of each.
+    """
+    before = _received(daemon)
+    daemon.call("version")  # before the first answer it may have polled too early
+    while (now := _received(daemon)) - before >= _BATCH:
+        if time.monotonic() > deadline:
+            _log.warning("a switch has more to forward than it can: packets may overtake others there")
+            return
+        before = now
+
+
+def _received(daemon: Unixctl) -> int:
+    """How many packets the main thread has taken from ports; 0: it has no datapath in user space."""
+    try:
+        answer = daemon.call(_STATISTICS)
+    except ToolError:
+        daemon.call("version")  # it lives, or this fails, too
+        return 0
+    found = _RECEIVED.search(answer)
+    return int(found[1]) if found else 0
 
 
 def _await_round(daemon: Unixctl) -> None:

@@ -61,10 +61,10 @@ class FileWiring:
         """See `Switching`."""
         return bool(locations)
 
-    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[], str | None]]:
+    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[float], str | None]]:
         """See `Switching`."""
         assert old != new
-        return contextlib.nullcontext(lambda: None)
+        return contextlib.nullcontext(lambda limit_s: None)
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> FakeMarking:
         """See `Switching`."""

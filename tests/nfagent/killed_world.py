@@ -38,6 +38,7 @@ _FLOWS_AGAIN_S = 60.0
 _POLL_S = 0.001
 _GAPS = 5
 _PAUSE_S = 0.02  # ten times the time between two packets
+_CERTAIN_S = 0.08  # the machine itself rarely stops all of it for so long
 _RECOVERED_S = 0.1  # after the end of a migration
 
 
@@ -224,20 +225,22 @@ class Seen:
     """For how long nothing arrived, in pauses that are longer than traffic's own.
 
     Attributes:
-        least_s: without what the sender paused itself, which has to share the machine.
-        most_s: with that: only sender and receiver together can tell it from an outage.
+        least_s: in pauses that only an outage makes, without those of the sender, which has to share the machine.
+        most_s: with that, and with shorter pauses: only sender and receiver together can tell these from an outage.
         noise_s: the longest pause before and after: what the machine does to traffic without any fault.
+        pauses: that were counted: since the beginning, and how long.
     """
 
     least_s: float = 0.0
     most_s: float = 0.0
     noise_s: float = 0.0
+    pauses: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def of(cls, arrivals: list[tuple[float, float, int]], since: float, until: float) -> "Seen":
         """From when each packet arrived and was sent, and its number, between two moments."""
         least = most = noise = 0.0
-        newest = -1
+        newest, pauses = -1, []
         for (before, _, number), (after, sent, next_number) in pairwise(sorted(arrivals)):
             newest = max(newest, number)
             start, end = max(before, since), min(after, until)
@@ -245,9 +248,10 @@ class Seen:
                 noise = max(noise, after - before)
             elif end - start > _PAUSE_S:
                 most += end - start
+                pauses.append((round(start - since, 4), round(end - start, 4)))
                 began = start if next_number > newest + 1 else max(start, sent)  # else some were lost
-                least += max(0.0, end - began)
-        return cls(least, most, noise)
+                least += end - began if end - began > _CERTAIN_S else 0.0
+        return cls(least, most, noise, tuple(pauses))
 
 
 class Fault:

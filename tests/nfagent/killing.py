@@ -6,6 +6,7 @@ how long follow from SEED and the fault's number, so that one that went wrong ca
 
 import json
 import math
+import operator
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ _LAST_S = 0.02  # a process that dies so shortly before the end of a migration d
 _NEAR_S = 0.1  # what differs by no more than this, or by a tenth, is the same outage: other processes run here, too
 _START_S = 3.0  # that an agent takes to begin
 _PAUSES = 3  # of the machine's own in one migration
+_GAPS = 10  # the longest ones are told
 _FAULTLESS = "No faults known"
 
 
@@ -88,6 +90,7 @@ def one(world: World, plan: Plan) -> dict[str, Any]:
         "rolled_back_at": migration.report.get("rolled_back_at"),
         "lost_state": migration.report.get("lost_state"),
         "outage_s": [round(each, 4) for each in (seen.least_s, seen.most_s, seen.noise_s)],
+        "pauses": sorted(seen.pauses, key=operator.itemgetter(1))[-_GAPS:],
         "reported_s": (migration.report.get("outage_us") or 0) / 1e6,
         "took_s": round((migration.ended or math.inf) - migration.requested, 2),
         **packets,

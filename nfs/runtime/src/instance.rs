@@ -10,7 +10,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nf_arena::{Arena, ArenaBuilder, Clock};
@@ -86,6 +86,7 @@ pub struct Instance<N: NetworkFunction> {
     /// Another instance was started with this configuration, to take over.
     kept: AtomicBool,
     totals: Vec<Arc<Totals>>,
+    began: Instant,
     ports: Vec<PortStatus>,
     notes: Mutex<Map<String, Value>>,
     refused: Arc<Refused>,
@@ -124,6 +125,7 @@ impl<N: NetworkFunction> Instance<N> {
             changes: Mutex::default(),
             kept: AtomicBool::new(false),
             totals: (0..workers).map(|_| Arc::default()).collect(),
+            began: Instant::now(),
             ports,
             notes: Mutex::default(),
             refused: Arc::default(),
@@ -154,6 +156,7 @@ impl<N: NetworkFunction> Instance<N> {
                 gate: Arc::clone(&instance.gate),
                 slot: Arc::clone(&instance.slot),
                 totals: Arc::clone(&instance.totals[index]),
+                began: instance.began,
                 macs: Arc::clone(&macs),
             })?;
         }

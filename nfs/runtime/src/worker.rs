@@ -1,6 +1,7 @@
 //! A worker: one thread that owns one queue of every port.
 
 mod idle;
+mod pauses;
 mod totals;
 
 use std::sync::Arc;
@@ -9,7 +10,10 @@ use std::time::{Duration, Instant};
 use nf_ports::{Mac, Queue, Verdict};
 
 use self::idle::Idle;
-pub(crate) use self::totals::{Sums, Totals};
+pub(crate) use self::{
+    pauses::{common, Pause},
+    totals::{Sums, Totals},
+};
 use crate::{
     gate::{Gate, Intake, Mode, Order},
     instance::{Loaded, Slot},
@@ -27,6 +31,8 @@ pub(crate) struct Worker<N> {
     pub(crate) gate: Arc<Gate>,
     pub(crate) slot: Arc<Slot<N>>,
     pub(crate) totals: Arc<Totals>,
+    /// When the instance began.
+    pub(crate) began: Instant,
     pub(crate) macs: Arc<[Mac]>,
 }
 
@@ -82,8 +88,13 @@ impl<N: NetworkFunction> Worker<N> {
             let begun = Instant::now();
             let mut moved = self.turn(loaded.as_deref(), &mut batch, last_turn);
             if moved {
-                last_turn = begun.elapsed().as_nanos() as u64;
+                let ended = Instant::now();
+                last_turn = (ended - begun).as_nanos() as u64;
                 self.totals.busy(last_turn);
+                if !batch.is_empty() {
+                    let now = (ended - self.began).as_micros() as u64;
+                    self.totals.pauses.processed(now);
+                }
             }
             if self.intake.sources() != sources {
                 self.report_sources(&mut sources);

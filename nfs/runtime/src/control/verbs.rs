@@ -46,13 +46,15 @@ pub struct Verbs {
 }
 
 impl Verbs {
-    /// Those that every instance has: status, config, configure, counters, metrics, stop, and the function's own.
+    /// Those that every instance has: status, pauses, config, configure, counters, metrics, stop, and the function's own.
     #[must_use]
     pub fn of<N: NetworkFunction>(instance: &Arc<Instance<N>>) -> Self {
         let mut verbs = Self::default();
         let get = || Arc::clone(instance);
         let this = get();
         verbs.add("status", move |_| Ok(this.status().into()));
+        let this = get();
+        verbs.add("pauses", move |_| Ok(this.pauses().into()));
         let this = get();
         verbs.add("counters", move |_| Ok(this.counters().json().into()));
         let this = get();

@@ -6,7 +6,10 @@ use nf_ports::{Backend, Event, Events, Mac, Port, Queue};
 use serde_json::{json, Map, Value};
 
 use super::Instance;
-use crate::{worker::Sums, CounterSink, NetworkFunction};
+use crate::{
+    worker::{common, Pause, Sums},
+    CounterSink, NetworkFunction,
+};
 
 /// A port without its queues, which the workers have.
 pub(super) struct PortStatus {
@@ -147,6 +150,17 @@ impl<N: NetworkFunction> Instance<N> {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         status.extend(notes.clone());
         Value::Object(status)
+    }
+
+    /// As the verb `pauses` answers: how old the instance is, and when no worker processed a packet for 10 ms or longer, in microseconds since it
+    /// began. Of each worker the newest 256 are known; one that lasts has no end.
+    #[must_use]
+    pub fn pauses(&self) -> Value {
+        let workers = self.totals.iter().map(|totals| totals.pauses.all());
+        let pauses = workers.reduce(|one, other| common(&one, &other));
+        let pauses = pauses.unwrap_or_default().into_iter();
+        let pauses: Vec<Value> = pauses.map(|Pause { from, to }| json!([from, to])).collect();
+        json!({ "age_us": self.began.elapsed().as_micros() as u64, "pauses_us": pauses })
     }
 
     /// All counters: the runtime's, those of the ports, and the function's own.

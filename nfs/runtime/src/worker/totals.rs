@@ -5,6 +5,8 @@ use std::sync::{
     OnceLock,
 };
 
+use super::pauses::Pauses;
+
 /// Reasons for drops that are told apart; the others are counted together.
 const REASONS: usize = 64;
 
@@ -21,6 +23,7 @@ pub(crate) struct Totals {
     not_emitted: AtomicU64,
     dropped: Box<[(OnceLock<&'static str>, AtomicU64)]>,
     dropped_otherwise: AtomicU64,
+    pub(crate) pauses: Pauses,
 }
 
 /// A look at them, or the sum over several workers.
@@ -55,6 +58,7 @@ impl Default for Totals {
             not_emitted: zero(),
             dropped: (0..REASONS).map(|_| Default::default()).collect(),
             dropped_otherwise: zero(),
+            pauses: Pauses::default(),
         }
     }
 }

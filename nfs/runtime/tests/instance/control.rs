@@ -97,6 +97,10 @@ fn every_verb_answers() {
     );
     assert_eq!(status["ports"][1]["mac"], "02:00:00:00:00:01");
     assert_eq!(client.ask(&json!({ "do": "counters" }))["ok"]["seen"], 1);
+    let pauses = client.ask(&json!({ "do": "pauses" }))["ok"].clone();
+    let age = pauses["age_us"].as_u64().unwrap();
+    let lasts = pauses["pauses_us"].as_array().unwrap().last().cloned();
+    assert!(lasts.is_none_or(|pause| pause[0].as_u64().unwrap() <= age && pause[1].is_null()));
     let text = client.ask(&json!({ "do": "metrics" }))["ok"]["text"].clone();
     assert!(text
         .as_str()

@@ -1,0 +1,116 @@
+"""Times in which processes of an instance processed no packets, as these tell."""
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+Interval = tuple[float, float]
+"""From and to, in seconds of the machine's steady clock."""
+
+_KEPT = 256  # pauses that a process remembers, of each worker (nfs/runtime/src/worker/pauses.rs)
+_BEFORE_S = (0.5, 5.0)  # of traffic tell what is usual; the longer time where there was none in the shorter
+_ENOUGH_S = 0.2
+_DRIFT_S = 1.0  # of the clocks of two machines, while a migration waits
+_RARE_S = 1.0  # traffic that usually pauses for longer is none
+
+
+@dataclass
+class Served:
+    """What is known of one process.
+
+    Attributes:
+        low: it began no earlier than this; its clock counts from then.
+        high: and no later than this.
+        until: when its last answer was made.
+        idle: times until then in which it did not process packets, oldest first.
+    """
+
+    low: float
+    high: float
+    until: float
+    idle: list[Interval] = field(default_factory=list)
+
+    @classmethod
+    def told(cls, before: "Served | None", answer: bytes, asked: float, heard: float, since: float) -> Self:
+        """From an answer to ``pauses`` that was asked for and heard at these times.
+
+        Args:
+            before: what was known already.
+            answer: ``{"ok": {"age_us": ..., "pauses_us": [[from, to or null], ...]}}``, in microseconds since it began.
+            asked: when the request was sent.
+            heard: when the answer was read.
+            since: from when on it matters.
+
+        Raises:
+            ValueError, KeyError, TypeError: something else was answered.
+        """
+        told = json.loads(answer)["ok"]
+        age_s = told["age_us"] / 1e6
+        low, high = asked - age_s, heard - age_s
+        is_same = before is not None and low <= min(before.until, before.high + _DRIFT_S)
+        if before is not None and is_same:
+            low, high = max(low, min(before.low, high)), min(high, max(before.high, low))
+        began = (low + high) / 2
+        until = began + age_s
+        idle = [(began + start / 1e6, until if end is None else began + end / 1e6) for start, end in told["pauses_us"]]
+        known_from = idle[0][0] if len(idle) >= _KEPT else began
+        if before is not None:
+            earlier = [*before.idle, (before.until, began)] if not is_same else before.idle
+            idle = [*_within(earlier, since, known_from), *idle]
+        elif began > since:
+            idle = [(since, began), *idle]
+        return cls(low, high, until, idle)
+
+    @classmethod
+    def loaded(cls, kept: dict[str, Any]) -> Self:
+        """From what `vars` of another one gave."""
+        return cls(kept["low"], kept["high"], kept["until"], [(start, end) for start, end in kept["idle"]])
+
+    def usual_pause_s(self, before: float) -> float | None:
+        """The pause in which a moment before that time most likely was; 0: a short one; None: there was no traffic."""
+        usual = (self._usual_within(max(before - each, self.high), before) for each in _BEFORE_S)
+        return next((each for each in usual if each is not None), None)
+
+    def _usual_within(self, start: float, end: float) -> float | None:
+        if end - start < _ENOUGH_S:
+            return None
+        pauses = sorted(stop - begin for begin, stop in _within(self.idle, start, end))
+        left = (end - start) / 2
+        for pause in reversed(pauses):
+            left -= pause
+            if left <= 0:
+                return pause if pause < min(_RARE_S, end - start) else None
+        return 0.0
+
+    def idle_until(self, now: float) -> list[Interval]:
+        """Its idle times up to now; it counts as idle since its last answer."""
+        return union([*_within(self.idle, float("-inf"), now), (min(self.until, now), now)])
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """All that is in one of them, oldest first, in pieces that do not touch."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > start:
+            found.append((start, end))
+    return found
+
+
+def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
+    """All that is in both; each of them is sorted, and its pieces do not overlap."""
+    found: list[Interval] = []
+    at = 0
+    for start, end in one:
+        while at < len(other) and other[at][1] <= start:
+            at += 1
+        for begin, stop in itertools.takewhile(lambda each, end=end: each[0] < end, itertools.islice(other, at, None)):
+            found.append((max(start, begin), min(end, stop)))
+    return found
+
+
+def _within(intervals: Iterable[Interval], start: float, end: float) -> list[Interval]:
+    return [(max(a, start), min(b, end)) for a, b in intervals if min(b, end) > max(a, start)]

@@ -1,0 +1,93 @@
+"""What processes tell of their pauses, and what follows for an outage."""
+
+import json
+
+import pytest
+
+from nfagent.migrate.served import Interval, Served, common, union
+
+
+def answer(age_s: float, *pauses: tuple[float, float | None]) -> bytes:
+    in_us = [[round(start * 1e6), None if end is None else round(end * 1e6)] for start, end in pauses]
+    return json.dumps({"ok": {"age_us": round(age_s * 1e6), "pauses_us": in_us}}).encode()
+
+
+def told(before: Served | None, at: float, age_s: float, *pauses: tuple[float, float | None], since: float) -> Served:
+    """From an answer that took 2 ms, and was made in the middle of that."""
+    return Served.told(before, answer(age_s, *pauses), at - 0.001, at + 0.001, since)
+
+
+def rounded(intervals: list[Interval]) -> list[Interval]:
+    return [(round(start, 6), round(end, 6)) for start, end in intervals]
+
+
+def test_pauses_are_told_on_the_clock_of_the_process() -> None:
+    served = told(None, 1000.0, 10.0, (2.0, 2.5), (9.9, None), since=991.0)
+    assert rounded(served.idle_until(1000.0)) == [(992.0, 992.5), (999.9, 1000.0)]
+    assert rounded(served.idle_until(1000.2)) == [(992.0, 992.5), (999.9, 1000.2)]
+
+
+def test_a_process_was_idle_before_it_began() -> None:
+    served = told(None, 1000.0, 1.0, (0.0, 0.2), since=990.0)
+    assert rounded(served.idle_until(1000.0)) == [(990.0, 999.2)]
+
+
+def test_a_process_that_was_killed_was_idle_until_the_next_one_served() -> None:
+    first = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
+    second = told(first, 1003.0, 1.0, (0.0, 0.5), since=960.0)
+    assert rounded(second.idle_until(1003.0)) == [(970.0, 970.1), (1000.0, 1002.5)]
+
+
+def test_an_answer_that_was_read_late_moves_nothing() -> None:
+    first = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
+    late = Served.told(first, answer(52.0, (20.0, 20.1), (51.0, 51.5)), 1001.0, 1007.0, 960.0)
+    assert late.idle_until(1002.0) == [pytest.approx(each, abs=0.002) for each in ((970.0, 970.1), (1001.0, 1001.5))]
+
+
+def test_pauses_that_the_process_has_forgotten_are_remembered() -> None:
+    first = told(None, 1000.0, 50.0, (20.0, 21.0), since=960.0)
+    newer = [(50.0 + number / 20, 50.0 + number / 20 + 0.01) for number in range(256)]
+    second = told(first, 1013.0, 63.0, *newer, since=960.0)
+    assert rounded(second.idle_until(1013.0))[0] == (970.0, 971.0)
+    assert len(second.idle_until(1013.0)) == 257
+
+
+@pytest.mark.parametrize(
+    ("pauses", "usual_s"),
+    [
+        ([], 0.0),
+        ([(8.0, 8.4)], 0.0),
+        ([(5.0 + number / 10, 5.1 + number / 10) for number in range(50)], 0.1),
+        ([(1.0, 9.2)], 0.0),
+        ([(1.0, 9.9)], 0.4),
+        ([(0.0, 10.1)], None),
+        ([(0.0, None)], None),
+    ],
+)
+def test_the_usual_pause_is_that_of_before(pauses: list[tuple[float, float | None]], usual_s: float | None) -> None:
+    served = told(None, 1010.0, 20.0, *pauses, since=1000.0)
+    assert served.usual_pause_s(1000.0) == (usual_s if usual_s is None else pytest.approx(usual_s))
+
+
+def test_a_process_that_has_just_begun_does_not_know_what_is_usual() -> None:
+    assert told(None, 1000.0, 5.0, since=1000.0).usual_pause_s(995.1) is None
+
+
+def test_kept_and_loaded_it_is_the_same() -> None:
+    served = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
+    assert Served.loaded(json.loads(json.dumps(vars(served)))) == served
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b'{"ok": {}}', b'{"error": {}}', b'{"ok": {"age_us": "x", "pauses_us": []}}']
+)
+def test_something_else_is_refused(line: bytes) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Served.told(None, line, 1.0, 2.0, 0.0)
+
+
+def test_unions_and_what_is_common() -> None:
+    one = [(0.0, 1.0), (2.0, 3.0), (5.0, 9.0)]
+    other = [(0.5, 2.5), (6.0, 7.0), (8.0, 10.0)]
+    assert common(one, other) == common(other, one) == [(0.5, 1.0), (2.0, 2.5), (6.0, 7.0), (8.0, 9.0)]
+    assert union([*other, *one, (10.0, 11.0), (4.0, 4.0)]) == [(0.0, 3.0), (5.0, 11.0)]
