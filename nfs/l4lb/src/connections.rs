@@ -30,7 +30,7 @@ impl Pass<'_> {
         // In the middle of a connection, and without a record to come: whoever chooses must choose the same.
         let must_agree = flooded || (is_tcp && !opening);
         let chosen = if must_agree {
-            vip.maglev.choose(hash)
+            vip.agreed(hash)
         } else {
             self.choose(vip, hash)
         };
@@ -67,7 +67,7 @@ impl Pass<'_> {
             Err(Full) => {
                 self.count(Some(index), Event::TableFull);
                 // Without a record the choice must be one that can be made again.
-                let value = vip.maglev.choose(hash).unwrap_or(number);
+                let value = vip.agreed(hash).unwrap_or(number);
                 return self.send_to_backend(packet, headers, flow, Entry { value, class });
             }
         }
@@ -105,7 +105,7 @@ impl Pass<'_> {
         let chosen = if opening {
             self.choose(vip, hash)
         } else {
-            vip.maglev.choose(hash)
+            vip.agreed(hash)
         };
         let Some(number) = chosen else {
             // Packets must not keep a record that names a removed backend alive: its number will be another one's.
@@ -145,12 +145,8 @@ impl Pass<'_> {
     fn choose(&self, vip: &Vip, hash: u64) -> Option<u16> {
         use crate::config::Algorithm;
         match vip.algorithm {
-            Algorithm::Maglev => vip.maglev.choose(hash),
-            Algorithm::RoundRobin => {
-                let length = vip.turns.len().max(1) as u64;
-                let turn = self.state.turns.add(self.worker, vip.row, 1) % length;
-                vip.turns.get(turn as usize).copied()
-            }
+            Algorithm::Maglev => vip.agreed(hash),
+            Algorithm::RoundRobin => vip.in_turn(self.state.turns.add(self.worker, vip.row, 1)),
             Algorithm::LeastLoaded => {
                 // Connections per weight, compared by cross multiplication; of equal ones the first from a place that the flow says.
                 let start = hash as usize % vip.open.len().max(1);

@@ -94,9 +94,7 @@ impl Pass<'_> {
         // Where there is no record, whoever chose did so by the table that all have.
         let number = match self.entry_of(&flow) {
             Some(entry) => Some(entry.value),
-            None => self.snapshot.vips[index]
-                .maglev
-                .choose(Self::hash_of(&flow)),
+            None => self.snapshot.vips[index].agreed(Self::hash_of(&flow)),
         };
         let Some(backend) = number.and_then(|number| self.snapshot.backend_at(number)) else {
             return self.refuse(packet, Some(index), Event::IcmpErrorOrphan);

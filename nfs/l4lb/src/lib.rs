@@ -26,6 +26,7 @@ mod service;
 mod sessions;
 mod snapshot;
 mod source_nat;
+mod spread;
 mod state;
 mod stations;
 mod stream;
@@ -272,5 +273,50 @@ impl NetworkFunction for L4lb {
         arguments: &serde_json::Value,
     ) -> Option<Result<serde_json::Value, Refusal>> {
         self.answer(verb, arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use nf_arena::{Arena, ArenaBuilder};
+    use serde_json::json;
+
+    use super::*;
+
+    fn config() -> Config {
+        let backends = [11, 12, 13].map(
+            |number| json!({"name": format!("web{number}"), "address": format!("10.0.0.{number}")}),
+        );
+        let vip = json!({"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp",
+                         "mode": "ipip", "backends": backends});
+        let interface = json!({"addresses": ["10.0.0.2/24"], "gateways": ["10.0.0.1"]});
+        serde_json::from_value(json!({"interfaces": [interface], "vips": [vip]})).unwrap()
+    }
+
+    fn create(arena: ArenaBuilder) -> (L4lb, Arena) {
+        let mut state = StateBuilder::new(arena);
+        let lb = L4lb::create(config(), &mut state).unwrap();
+        (lb, state.finish().unwrap().0)
+    }
+
+    /// Are the tables that were made before packets wait for them the ones in use then?
+    fn resumes_with_what_it_has(lb: &L4lb) -> bool {
+        let before = lb.snapshot();
+        lb.resumed(&Context::new(SECOND, 0, 1, &[]));
+        lb.snapshot().has_spreads_of(&before)
+    }
+
+    #[test]
+    fn no_table_is_made_when_the_state_is_taken_over() {
+        let (old, arena) = create(ArenaBuilder::fresh(L4lb::KIND, L4lb::SCHEMA).unwrap());
+        assert!(resumes_with_what_it_has(&old));
+        let number = old.snapshot().vips[0].backends[1];
+        old.set_drained(number, true);
+        let file = arena.as_fd().try_clone_to_owned().unwrap();
+        let (new, _arena) = create(ArenaBuilder::adopt(file, L4lb::KIND, L4lb::SCHEMA).unwrap());
+        assert!(resumes_with_what_it_has(&new));
+        assert_eq!(new.snapshot().vips[0].open.len(), 2);
     }
 }

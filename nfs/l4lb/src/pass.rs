@@ -200,7 +200,7 @@ impl<'a> Pass<'a> {
         if !vip.needs_no_records() || self.state.half_open.get(vip.row) < vip.half_open_limit {
             return false;
         }
-        let Some(number) = vip.maglev.choose(flow.flow_hash()) else {
+        let Some(number) = vip.agreed(flow.flow_hash()) else {
             return false;
         };
         self.count(Some(index), Event::Unrecorded);

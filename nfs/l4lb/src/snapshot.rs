@@ -13,8 +13,10 @@ use nf_tables::Lifetimes;
 use crate::{
     config::{self, Algorithm, Config, Mode, WhenDown},
     flow,
-    maglev::{Candidate, Maglev},
+    maglev::Candidate,
+    rows::Patience,
     service::{Service, ServiceHasher},
+    spread::Spread,
     state::{health, BackendRecord, State},
     ways::{Interface, Way},
 };
@@ -31,9 +33,11 @@ pub struct Snapshot {
     /// By the number that connections' records have. None: not in the configuration (any more).
     pub backends: Vec<Option<Backend>>,
     pub interfaces: Vec<Interface>,
-    services: HashMap<Service, u32, BuildHasherDefault<ServiceHasher>>,
+    services: Services<u32>,
+    /// Of each VIP; before the state is this instance's, of those that are to be.
+    spreads: Services<Arc<Spread>>,
     /// Backends of mode nat: whose answers have to be rewritten.
-    endpoints: HashMap<Service, End, BuildHasherDefault<ServiceHasher>>,
+    endpoints: Services<End>,
     /// A bit for each port that a backend of mode nat answers from: most packets come from others, and need no look at `endpoints`.
     answering_ports: Box<[u64]>,
     addresses: HashMap<IpAddr, Owner>,
@@ -42,6 +46,8 @@ pub struct Snapshot {
     /// The neighbours of the configuration.
     pub(crate) fixed: HashMap<IpAddr, MacAddress>,
 }
+
+type Services<T> = HashMap<Service, T, BuildHasherDefault<ServiceHasher>>;
 
 /// Where backends of mode nat answer from.
 #[derive(Clone, Copy, Debug)]
@@ -89,12 +95,29 @@ pub struct Vip {
     pub backends: Vec<u16>,
     /// Those that take new connections, with their weights.
     pub open: Vec<(u16, u16)>,
-    /// The open ones in turns, each as often as its weight says.
-    pub turns: Vec<u16>,
-    pub maglev: Arc<Maglev>,
+    spread: Arc<Spread>,
 }
 
 impl Vip {
+    /// The choice for a flow's hash that every load balancer makes.
+    #[must_use]
+    #[inline]
+    pub fn agreed(&self, hash: u64) -> Option<u16> {
+        self.number_of(self.spread.agreed(hash)?)
+    }
+
+    /// The choice of a turn.
+    #[must_use]
+    pub fn in_turn(&self, turn: u64) -> Option<u16> {
+        self.number_of(self.spread.in_turn(turn)?)
+    }
+
+    #[inline]
+    fn number_of(&self, position: u16) -> Option<u16> {
+        let (number, _) = self.open.get(usize::from(position))?;
+        Some(*number)
+    }
+
     /// Is the choice of a backend the same with and without a record, while the backends stay the same?
     #[must_use]
     #[inline]
@@ -143,9 +166,14 @@ pub struct Rows {
 }
 
 impl Snapshot {
-    /// Without VIPs: before the state is this instance's.
+    /// Without VIPs: before the state is this instance's. Whatever of them takes long to make is there already: packets wait for the snapshot with them.
     #[must_use]
     pub fn waiting(wanted: Config, lifetimes: Lifetimes, state: &State) -> Self {
+        let expected = state.assign(&wanted, 0, Patience::None);
+        let spreads = expected.map_or_else(
+            |_| HashMap::default(),
+            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None).spreads,
+        );
         let without = Config {
             vips: Vec::new(),
             ..wanted.clone()
@@ -156,6 +184,7 @@ impl Snapshot {
         };
         Self {
             wanted,
+            spreads,
             ..Self::new(without, lifetimes, &rows, state, None)
         }
     }
@@ -197,6 +226,7 @@ impl Snapshot {
             vips: Vec::new(),
             backends: (0..state.backends.len()).map(|_| None).collect(),
             services: HashMap::default(),
+            spreads: HashMap::default(),
             endpoints: HashMap::default(),
             answering_ports: vec![0; 1 << 10].into_boxed_slice(),
             addresses: HashMap::new(),
@@ -276,11 +306,10 @@ impl Snapshot {
             health: vip.health.clone(),
             backends: numbers.to_vec(),
             open: Vec::new(),
-            turns: Vec::new(),
-            maglev: Arc::default(),
+            spread: Arc::default(),
         };
-        let before = old.and_then(|old| old.vips.iter().find(|vip| vip.row == row));
-        self.open(&mut view, before);
+        self.open(&mut view, old.and_then(|old| old.spreads.get(&service)));
+        self.spreads.insert(service, Arc::clone(&view.spread));
         self.vips.push(view);
     }
 
@@ -325,40 +354,33 @@ impl Snapshot {
     }
 
     /// Fills in who takes new connections.
-    fn open(&self, vip: &mut Vip, before: Option<&Vip>) {
-        vip.open = vip
-            .backends
-            .iter()
-            .filter_map(|number| {
-                let backend = self.backends[usize::from(*number)].as_ref()?;
-                backend.is_open().then_some((*number, backend.weight))
-            })
-            .collect();
-        // Rows name the same backends as before: the same open ones make the same table.
-        let same = before.filter(|before| before.open == vip.open);
-        if let Some(before) = same {
-            vip.turns.clone_from(&before.turns);
-            vip.maglev = Arc::clone(&before.maglev);
-            return;
+    fn open(&self, vip: &mut Vip, before: Option<&Arc<Spread>>) {
+        let backends = vip.backends.iter().filter_map(|number| {
+            let backend = self.backends[usize::from(*number)].as_ref()?;
+            backend.is_open().then_some((*number, backend))
+        });
+        let mut candidates = Vec::new();
+        for (number, backend) in backends {
+            vip.open.push((number, backend.weight));
+            candidates.push(Candidate {
+                identity: format!("{} {}", backend.address, backend.port),
+                weight: backend.weight,
+            });
         }
-        vip.turns = turns(&vip.open);
-        let identities: Vec<String> = vip
-            .open
-            .iter()
-            .filter_map(|(number, _)| self.backends[usize::from(*number)].as_ref())
-            .map(|backend| format!("{} {}", backend.address, backend.port))
-            .collect();
-        let candidates: Vec<Candidate<'_>> = vip
-            .open
-            .iter()
-            .zip(&identities)
-            .map(|((number, weight), identity)| Candidate {
-                identity: identity.as_bytes(),
-                weight: *weight,
-                value: *number,
+        vip.spread = match before {
+            Some(before) if before.is_of(&candidates) => Arc::clone(before),
+            _ => Arc::new(Spread::new(candidates)),
+        };
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_spreads_of(&self, other: &Self) -> bool {
+        let mut own = self.spreads.iter();
+        self.spreads.len() == other.spreads.len()
+            && own.all(|(service, own)| {
+                let found = other.spreads.get(service);
+                found.is_some_and(|found| Arc::ptr_eq(found, own))
             })
-            .collect();
-        vip.maglev = Arc::new(Maglev::new(&candidates));
     }
 
     #[must_use]
@@ -397,53 +419,5 @@ impl Snapshot {
     #[inline]
     pub fn backend_at(&self, number: u16) -> Option<&Backend> {
         self.backends.get(usize::from(number))?.as_ref()
-    }
-}
-
-/// Smooth weighted round robin (as in nginx), one turn written out.
-fn turns(open: &[(u16, u16)]) -> Vec<u16> {
-    const LONGEST: usize = 4096;
-    let divisor = open
-        .iter()
-        .fold(0_u16, |divisor, (_, weight)| {
-            greatest_common(divisor, *weight)
-        })
-        .max(1);
-    let total: i64 = open
-        .iter()
-        .map(|(_, weight)| i64::from(weight / divisor))
-        .sum();
-    let mut credit = vec![0_i64; open.len()];
-    let mut order = Vec::new();
-    for _ in 0..(total as usize).min(LONGEST) {
-        for (credit, (_, weight)) in credit.iter_mut().zip(open) {
-            *credit += i64::from(weight / divisor);
-        }
-        let best = (0..open.len()).rev().max_by_key(|index| credit[*index]);
-        if let Some(best) = best {
-            credit[best] -= total;
-            order.push(open[best].0);
-        }
-    }
-    order
-}
-
-const fn greatest_common(a: u16, b: u16) -> u16 {
-    if b == 0 {
-        a
-    } else {
-        greatest_common(b, a % b)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn turns_are_smooth_and_follow_weights() {
-        assert_eq!(turns(&[(0, 5), (1, 1), (2, 1)]), [0, 0, 1, 0, 2, 0, 0]);
-        assert_eq!(turns(&[(7, 20), (9, 20)]), [7, 9]);
-        assert!(turns(&[]).is_empty());
     }
 }
