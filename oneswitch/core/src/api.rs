@@ -333,3 +333,79 @@ pub enum ControllerRole {
     Master,
     Slave,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_error_has_a_code_of_its_own_and_names_what_is_wrong() {
+        let (switch, interface) = ("snic7".to_owned(), "if7".to_owned());
+        let errors = [
+            PortError::PortUnknown(77),
+            PortError::SwitchUnknown(switch.clone()),
+            PortError::NumberTaken {
+                number: 77,
+                by: "p7".into(),
+            },
+            PortError::NumberOutOfRange(77),
+            PortError::NameTaken {
+                name: "p7".into(),
+                number: 77,
+            },
+            PortError::NameTooLong("p7".into()),
+            PortError::InterfaceTaken {
+                switch: switch.clone(),
+                interface: interface.clone(),
+                number: 77,
+            },
+            PortError::InterfaceReserved {
+                switch: switch.clone(),
+                interface: interface.clone(),
+            },
+            PortError::InterfaceMissing {
+                switch: switch.clone(),
+                interface,
+            },
+            PortError::PatchMissing {
+                switch: switch.clone(),
+                patch: "edge-77".into(),
+            },
+            PortError::SwitchDown(switch.clone()),
+            PortError::MoveInProgress(77),
+            PortError::NoMove(77),
+            PortError::MovePastAbort(77),
+            PortError::MoveWaits {
+                number: 77,
+                bridges: "edge of snic7".into(),
+            },
+            PortError::MoveFailed {
+                number: 77,
+                reason: "no reason 7".into(),
+            },
+            PortError::FlowIdsExhausted,
+            PortError::StatefulRules {
+                number: 77,
+                executor: switch,
+            },
+        ];
+        let codes: BTreeSet<&str> = errors.iter().map(PortError::code).collect();
+        assert_eq!(codes.len(), errors.len());
+        let plain = |code: &&str| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+        assert!(codes.iter().all(plain) && !codes.contains(""), "{codes:?}");
+        let texts: BTreeSet<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), errors.len());
+        for text in texts {
+            assert!(text.contains('7') || text.contains("4080"), "{text}");
+        }
+    }
+
+    #[test]
+    fn bridges_have_the_names_that_operators_know() {
+        assert_eq!(
+            [Bridge::Virt, Bridge::Edge].map(Bridge::name),
+            ["virt", "edge"]
+        );
+    }
+}

@@ -3,8 +3,8 @@
 use crate::fake::{outputs_to, FakeBridge};
 use openflow13::{
     encode_multipart_reply, group_no, meter_no, port_no, ErrorCode, FlowStats, FlowStatsRequest,
-    GroupDesc, GroupStats, Message, MeterConfig, MeterStats, Multipart, MultipartReply,
-    MultipartRequest, PortStats, TableStats, ALL_TABLES,
+    GroupDesc, GroupStats, Message, MeterConfig, MeterFeatures, MeterStats, Multipart,
+    MultipartReply, MultipartRequest, PortStats, TableStats, ALL_TABLES,
 };
 
 /// Flow statistics per message, so that answers have several parts.
@@ -50,7 +50,7 @@ impl FakeBridge {
                 };
                 MultipartReply::PortStats(numbers.map(stats).collect())
             }
-            MultipartRequest::Queue { .. } => MultipartReply::Queue(Vec::new()),
+            MultipartRequest::Queue { .. } => MultipartReply::Queue(self.queues.clone()),
             MultipartRequest::GroupDesc => MultipartReply::GroupDesc(
                 self.groups
                     .iter()
@@ -84,7 +84,23 @@ impl FakeBridge {
                     })
                     .collect(),
             ),
-            MultipartRequest::TableFeatures(body) => MultipartReply::TableFeatures(body),
+            MultipartRequest::TableFeatures(body) => {
+                // In two parts.
+                let body = MultipartReply::TableFeatures(body);
+                let first = Multipart {
+                    more: true,
+                    body: body.clone(),
+                };
+                self.reply(xid, Message::MultipartReply(first));
+                body
+            }
+            MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(MeterFeatures {
+                max_meter: self.max_meter,
+                band_types: 2,
+                capabilities: 3,
+                max_bands: 4,
+                max_color: 5,
+            }),
             other => panic!("not answered by the fake: {other:?}"),
         };
         for frame in encode_multipart_reply(xid, &reply) {

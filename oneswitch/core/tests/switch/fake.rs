@@ -4,7 +4,7 @@ use openflow13::{
     bundle, config, decode, encode, encode_error, group_no, meter_no, port_no, state, Action,
     Buckets, CanonicalMatch, ErrorCode, Features, FlowMod, FlowModCommand, FlowRemoved, GroupMod,
     GroupModCommand, Instructions, Match, Message, MeterMod, MeterModCommand, PacketOut, Port,
-    PortMod, PortStats, PortStatus, ALL_TABLES,
+    PortMod, PortStats, PortStatus, QueueStats, ALL_TABLES,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,6 +40,9 @@ pub struct FakeBridge {
     pub meters: BTreeMap<u32, (u16, Box<[u8]>)>,
     pub meter_packets: BTreeMap<u32, u64>,
     pub lookups: u64,
+    pub queues: Vec<QueueStats>,
+    /// What it says of its meters' limits.
+    pub max_meter: u32,
     pub packet_outs: Vec<PacketOut>,
     pub table_mods: usize,
     pub refuse: Option<Refuser>,

@@ -16,6 +16,7 @@ mod liveness;
 mod logs;
 mod moves;
 mod ports;
+mod questions;
 mod random;
 mod recovery;
 mod removals;

@@ -2,11 +2,12 @@
 
 use crate::build::{add, any, from, output, packet_out, writes_in_port};
 use crate::confirmed::LASTING;
-use crate::lab::{Lab, GRACE};
+use crate::lab::{switch_name, Lab, GRACE};
 use crate::verdicts::cookies;
-use oneswitch_core::{Bridge, MoveStage, MoveUntil};
+use oneswitch_core::{Bridge, MoveRequest, MoveStage, MoveUntil};
 use openflow13::{ErrorCode, FlowMod, FlowModCommand, Message};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub fn homes(places: &[(u32, (usize, u32))]) -> BTreeMap<u32, (usize, u32)> {
     places.iter().copied().collect()
@@ -26,6 +27,76 @@ pub fn move_until_counters_are_read(lab: &mut Lab, awaited: &[Bridge]) {
     }
     lab.wait(2 * GRACE);
     assert_eq!(stage(lab, 2), Some(MoveStage::Quiescing));
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_by_name() {
+    let mut lab = Lab::new(3, &[0, 1, 1]);
+    let begin = |lab: &mut Lab, number: u32, switch: &str, interface: &str| {
+        let request = MoveRequest {
+            switch: switch.into(),
+            interface: interface.into(),
+            until: MoveUntil::Done,
+            settle: Duration::ZERO,
+            grace: GRACE,
+            force: false,
+        };
+        let begun = lab.core.begin_move(number, request, lab.now);
+        begun.map_err(|error| (error.code(), error.to_string()))
+    };
+    let (hub, snic) = (switch_name(0), switch_name(1));
+    for (number, switch, interface, code, said) in [
+        (9, &snic[..], "if5", "port-unknown", "port 9"),
+        (1, "snic9", "if5", "switch-unknown", "snic9"),
+        (1, &snic, "if3", "interface-taken", "carries virtual port 3"),
+        (1, &snic, "if77", "interface-missing", "interface if77"),
+        (1, &snic, "pf0hpf", "interface-reserved", "pf0hpf of snic0"),
+        (1, &hub, "pcie-snic1", "interface-reserved", "pcie-snic1"),
+        (1, &hub, "edge", "interface-reserved", "interface edge"),
+        (
+            1,
+            &hub,
+            "edge-mc",
+            "interface-reserved",
+            "interface edge-mc",
+        ),
+        // The other ends' names mean nothing here.
+        (1, &hub, "pf0hpf", "interface-missing", "pf0hpf"),
+        (1, &snic, "pcie-snic0", "interface-missing", "pcie-snic0"),
+    ] {
+        let (told, text) = begin(&mut lab, number, switch, interface).unwrap_err();
+        assert_eq!(told, code, "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+    // A patch port of any switch that is connected.
+    for (bridge, patch, said) in [(Bridge::Edge, 101, "edge-1"), (Bridge::Virt, 1, "virt-1")] {
+        let port = lab.bridge(2, bridge).ports.remove(&patch).unwrap();
+        lab.disconnect(2);
+        lab.connect(2);
+        lab.run();
+        let (told, text) = begin(&mut lab, 1, &snic, "if5").unwrap_err();
+        assert_eq!(told, "patch-missing");
+        assert!(text.contains(said) && text.contains("snic1"), "{text}");
+        lab.bridge(2, bridge).ports.insert(patch, port);
+        lab.disconnect(2);
+        lab.connect(2);
+        lab.run();
+    }
+    for bridge in [Bridge::Edge, Bridge::Virt] {
+        lab.disconnect_bridge(1, bridge);
+        let (told, text) = begin(&mut lab, 1, &snic, "if5").unwrap_err();
+        assert_eq!(
+            (told, text),
+            ("switch-down", format!("switch {snic} is not connected"))
+        );
+        lab.connect_bridge(1, bridge);
+        lab.run();
+    }
+    begin(&mut lab, 1, &snic, "if5").unwrap();
+    let (told, _) = begin(&mut lab, 1, &snic, "if6").unwrap_err();
+    assert_eq!(told, "move-in-progress");
+    let removed = lab.core.remove_port(1, lab.now).unwrap_err();
+    assert_eq!(removed.code(), "move-in-progress");
 }
 
 #[test]
