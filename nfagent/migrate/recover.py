@@ -117,6 +117,7 @@ def _go_elsewhere(move: Move, location: str, error: LaunchError) -> None:
     """After some failures to start a process at a location, start it at another one; after some there, give up."""
     report, parts = move.journal.report, move.parts
     report.failures += 1
+    move.journal.note()  # who tries again counts on from what is written
     if report.failures % _TRIES:
         return
     places = [place for place in dict.fromkeys((move.target, move.source, parts.home)) if not parts.is_down(place)]

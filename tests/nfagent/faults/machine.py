@@ -188,7 +188,9 @@ class FakeLauncher:
     def start(self, task: Task) -> Process:
         if task.descriptors and self._name:
             raise LaunchError(f"{task.key}: open files cannot be handed to {self._name}")
-        with self._world.crossing("launch", f"start {self._world.short(task.key)}", LaunchError):
+        short, words = self._world.short(task.key), task.command[1:] if task.descriptors or task.config else ()
+        self._world.note(f"start {short} {' '.join(words)} adopting {len(task.descriptors)}")
+        with self._world.crossing("launch", f"start {short}", LaunchError):
             self._reach()
             found = self._machines.processes.get(task.key)
             if found is not None and found.is_alive:
@@ -204,6 +206,7 @@ class FakeLauncher:
         return found.process if found is not None and found.is_alive else None
 
     def stop(self, key: str, grace_s: float) -> None:
+        self._world.note(f"stop {self._world.short(key)} within {grace_s:g} s")
         with self._world.crossing("launch", f"stop {self._world.short(key)}", LaunchError):
             self._reach()
             found = self._machines.processes.get(key)
@@ -213,6 +216,7 @@ class FakeLauncher:
                 self._machines.kill(found)
 
     def kill(self, key: str, incarnation: str) -> None:
+        self._world.note(f"kill {self._world.short(key)}")
         with self._world.crossing("launch", f"kill {self._world.short(key)}", LaunchError):
             self._reach()
             found = self._machines.processes.get(key)
@@ -290,6 +294,10 @@ class FakeConnection:
         beside: list[int],
     ) -> dict[str, Any]:
         world, process = self.world, self._process
+        said = "".join(f" {name}={value}" for name, value in sorted(arguments.items()) if name != "secret")
+        files = f" with {len(descriptors)} files" if descriptors else ""
+        secret = " and the secret" if "secret" in arguments else ""
+        world.note(f"ask {world.short(process.key)} {verb}{said}{files}{secret} within {limit:g} s")
         with world.crossing("control", f"ask {world.short(process.key)} {verb}", _refusal(verb), self._silence):
             if not self._is_open:
                 raise ControlUnreachableError(f"{self.path.name}: the connection is closed")

@@ -81,6 +81,7 @@ class Result:
     steps: int
     seconds: float
     outcomes: tuple[str | None, ...]  # of its migrations, the newest first
+    notes: list[str]
 
 
 class Lab:
@@ -129,7 +130,9 @@ class Lab:
         if (left := _open_files() - before) > 0:
             world.violations.append(f"{left} files were left open")
         outcomes = tuple(each.outcome for each in migrations.page(self._store.read, None, None, _STEPS, None))
-        return Result(name(scenario, faults), world.points, world.violations, steps, clock.elapsed, outcomes)
+        return Result(
+            name(scenario, faults), world.points, world.violations, steps, clock.elapsed, outcomes, world.notes
+        )
 
     def replay(self, text: str) -> Result:
         """Run what a name says."""

@@ -312,6 +312,7 @@ class FakeSwitching(ServerSwitching):
         return _FakeMarking(self._world, super().marking(ports, epoch, secret))
 
     def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> Any:
+        self._world.note(f"outlet by {port} of {switch.name} with tag {vlan}")
         return _FakeOutlet(self._world, switch.name)
 
 
@@ -344,6 +345,8 @@ class _FakeOutlet:
             raise ToolError(f"{self._switch}: no packet could be sent: connection refused")
 
     def put(self, frame: bytes) -> None:
+        numbers = int.from_bytes(frame[18:26], "big"), int.from_bytes(frame[26:30], "big")
+        self._world.note(f"marker {numbers} to {frame[:6].hex(':')} by {self._switch}")
         with self._world.crossing("switch", f"marker {self._switch}", ToolError):
             self._require_up()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,6 +52,7 @@ class FaultyStore(Store):
         with self.world.crossing("write", "write", _disk_fault), super().change(outlives=outlives) as change:
             yield change
             self.world.called(_told(change))
+            self.world.note(self.world.written(change))
 
 
 def _disk_fault(said: str) -> sqlite3.Error:
@@ -124,6 +126,8 @@ class World:
         self.machines = Machines(self, frozenset({NIC} if remote else ()))
         self.desired = Desired(store, catalog)
         self.points: list[Point] = []
+        self.notes: list[str] = []  # what the agent did, with all that it said
+        self._told: dict[str, dict[str, Any]] = {}
         self.plan: dict[int, list[Fault]] = {}
         self.is_recording = False
         self.is_dead = False
@@ -213,6 +217,8 @@ class World:
             yield
             return
         self._count(what)
+        if border == "switch":
+            self.note(what)
         functions, keepers = self.machines.functions(), self.machines.keepers()
         index = len(self.points)
         self.points.append(Point(index, border, what, len(functions), len(keepers)))
@@ -234,6 +240,26 @@ class World:
         """As `crossing`, without an effect."""
         with self.crossing(border, what, refused or RuntimeError):
             pass
+
+    def note(self, what: str) -> None:
+        """Remember what the agent did."""
+        if self.is_recording:
+            self.notes.append(what.replace(self.instance, "ID"))
+
+    def written(self, change: Change) -> str:
+        """The newest event, as far as it tells something else than the one before it of its kind."""
+        row = change.db.execute("SELECT type, payload FROM event ORDER BY id DESC LIMIT 1").fetchone()
+        if row is None:
+            return "write nothing"
+        told = json.loads(row["payload"])
+        told |= {f"report.{name}": value for name, value in told.pop("report", {}).items() if name != "steps"}
+        if told.get("report.lost_state"):
+            told["report.lost_state"].pop("instances")
+        hidden = ("incarnation", "instance", "requested", "started", "ended", "pid")
+        before = self._told.get(row["type"].partition(".")[0], {})
+        shown = [f"{name}={value}" for name, value in told.items() if name not in hidden and before.get(name) != value]
+        self._told[row["type"].partition(".")[0]] = told
+        return " ".join(["write", row["type"], *shown])
 
     def called(self, what: str) -> None:
         """Give the newest point a better name."""
