@@ -395,7 +395,7 @@ class Reconciler:
             return self._back(instance, migration, f"{migration.target} is down: {down[1]}")
         if migration.step == "requested":
             with self._store.change() as change:
-                migration = migrations.step(change, migration, "restart", self._lost(instance, migration))
+                migration = migrations.step(change, migration, "restart", self._stopped(instance, migration))
         if serving is not None and serving.location == migration.source:
             self._end_row(serving)
             serving = None
@@ -412,31 +412,31 @@ class Reconciler:
         self._end(migration, "done", None)
         return 0.0
 
-    def _lost(self, instance: Instance, migration: Migration) -> dict[str, Any]:
-        """The report of a restart: what was lost, where the source is down."""
+    def _stopped(self, instance: Instance, migration: Migration) -> dict[str, Any]:
+        """The report of a restart that begins: since when nothing is served, and what a location took with it."""
         down = self._locations.down_since(migration.source)
         if down is None:
-            return {}
+            return {"unserved_since": time.time()}
         since, why = down
         reason = f"{migration.source} is down: {why}"
         lost = {"why": reason, "flows": self._flows(instance.id, since), "instances": [instance.id]}
-        return {"lost_state": lost}
+        return {"unserved_since": since, "lost_state": lost}
 
     def _back(self, instance: Instance, migration: Migration, reason: str) -> float:
         """It could not begin at the target: it goes on at the source, or begins there again."""
         for row in processes.of(self._store.read, instance.id):
             if row.location != migration.source:
                 self._end_row(row)
-        restarted = {} if migration.step == "requested" else {"restarted": True}
+        restarted = migration.step != "requested"
         with self._store.change() as change:
             instances.aim(change, instance.id, migration.source)
-            migrations.end(change, migration, "rolled-back", reason, migration.report | restarted)
+            migrations.end(change, migration, "rolled-back", reason, _report(migration, restarted=restarted))
         return 0.0
 
     def _end(self, migration: Migration, outcome: Outcome, reason: str | None) -> None:
-        done = {"restarted": True} if outcome == "done" else {}
+        done = outcome == "done"
         with self._store.change() as change:
-            migrations.end(change, migration, outcome, reason, migration.report | done)
+            migrations.end(change, migration, outcome, reason, _report(migration, restarted=done))
             if done and "lost_state" in migration.report:
                 told = {"id": migration.instance, "location": migration.target, "from": migration.source}
                 told |= migration.report["lost_state"]
@@ -452,3 +452,12 @@ class Reconciler:
     def _retry(self, instance: Instance) -> float:
         """Seconds until the next try."""
         return self._failures[instance.id].pause()
+
+
+def _report(migration: Migration, *, restarted: bool) -> dict[str, Any]:
+    """The report of a migration of what has no state that moves, at its end."""
+    report = dict(migration.report)
+    since = report.pop("unserved_since", None)
+    if since is not None:
+        report["outage_us"] = round((time.time() - since) * 1e6)
+    return report | ({"restarted": True} if restarted else {})

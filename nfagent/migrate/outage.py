@@ -25,7 +25,6 @@ _LATE_S = 0.5  # a switch may answer so late while packets come through it
 _SILENT_S = 1.5  # of all processes: whoever does not answer for so long serves nobody
 _STARVED_S = 0.05  # without a look: silence of that time says nothing
 _PAUSE_S = 0.02
-_TRAFFICS_OWN = 5  # times the pause that is usual
 _FRESH_S = 0.1
 _ASK_S = 0.001
 _STOP_S = 1.0
@@ -131,8 +130,8 @@ class Outage:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 before = known.processes.get(path)
                 now = known.processes[path] = Served.told(before, answer, probe.asked, probe.heard, known.began)
-                if known.own_s is None and (usual_s := now.usual_pause_s(known.began)) is not None:
-                    known.own_s = max(_PAUSE_S, _TRAFFICS_OWN * usual_s)
+                if known.own_s is None and (own_s := now.own_pause_s(known.began)) is not None:
+                    known.own_s = max(_PAUSE_S, own_s)
 
     def _look_at_switches(self) -> None:
         for probe in self._switches:

@@ -14,6 +14,8 @@ _BEFORE_S = (0.5, 5.0)  # of traffic tell what is usual; the longer time where t
 _ENOUGH_S = 0.2
 _DRIFT_S = 1.0  # of the clocks of two machines, while a migration waits
 _RARE_S = 1.0  # traffic that usually pauses for longer is none
+_TRAFFICS_OWN = 5  # times the pause that is usual
+_MACHINES_OWN = 2
 
 
 @dataclass
@@ -68,10 +70,19 @@ class Served:
         """From what `vars` of another one gave."""
         return cls(kept["low"], kept["high"], kept["until"], [(start, end) for start, end in kept["idle"]])
 
-    def usual_pause_s(self, before: float) -> float | None:
-        """The pause in which a moment before that time most likely was; 0: a short one; None: there was no traffic."""
+    def own_pause_s(self, before: float) -> float | None:
+        """The longest pause that traffic and machine are known to make by themselves; None: there was no traffic.
+
+        Five times the pause in which a moment before that time most likely was, or twice the longest but one: a machine
+        that is busy stops everything on it for a moment.
+        """
         usual = (self._usual_within(max(before - each, self.high), before) for each in _BEFORE_S)
-        return next((each for each in usual if each is not None), None)
+        usual_s = next((each for each in usual if each is not None), None)
+        if usual_s is None:
+            return None
+        pauses = sorted(end - start for start, end in _within(self.idle, before - _BEFORE_S[-1], before))
+        repeated_s = pauses[-2] if len(pauses) > 1 else 0.0
+        return max(_TRAFFICS_OWN * usual_s, _MACHINES_OWN * min(repeated_s, _RARE_S))
 
     def _usual_within(self, start: float, end: float) -> float | None:
         if end - start < _ENOUGH_S:

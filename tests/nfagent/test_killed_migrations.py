@@ -10,17 +10,17 @@ import pytest
 from nfagent.model import Migration, Outcome
 from tests.nfagent.kill_plans import STEPS, VICTIMS, Plan
 from tests.nfagent.killed_world import Seen
-from tests.nfagent.killing import run, unfit
+from tests.nfagent.killing import mistimed, run, unfit
 
 SEED = int(os.environ.get("MIGRATION_SEED", "1"))
 FIRST = int(os.environ.get("MIGRATION_FIRST", "0"))
 
 
-def faults(count: int) -> list[dict[str, Any]]:
+def faults(count: int, *, timed: bool) -> list[dict[str, Any]]:
     """That many faults from FIRST on; each verdict is appended to the file MIGRATION_LOG when it is there."""
     verdicts = []
     log = os.environ.get("MIGRATION_LOG")
-    for verdict in run(SEED, FIRST, count):
+    for verdict in run(SEED, FIRST, count, timed=timed):
         verdicts.append(verdict)
         if log:
             with Path(log).open("a") as file:
@@ -65,7 +65,7 @@ def test_what_is_held_against_a_kill(
     victim: str, mode: str, killed_at: str | None, seen: dict[str, Any], report: dict[str, Any], wrong: str
 ) -> None:
     plan = Plan(0, victim, "kill", None, "flip", 0.0, mode)
-    found = unfit(plan, killed_at, ended("done", **report), CLEAN | seen, Seen())
+    found = unfit(plan, killed_at, ended("done", **report), CLEAN | seen)
     assert len(found) == bool(wrong)
     assert wrong in "".join(found)
 
@@ -73,22 +73,22 @@ def test_what_is_held_against_a_kill(
 @pytest.mark.parametrize(
     ("seen_s", "reported_s", "is_true"),
     [
-        ((0.0, 0.0), 0.002, True),
-        ((0.0, 0.0), 0.2, False),
-        ((3.0, 3.0), 3.2, True),
-        ((3.0, 3.0), 3.5, False),
-        ((3.0, 3.0), 2.7, True),
-        ((3.0, 3.0), 2.0, False),
-        ((3.0, 3.0), 0.002, False),
-        ((0.1, 0.3), 0.2, True),
+        ((0.0, 0.0, 0.0), 0.002, True),
+        ((0.0, 0.0, 0.0), 0.2, False),
+        ((3.0, 3.0, 0.0), 3.2, True),
+        ((3.0, 3.0, 0.0), 3.5, False),
+        ((3.0, 3.0, 0.0), 2.7, True),
+        ((3.0, 3.0, 0.0), 2.0, False),
+        ((3.0, 3.0, 0.0), 0.002, False),
+        ((0.1, 0.3, 0.0), 0.2, True),
         ((3.0, 3.0, 0.3), 3.9, True),
     ],
 )
 def test_an_outage_that_is_not_the_one_that_packets_saw_is_held_against_the_report(
-    seen_s: tuple[float, ...], reported_s: float, is_true: bool
+    seen_s: tuple[float, float, float], reported_s: float, is_true: bool
 ) -> None:
     plan = Plan(0, "target ovs-vswitchd", "kill", 3.0, "flip", 0.0, "memfd")
-    found = unfit(plan, "flip", ended("done", outage_us=round(reported_s * 1e6)), CLEAN, Seen(*seen_s))
+    found = mistimed(plan, ended("done", outage_us=round(reported_s * 1e6)), Seen(*seen_s))
     assert [not found, "outage" in "".join(found)] == [is_true, not is_true]
 
 
@@ -122,7 +122,7 @@ def test_plans_are_those_of_their_numbers_and_name_every_victim_and_step() -> No
 @pytest.mark.lab
 @pytest.mark.timeout(900)
 def test_anything_may_be_killed_or_stopped_at_any_moment() -> None:
-    verdicts = faults(20)
+    verdicts = faults(20, timed=False)  # of outages nobody can be sure on a busy machine
     assert [verdict for verdict in verdicts if verdict["wrong"]] == []
     assert {verdict["how"] for verdict in verdicts} == {"kill", "stop"}
     assert {verdict["outcome"] for verdict in verdicts} == {"done", "rolled-back"}
@@ -133,5 +133,6 @@ def test_anything_may_be_killed_or_stopped_at_any_moment() -> None:
 @pytest.mark.timeout(0)
 def test_anything_may_be_killed_or_stopped_at_any_moment_very_often() -> None:
     """As often as MIGRATION_KILLS says; `MIGRATION_FIRST=N` goes on where another run ended, or does one again."""
-    wrong = [verdict for verdict in faults(int(os.environ.get("MIGRATION_KILLS", "1000"))) if verdict["wrong"]]
+    kills = int(os.environ.get("MIGRATION_KILLS", "1000"))
+    wrong = [verdict for verdict in faults(kills, timed=True) if verdict["wrong"]]
     assert wrong == [], f"{len(wrong)} went wrong"

@@ -5,8 +5,9 @@ import os
 import signal
 import sqlite3
 import threading
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -134,7 +135,11 @@ def test_what_is_opaque_is_restarted_for_a_configuration_and_for_a_migration(own
     configured = own_world.show("opaque")
     assert configured["placement"]["pid"] != made["placement"]["pid"]
     migration = ended(own_world, migrate(own_world, "opaque", "snic0"))
-    assert (migration["mode"], migration["outcome"], migration["report"]) == ("restart", "done", {"restarted": True})
+    report = cast(dict[str, Any], migration["report"])
+    outage_us = report.pop("outage_us")
+    assert (migration["mode"], migration["outcome"], report) == ("restart", "done", {"restarted": True})
+    took = datetime.fromisoformat(str(migration["ended"])) - datetime.fromisoformat(str(migration["requested"]))
+    assert timedelta() < timedelta(microseconds=outage_us) <= took
     moved = own_world.wait_status(made, "active")
     assert moved["placement"]["location"] == "snic0"
     assert processes_of(made["id"]) == [moved["placement"]["pid"]]

@@ -53,24 +53,27 @@ def test_pauses_that_the_process_has_forgotten_are_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pauses", "usual_s"),
+    ("pauses", "own_s"),
     [
         ([], 0.0),
         ([(8.0, 8.4)], 0.0),
-        ([(5.0 + number / 10, 5.1 + number / 10) for number in range(50)], 0.1),
+        ([(5.0 + number / 10, 5.1 + number / 10) for number in range(50)], 0.5),
+        ([(6.0, 6.04), (7.0, 7.05), (8.0, 8.4)], 0.1),
+        ([(1.0, 2.0), (6.0, 8.0), (8.1, 9.1)], 2.0),
         ([(1.0, 9.2)], 0.0),
-        ([(1.0, 9.9)], 0.4),
+        ([(1.0, 9.9)], 2.0),
         ([(0.0, 10.1)], None),
-        ([(0.0, None)], None),
     ],
 )
-def test_the_usual_pause_is_that_of_before(pauses: list[tuple[float, float | None]], usual_s: float | None) -> None:
+def test_pauses_of_before_are_the_traffics_and_the_machines_own(
+    pauses: list[tuple[float, float | None]], own_s: float | None
+) -> None:
     served = told(None, 1010.0, 20.0, *pauses, since=1000.0)
-    assert served.usual_pause_s(1000.0) == (usual_s if usual_s is None else pytest.approx(usual_s))
+    assert served.own_pause_s(1000.0) == (own_s if own_s is None else pytest.approx(own_s))
 
 
 def test_a_process_that_has_just_begun_does_not_know_what_is_usual() -> None:
-    assert told(None, 1000.0, 5.0, since=1000.0).usual_pause_s(995.1) is None
+    assert told(None, 1000.0, 5.0, since=1000.0).own_pause_s(995.1) is None
 
 
 def test_kept_and_loaded_it_is_the_same() -> None:
