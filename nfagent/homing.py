@@ -1,7 +1,7 @@
 """A virtual port brought to an interface by oneswitchd's moves, whatever other move of it stands in the way."""
 
 from nfagent.errors import WiringError
-from nfagent.model import Port
+from nfagent.model import Instance, Port
 from unoctl.client import Client
 from unoctl.errors import ApiRefusedError
 from unoctl.model import Move, Stage
@@ -13,6 +13,7 @@ _GRACE_MS = 100
 _TURNS = 4  # a move that ends by itself in between costs one
 _ENDING = LAGGING | {"no-move"}  # that: it has just ended by itself
 _ABORTABLE = ("preparing", "prepared")
+_OWNER = "nfagent/"
 
 
 def bring(client: Client, port: Port, location: str, interface: str, until: Stage) -> None:
@@ -33,7 +34,7 @@ def bring(client: Client, port: Port, location: str, interface: str, until: Stag
         if is_at_home(at) and (at.switch, at.interface) == (location, interface):
             return True
         if at.move is None:
-            client.move_port(port.number, location, interface, until, _GRACE_MS, force=forced)
+            client.move_port(port.number, location, interface, until, _GRACE_MS, forced, own(at))
         elif is_to(at.move, location, interface):
             client.continue_move(port.number, until)
         else:
@@ -79,6 +80,16 @@ def end_move(client: Client, at: SwitchPort) -> None:
     except ApiRefusedError as error:
         if error.code not in ("no-move", "move-past-abort"):
             raise
+
+
+def owner_of(instance: Instance) -> str:
+    """The owner of an instance's ports in oneswitchd, for operators to read."""
+    return f"{_OWNER}{instance.project}/{instance.name}"
+
+
+def own(at: SwitchPort) -> str | None:
+    """The owner of a port that belongs to a network function, also to one that has another name by now."""
+    return at.owner if at.owner is not None and at.owner.startswith(_OWNER) else None
 
 
 def is_at_home(at: SwitchPort) -> bool:

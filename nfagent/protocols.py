@@ -78,12 +78,15 @@ class Migrator(Protocol):
 class Wiring(Protocol):
     """Connects virtual ports to slots. All methods are idempotent; they raise `WiringError`."""
 
-    def connect(self, port: Port, location: str, interface: str) -> None:
-        """Make the port, at home on ``interface`` of ``location``; one that is at home elsewhere is moved there."""
+    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
+        """Make the port, at home on ``interface`` of ``location``; one that is at home elsewhere is moved there.
+
+        It belongs to ``owner`` from then on, so that others do not take it away by mistake.
+        """
         ...
 
-    def homes(self) -> dict[int, tuple[str, str]]:
-        """Location and interface of every port, by number: what `connect` made may have been lost."""
+    def homes(self, owner: str) -> dict[int, tuple[str, str]]:
+        """Location and interface of the ports of ``owner``, by number: what `connect` made may have been lost."""
         ...
 
     def disconnect(self, port: Port) -> None:

@@ -16,6 +16,7 @@ from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.control import Control
 from nfagent.errors import ControlError, ControlUnreachableError, LaunchError
+from nfagent.homing import owner_of
 from nfagent.launch import Launcher, Process, Task
 from nfagent.launch.commands import ARENA_FD, RINGS_FD, command_line
 from nfagent.model import Instance, Kind, Port, Role, Running, Slot
@@ -180,7 +181,7 @@ class Starter:
             WiringError: a port could not be connected.
         """
         for port, edge in self.wires(instance, running):
-            self._wiring.connect(port, running.location, edge)
+            self._wiring.connect(port, running.location, edge, owner_of(instance))
 
     def is_connected(self, instance: Instance, running: Running) -> bool:
         """Whether the instance's ports are where this process is.
@@ -189,7 +190,7 @@ class Starter:
             WiringError: nobody says.
         """
         wanted = {port.number: (running.location, edge) for port, edge in self.wires(instance, running)}
-        homes = self._wiring.homes() if wanted else {}
+        homes = self._wiring.homes(owner_of(instance)) if wanted else {}
         return all(homes.get(number) == home for number, home in wanted.items())
 
     def wires(self, instance: Instance, running: Running) -> list[tuple[Port, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from nfagent.errors import WiringError
-from nfagent.homing import bring, is_at_home, leave
+from nfagent.homing import bring, is_at_home, leave, own
 from nfagent.model import Port
 from nfagent.plumbing.bridges import Plumbing
 from nfagent.plumbing.errors import PlumbingError
@@ -36,7 +36,7 @@ class ServerWiring:
         self._config = config
         self._is_cut_off = is_cut_off
 
-    def connect(self, port: Port, location: str, interface: str) -> None:
+    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
         what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
         if location in away:
             raise WiringError(f"{what}: {location} is cut off")
@@ -45,7 +45,7 @@ class ServerWiring:
                 plumbing.add_virtual_port(port.number)
                 plumbing.on(location).attach(interface)
             with self.client() as client:
-                settled(lambda: _map(client, port, location, interface))
+                settled(lambda: _map(client, port, location, interface, owner))
 
     def attach(self, location: str, interface: str) -> None:
         """Put an interface on the bridge ``edge`` of a location.
@@ -58,9 +58,10 @@ class ServerWiring:
             with Plumbing(switch, tls=self._config.oneswitchd.tls) as plumbing:
                 plumbing.attach(interface)
 
-    def homes(self) -> dict[int, tuple[str, str]]:
+    def homes(self, owner: str) -> dict[int, tuple[str, str]]:
         with _explained("the virtual ports"), self.client() as client:
-            return {port.number: (port.switch, port.interface) for port in client.ports() if is_at_home(port)}
+            owned = [port for port in client.ports() if port.owner == owner]
+        return {port.number: (port.switch, port.interface) for port in owned if is_at_home(port)}
 
     def disconnect(self, port: Port) -> None:
         with _explained(f"port {port.number} ({port.name})"):
@@ -96,19 +97,24 @@ class ServerWiring:
         return Client(own.api, _REQUEST_S, own.api_token_file, _MOVE_S)
 
 
-def _map(client: Client, port: Port, location: str, interface: str) -> None:
-    """Have oneswitchd show the port there; one that is elsewhere, or on its way, is moved, make-before-break."""
-    known = any(each.number == port.number for each in client.ports())
-    if known:
-        bring(client, port, location, interface, "done")
-    else:
-        client.add_port(port.number, port.name, location, interface)
+def _map(client: Client, port: Port, location: str, interface: str, owner: str) -> None:
+    """Have oneswitchd show the port there; one that is elsewhere, or on its way, is moved, make-before-break.
+
+    A port without an owner was made by an nfagent of before there were owners.
+    """
+    at = next((each for each in client.ports() if each.number == port.number), None)
+    if at is None:
+        client.add_port(port.number, port.name, location, interface, owner=owner)
+        return
+    if at.owner != owner:
+        client.give_port(port.number, owner, force=own(at) is not None)
+    bring(client, port, location, interface, "done")
 
 
 def _unmap(client: Client, port: Port) -> None:
     leave(client, port, executor_too=True)
     try:
-        client.delete_port(port.number)
+        client.delete_port(port.number, own(client.port(port.number)))
     except ApiRefusedError as error:
         if error.code != "port-unknown":
             raise

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl import completion, dump, holders, logs, place, plumb, ports, show, tracing
+from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
 from unoctl.model import Stage
@@ -55,7 +55,7 @@ TypeOption = Annotated[
     str, typer.Option("--type", metavar="T", help="Open vSwitch's type of a new interface; default: a network device.")
 ]
 UntilOption = Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Also where a network function has the port.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also where the port has an owner (a network function).")]
 DetachOption = Annotated[bool, typer.Option("--detach", help="Take the interface that is left over off the switch.")]
 
 
@@ -205,9 +205,8 @@ def port_move(
             OvsdbPlumber(server, interface_type) as plumber,
             output.progress("moving a port") as progress,
         ):
-            check = holders.for_command(server.datapath_id, session.lab, force=force)
             return ports.move(
-                server, client, plumber, virtual_port, switch, interface, until, grace_ms, detach, progress, check
+                server, client, plumber, virtual_port, switch, interface, until, grace_ms, detach, progress, force
             )
 
     run(ctx, chosen, pretty, work)
@@ -287,8 +286,7 @@ def port_del(
 
     def work(session: Session) -> View:
         with session.client() as client, OvsdbPlumber(session.server) as plumber:
-            check = holders.for_command(session.server.datapath_id, session.lab, force=force)
-            return ports.delete(session.server, client, plumber, virtual_port, detach, check)
+            return ports.delete(session.server, client, plumber, virtual_port, detach, force)
 
     run(ctx, chosen, pretty, work)
 

@@ -99,7 +99,13 @@ class Client:
         raise UsageError(f"no virtual port is named '{virtual_port}'; there are: {known}")
 
     def add_port(
-        self, number: int | None, name: str | None, switch: str, interface: str, executor: str | None = None
+        self,
+        number: int | None,
+        name: str | None,
+        switch: str,
+        interface: str,
+        executor: str | None = None,
+        owner: str | None = None,
     ) -> Port:
         """Map a virtual port to an interface; ``number`` None: the lowest free; ``executor`` None: the default."""
         body: dict[str, Any] = {"switch": switch, "interface": interface}
@@ -109,14 +115,31 @@ class Client:
             body["name"] = name
         if executor is not None:
             body["executor"] = executor
+        if owner is not None:
+            body["owner"] = owner
         return self._rest.ask(Port, "POST", "/v1/ports", body)
 
-    def delete_port(self, number: int) -> None:
-        """Unmap a virtual port; the controllers see it go."""
-        self._rest.send("DELETE", f"/v1/ports/{number}")
+    def delete_port(self, number: int, owner: str | None = None, force: bool = False) -> None:
+        """Unmap a virtual port; the controllers see it go.
+
+        Raises:
+            ApiRefusedError: ``port-owned``: it has another owner than ``owner``, and ``force`` is not given.
+        """
+        self._rest.send("DELETE", f"/v1/ports/{number}", _claim(owner, force) or None)
+
+    def give_port(self, number: int, owner: str | None, force: bool = False) -> Port:
+        """Make ``owner`` the port's owner, or nothing with None; errors as for `delete_port`."""
+        return self._rest.ask(Port, "PUT", f"/v1/ports/{number}/owner", _claim(owner, force))
 
     def move_port(
-        self, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None, force: bool = False
+        self,
+        number: int,
+        switch: str,
+        interface: str,
+        until: Stage,
+        grace_ms: int | None,
+        force: bool = False,
+        owner: str | None = None,
     ) -> Port:
         """Start a move; answers when the stage ``until`` is reached.
 
@@ -124,12 +147,12 @@ class Client:
 
         Raises:
             ApiRefusedError: ``move-waits``: some bridge has not confirmed its rules for long; the move itself goes on.
+                ``port-owned``: the port has another owner than ``owner``.
         """
         body: dict[str, Any] = {"switch": switch, "interface": interface, "until": until}
         if grace_ms is not None:
             body["grace_ms"] = grace_ms
-        if force:
-            body["force"] = True
+        body |= _claim(owner, force)
         timeout_s = self._move_timeout_s + (grace_ms or 0) / 1000
         return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move", body, timeout_s)
 
@@ -164,6 +187,10 @@ class Client:
         """Change levels; answers with what is in force now."""
         response = self._rest.send("PUT", "/v1/log", dict(levels))
         return self._rest.read(dict[str, str], response) if response.content else self.log_levels()
+
+
+def _claim(owner: str | None, force: bool) -> dict[str, Any]:
+    return ({} if owner is None else {"owner": owner}) | ({"force": True} if force else {})
 
 
 def as_json(value: BaseModel) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def ports(server: Server, client: Client) -> View:
         "ports": [_port_record(port, counters.get(str(port.number))) for port in answer],
         "counters_missing": problem,
     }
-    columns = ("PORT", "NAME", "STATE", "SWITCH", "INTERFACE", "EXECUTOR", "FLOW-ID")
+    columns = ("PORT", "NAME", "STATE", "SWITCH", "INTERFACE", "EXECUTOR", "FLOW-ID", "OWNER")
     counted = ("RX-PKTS", "RX-BYTES", "TX-PKTS", "TX-BYTES", "DROPS", "ERRORS")
     rows = [(*_port_cells(port), *_counter_cells(counters.get(str(port.number)))) for port in answer]
     return View(data, table((*columns, *counted), rows, right=("PORT", "FLOW-ID", *counted)))
@@ -62,7 +62,7 @@ def _port_record(port: Port, counters: PortCounters | None) -> dict[str, object]
 
 
 def _port_cells(port: Port) -> tuple[object, ...]:
-    return (port.number, port.name, port.state, port.switch, port.interface, port.executing, port.flow_id)
+    return (port.number, port.name, port.state, port.switch, port.interface, port.executing, port.flow_id, port.owner)
 
 
 def _counter_cells(counters: PortCounters | None) -> tuple[int | None, ...]:

@@ -6,7 +6,6 @@
     +-- UsageError               exit status 2: the command line cannot be carried out as written
     |   +-- ConfigChoiceError    no configuration file found, or several labs to choose from
     +-- ConfigError              the configuration file cannot be read or is wrong
-    +-- PortHeldError            a port belongs to a network function
     +-- ToolError                an Open vSwitch tool is missing, failed or did not answer in time
     +-- ApiError
     |   +-- ApiUnreachableError  nothing listens at the REST address, or no permission
@@ -50,12 +49,6 @@ class ConfigError(UnoctlError):
     """The configuration file cannot be read or its content is wrong."""
 
     code = "config"
-
-
-class PortHeldError(UnoctlError):
-    """A port belongs to a network function, which would lose its traffic."""
-
-    code = "port-held"
 
 
 class ToolError(UnoctlError):

@@ -98,7 +98,8 @@ class Port(Answer):
     """A virtual port: its number, its home and interface, its executor, and its flow-ids.
 
     ``executor`` is what was chosen, ``home`` or a switch, and ``executes_at`` the switch that this is. ``flow_id``,
-    DELIVER(V), leads to it; ``ingress_id``, INGRESS(V), from it to its executor.
+    DELIVER(V), leads to it; ``ingress_id``, INGRESS(V), from it to its executor. ``owner``, as
+    ``nfagent/PROJECT/NAME``, is the program that answers for it: others do not delete or move it by mistake.
     """
 
     number: int
@@ -113,6 +114,7 @@ class Port(Answer):
     reason: str | None = None
     config: tuple[str, ...] = ()
     mac: str | None = None
+    owner: str | None = None
     move: Move | None = None
 
     @property

@@ -15,7 +15,6 @@ from typing import Protocol
 
 from unoctl.client import Client, as_json
 from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, UnoctlError, UsageError
-from unoctl.holders import Check, free
 from unoctl.model import Port, Stage
 from unoctl.render import Progress, View, table
 from unoctl.settling import settled
@@ -177,24 +176,23 @@ def move(
     grace_ms: int | None,
     detach: bool,
     progress: Progress,
-    check: Check = free,
+    force: bool = False,
 ) -> View:
     """Move a port to another interface, make-before-break.
 
     The new interface is put on ``edge`` first. With ``detach`` the old one is taken off ``edge`` when the move is done.
+    With ``force`` a port moves whoever owns it.
 
     Raises:
-        PortHeldError: ``check`` does not let this port go.
         ApiRefusedError: oneswitchd refused; the plumbing is as before.
     """
     server.switch(switch)
     before = client.find_port(virtual_port)
-    check(before)
     plumbed = ExitStack()
     progress.update(f"port {before.number}: {interface} on edge of {switch}")
     if plumber.attach(switch, interface):
         plumbed.callback(plumber.detach, switch, interface)
-    request = _request_move(client, before.number, switch, interface, until, grace_ms)
+    request = _request_move(client, before.number, switch, interface, until, grace_ms, before.owner if force else None)
     with _undone_if_refused(plumbed):
         port = _watched(client, before.number, request, progress)
     if detach:
@@ -203,10 +201,10 @@ def move(
 
 
 def _request_move(
-    client: Client, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None
+    client: Client, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None, owner: str | None
 ) -> Callable[[], Port]:
     def request() -> Port:
-        return client.move_port(number, switch, interface, until, grace_ms)
+        return client.move_port(number, switch, interface, until, grace_ms, owner=owner)
 
     return lambda: _settled(request, lambda: client.port(number))
 
@@ -250,16 +248,15 @@ def abort_move(client: Client, plumber: Plumber, virtual_port: str, detach: bool
 
 
 def delete(
-    server: Server, client: Client, plumber: Plumber, virtual_port: str, detach: bool, check: Check = free
+    server: Server, client: Client, plumber: Plumber, virtual_port: str, detach: bool, force: bool = False
 ) -> View:
-    """Remove a virtual port and its patch ports; with ``detach`` its interface, too.
+    """Remove a virtual port and its patch ports; with ``detach`` its interface, too, with ``force`` whoever owns it.
 
     Raises:
-        PortHeldError: ``check`` does not let this port go.
+        ApiRefusedError: the port has an owner; nothing is changed.
     """
     port = client.find_port(virtual_port)
-    check(port)
-    client.delete_port(port.number)
+    client.delete_port(port.number, force=force)
     plumber.remove_patches(port.number, [switch.name for switch in server.switches])
     detached = detach and plumber.detach(port.switch, port.interface)
     data = {"deleted": as_json(port), "detached": detached}

@@ -42,6 +42,8 @@ def _virtual_lines(status: Status, ports: list[Port]) -> Iterator[Line]:
         yield 1, Text.assemble(f"Port {port.number} ", (port.name, "bold"), ": ", state(port.state), *_flags(port))
         if port.reason:
             yield 2, port.reason
+        if port.owner:
+            yield 2, f"belongs to {port.owner}"
 
 
 def _flags(port: Port) -> Iterator[str]:
@@ -77,7 +79,7 @@ def _virt_counts(switch: SwitchState) -> str:
 
 def _bridge_lines(name: str, bridge: BridgeState, counts: str) -> Iterator[Line]:
     yield 2, Text.assemble(f"Bridge {name} {bridge.target}: ", state(bridge.state), f", {counts}")
-    if bridge.last_error and bridge.state != "up":
+    if bridge.last_error:
         yield 3, bridge.last_error
 
 

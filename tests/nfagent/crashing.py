@@ -29,8 +29,12 @@ class FileWiring:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def connect(self, port: Port, location: str, interface: str) -> None:
+    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
         """See `nfagent.protocols.Wiring`."""
+        assert owner
+        self._place(port, location, interface)
+
+    def _place(self, port: Port, location: str, interface: str) -> None:
         self._change(lambda homes: homes.update({str(port.number): [location, interface]}))
 
     def disconnect(self, port: Port) -> None:
@@ -47,7 +51,7 @@ class FileWiring:
 
     def flip(self, port: Port, location: str, interface: str) -> None:
         """See `Switching`."""
-        self.connect(port, location, interface)
+        self._place(port, location, interface)
 
     def quiesce(self) -> None:
         """See `Switching`."""
@@ -70,15 +74,19 @@ class FileWiring:
         """See `Switching`."""
         assert epoch
         assert len(bytes.fromhex(secret)) == 32
-        assert all(self.homes()[port.number] in (old, new) and old != new for port, old, new in ports)
+        assert all(self._homes()[port.number] in (old, new) and old != new for port, old, new in ports)
         return FakeMarking(len(ports), lambda first: None)
 
     def finish(self, port: Port, location: str, interface: str) -> None:
         """See `Switching`."""
-        self.connect(port, location, interface)
+        self._place(port, location, interface)
 
-    def homes(self) -> dict[int, tuple[str, str]]:
+    def homes(self, owner: str) -> dict[int, tuple[str, str]]:
         """See `nfagent.protocols.Wiring`."""
+        assert owner
+        return self._homes()
+
+    def _homes(self) -> dict[int, tuple[str, str]]:
         homes = json.loads(self._path.read_text()) if self._path.exists() else {}
         return {int(number): (home[0], home[1]) for number, home in homes.items()}
 

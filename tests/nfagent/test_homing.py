@@ -14,7 +14,8 @@ from unoctl.model import Port as SwitchPort
 
 PORT = Port(1000, "nf1000", "02:00:00:00:00:01")
 HOME, GOAL, ELSEWHERE = ("hypervisor", "vf0"), ("hypervisor", "vf1"), ("snic0", "pf0vf0")
-REST = {"flow_id": 1, "executes_at": "hypervisor", "state": "up"}
+OWNER = "nfagent/acme/lb"
+REST = {"flow_id": 1, "owner": OWNER, "executes_at": "hypervisor", "state": "up"}
 
 
 class Switch:
@@ -33,9 +34,10 @@ class Switch:
         return SwitchPort(**values, **REST, move=move)
 
     def move_port(
-        self, number: int, switch: str, interface: str, until: str, grace_ms: int | None, *, force: bool
+        self, number: int, switch: str, interface: str, until: str, grace_ms: int | None, force: bool, owner: str | None
     ) -> None:
         assert number == PORT.number
+        assert owner == OWNER
         assert grace_ms
         if self.move is not None:
             raise ApiRefusedError(409, "move-in-progress", "it is being moved")

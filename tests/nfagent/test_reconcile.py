@@ -173,6 +173,11 @@ def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
     own_world.wiring.places.clear()  # as a oneswitchd that was restarted without a file of its state
     own_world.agent._reconciler.wake(made["id"])
     own_world.wait(lambda: own_world.wiring.places == {number: ("hypervisor", "vf0")})
+    owners = {number: f"nfagent/{made['project']}/wired"}
+    assert own_world.wiring.owners == owners
+    own_world.wiring.owners.clear()  # as a oneswitchd of before ports had owners
+    own_world.agent._reconciler.wake(made["id"])
+    own_world.wait(lambda: own_world.wiring.owners == owners)
     assert own_world.show("wired")["placement"]["pid"] == pid
     assert ended(own_world, migrate(own_world, "wired", "snic0"))["outcome"] == "done"
     assert own_world.wiring.places == {number: ("snic0", "pf0vf0")}
@@ -208,12 +213,13 @@ def test_ports_are_connected_anew_at_the_start_though_nobody_misses_them(
 ) -> None:
     made = own_world.wait_status(own_world.create("wired", "wired", ports=1), "active")
     own_world.stop()
-    connected: list[tuple[int, str, str]] = []
+    connected: list[tuple[int, str, str, str]] = []
     monkeypatch.setattr(
         own_world.wiring, "connect", lambda port, *place: connected.append((port.number, *place))
     )  # oneswitchd, which `homes` asks, remembers what a switch has forgotten that came back meanwhile
     own_world.start()
-    own_world.wait(lambda: connected == [(made["ports"][0]["number"], "hypervisor", "vf0")])
+    wanted = (made["ports"][0]["number"], "hypervisor", "vf0", f"nfagent/{made['project']}/wired")
+    own_world.wait(lambda: connected == [wanted])
     monkeypatch.undo()
     assert own_world.wait_status(made, "active")["placement"]["pid"] == made["placement"]["pid"]
 

@@ -24,6 +24,7 @@ from unoctl.model import BridgeState, LinkState, Status, SwitchState
 
 DOWN = BridgeState(target="x", state="down", last_error="Connection refused")
 UP = BridgeState(target="x", state="up")
+OWNER = "nfagent/acme/lb"
 
 
 def status(edge: BridgeState = UP, link: str = "up", hub: BridgeState = UP) -> Status:
@@ -141,7 +142,7 @@ def test_no_port_is_made_at_a_location_that_is_cut_off(directory: Path) -> None:
     server = AgentConfig.load(path).load_server(path)
     wiring = ServerWiring(server, lambda name: name == TARGET)
     with pytest.raises(WiringError, match=r"port 1000 \(nf1000\) on pf0vf0 of snic0: snic0 is cut off"):
-        wiring.connect(samples.port(1000), TARGET, "pf0vf0")
+        wiring.connect(samples.port(1000), TARGET, "pf0vf0", OWNER)
 
 
 def test_nobody_waits_for_who_dials_a_switch_that_has_vanished(
@@ -169,11 +170,11 @@ def test_nobody_waits_for_who_dials_a_switch_that_has_vanished(
     wiring = ServerWiring(AgentConfig.load(path).load_server(path), away.__contains__)
     monkeypatch.setattr(wiring, "client", MagicMock())
     with ThreadPoolExecutor(2) as both:
-        first = both.submit(wiring.connect, samples.port(1000), SOURCE, "vf0")
+        first = both.submit(wiring.connect, samples.port(1000), SOURCE, "vf0", OWNER)
         assert dialling.wait(60)
         away.add(TARGET)
         try:
-            both.submit(wiring.connect, samples.port(1001), SOURCE, "vf1").result(10)
+            both.submit(wiring.connect, samples.port(1001), SOURCE, "vf1", OWNER).result(10)
             assert not first.done()
         finally:
             given_up.set()

@@ -115,7 +115,7 @@ def test_an_agent_that_was_killed_finds_its_instances_and_puts_back_a_lost_port(
     number, processes = made["ports"][0]["number"], processes_of(made["id"])
     assert processes
     deployment.agent.kill()
-    deployment.oneswitchd.client.delete_port(number)
+    deployment.oneswitchd.client.delete_port(number, force=True)
     deployment.agent.start()
     wait_until(lambda: deployment.home(number) == ("snic0", "nf1"))
     assert processes_of(made["id"]) == processes

@@ -118,6 +118,7 @@ class FakeWiring:
     """Remembers where ports are, and refuses when told to."""
 
     places: dict[int, Place] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
     moves: dict[int, Place] = field(default_factory=dict)
     markers: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
@@ -125,15 +126,16 @@ class FakeWiring:
     quiet_after: int = 0  # so often have markers to be sent before `quiesce` returns
     _marked: threading.Condition = field(default_factory=threading.Condition)
 
-    def connect(self, port: Port, location: str, interface: str) -> None:
+    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._check()
+        self.owners[port.number] = owner
         self.places[port.number] = (location, interface)
 
-    def homes(self) -> dict[int, tuple[str, str]]:
+    def homes(self, owner: str) -> dict[int, tuple[str, str]]:
         """See `nfagent.protocols.Wiring`."""
         self._check()
-        return dict(self.places)
+        return {number: place for number, place in self.places.items() if self.owners.get(number) == owner}
 
     def disconnect(self, port: Port) -> None:
         """See `nfagent.protocols.Wiring`."""

@@ -51,6 +51,7 @@ class FakeOneswitchd:
             "reason": None,
             "config": [],
             "mac": f"02:00:00:00:00:{number & 255:02x}",
+            "owner": None,
             "move": None,
         }
         self.ports[number] = port | more
@@ -78,6 +79,14 @@ class FakeOneswitchd:
         port = self.ports.get(int(rest[0]))
         if port is None:
             return problem(404, "port-unknown", f"there is no port {rest[0]}")
+        body = body or {}
+        takes = (method, rest[1:]) in [("DELETE", []), ("PUT", ["owner"]), ("POST", ["move"])]
+        forced = body.get("force", False) and method != "POST"
+        if takes and not forced and port["owner"] not in (None, body.get("owner")):
+            return problem(409, "port-owned", f"port {rest[0]} belongs to {port['owner']}")
+        if rest[1:] == ["owner"]:
+            port["owner"] = body.get("owner")
+            return 200, port
         if rest[1:] == ["executor"]:
             executes_at = port["switch"] if body["executor"] == "home" else body["executor"]
             port.update(executor=body["executor"], executes_at=executes_at)
@@ -93,7 +102,8 @@ class FakeOneswitchd:
         number = body.get("number") or min(set(range(1, 100)) - set(self.ports))
         if number in self.ports:
             return problem(409, "port-number-taken", f"port {number} exists")
-        return 201, self.add(number, body.get("name", body["interface"]), body["switch"], body["interface"])
+        name = body.get("name", body["interface"])
+        return 201, self.add(number, name, body["switch"], body["interface"], owner=body.get("owner"))
 
     def _move(self, method: str, port: dict[str, Any], goes_on: bool, body: Any) -> Answer:
         if method == "DELETE":

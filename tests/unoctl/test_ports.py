@@ -8,8 +8,7 @@ import pytest
 from tests.unoctl.fake_rest import Answer, FakeOneswitchd, problem
 from unoctl import ports
 from unoctl.client import Client
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, PortHeldError, UsageError
-from unoctl.model import Port
+from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
 from unoctl.render import Format, Output, Progress
 from unoctl.topology import PcieLink, Server, Switch
 
@@ -249,15 +248,22 @@ def test_progress_is_told_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.splitlines() == ["unoctl: one", "unoctl: two"]
 
 
-def test_a_port_that_is_held_is_left_alone(world: World) -> None:
-    def held(port: Port) -> None:
-        raise PortHeldError(f"port {port.number} is held")
+def test_an_owned_port_is_left_alone_without_force(world: World) -> None:
+    owned = world.fake.ports[1]
+    owned["owner"] = "nfagent/acme/lb"
 
-    with pytest.raises(PortHeldError):
-        ports.delete(world.server, world.client, world.plumber, "vm1", True, held)
-    with pytest.raises(PortHeldError):
+    def move(force: bool) -> None:
         ports.move(
-            world.server, world.client, world.plumber, "1", "snic0", "x", "done", None, True, world.progress, held
+            world.server, world.client, world.plumber, "1", "snic0", "x", "done", None, False, world.progress, force
         )
-    assert world.fake.ports[1]["interface"] == "vm1"
+
+    with pytest.raises(ApiRefusedError, match="nfagent/acme/lb"):
+        ports.delete(world.server, world.client, world.plumber, "vm1", True)
+    with pytest.raises(ApiRefusedError, match="nfagent/acme/lb"):
+        move(force=False)
+    assert owned["interface"] == "vm1"
     assert not world.plumber.attached
+    move(force=True)
+    assert owned["interface"] == "x"
+    ports.delete(world.server, world.client, world.plumber, "1", False, force=True)
+    assert 1 not in world.fake.ports

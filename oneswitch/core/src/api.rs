@@ -71,6 +71,8 @@ pub struct PortConfig {
     pub interface: String,
     /// [`HOME`] or the name of a switch; `None`: the server's default.
     pub executor: Option<String>,
+    /// The program that answers for the port; see [`Claim`].
+    pub owner: Option<String>,
 }
 
 /// A request to map a port; `None` leaves the choice to the core.
@@ -81,6 +83,14 @@ pub struct PortRequest {
     pub switch: String,
     pub interface: String,
     pub executor: Option<String>,
+    pub owner: Option<String>,
+}
+
+/// The right to take a port from its interface, as a request states it. Only the owner's name or `force` takes an owned port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    pub owner: Option<String>,
+    pub force: bool,
 }
 
 /// How far a move goes before it waits for `continue_move`.
@@ -114,6 +124,8 @@ pub struct MoveRequest {
     ///
     /// [`Core::force_move`]: crate::Core::force_move
     pub force: bool,
+    /// The owner that the request names. A move has no `force` against an owner: its `force` is about switches.
+    pub owner: Option<String>,
 }
 
 /// A request to run a port's pipeline elsewhere, as [`MoveRequest`].
@@ -131,6 +143,11 @@ pub struct ExecutorRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortError {
     PortUnknown(u32),
+    /// The request neither names the owner nor has force.
+    PortOwned {
+        number: u32,
+        owner: String,
+    },
     SwitchUnknown(String),
     NumberTaken {
         number: u32,
@@ -185,6 +202,7 @@ impl PortError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::PortUnknown(_) => "port-unknown",
+            Self::PortOwned { .. } => "port-owned",
             Self::SwitchUnknown(_) => "switch-unknown",
             Self::NumberTaken { .. } => "port-number-taken",
             Self::NumberOutOfRange(_) => "number-out-of-range",
@@ -210,6 +228,11 @@ impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PortUnknown(n) => write!(f, "there is no virtual port {n}; `unoctl dump-ports` lists them"),
+            Self::PortOwned { number, owner } => write!(
+                f,
+                "virtual port {number} belongs to {owner:?}, which would lose its traffic: have its owner do it (nfagent: `unoctl nf delete`, \
+                 `unoctl nf migrate`), or name the owner in the request (unoctl: `--force`) to do it all the same"
+            ),
             Self::SwitchUnknown(s) => write!(f, "there is no switch named \"{s}\" in the configuration"),
             Self::NumberTaken { number, by } => write!(f, "virtual port {number} is already mapped to {by}"),
             Self::NumberOutOfRange(n) => write!(f, "virtual port number {n} is outside 1..65023"),
@@ -269,6 +292,7 @@ pub struct PortView {
     /// OFPPC_* names set by controllers.
     pub config: Vec<&'static str>,
     pub mac: Option<[u8; 6]>,
+    pub owner: Option<String>,
     pub moving: Option<MoveView>,
 }
 

@@ -156,6 +156,7 @@ impl Core {
             )?;
             if let Some(inserted) = ports.get_mut(port.number) {
                 inserted.executor_chosen = chosen.is_some();
+                inserted.owner = port.owner;
             }
         }
         Ok(Self {

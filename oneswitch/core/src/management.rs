@@ -1,7 +1,7 @@
 //! The port map at run time, and what the operator sees.
 
 use crate::api::{
-    Bridge, MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex,
+    Bridge, Claim, MoveView, PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex,
     SwitchView, HOME,
 };
 use crate::edge::patch_name;
@@ -34,6 +34,7 @@ impl Core {
         )?;
         if let Some(port) = self.ports.get_mut(number) {
             port.executor_chosen = chosen.is_some();
+            port.owner = request.owner;
         }
         let ready = self
             .check_present(&home, number)
@@ -60,16 +61,20 @@ impl Core {
         Ok(())
     }
 
+    /// Unmaps a port. `claim` must suit its owner.
+    ///
     /// # Errors
-    /// `PortUnknown`, `MoveInProgress`.
-    pub fn remove_port(&mut self, number: u32, now: Instant) -> Result<(), PortError> {
-        if self
-            .ports
-            .get(number)
-            .ok_or(PortError::PortUnknown(number))?
-            .moving
-            .is_some()
-        {
+    /// `PortUnknown`, `PortOwned`, `MoveInProgress`.
+    pub fn remove_port(
+        &mut self,
+        number: u32,
+        claim: &Claim,
+        now: Instant,
+    ) -> Result<(), PortError> {
+        let port = self.ports.get(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
+        port.check_claim(claim)?;
+        if port.moving.is_some() {
             return Err(PortError::MoveInProgress(number));
         }
         self.move_outcomes.remove(&number);
@@ -80,6 +85,22 @@ impl Core {
             self.port_map_changed(now);
             self.tell_port_status(PortStatus::DELETE, last, None);
             info!(target: "core", port = number, name = %removed.name, "port removed");
+        }
+        Ok(())
+    }
+
+    /// Gives a port to the owner that `claim` names; `None` releases it. A port of another owner is given with force only.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `PortOwned`.
+    pub fn give_port(&mut self, number: u32, claim: Claim) -> Result<(), PortError> {
+        let port = self.ports.get_mut(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
+        port.check_claim(&claim)?;
+        if port.owner != claim.owner {
+            info!(target: "core", port = number, old = ?port.owner, new = ?claim.owner, "the port has another owner");
+            port.owner = claim.owner;
+            self.ports.revision += 1;
         }
         Ok(())
     }
@@ -195,6 +216,7 @@ impl Core {
             reason,
             config: config_names(port.config),
             mac: port.hw_addr,
+            owner: port.owner.clone(),
             moving: port.moving.as_ref().map(|m| MoveView {
                 switch: self.switches[m.to.switch].name.clone(),
                 interface: m.to.interface.clone(),

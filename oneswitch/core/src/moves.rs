@@ -6,7 +6,7 @@
 //! both directions.
 
 use crate::api::{
-    Bridge, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex,
+    Bridge, Claim, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex,
 };
 use crate::ports::{Executor, Location, Move};
 use crate::reads::Purpose;
@@ -21,7 +21,7 @@ impl Core {
     /// Starts a move; it goes on by itself with the switches' answers and `tick`. See [`Core::move_outcome`].
     ///
     /// # Errors
-    /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `InterfaceTaken`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`,
+    /// `PortUnknown`, `PortOwned`, `SwitchUnknown`, `MoveInProgress`, `InterfaceTaken`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`,
     /// `StatefulRules`.
     pub fn begin_move(
         &mut self,
@@ -33,6 +33,11 @@ impl Core {
             .ports
             .get(number)
             .ok_or(PortError::PortUnknown(number))?;
+        let owner = request.owner.clone();
+        port.check_claim(&Claim {
+            owner,
+            force: false,
+        })?;
         if port.moving.is_some() {
             return Err(PortError::MoveInProgress(number));
         }
@@ -129,8 +134,7 @@ impl Core {
         numbers.into_iter().for_each(|n| self.read_baseline(n));
     }
 
-    /// Asks what the new interface has counted before it carries the port, if that is not known. The answer comes before that to the
-    /// barrier of the batch that is open then.
+    /// Asks what the new interface has counted before it carries the port, if that is not known. The move waits for the answer.
     pub(crate) fn read_baseline(&mut self, number: u32) {
         let Some(port) = self.ports.get(number) else {
             return;

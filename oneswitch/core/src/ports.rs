@@ -1,6 +1,6 @@
 //! The port map: which interface of which switch each virtual port is, and how it looks to a controller.
 
-use crate::api::{MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
+use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
 use crate::fold::Fold;
 use crate::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
@@ -100,6 +100,8 @@ pub struct VirtualPort {
     pub executor: Executor,
     /// Whether the executor was chosen for this port; otherwise it is the server's default.
     pub executor_chosen: bool,
+    /// The program that answers for the port: others must not take it away by mistake.
+    pub owner: Option<String>,
     pub moving: Option<Move>,
     /// A move that is done, until the port map of that revision is saved.
     pub unsaved: Option<(u64, Move)>,
@@ -120,6 +122,20 @@ pub struct VirtualPort {
 impl VirtualPort {
     pub fn locations(&self) -> impl Iterator<Item = &Location> {
         std::iter::once(&self.home).chain(self.moving.as_ref().map(|m| &m.to))
+    }
+
+    /// # Errors
+    /// `PortOwned`, where the port has an owner that `claim` neither names nor overrides.
+    pub fn check_claim(&self, claim: &Claim) -> Result<(), PortError> {
+        match &self.owner {
+            Some(owner) if !claim.force && claim.owner.as_ref() != Some(owner) => {
+                Err(PortError::PortOwned {
+                    number: self.number,
+                    owner: owner.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A move has led there.
@@ -318,6 +334,7 @@ impl PortMap {
             home,
             executor,
             executor_chosen: false,
+            owner: None,
             moving: None,
             unsaved: None,
             config: 0,
@@ -422,6 +439,7 @@ impl PortMap {
                 switch: switch_name(p.home.switch),
                 interface: p.home.interface.clone(),
                 executor: p.executor_chosen.then(|| executor(p)),
+                owner: p.owner.clone(),
             })
             .collect()
     }

@@ -45,6 +45,8 @@ struct SavedPort {
     /// `None`: the server's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     executor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
 }
 
 impl From<&PortConfig> for SavedPort {
@@ -55,6 +57,7 @@ impl From<&PortConfig> for SavedPort {
             switch,
             interface,
             executor,
+            owner,
         } = port.clone();
         Self {
             number,
@@ -62,6 +65,7 @@ impl From<&PortConfig> for SavedPort {
             switch,
             interface,
             executor,
+            owner,
         }
     }
 }
@@ -74,6 +78,7 @@ impl From<SavedPort> for PortConfig {
             switch,
             interface,
             executor,
+            owner,
         } = port;
         Self {
             number,
@@ -81,6 +86,7 @@ impl From<SavedPort> for PortConfig {
             switch,
             interface,
             executor,
+            owner,
         }
     }
 }

@@ -48,6 +48,7 @@ class FakePort:
     name: str
     home: tuple[str, str]
     moving: Moving | None = None
+    owner: str | None = None
 
     @property
     def leads_to(self) -> tuple[str, str]:
@@ -159,23 +160,37 @@ class FakeClient:
     def status(self) -> Status:
         return self._switches.status()
 
-    def add_port(self, number: int, name: str, switch: str, interface: str, executor: str | None = None) -> model.Port:
+    def add_port(self, number: int, name: str, switch: str, interface: str, *, owner: str | None) -> model.Port:
         with self._request(f"add {number}"):
             self._check((switch, interface))
             if number in self._switches.ports:
                 raise ApiRefusedError(409, "port-exists", f"port {number}")
-            made = self._switches.ports[number] = FakePort(number, name, (switch, interface))
+            made = self._switches.ports[number] = FakePort(number, name, (switch, interface), owner=owner)
             return self._shown(made)
 
-    def delete_port(self, number: int) -> None:
+    def delete_port(self, number: int, owner: str | None) -> None:
         with self._request(f"delete {number}"):
-            del self._switches.ports[self._find(number).number]
+            self._find_owned(number, owner)
+            del self._switches.ports[number]
+
+    def give_port(self, number: int, owner: str | None, force: bool) -> model.Port:
+        with self._request(f"give {number}"):
+            port = self._find(number) if force else self._find_owned(number, owner)
+            port.owner = owner
+            return self._shown(port)
 
     def move_port(
-        self, number: int, switch: str, interface: str, until: str, grace_ms: int | None, force: bool = False
+        self,
+        number: int,
+        switch: str,
+        interface: str,
+        until: str,
+        grace_ms: int | None,
+        force: bool,
+        owner: str | None,
     ) -> model.Port:
         with self._request(f"move {number} {switch} {until}"):
-            port = self._find(number)
+            port = self._find_owned(number, owner)
             if port.moving is not None:
                 raise ApiRefusedError(409, "move-in-progress", f"port {number} is moving to {port.moving.to[1]}")
             self._check((switch, interface))
@@ -219,6 +234,12 @@ class FakeClient:
             raise ApiRefusedError(404, "port-unknown", f"there is no port {number}")
         return self._switches.ports[number]
 
+    def _find_owned(self, number: int, owner: str | None) -> FakePort:
+        port = self._find(number)
+        if port.owner not in (None, owner):
+            raise ApiRefusedError(409, "port-owned", f"port {number} belongs to {port.owner}")
+        return port
+
     def _check(self, to: tuple[str, str]) -> None:
         taken = next((each.number for each in self._switches.ports.values() if each.home == to), None)
         if taken is not None:
@@ -233,7 +254,15 @@ class FakeClient:
             switch=port.moving.to[0], interface=port.moving.to[1], stage=port.moving.stage
         )
         switch, interface = port.leads_to
-        return model.Port(number=port.number, name=port.name, switch=switch, interface=interface, flow_id=7, move=move)
+        return model.Port(
+            number=port.number,
+            name=port.name,
+            switch=switch,
+            interface=interface,
+            flow_id=7,
+            owner=port.owner,
+            move=move,
+        )
 
     def close(self) -> None:
         """Nothing is open."""

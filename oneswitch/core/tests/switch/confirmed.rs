@@ -235,6 +235,7 @@ fn floods_go_by_the_list_that_every_receiver_knows() {
             switch: "snic0".into(),
             interface: "if4".into(),
             executor: None,
+            owner: None,
         };
         lab.core.add_port(request, lab.now).unwrap();
         lab.run();
@@ -276,7 +277,9 @@ fn a_list_is_not_in_force_before_every_sender_has_it() {
 fn a_bridge_that_did_not_tell_its_rules_is_asked_again_before_it_is_trusted() {
     let mut lab = moving(MoveUntil::Prepared);
     lab.disconnect_bridge(1, Bridge::Edge);
-    lab.core.remove_port(3, lab.now).unwrap();
+    lab.core
+        .remove_port(3, &Default::default(), lab.now)
+        .unwrap();
     let refusals = std::cell::Cell::new(1);
     let refuse = move |message: &Message| match message {
         Message::MultipartRequest(m) if matches!(m.body, MultipartRequest::Flow(_)) => {
@@ -293,7 +296,10 @@ fn a_bridge_that_did_not_tell_its_rules_is_asked_again_before_it_is_trusted() {
     assert_eq!(code(&mut lab), Some("reached"));
     let alike = lab.edge(0).flows.len();
     let mut fresh = Lab::new(3, &[0, 1, 2]);
-    fresh.core.remove_port(3, fresh.now).unwrap();
+    fresh
+        .core
+        .remove_port(3, &Default::default(), fresh.now)
+        .unwrap();
     fresh.begin_move(2, 2, 5, MoveUntil::Done);
     fresh.wait(2 * GRACE);
     assert_eq!(fresh.edge(0).flows.len(), alike);

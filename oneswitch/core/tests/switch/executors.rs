@@ -220,6 +220,7 @@ fn an_executor_must_be_there() {
         switch: switch_name(0),
         interface: "if5".into(),
         executor: Some("snic0".into()),
+        owner: None,
     };
     let added = lab.core.add_port(added, now).map(drop);
     assert_eq!(code(added), "switch-down");
@@ -333,6 +334,7 @@ fn while_rules_keep_state_it_is_not_split() {
         settle: Duration::ZERO,
         grace: GRACE,
         force: false,
+        owner: None,
     };
     let refused = lab.core.begin_move(2, elsewhere, now);
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");
@@ -342,6 +344,7 @@ fn while_rules_keep_state_it_is_not_split() {
         switch: switch_name(2),
         interface: "if5".into(),
         executor: None,
+        owner: None,
     };
     let refused = lab.core.add_port(added.clone(), now);
     assert_eq!(refused.unwrap_err().code(), "stateful-rules");

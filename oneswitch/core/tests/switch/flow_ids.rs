@@ -12,13 +12,16 @@ fn add_port(lab: &mut Lab, number: u32, executor: Option<&str>) {
         switch: "snic0".into(),
         interface: format!("if{number}"),
         executor: executor.map(Into::into),
+        owner: None,
     };
     lab.core.add_port(request, lab.now).unwrap();
     lab.run();
 }
 
 fn remove_port(lab: &mut Lab, number: u32) {
-    lab.core.remove_port(number, lab.now).unwrap();
+    lab.core
+        .remove_port(number, &Default::default(), lab.now)
+        .unwrap();
     lab.run();
 }
 

@@ -116,6 +116,7 @@ impl Lab {
             switch: switch_name(*home),
             interface: format!("if{number}"),
             executor: None,
+            owner: None,
         });
         let config = config(switches, ports.collect());
         let now = Instant::now();
@@ -370,6 +371,7 @@ impl Lab {
             settle: Duration::ZERO,
             grace: GRACE,
             force: false,
+            owner: None,
         };
         self.core.begin_move(number, request, self.now).unwrap();
     }

@@ -79,7 +79,9 @@ fn what_changes_while_a_bridge_is_read_is_no_drift() {
     lab.virt(0).slow = true;
     lab.now += Duration::from_secs(31);
     lab.core.tick(lab.now);
-    lab.core.remove_port(2, lab.now).unwrap();
+    lab.core
+        .remove_port(2, &Default::default(), lab.now)
+        .unwrap();
     lab.run();
     lab.virt(0).slow = false;
     lab.run();

@@ -4,7 +4,7 @@ use crate::build::{add, failover, from, output, packet_out, writes_in_port};
 use crate::confirmed::LASTING;
 use crate::lab::{port, Answer, Lab, GRACE};
 use crate::verdicts::cookies;
-use oneswitch_core::{Bridge, MoveUntil, PortError, PortRequest};
+use oneswitch_core::{Bridge, Claim, MoveUntil, PortError, PortRequest};
 use openflow13::{
     config, encode, port_no, state, ActionList, ErrorCode, Message, PacketIn, PortMod, PortStatus,
 };
@@ -222,6 +222,7 @@ fn ports_are_added_and_removed_under_rules_that_name_them() {
         switch: "snic0".into(),
         interface: "if5".into(),
         executor: None,
+        owner: Some("me".into()),
     };
     assert_eq!(lab.core.add_port(request.clone(), lab.now), Ok(5));
     lab.run();
@@ -230,12 +231,23 @@ fn ports_are_added_and_removed_under_rules_that_name_them() {
     lab.check_paths(&[(1, (0, 1)), (2, (1, 2)), (5, (1, 5))].into());
     let taken = lab.core.add_port(request, lab.now).unwrap_err();
     assert_eq!(taken.code(), "port-number-taken");
-    lab.core.remove_port(5, lab.now).unwrap();
+    assert_eq!(
+        lab.core.port_configs()[2].owner.as_deref(),
+        Some("me"),
+        "for the daemon to save"
+    );
+    let owned = lab.core.remove_port(5, &Claim::default(), lab.now);
+    assert_eq!(owned.unwrap_err().code(), "port-owned");
+    let mine = Claim {
+        owner: Some("me".into()),
+        force: false,
+    };
+    lab.core.remove_port(5, &mine, lab.now).unwrap();
     lab.run();
     assert_eq!(told(&lab.take(1)), [(5, PortStatus::DELETE, true)]);
     assert_eq!((lab.virt(0).flows.len(), lab.virt(1).flows.len()), (1, 0));
     assert_eq!(
-        lab.core.remove_port(5, lab.now),
+        lab.core.remove_port(5, &Default::default(), lab.now),
         Err(PortError::PortUnknown(5))
     );
     lab.check_paths(&[(1, (0, 1)), (2, (1, 2))].into());
@@ -356,7 +368,9 @@ fn what_a_rounds_end_sends_is_covered_by_a_barrier() {
     // Without an edge, nothing is waited for before the senders of floods are told.
     (0..2).for_each(|s| lab.disconnect_bridge(s, Bridge::Edge));
     lab.wait(LASTING);
-    lab.core.remove_port(2, lab.now).unwrap();
+    lab.core
+        .remove_port(2, &Default::default(), lab.now)
+        .unwrap();
     lab.flush();
     let kinds: Vec<u8> = lab.virt(0).input.iter().map(|frame| frame[1]).collect();
     assert_eq!(

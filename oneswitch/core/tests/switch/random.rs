@@ -102,6 +102,7 @@ impl Twin {
                     settle: std::time::Duration::ZERO,
                     grace: GRACE,
                     force: false,
+                    owner: None,
                 };
                 if self
                     .lab
@@ -136,6 +137,7 @@ impl Twin {
                     switch: switch_name(*switch),
                     interface: format!("if{interface}"),
                     executor: executor.map(executor_name),
+                    owner: None,
                 };
                 if lab.core.add_port(request, lab.now).is_ok() {
                     self.homes.insert(*number, (*switch, *interface));
@@ -143,7 +145,11 @@ impl Twin {
                 }
             }
             Step::RemovePort(n) => {
-                if lab.core.remove_port(*n, lab.now).is_ok() {
+                if lab
+                    .core
+                    .remove_port(*n, &Default::default(), lab.now)
+                    .is_ok()
+                {
                     self.homes.remove(n);
                     self.pins.remove(n);
                 }

@@ -184,7 +184,9 @@ fn each_is_told_what_it_asked_for_and_errors_go_to_who_erred() {
     let answers = lab.take(2);
     assert!(is_error(&answers, ErrorCode::BAD_ACTION_BAD_OUT_GROUP) && answers[0].0.xid == 10);
     assert_eq!(lab.take(3), [], "slaves are not told by default");
-    lab.core.remove_port(2, lab.now).unwrap();
+    lab.core
+        .remove_port(2, &Default::default(), lab.now)
+        .unwrap();
     lab.run();
     assert!(matches!(&lab.take(1)[..], [(_, Message::PortStatus(_))]));
     assert!(matches!(&lab.take(3)[..], [(_, Message::PortStatus(_))]));

@@ -205,7 +205,9 @@ fn counters_stay_when_a_port_is_removed_and_when_rules_return_to_their_switches(
     );
     assert_eq!(cookies(lab.virt(0)), []);
     assert_eq!(counted(&mut lab), [(2, 23)]);
-    lab.core.remove_port(2, lab.now).unwrap();
+    lab.core
+        .remove_port(2, &Default::default(), lab.now)
+        .unwrap();
     lab.run();
     lab.take(1);
     assert_eq!(cookies(lab.virt(0)), [2]);
@@ -392,7 +394,9 @@ fn groups_and_meters_keep_their_counters_when_a_switch_executes_no_more() {
             lab.virt(switch).meter_packets.insert(6, 3);
         }
         if remove {
-            lab.core.remove_port(2, lab.now).unwrap();
+            lab.core
+                .remove_port(2, &Default::default(), lab.now)
+                .unwrap();
             lab.run();
         } else {
             lab.move_port(2, 0, 5);

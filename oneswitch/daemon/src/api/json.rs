@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oneswitch_core::{
-    ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, PortRequest, PortView,
+    Claim, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, PortRequest, PortView,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,7 @@ pub struct Port<'a> {
     reason: Option<&'a str>,
     config: &'a [&'static str],
     mac: Option<String>,
+    owner: Option<&'a str>,
     r#move: Option<Move<'a>>,
 }
 
@@ -57,6 +58,7 @@ impl<'a> From<&'a PortView> for Port<'a> {
             mac: view.mac.map(|[a, b, c, d, e, f]| {
                 format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
             }),
+            owner: view.owner.as_deref(),
             r#move: view.moving.as_ref().map(|moving| Move {
                 switch: &moving.switch,
                 interface: &moving.interface,
@@ -82,6 +84,7 @@ pub struct AddPort {
     switch: String,
     interface: String,
     executor: Option<String>,
+    owner: Option<String>,
 }
 
 impl TryFrom<AddPort> for PortRequest {
@@ -94,7 +97,9 @@ impl TryFrom<AddPort> for PortRequest {
             switch,
             interface,
             executor,
+            owner,
         } = body;
+        check_owner(owner.as_deref())?;
         let number = number.map(port_number).transpose()?;
         Ok(Self {
             number,
@@ -102,7 +107,43 @@ impl TryFrom<AddPort> for PortRequest {
             switch,
             interface,
             executor,
+            owner,
         })
+    }
+}
+
+/// Bytes of an owner's name.
+const OWNER_MAX: usize = 512;
+
+/// # Errors
+/// `malformed`: not the name of an owner.
+fn check_owner(owner: Option<&str>) -> Result<(), Problem> {
+    let is_name =
+        |name: &str| (1..=OWNER_MAX).contains(&name.len()) && !name.contains(char::is_control);
+    match owner {
+        Some(name) if !is_name(name) => Err(Problem::malformed(format!(
+            "owner {name:?} where a text of 1 to {OWNER_MAX} bytes without control characters is expected"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Body of `DELETE /v1/ports/{n}` and of `PUT /v1/ports/{n}/owner`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ownership {
+    owner: Option<String>,
+    #[serde(default)]
+    force: bool,
+}
+
+impl TryFrom<Ownership> for Claim {
+    type Error = Problem;
+
+    fn try_from(body: Ownership) -> Result<Self, Problem> {
+        check_owner(body.owner.as_deref())?;
+        let (owner, force) = (body.owner, body.force);
+        Ok(Self { owner, force })
     }
 }
 
@@ -147,6 +188,7 @@ pub struct BeginMove {
     grace_ms: Option<u64>,
     #[serde(default)]
     force: bool,
+    owner: Option<String>,
 }
 
 impl TryFrom<BeginMove> for MoveRequest {
@@ -162,6 +204,7 @@ impl TryFrom<BeginMove> for MoveRequest {
             settle: grace.min(SETTLE),
             grace,
             force: body.force,
+            owner: body.owner,
         })
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::json::{AddPort, BeginMove, ChangeExecutor, ContinueMove, Port};
+use super::json::{AddPort, BeginMove, ChangeExecutor, ContinueMove, Ownership, Port};
 use super::wait::Wait;
 use super::{Answer, Problem, Shared};
 use crate::engine::Request;
@@ -77,6 +77,7 @@ enum Resource {
     Metrics,
     Ports,
     Port(u32),
+    Owner(u32),
     Executor(u32),
     Move(u32),
     Continue(u32),
@@ -98,6 +99,7 @@ impl Resource {
             ["log"] => Ok(Self::Log),
             ["ports"] => Ok(Self::Ports),
             ["ports", port] => number(port).map(Self::Port),
+            ["ports", port, "owner"] => number(port).map(Self::Owner),
             ["ports", port, "executor"] => number(port).map(Self::Executor),
             ["ports", port, "move"] => number(port).map(Self::Move),
             ["ports", port, "move", "continue"] => number(port).map(Self::Continue),
@@ -114,6 +116,7 @@ impl Resource {
             Self::Status | Self::Metrics => "GET",
             Self::Ports => "GET, POST",
             Self::Port(_) => "GET, DELETE",
+            Self::Owner(_) => "PUT",
             Self::Move(_) => "POST, DELETE",
             Self::Executor(_) | Self::Continue(_) => "POST",
             Self::Log => "GET, PUT",
@@ -147,7 +150,14 @@ async fn handle(
         (&Method::GET, Resource::Metrics) => Request::Status,
         (&Method::GET, Resource::Ports) => Request::Ports,
         (&Method::GET, Resource::Port(number)) => Request::Port(number),
-        (&Method::DELETE, Resource::Port(number)) => Request::RemovePort(number),
+        (&Method::DELETE, Resource::Port(number)) => {
+            let body: Ownership = read_body(request).await?;
+            Request::RemovePort(number, body.try_into()?)
+        }
+        (&Method::PUT, Resource::Owner(number)) => {
+            let body: Ownership = read_body(request).await?;
+            Request::GivePort(number, body.try_into()?)
+        }
         (&Method::DELETE, Resource::Move(number)) => Request::AbortMove(number),
         (&Method::POST, Resource::Ports) => {
             let body: AddPort = read_body(request).await?;

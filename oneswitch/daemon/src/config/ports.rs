@@ -64,6 +64,7 @@ pub fn read_ports(
             switch: switch.value,
             interface: interface.value,
             executor: executor.map(|field| field.value),
+            owner: None,
         };
         ports.push(Port {
             config,

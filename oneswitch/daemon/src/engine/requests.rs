@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use oneswitch_core::{
-    Core, ExecutorRequest, MoveRequest, MoveUntil, PortError, PortRequest, PortView,
+    Claim, Core, ExecutorRequest, MoveRequest, MoveUntil, PortError, PortRequest, PortView,
 };
 use tokio::sync::oneshot;
 
@@ -24,7 +24,9 @@ pub enum Request {
     Ports,
     Port(u32),
     AddPort(PortRequest),
-    RemovePort(u32),
+    RemovePort(u32, Claim),
+    /// To the owner that the claim names.
+    GivePort(u32, Claim),
     Move(u32, MoveRequest),
     Execute(u32, ExecutorRequest),
     ContinueMove {
@@ -147,13 +149,17 @@ impl Engine {
                 Ok(number) => view(core, number).map(Answer::Added),
                 Err(error) => Err(error.into()),
             },
-            Request::RemovePort(number) => {
-                let removed = core.remove_port(number, now);
+            Request::RemovePort(number, claim) => {
+                let removed = core.remove_port(number, &claim, now);
                 if removed.is_ok() {
                     self.waiting.release(core, number);
                 }
                 removed.map(|()| Answer::Nothing).map_err(Problem::from)
             }
+            Request::GivePort(number, claim) => match core.give_port(number, claim) {
+                Ok(()) => port(core, number),
+                Err(error) => Err(error.into()),
+            },
             Request::Move(number, request) => match core.begin_move(number, request, now) {
                 Ok(()) => return self.await_move(number, reply),
                 Err(error) => Err(error.into()),

@@ -68,6 +68,7 @@ fn port(number: u32, name: &str, interface: &str) -> PortConfig {
         switch: "hypervisor".into(),
         interface: interface.into(),
         executor: None,
+        owner: None,
     }
 }
 
@@ -98,6 +99,19 @@ fn a_chosen_executor_is_kept_and_must_be_there() {
         refused.contains("there is no switch named \"snic9\""),
         "{refused}"
     );
+}
+
+#[test]
+fn an_owner_is_kept_and_may_be_missing_in_the_file() {
+    let fixture = Fixture::new();
+    let owned = PortConfig {
+        owner: Some("nfagent/acme/lb1".into()),
+        ..port(1, "vm1", "vm1")
+    };
+    fixture.save(&[owned, port(2, "vm2", "vm2")]);
+    let started = ports(&fixture.config("")).unwrap();
+    let owners: Vec<_> = started.into_iter().map(|port| port.owner).collect();
+    assert_eq!(owners, [Some("nfagent/acme/lb1".into()), None]);
 }
 
 #[test]

@@ -184,3 +184,76 @@ async fn moves_are_refused_with_the_contracts_word() {
         "no-move",
     );
 }
+
+#[tokio::test]
+async fn an_owned_port_is_taken_away_by_its_owner_only() {
+    let fixture = Fixture::new().await;
+    let (port, owner) = ("/v1/ports/2", "/v1/ports/2/owner");
+    let ours = json!({"owner": "nfagent/acme/lb1"});
+    let given = fixture.json("PUT", owner, ours.clone()).await;
+    assert_eq!((given.status, &given.body["owner"]), (200, &ours["owner"]));
+    assert_eq!(
+        fixture.state()["ports"][1]["owner"],
+        ours["owner"],
+        "saved before the answer"
+    );
+    let theirs = json!({"owner": "somebody"});
+    let elsewhere = json!({"switch": "hypervisor", "interface": "vm9"});
+    let forced = json!({"switch": "hypervisor", "interface": "vm9", "force": true});
+    let theirs_elsewhere = json!({"switch": "hypervisor", "interface": "vm9", "owner": "somebody"});
+    for (method, path, body) in [
+        ("DELETE", port, json!({})),
+        ("DELETE", port, theirs.clone()),
+        ("PUT", owner, theirs.clone()),
+        ("PUT", owner, json!({})),
+        ("POST", "/v1/ports/2/move", elsewhere),
+        ("POST", "/v1/ports/2/move", forced),
+        ("POST", "/v1/ports/2/move", theirs_elsewhere),
+    ] {
+        let refused = fixture.json(method, path, body).await;
+        let detail = Fixture::refused(&refused, 409, "port-owned");
+        assert!(
+            detail.contains("\"nfagent/acme/lb1\"") && detail.contains("--force"),
+            "{detail}"
+        );
+    }
+    assert_eq!(fixture.get(port).await.body["owner"], ours["owner"]);
+    let moved = json!({"switch": "hypervisor", "interface": "vm9", "owner": "nfagent/acme/lb1"});
+    let refused = fixture.json("POST", "/v1/ports/2/move", moved).await;
+    Fixture::refused(&refused, 409, "switch-down");
+    let gone = fixture.json("DELETE", port, ours).await;
+    assert_eq!(gone.status, 204);
+}
+
+#[tokio::test]
+async fn force_takes_what_another_owns() {
+    let fixture = Fixture::new().await;
+    let owner = "/v1/ports/2/owner";
+    for body in [
+        json!({"owner": "a"}),
+        json!({"owner": "b", "force": true}),
+        json!({"force": true}),
+        json!({"owner": "c"}),
+    ] {
+        let given = fixture.json("PUT", owner, body.clone()).await;
+        assert_eq!((given.status, &given.body["owner"]), (200, &body["owner"]));
+    }
+    let forced = fixture.json("DELETE", "/v1/ports/2", json!({"force": true}));
+    assert_eq!(forced.await.status, 204);
+}
+
+#[tokio::test]
+async fn what_is_not_the_name_of_an_owner_is_refused() {
+    let fixture = Fixture::new().await;
+    for owner in ["", "two\nlines", &"x".repeat(513)] {
+        let refused = fixture.json("PUT", "/v1/ports/2/owner", json!({"owner": owner}));
+        let detail = Fixture::refused(&refused.await, 400, "malformed");
+        assert!(detail.contains("owner"), "{detail}");
+        let added = json!({"switch": "hypervisor", "interface": "vm9", "owner": owner});
+        Fixture::refused(
+            &fixture.json("POST", "/v1/ports", added).await,
+            400,
+            "malformed",
+        );
+    }
+}

@@ -99,6 +99,7 @@ fn move_and_die(config: &Config, journal: &Path) {
         settle: Duration::ZERO,
         grace: Duration::ZERO,
         force: false,
+        owner: None,
     };
     core.begin_move(1, request, now).unwrap();
     settle(&mut core, &mut journal, now);

@@ -1,0 +1,63 @@
+"""Ports of functions and their owner in oneswitchd, which is only its REST interface here."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from nfagent import wiring
+from nfagent.errors import WiringError
+from nfagent.model import Port
+from nfagent.wiring import ServerWiring
+from tests.unoctl.fake_rest import FakeOneswitchd
+
+PORT, HOME, OWNER = Port(1000, "nf1000", "02:00:00:00:00:01"), ("hypervisor", "vf0"), "nfagent/acme/lb"
+
+
+@pytest.fixture
+def fake(directory: Path) -> Iterator[FakeOneswitchd]:
+    path = directory / "oneswitchd.sock"
+    path.unlink(missing_ok=True)
+    with FakeOneswitchd(path) as fake:
+        yield fake
+
+
+@pytest.fixture
+def wired(fake: FakeOneswitchd, monkeypatch: pytest.MonkeyPatch) -> ServerWiring:
+    monkeypatch.setattr(wiring, "ServerPlumbing", lambda *_, **__: nullcontext(MagicMock()))
+    config = MagicMock(switch=())
+    config.oneswitchd.configure_mock(api=fake.api, api_token_file=None)
+    return ServerWiring(config)
+
+
+def test_a_port_belongs_to_its_function(fake: FakeOneswitchd, wired: ServerWiring) -> None:
+    wired.connect(PORT, *HOME, OWNER)
+    assert fake.ports[1000]["owner"] == OWNER
+    assert wired.homes(OWNER) == {1000: HOME}
+    wired.disconnect(PORT)
+    assert fake.ports == {}
+
+
+@pytest.mark.parametrize("before", [None, "nfagent/acme/name-before"])
+def test_a_port_of_before_is_adopted_where_it_is(fake: FakeOneswitchd, wired: ServerWiring, before: str | None) -> None:
+    fake.add(1000, "nf1000", *HOME, owner=before)
+    assert wired.homes(OWNER) == {}
+    wired.connect(PORT, *HOME, OWNER)
+    assert wired.homes(OWNER) == {1000: HOME}
+    assert not any(path.endswith("/move") for _, path, _ in fake.asked)
+
+
+def test_an_owned_port_is_moved(fake: FakeOneswitchd, wired: ServerWiring) -> None:
+    fake.add(1000, "nf1000", "snic0", "pf0vf0", owner=OWNER)
+    wired.connect(PORT, *HOME, OWNER)
+    assert wired.homes(OWNER) == {1000: HOME}
+
+
+def test_a_port_of_another_owner_is_left_alone(fake: FakeOneswitchd, wired: ServerWiring) -> None:
+    fake.add(1000, "mine", *HOME, owner="somebody")
+    for attempt in (lambda: wired.connect(PORT, *HOME, OWNER), lambda: wired.disconnect(PORT)):
+        with pytest.raises(WiringError, match="belongs to somebody"):
+            attempt()
+    assert fake.ports[1000]["owner"] == "somebody"
