@@ -211,12 +211,14 @@ def test_a_link_that_is_down(server: DummyServer) -> None:
 def test_what_oneswitchd_complains_about(fake: FakeOneswitchd, facts: Facts) -> None:
     fake.status = make_status(datapath_id="0000000000000009")
     fake.status["switches"][1]["virt"] |= {"state": "down", "last_error": "connection refused"}
+    fake.status["switches"][1]["edge"]["last_error"] = "lacks what it refused with OFPFMFC_TABLE_FULL"
     fake.status["switches"][1]["link"]["state"] = "down"
     fake.ports[2] |= {"state": "down", "reason": "interface vm2 is not on bridge edge of snic0"}
     fake.ports[1]["move"] = {"switch": "snic0", "interface": "x", "stage": "prepared"}
     found = bad(daemon.daemon(facts))
     assert found["datapath id"].startswith("it runs as 0000000000000009")
     assert found["snic0 virt"].endswith("is down: connection refused")
+    assert found["snic0 edge"].endswith("lacks what it refused with OFPFMFC_TABLE_FULL")
     assert found["snic0 link"] == "pcie-snic0 -- pf0hpf is down"
     assert found["port 2 v2"] == "interface vm2 is not on bridge edge of snic0"
     assert found["port 1 v1"] == "a move to snic0 x stands at prepared"

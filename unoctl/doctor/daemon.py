@@ -63,6 +63,9 @@ def _switch(switch: SwitchState) -> Iterator[Finding]:
 
 
 def _bridge(subject: str, bridge: BridgeState) -> Finding:
+    if bridge.state == "up" and bridge.last_error:
+        mend = "see oneswitchd's log; it is tried again every half minute"
+        return TOPIC.warn(subject, f"{bridge.target} {bridge.last_error}", mend)
     if bridge.state == "up":
         return TOPIC.ok(subject, f"{bridge.target} is up")
     why = f": {bridge.last_error}" if bridge.last_error else ""

@@ -324,6 +324,8 @@ pub struct SwitchView {
     pub physical_meters: usize,
     pub edge_flows: usize,
     pub repairs: u64,
+    /// What `virt` and `edge` refused last with, while they lack something because of it.
+    pub refusals: [Option<String>; 2],
 }
 
 /// What a journal held.

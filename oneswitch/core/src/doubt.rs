@@ -56,8 +56,11 @@ impl Core {
         let verdicts = &self.verdicts;
         let confirmed = |doubt: &mut Doubt| doubt.ends_with.is_some_and(|b| verdicts.is_settled(b));
         for switch in &mut self.switches {
-            switch.virt.doubt.take_if(confirmed);
-            switch.edge.doubt.take_if(confirmed);
+            for session in [&mut switch.virt, &mut switch.edge] {
+                if session.doubt.take_if(confirmed).is_some() {
+                    (session.retries, session.refusal) = (0, None);
+                }
+            }
         }
     }
 

@@ -14,6 +14,12 @@ use openflow13::{
     group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest, PortStats,
 };
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often statistics that a move needs are asked of a bridge that refuses to tell them.
+pub const TRIES: u32 = 3;
+/// How long to wait in between where the old home refuses.
+pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// Counters of the copies of one switch that were added to the virtual rules.
 #[derive(Debug)]

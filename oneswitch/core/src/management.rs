@@ -326,6 +326,7 @@ impl Core {
             physical_meters: share(self.truth.meters.len()),
             edge_flows: switch.installed.len(),
             repairs: switch.repairs,
+            refusals: [&switch.virt, &switch.edge].map(|s| s.refusal.map(|e| e.to_string())),
         }
     }
 

@@ -8,14 +8,15 @@
 use crate::api::{
     Bridge, Claim, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex,
 };
-use crate::ports::{Executor, Location, Move};
+use crate::fold::TRIES;
+use crate::ports::{Executor, Location, Move, VirtualPort};
 use crate::reads::Purpose;
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
 use crate::Core;
-use openflow13::{MultipartRequest, PortStats};
+use openflow13::{ErrorCode, MultipartRequest, PortStats};
 use std::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 impl Core {
     /// Starts a move; it goes on by itself with the switches' answers and `tick`. See [`Core::move_outcome`].
@@ -123,6 +124,20 @@ impl Core {
         self.apply_port_config(number);
         self.read_baseline(number);
         self.enter_stage(number, MoveStage::Preparing);
+        self.retry_goal(number, now);
+    }
+
+    /// Writes the copies again that the executor to be has refused, so that the move soon goes on or fails.
+    fn retry_goal(&mut self, number: u32, now: Instant) {
+        let port = self.ports.get(number);
+        let Some(goal) = port.and_then(VirtualPort::executor_to_be) else {
+            return;
+        };
+        let virt = &mut self.switches[goal].virt;
+        if virt.refusal.is_some() {
+            virt.retries = 0;
+            self.retry_resync(goal, Bridge::Virt, now);
+        }
     }
 
     /// Asks what is not known yet of the interfaces of `switch` that ports move to.
@@ -151,9 +166,11 @@ impl Core {
                 SwitchSet::of(goal.switch),
                 MultipartRequest::PortStats { port: interface },
             );
-            self.verdicts.touch(goal.switch, Bridge::Edge);
             let purpose = Purpose::MoveBaseline(number, goal);
-            self.read(purpose, Bridge::Edge, from, request);
+            let question = self.read(purpose, Bridge::Edge, from, request);
+            if let Some(moving) = self.moving_mut(number) {
+                moving.baseline_asked = Some(question);
+            }
         }
     }
 
@@ -284,14 +301,29 @@ impl Core {
         Ok(())
     }
 
-    /// Statistics of the new interface from before it carried the port.
-    pub(crate) fn move_baseline(&mut self, number: u32, goal: &Location, stats: PortStats) {
-        let port = self.ports.get_mut(number);
-        if let Some(moving) = port.and_then(|p| p.moving.as_mut()) {
-            if moving.to == *goal {
-                moving.counted_before = Some(stats);
-                self.journal.unsettled = true;
-            }
+    /// Statistics of the new interface from before it carried the port; `None` where its bridge went away, or refused with `error`.
+    pub(crate) fn baseline_answered(
+        &mut self,
+        number: u32,
+        goal: &Location,
+        question: u64,
+        stats: Option<PortStats>,
+        error: Option<ErrorCode>,
+    ) {
+        let answered = |m: &&mut Move| m.baseline_asked == Some(question) && m.to == *goal;
+        let Some(moving) = self.moving_mut(number).filter(answered) else {
+            return;
+        };
+        moving.baseline_asked = None;
+        moving.counted_before = stats.filter(|_| error.is_none());
+        let Some(error) = error else {
+            self.journal.unsettled = true;
+            return;
+        };
+        moving.refusals += 1;
+        if moving.refusals < TRIES {
+            return self.read_baseline(number);
         }
+        warn!(target: "core", port = number, %error, "move: the new interface does not tell what it has counted before; that will count for the port");
     }
 }

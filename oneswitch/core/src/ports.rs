@@ -61,6 +61,12 @@ pub struct Move {
     pub flood: u64,
     /// Statistics still awaited before the old copies may go.
     pub folding: usize,
+    /// One of them did not come.
+    pub fold_missed: bool,
+    /// How often statistics that the move needs were refused.
+    pub refusals: u32,
+    /// The question after `counted_before` that is on its way.
+    pub baseline_asked: Option<u64>,
     /// Those that are in: they count when all are, with the end of the move, or a restart in between would count them again.
     pub folds: Vec<Fold>,
     /// What the new interface had counted before it became this port.
@@ -82,6 +88,9 @@ impl Move {
             after_batch: 0,
             flood: 0,
             folding: 0,
+            fold_missed: false,
+            refusals: 0,
+            baseline_asked: None,
             folds: Vec::new(),
             counted_before: None,
         }
@@ -156,6 +165,12 @@ impl VirtualPort {
     /// The switch that runs the pipeline, before a move under way is done.
     pub fn executes_at(&self) -> SwitchIndex {
         self.executor.of(&self.home)
+    }
+
+    /// The switch that the move under way makes the executor.
+    pub fn executor_to_be(&self) -> Option<SwitchIndex> {
+        let goal = self.moving.as_ref().map(|m| m.executor.of(&m.to));
+        goal.filter(|goal| *goal != self.executes_at())
     }
 
     /// The switches that can be handed packets of this port: while it moves, the old one and the new one.

@@ -87,14 +87,14 @@ pub struct Read {
 }
 
 impl Core {
-    /// Asks `bridge` of every switch in `from`.
+    /// Asks `bridge` of every switch in `from`; the question's number.
     pub(crate) fn read(
         &mut self,
         purpose: Purpose,
         bridge: Bridge,
         from: SwitchSet,
         request: MultipartRequest,
-    ) {
+    ) -> u64 {
         let xid = self.fresh_xid();
         let frame = wire(xid, &Message::MultipartRequest(Multipart::last(request)));
         for switch in from.iter() {
@@ -117,6 +117,7 @@ impl Core {
                 error: None,
             },
         );
+        self.questions
     }
 
     pub(crate) fn read_reply(
@@ -246,9 +247,18 @@ impl Core {
             }
             Purpose::Inventory => self.inventory_part(last, bridge, parts, error, now),
             Purpose::MoveBaseline(number, goal) => {
-                if let Some(stats) = first_port_stats(parts) {
-                    self.move_baseline(number, &goal, stats);
-                }
+                let stats = first_port_stats(parts);
+                self.baseline_answered(number, &goal, question, stats, error);
+            }
+            Purpose::FoldPort(number)
+            | Purpose::FoldRules {
+                moving: Some(number),
+                ..
+            }
+            | Purpose::FoldCounters(Some(number))
+                if !missed.is_empty() =>
+            {
+                self.fold_missed(number, error, now)
             }
             Purpose::FoldPort(number) => {
                 let stats = first_port_stats(parts);

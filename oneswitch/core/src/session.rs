@@ -5,7 +5,7 @@ use crate::doubt::Doubt;
 use crate::edge::EdgeRules;
 use crate::rule::RuleKey;
 use foldhash::{HashMap, HashSet};
-use openflow13::{Features, FlowStats, GroupDesc, Instructions, MeterConfig, Port};
+use openflow13::{ErrorCode, Features, FlowStats, GroupDesc, Instructions, MeterConfig, Port};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub struct Inventory {
     pub missing: usize,
-    /// A question was refused.
-    pub is_partial: bool,
+    /// What a question was refused with: it is not the whole inventory.
+    pub error: Option<ErrorCode>,
     /// [`Verdicts::sequence`] when it was asked for.
     ///
     /// [`Verdicts::sequence`]: crate::verdict::Verdicts::sequence
@@ -50,6 +50,9 @@ pub struct Session {
     pub resync_window: Option<Instant>,
     pub resyncs: u32,
     pub resync_at: Option<Instant>,
+    /// Times in a row that the bridge was read anew because it refused something, and what it refused last with.
+    pub retries: u32,
+    pub refusal: Option<ErrorCode>,
     /// Rules that were missing at the last comparison and may have expired: their end is perhaps on its way to us.
     pub suspects: HashSet<RuleKey>,
     /// Rules that were rewritten because the switch spelled them otherwise: if it does so again, it means the same.

@@ -117,6 +117,7 @@ impl Core {
         } else {
             error!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "refused a message of ours; reading its state anew");
             self.switches[switch].repairs += 1;
+            self.switches[switch].session_mut(bridge).refusal = Some(error);
             self.doubt(switch, bridge, now);
             self.request_resync(switch, bridge, now);
         }
@@ -126,20 +127,39 @@ impl Core {
     pub(crate) fn report_settled(&mut self, settled: Settled, now: Instant) {
         self.correct_removals(&settled.not_removed, settled.removed_too, now);
         self.tell_settled_removals(now);
-        for refused in settled.refused {
-            self.report_refusal(refused, now);
+        let (ours, theirs): (Vec<_>, Vec<_>) = settled
+            .refused
+            .into_iter()
+            .partition(|refused| refused.origin.is_none());
+        for refused in theirs {
+            self.report_refusal(refused);
         }
         for switch in settled.repair.intersection(self.up()).iter() {
             warn!(target: "southbound", switch = %self.switches[switch].name, "disagrees with another switch about a message; repairing it");
+            self.doubt(switch, Bridge::Virt, now);
             self.request_resync(switch, Bridge::Virt, now);
+        }
+        for switch in 0..self.switches.len() {
+            let refused = ours.iter().filter(|refused| refused.by.contains(switch));
+            self.copies_refused(switch, &refused.collect::<Vec<_>>(), now);
         }
     }
 
-    fn report_refusal(&mut self, refused: Refused, now: Instant) {
+    /// Copies of accepted rules, groups or meters were refused: the switch lacks them until it takes them.
+    fn copies_refused(&mut self, switch: SwitchIndex, refused: &[&Refused], now: Instant) {
+        let Some(first) = refused.first() else {
+            return;
+        };
+        error!(target: "southbound", switch = %self.switches[switch].name, copies = refused.len(), error = %first.error, "refused copies of accepted rules, groups or meters; writing them again");
+        self.switches[switch].virt.refusal = Some(first.error);
+        self.fail_moves_to(SwitchSet::of(switch), first.error, now);
+        self.retry_resync(switch, Bridge::Virt, now);
+    }
+
+    fn report_refusal(&mut self, refused: Refused) {
         let by = self.switch_names(refused.by);
         let Some(origin) = refused.origin else {
-            error!(target: "southbound", by, error = %refused.error, "a copy of an accepted rule, group or meter was refused");
-            return self.fail_moves_to(refused.by, refused.error, now);
+            return;
         };
         let (controller, kind) = (origin.controller.0, refused.message.get(1).copied());
         info!(target: "northbound", controller, kind, xid = origin.xid, error = %refused.error, by, "refuses a message");

@@ -4,7 +4,7 @@
 //! where its switch is gone; after the flip it waits, unless the switch is gone. A forced move waits for none of them.
 
 use crate::api::{Bridge, MoveStage, MoveUntil, PortError, SwitchIndex};
-use crate::fold::Fold;
+use crate::fold::{Fold, PAUSE, TRIES};
 use crate::ports::{Move, VirtualPort};
 use crate::reads::{combine_ports, minus, Purpose};
 use crate::switch_set::SwitchSet;
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    fn moving_mut(&mut self, number: u32) -> Option<&mut Move> {
+    pub(crate) fn moving_mut(&mut self, number: u32) -> Option<&mut Move> {
         self.ports.get_mut(number)?.moving.as_mut()
     }
 
@@ -125,8 +125,13 @@ impl Core {
     fn unconfirmed(&self, port: &VirtualPort, moving: &Move) -> Vec<(SwitchIndex, Bridge)> {
         let has_flipped = moving.stage >= MoveStage::Flipping;
         let is_excused = |s: SwitchIndex| has_flipped && (moving.forced || self.is_gone(s));
+        let is_ready = |s: SwitchIndex, bridge| match moving.stage {
+            // It is asked what it has counted, whatever else it lacks.
+            MoveStage::Quiescing => self.switches[s].session(bridge).is_up(),
+            _ => self.is_confirmed(s, bridge),
+        };
         port.rests_on(moving)
-            .filter(|(s, bridge)| !self.is_confirmed(*s, *bridge) && !is_excused(*s))
+            .filter(|(s, bridge)| !is_ready(*s, *bridge) && !is_excused(*s))
             .collect()
     }
 
@@ -197,12 +202,8 @@ impl Core {
             .iter()
             .filter(|p| {
                 let moving = p.moving.as_ref();
-                moving.is_some_and(|m| {
-                    let executor = m.executor.of(&m.to);
-                    m.stage <= MoveStage::Prepared
-                        && executor != p.executes_at()
-                        && switches.contains(executor)
-                })
+                moving.is_some_and(|m| m.stage <= MoveStage::Prepared)
+                    && p.executor_to_be().is_some_and(|s| switches.contains(s))
             })
             .map(|p| p.number)
             .collect();
@@ -254,7 +255,22 @@ impl Core {
         }
     }
 
-    /// One awaited statistic is in; with the last one the move ends.
+    /// One awaited statistic does not come: its bridge went away, or refused with `error`.
+    pub(crate) fn fold_missed(&mut self, number: u32, error: Option<ErrorCode>, now: Instant) {
+        let Some(moving) = self.moving_mut(number) else {
+            return;
+        };
+        moving.fold_missed = true;
+        if let Some(error) = error {
+            moving.refusals += 1;
+            moving.deadline = Some(now + PAUSE);
+            let is_lost = moving.refusals >= TRIES;
+            warn!(target: "core", port = number, %error, is_lost, "move: the old home does not tell what it has counted");
+        }
+        self.folded(number, None, now);
+    }
+
+    /// One awaited statistic is in. With the last one the move ends, or begins to ask once more where one is missing.
     pub(crate) fn folded(&mut self, number: u32, fold: Option<Fold>, now: Instant) {
         let Some(moving) = self.moving_mut(number) else {
             return;
@@ -264,6 +280,12 @@ impl Core {
         if moving.folding > 0 {
             return;
         }
+        let may_ask = !moving.forced && moving.refusals < TRIES;
+        if std::mem::take(&mut moving.fold_missed) && may_ask {
+            // The counters go on until the copies are removed, so all are asked again.
+            return moving.folds.clear();
+        }
+        moving.deadline = None;
         let (to, executor) = (moving.to.clone(), moving.executor);
         let (folds, before) = (std::mem::take(&mut moving.folds), moving.counted_before);
         for fold in folds {
@@ -309,7 +331,8 @@ impl Move {
     /// Whether a client decides when it goes on, or a statistic that is on its way.
     fn is_at_rest(&self) -> bool {
         let waits_for_time = self.deadline.is_some();
-        waits_for_time || self.folding > 0 || self.is_where_it_was_told()
+        let waits_for_counters = self.folding > 0 || self.baseline_asked.is_some();
+        waits_for_time || waits_for_counters || self.is_where_it_was_told()
     }
 
     /// Whether the stage that it was to reach is reached.
@@ -336,7 +359,7 @@ impl VirtualPort {
         };
         let (edge, virt) = match moving.stage {
             MoveStage::Preparing | MoveStage::Prepared => {
-                (new.union(hub), SwitchSet::of(executors.1))
+                (new.union(hub), self.executor_to_be().into_iter().collect())
             }
             MoveStage::Flipping => (old.union(new).union(hub), SwitchSet::EMPTY),
             // It was reached: all have confirmed the flip.

@@ -82,7 +82,13 @@ impl Core {
     /// Reads a bridge anew; it stays in service.
     pub(crate) fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
         let session = self.switches[switch].session_mut(bridge);
-        if !session.is_up() {
+        if session.is_down() {
+            return;
+        }
+        if let SessionState::Syncing(inventory) = &session.state {
+            if inventory.missing == 0 {
+                self.synchronise(switch, bridge); // it was not told to the end
+            }
             return;
         }
         if session.resync.is_some() {
@@ -103,6 +109,21 @@ impl Core {
         }
         let inventory = self.request_inventory(switch, bridge);
         self.switches[switch].session_mut(bridge).resync = Some(inventory);
+    }
+
+    /// Reads a bridge anew that refused something of ours: at once, then, as long as that does not help, ever more seldom.
+    pub(crate) fn retry_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        /// Of the longest pause, [`PAUSE`] doubled so often.
+        const DOUBLED: u32 = 5;
+        self.doubt(switch, bridge, now);
+        let session = self.switches[switch].session_mut(bridge);
+        let retries = session.retries;
+        session.retries = retries.saturating_add(1);
+        if retries == 0 {
+            return self.request_resync(switch, bridge, now);
+        }
+        let at = now + PAUSE * 2u32.pow((retries - 1).min(DOUBLED));
+        session.resync_at = Some(session.resync_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// Resyncs that were put off.
@@ -132,6 +153,8 @@ impl Core {
         error: Option<ErrorCode>,
         now: Instant,
     ) {
+        // A bridge that does not know a question has nothing of that kind, as meters.
+        let error = error.filter(|error| *error != ErrorCode::BAD_REQUEST_BAD_MULTIPART);
         if let Some(error) = error {
             warn!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "does not tell its state completely");
         }
@@ -141,7 +164,7 @@ impl Core {
             return;
         };
         inventory.missing = inventory.missing.saturating_sub(1);
-        inventory.is_partial |= error.is_some();
+        inventory.error = inventory.error.or(error);
         for (_, part) in parts {
             match part {
                 MultipartReply::Flow(mut flows) => inventory.flows.append(&mut flows),
@@ -154,7 +177,7 @@ impl Core {
             }
         }
         let complete = inventory.missing == 0;
-        if let Some(ports) = ports {
+        if let Some(ports) = ports.filter(|_| error.is_none()) {
             session.clear_ports();
             ports.into_iter().for_each(|p| session.set_port(p));
         }
@@ -165,13 +188,16 @@ impl Core {
 
     /// All answers are there: compare, mend, and take the bridge into service.
     fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        if bridge == Bridge::Virt && self.is_virt_untold(switch) {
+            return self.retry_resync(switch, bridge, now);
+        }
         let session = self.switches[switch].session_mut(bridge);
         let inventory = match std::mem::replace(&mut session.state, SessionState::Up) {
             SessionState::Syncing(inventory) => inventory,
             _ => session.resync.take().unwrap_or_default(),
         };
-        // What an `edge` does not tell may be rules that must not be there. A `virt` may have no meters to tell of.
-        let is_partial = inventory.is_partial && bridge == Bridge::Edge;
+        // What an `edge` does not tell may be rules that must not be there.
+        let is_partial = inventory.error.is_some();
         let is_compared = match bridge {
             Bridge::Virt => self.compare_virt(switch, inventory, now),
             Bridge::Edge => {
@@ -189,6 +215,17 @@ impl Core {
         if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {
             self.request_resync(switch, bridge, now);
         }
+    }
+
+    /// Whether a `virt` has not told all that it has, and why. Rules that it did not tell of would be taken for expired ones, so it is not compared.
+    fn is_virt_untold(&mut self, switch: SwitchIndex) -> bool {
+        let session = &mut self.switches[switch].virt;
+        let Some(error) = session.inventory_mut().and_then(|i| i.error) else {
+            return false;
+        };
+        session.refusal = Some(error);
+        session.resync = None;
+        true
     }
 
     /// False if it could not be compared.

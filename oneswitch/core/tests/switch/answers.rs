@@ -23,6 +23,10 @@ impl FakeBridge {
                     let rest = flows.split_off(PART);
                     let body = MultipartReply::Flow(flows);
                     self.reply(xid, Message::MultipartReply(Multipart { more: true, body }));
+                    if self.broken_dumps > 0 {
+                        self.broken_dumps -= 1;
+                        return Err(ErrorCode::BAD_REQUEST_EPERM);
+                    }
                     flows = rest;
                 }
                 MultipartReply::Flow(flows)

@@ -46,6 +46,8 @@ pub struct FakeBridge {
     pub packet_outs: Vec<PacketOut>,
     pub table_mods: usize,
     pub refuse: Option<Refuser>,
+    /// So many flow dumps of several parts end with an error behind the first one.
+    pub broken_dumps: usize,
     /// Flow-removed messages come after the barrier reply, as from Open vSwitch (they wait for an RCU grace period).
     late: Vec<Vec<u8>>,
     bundles: BTreeMap<u32, Vec<FlowMod>>,

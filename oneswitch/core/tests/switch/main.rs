@@ -19,6 +19,7 @@ mod ports;
 mod questions;
 mod random;
 mod recovery;
+mod refused;
 mod removals;
 mod restarts;
 mod resumed;

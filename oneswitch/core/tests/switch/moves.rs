@@ -40,6 +40,7 @@ fn what_cannot_be_moved_is_refused_by_name() {
             settle: Duration::ZERO,
             grace: GRACE,
             force: false,
+            owner: None,
         };
         let begun = lab.core.begin_move(number, request, lab.now);
         begun.map_err(|error| (error.code(), error.to_string()))
@@ -95,7 +96,10 @@ fn what_cannot_be_moved_is_refused_by_name() {
     begin(&mut lab, 1, &snic, "if5").unwrap();
     let (told, _) = begin(&mut lab, 1, &snic, "if6").unwrap_err();
     assert_eq!(told, "move-in-progress");
-    let removed = lab.core.remove_port(1, lab.now).unwrap_err();
+    let removed = lab
+        .core
+        .remove_port(1, &Default::default(), lab.now)
+        .unwrap_err();
     assert_eq!(removed.code(), "move-in-progress");
 }
 
@@ -271,7 +275,7 @@ fn an_old_home_that_dies_while_its_counters_are_read_does_not_hold_up_the_move()
     lab.ask(1, &Message::FlowMod(add(1, from(2), &output(1))));
     move_until_counters_are_read(&mut lab, &[Bridge::Virt, Bridge::Edge]);
     lab.disconnect(1);
-    lab.run();
+    lab.wait(LASTING + GRACE);
     assert_eq!(lab.core.move_outcome(2), Some(Ok(())));
 }
 

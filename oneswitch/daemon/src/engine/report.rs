@@ -246,11 +246,12 @@ fn switch(
     report: &ReportedSwitch,
     [virt, edge]: &[BridgeLink; 2],
 ) -> SwitchStatus {
+    let [virt_refusal, edge_refusal] = view.refusals;
     SwitchStatus {
         name: view.name,
         hub: index == 0,
-        virt: bridge(&report.virt, view.virt, virt),
-        edge: bridge(&report.edge, view.edge, edge),
+        virt: bridge(&report.virt, view.virt, virt, virt_refusal),
+        edge: bridge(&report.edge, view.edge, edge, edge_refusal),
         link: report.link.as_ref().map(|(hypervisor, local)| LinkStatus {
             hypervisor: hypervisor.clone(),
             local: local.clone(),
@@ -268,7 +269,13 @@ fn switch(
     }
 }
 
-fn bridge(target: &str, state: BridgeState, slot: &BridgeLink) -> BridgeStatus {
+fn bridge(
+    target: &str,
+    state: BridgeState,
+    slot: &BridgeLink,
+    refusal: Option<String>,
+) -> BridgeStatus {
+    let refusal = refusal.map(|error| format!("lacks what it refused with {error}"));
     let state = match state {
         BridgeState::Down => "down",
         BridgeState::Syncing => "syncing",
@@ -277,6 +284,25 @@ fn bridge(target: &str, state: BridgeState, slot: &BridgeLink) -> BridgeStatus {
     BridgeStatus {
         target: target.to_owned(),
         state,
-        last_error: slot.link.last_error(),
+        last_error: slot.link.last_error().or(refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_that_is_up_and_lacks_something_says_so() {
+        let slot = BridgeLink {
+            link: Link::Connected,
+            connection: None,
+        };
+        let shown = |refusal: Option<&str>| {
+            bridge("x", BridgeState::Up, &slot, refusal.map(Into::into)).last_error
+        };
+        assert_eq!(shown(None), None);
+        let lacks = "lacks what it refused with TABLE_FULL".into();
+        assert_eq!(shown(Some("TABLE_FULL")), Some(lacks));
     }
 }
