@@ -406,6 +406,42 @@ fn what_is_for_nobody_is_dropped_and_counted() {
 }
 
 #[test]
+fn it_is_full_at_the_shares_that_are_configured() {
+    let six = json!({"name": "six", "address": "fd77::1", "port": 80, "protocol": "tcp", "mode": "ipip",
+        "backends": [{"name": "a", "address": "fd00::11"}]});
+    // 41 of 4096 records; 11 of 1024 sessions.
+    let shares = json!({"table": 0.01});
+    let snat = with(vip("nat", &[11]), "snat", json!(true));
+    for (web, share, table) in [
+        (vip("ipip", &[11]), 41, "connections_ipv4"),
+        (six, 41, "connections_ipv6"),
+        (snat, 11, "sessions"),
+    ] {
+        let address = web["address"].as_str().unwrap().to_owned();
+        let mut lb = start(with(config(json!([web])), "full", shares.clone()));
+        for port in 1..=share {
+            let full = lb.ask("full", json!({}));
+            assert_eq!(full["full"], false, "{port} of {share}: {full}");
+            assert_eq!(lb.count("full"), 0);
+            let from = if address.contains(':') {
+                "fd99::9"
+            } else {
+                "198.51.100.7"
+            };
+            lb.pass(&Sent::client(port, SYN).of(from).to(&address, 80));
+        }
+        let full = lb.ask("full", json!({}));
+        let why = full["why"][0].as_str().unwrap();
+        assert!(
+            why.starts_with(&format!("table {table} has {share} of ")),
+            "{why}"
+        );
+        assert_eq!(lb.count("full"), 1);
+        assert_eq!(full["tables"][table]["used"], share);
+    }
+}
+
+#[test]
 fn it_is_full_when_its_time_is_used_up() {
     use nf_runtime::{Batch, Context, NetworkFunction};
     let mut lb = lb(json!([vip("ipip", &[11])]));

@@ -6,8 +6,9 @@
 mod common;
 
 use common::*;
+use nf_l4lb::L4lb;
 use nf_packet::checksum;
-use nf_runtime::testing::Output;
+use nf_runtime::testing::{Harness, Output};
 use serde_json::json;
 
 /// Puts the IPv4 packets of two frames together again.
@@ -74,6 +75,67 @@ fn fragments_follow_their_first() {
             (seen.source, seen.destination),
             (sent.destination, sent.source)
         );
+    }
+}
+
+#[test]
+fn fragments_without_a_first_are_dropped_under_their_name() {
+    let mut lb = lb(json!([vip("nat", &[11])]));
+    let client = Sent::client(4000, ACK).payload(&[5; 300]);
+    let dropped = |lb: &mut Harness<L4lb>, sent: &Sent| {
+        let [_, second] = fragments(&sent.frame(), 104, 77);
+        match lb.process(0, &second) {
+            Output::Dropped(reason) => reason,
+            sent => panic!("{sent:?}"),
+        }
+    };
+    let of_backend = answer(11, 4000, ACK).payload(&[5; 300]);
+    let of_others = [
+        answer(12, 4000, ACK).payload(&[5; 300]),
+        client.clone().to("192.0.2.9", 80),
+    ];
+    assert_eq!(dropped(&mut lb, &client), "fragment without first");
+    assert_eq!(dropped(&mut lb, &of_backend), "fragment without first");
+    assert_eq!(lb.count("events{event=\"fragment without first\"}"), 2);
+    for sent in of_others {
+        assert_eq!(dropped(&mut lb, &sent), "not for us");
+    }
+}
+
+#[test]
+fn fragments_count_as_traffic_both_ways() {
+    for (mode, snat) in [("nat", false), ("nat", true), ("ipip", false)] {
+        let dns = json!({"name": "web", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": mode, "snat": snat,
+            "backends": [{"name": "a", "address": "10.0.0.11"}]});
+        let mut lb = lb(json!([dns]));
+        let counted = |lb: &Harness<L4lb>| {
+            ["packets", "bytes", "answers", "answer_bytes"]
+                .map(|name| lb.count(&format!("vip_{name}{{vip=\"web\"}}")))
+        };
+        let sent = Sent::client(4000, 0)
+            .udp()
+            .to("192.0.2.1", 53)
+            .payload(&[5; 300]);
+        let [first, second] = fragments(&sent.frame(), 104, 77);
+        let Output::Sent(0, one) = lb.process(0, &first) else {
+            panic!()
+        };
+        lb.process(0, &second);
+        // 308 bytes of UDP in two packets with a header of 20 each.
+        assert_eq!(counted(&lb), [2, 348, 0, 0], "{mode} {snat}");
+        if mode == "nat" {
+            let port = u16::from_be_bytes([one[34], one[35]]);
+            let source = if snat { "10.0.0.2" } else { "198.51.100.7" };
+            let answer = Sent {
+                source: (ip("10.0.0.11"), 53),
+                from: mac_of(11),
+                ..sent.clone().to(source, port)
+            };
+            for fragment in fragments(&answer.frame(), 200, 78) {
+                assert!(matches!(lb.process(0, &fragment), Output::Sent(..)));
+            }
+            assert_eq!(counted(&lb), [2, 348, 2, 348], "{mode} {snat}");
+        }
     }
 }
 

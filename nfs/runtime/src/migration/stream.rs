@@ -177,14 +177,18 @@ impl Pace {
     }
 
     fn spend(&mut self, bytes: usize) {
-        let Some(rate) = self.bytes_per_s else { return };
+        thread::sleep(self.pause_after(bytes, self.since.elapsed()));
+    }
+
+    /// How long to wait after these bytes, sent so long after the start.
+    fn pause_after(&mut self, bytes: usize, elapsed: Duration) -> Duration {
+        let Some(rate) = self.bytes_per_s else {
+            return Duration::ZERO;
+        };
         // A pause saves up nothing: what was not sent then is not sent faster now.
-        let elapsed = self.since.elapsed().as_secs_f64() * rate;
+        let elapsed = elapsed.as_secs_f64() * rate;
         self.spent = self.spent.max(elapsed - rate / 1000.0) + bytes as f64;
-        let ahead = (self.spent - elapsed) / rate;
-        if ahead > 0.0 {
-            thread::sleep(Duration::from_secs_f64(ahead));
-        }
+        Duration::from_secs_f64(((self.spent - elapsed) / rate).max(0.0))
     }
 }
 
@@ -193,4 +197,33 @@ pub(super) fn peer(error: io::Error) -> Refusal {
         "peer",
         format!("the connection to the new instance: {error}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_leave_at_the_rate_and_pauses_save_up_a_millisecond() {
+        let millis = Duration::from_millis;
+        // 8 Mb/s: 1,000 bytes a millisecond.
+        let mut pace = Pace::new(Some(8));
+        let mut pause = |bytes, at| pace.pause_after(bytes, millis(at)).as_secs_f64() * 1000.0;
+        for (bytes, at, expected) in [
+            (5_000, 0, 5.0),
+            (1_000, 4, 2.0),
+            (1_000, 7, 0.0),
+            (1_000, 8, 0.0),
+            // After a long pause: one millisecond of it counts.
+            (3_000, 1_000, 2.0),
+            (2_000, 1_002, 2.0),
+        ] {
+            let told = pause(bytes, at);
+            assert!((told - expected).abs() < 1e-6, "{bytes} at {at}: {told}");
+        }
+        let second = Pace::new(Some(0)).pause_after(125_000, Duration::ZERO);
+        assert_eq!(second, Duration::from_secs(1), "no less than 1 Mb/s");
+        let unlimited = Pace::new(None).pause_after(1 << 40, Duration::ZERO);
+        assert_eq!(unlimited, Duration::ZERO);
+    }
 }

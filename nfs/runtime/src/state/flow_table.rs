@@ -337,3 +337,25 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         write_words(&self.region, start, bytemuck::bytes_of(value));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Instances before and after this one have the same layout.
+    #[test]
+    fn sizes_are_those_of_the_layout() {
+        // A header; then parts, each of its lock's line, 8 words of tags, and 64 slots of an end, a key and a value.
+        let words = |part: usize, parts: usize| 8 + parts * (8 + 8 + 64 * part);
+        for (capacity, parts) in [(0, 1), (1, 1), (40, 1), (41, 2), (80, 2), (81, 4), (161, 8)] {
+            assert_eq!(FlowTable::<u64, u64>::words(capacity), words(3, parts));
+            assert_eq!(
+                FlowTable::<[u8; 13], [u8; 17]>::words(capacity),
+                words(6, parts)
+            );
+        }
+        assert!(FlowTable::<u64, u64>::words(usize::MAX) > 1 << 60);
+        let layout = FlowTable::<[u8; 13], u64>::layout();
+        assert_eq!(layout, "flows v2, key 13 bytes, value 8 bytes");
+    }
+}

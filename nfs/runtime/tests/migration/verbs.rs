@@ -86,6 +86,24 @@ fn the_phase_says_what_an_instance_has_done() {
 }
 
 #[test]
+fn a_precopy_ends_when_little_is_left() {
+    let (old, new) = (Rig::new(1, false), Rig::new(1, true));
+    let request = json!({"epoch": 1, "secret": SECRET});
+    let prepared = old.ask("prepare", request).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let listen = format!("unix:{}", directory.path().join("state").display());
+    let request = json!({"epoch": 1, "secret": SECRET, "mode": "copy", "listen": listen, "rings": prepared["rings"]});
+    let to = new.ask("hold", request).unwrap()["address"].clone();
+    // Without packets nothing is left after the first round, which sends all.
+    let request = json!({"epoch": 1, "to": to, "fit_bytes": 0, "rounds": 5});
+    let copied = old.ask("precopy", request).unwrap();
+    let bytes = copied["bytes"].as_u64().unwrap();
+    let all = old.instance.status()["state_bytes"].as_u64().unwrap();
+    assert_eq!((&copied["rounds"], &copied["left"]), (&json!(1), &json!(0)));
+    assert!(bytes > all / 2 && bytes <= all, "{bytes} of {all}");
+}
+
+#[test]
 fn configurations_wait_for_the_end_of_a_move() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     old.instance.configure(200).unwrap();
