@@ -186,6 +186,35 @@ fn a_backend_gets_connections_before_its_first_check_and_after_it() {
 }
 
 #[test]
+fn checks_of_many_backends_share_the_ports_that_there_are() {
+    // 2267 pairs from 61000 on: the backends with numbers 2267 and 2268 have the ports of 0 and 1.
+    let others: Value = (0..2267_u32)
+        .map(|number| {
+            json!({"name": format!("b{number}"), "weight": 0,
+                "address": format!("10.1.{}.{}", number / 200, 1 + number % 200)})
+        })
+        .collect();
+    let other = with(
+        with(vip("ipip", &[]), "backends", others),
+        "address",
+        json!("192.0.2.2"),
+    );
+    let other = with(other, "name", json!("other"));
+    let mut config = config(json!([
+        other,
+        with(vip("ipip", &[11, 12]), "health", tcp())
+    ]));
+    config["tables"]["backends"] = json!(3000);
+    let mut lab = Lab2::new(tcp(), "keep");
+    lab.lb = start(config);
+    lab.run(2);
+    assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
+    // Two checks in a row do not have the same port.
+    let expected = [(11, 61_000), (12, 61_002), (11, 61_001), (12, 61_003)];
+    assert_eq!(lab.begun[..4], expected);
+}
+
+#[test]
 fn new_connections_avoid_a_backend_that_is_down() {
     for failure in [Server::Refuses, Server::Silent] {
         let mut lab = Lab2::new(tcp(), "keep");

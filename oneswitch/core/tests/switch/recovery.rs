@@ -133,6 +133,8 @@ fn damage_is_named_and_not_restored_from() {
         let error = lab.restored(&damaged).err().unwrap();
         let record = ends.iter().copied().take_while(|end| *end <= at).last();
         assert_eq!(error.offset, record.unwrap_or(0), "{error}");
+        let said = format!("damaged at byte {}: {}", error.offset, error.reason);
+        assert!(error.to_string() == said && !error.reason.is_empty());
     }
 }
 
