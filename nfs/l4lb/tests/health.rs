@@ -16,6 +16,8 @@ const MILLISECOND: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Server {
     Answers(&'static str),
+    /// These bytes, whatever was asked.
+    Says(&'static str),
     Refuses,
     Silent,
 }
@@ -119,7 +121,7 @@ impl Lab2 {
                 return Some((ACK, (9999, *expected), Vec::new()));
             }
             return match server {
-                Server::Answers(_) => {
+                Server::Answers(_) | Server::Says(_) => {
                     self.open.insert(connection, next);
                     Some((SYN | ACK, (777, next), Vec::new()))
                 }
@@ -127,8 +129,10 @@ impl Lab2 {
                 Server::Silent => None,
             };
         }
-        let Server::Answers(status) = server else {
-            return None;
+        let text = match server {
+            Server::Answers(status) => format!("HTTP/1.1 {status} Whatever\r\n\r\n"),
+            Server::Says(text) => text.to_owned(),
+            Server::Refuses | Server::Silent => return None,
         };
         if seen.payload.is_empty() {
             return None;
@@ -137,7 +141,6 @@ impl Lab2 {
             .push(String::from_utf8(seen.payload.clone()).unwrap());
         let after = seen.sequence.wrapping_add(seen.payload.len() as u32);
         self.open.insert(connection, after);
-        let text = format!("HTTP/1.1 {status} Whatever\r\n\r\n");
         Some((ACK, (778, after), text.into_bytes()))
     }
 
@@ -337,6 +340,75 @@ fn answers_that_nobody_asked_for_change_nothing() {
             assert!(["for the load balancer", "not for us"].contains(&lab.lb.drops(&forged)));
         }
     }
+    assert_eq!(lab.health(11), "up");
+}
+
+#[test]
+fn the_status_counts_once_it_is_there_whole() {
+    for (text, health) in [
+        ("HTTP/1.1 200", "up"),
+        ("HTTP/1.1 500", "down"),
+        // The rest never comes.
+        ("HTTP/1.1 20", "down"),
+        ("SSH-2.0-OpenSSH_9", "down"),
+    ] {
+        let mut lab = Lab2::new(http(), "keep");
+        lab.set(11, Server::Says(text));
+        lab.run(2);
+        assert_eq!(lab.health(11), health, "{text}");
+        let asked = lab
+            .requests
+            .iter()
+            .filter(|each| each.contains("GET"))
+            .count();
+        assert!(asked >= 2, "{asked}");
+    }
+    // A shorter piece is not the end of a check, which is repeated in its 500 ms.
+    let mut lab = Lab2::new(http(), "keep");
+    lab.set(11, Server::Says("HTTP/1.1 20"));
+    (0..4).for_each(|_| {
+        lab.lb.advance(100 * MILLISECOND);
+        lab.lb.tick();
+        lab.serve();
+    });
+    assert_eq!(
+        (lab.health(11), lab.health(12)),
+        ("unknown".into(), "up".into())
+    );
+}
+
+#[test]
+fn an_answer_counts_from_the_backend_and_its_port_only() {
+    let mut lab = Lab2::new(tcp(), "keep");
+    lab.lb.advance(100 * MILLISECOND);
+    lab.lb.tick();
+    let syn = lab.lb.take_emitted().into_iter().map(|(_, frame)| frame);
+    let mut syn = syn
+        .filter(|frame| frame[12..14] == [8, 0])
+        .map(|frame| read(&frame));
+    let syn = syn
+        .find(|seen| seen.destination.0 == ip("10.0.0.11"))
+        .unwrap();
+    let answer = |address: &str, port: u16| {
+        Sent {
+            source: (ip(address), port),
+            destination: syn.source,
+            ..Sent::client(0, SYN | ACK)
+        }
+        .numbers(777, syn.sequence.wrapping_add(1))
+    };
+    for (address, port) in [("10.0.0.13", 80), ("10.0.0.12", 80), ("10.0.0.11", 81)] {
+        let reason = lab.lb.drops(&answer(address, port));
+        assert!(["not for us", "for the load balancer"].contains(&reason));
+        lab.lb.tick();
+        assert_eq!(lab.health(11), "unknown", "{address} {port}");
+    }
+    assert_eq!(lab.lb.drops(&answer("10.0.0.13", 80)), "not for us");
+    assert_eq!(
+        lab.lb.drops(&answer("10.0.0.11", 80)),
+        "for the load balancer"
+    );
+    lab.lb.tick();
     assert_eq!(lab.health(11), "up");
 }
 
