@@ -363,12 +363,6 @@ def test_migrations_that_cannot_be(world: World) -> None:
     refused(post(f"{V1}/migrations", json={"instance": "failing"}), 409, "instance-not-active", "failing")
 
 
-def test_the_document_is_the_one_that_is_checked_in(world: World) -> None:
-    served = world.with_token("").get("/openapi.json").json()
-    kept = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
-    assert json.loads(kept.read_text()) == served, f"curl .../openapi.json | python -m json.tool > {kept}"
-
-
 def test_the_socket_is_for_its_owner_only(world: World) -> None:
     assert (world.directory / "nfagent.sock").stat().st_mode & 0o777 == 0o600
 

@@ -1,0 +1,127 @@
+"""The application of ``/api/v1`` in this process, over a store, without an agent."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from nfagent.api.access import LOCAL, Access
+from nfagent.api.app import application
+from nfagent.api.discretion import Discretion
+from nfagent.api.services import Services
+from nfagent.api.streams import Streams
+from nfagent.catalog import Catalog
+from nfagent.config import AgentConfig
+from nfagent.desired import Desired
+from nfagent.errors import UnavailableError
+from nfagent.model import Decision, Instance
+from nfagent.monitor.measurement import Measurement
+from nfagent.store import Store, instances, processes
+from tests.nfagent.test_told import LB, PLAIN, RUNNING
+from tests.nfagent.world import ADMIN_TOKEN, write_files
+from unoctl.errors import ApiUnreachableError
+from unoctl.model import Status
+
+V1 = "/api/v1"
+AT, AT_ISO = 1.5, "1970-01-01T00:00:01.500Z"
+DECISION = Decision(0, AT, {"p": 1}, {"id-lb": "snic0"}, {"feasible": True}, ("id-lb",), None)
+
+
+class FakeDecider:
+    """See `nfagent.protocols.Decider`: says what it was asked."""
+
+    def __init__(self) -> None:
+        self.unkept: dict[str, str] = {}
+
+    def place(self, instance: Instance) -> str:
+        raise UnavailableError("test", "nowhere")
+
+    def proposal(self) -> Decision:
+        return DECISION
+
+    def why(self, instance: Instance) -> dict[str, Any]:
+        return {"text": f"{instance.name} is there"}
+
+    def left_out(self) -> dict[str, str]:
+        return self.unkept
+
+    def dry_run(self, pins: dict[str, str], without: list[str]) -> Decision:
+        return replace(DECISION, explanation={"pins": pins, "without": without})
+
+
+class FakeMonitor:
+    """See `nfagent.protocols.Monitor`."""
+
+    def __init__(self) -> None:
+        self.measured: Measurement | None = None
+
+    def newest(self) -> Measurement | None:
+        return self.measured
+
+    def history(self) -> list[Measurement]:
+        return []
+
+    def coefficients(self) -> list[Any]:
+        return []
+
+
+class Api:
+    """The application, and clients of it."""
+
+    def __init__(self, directory: Path) -> None:
+        path = write_files(directory)
+        config = AgentConfig.load(path)
+        server = config.load_server(path)
+        self.store = Store(directory / "state")
+        self.decider, self.monitor = FakeDecider(), FakeMonitor()
+        self.found: Status | None = None
+        self.streams = Streams(3)
+        self.app = application(
+            Services(
+                desired=Desired(self.store, Catalog.of(config, server)),
+                config=config,
+                server=server,
+                access=Access(directory / "tokens", "nobody", config.api.listen),
+                discretion=Discretion(config, server),
+                status=self._status,
+                ports=list,
+                decider=self.decider,
+                monitor=self.monitor,
+                streams=self.streams,
+            )
+        )
+        self.client: FlaskClient = self.app.test_client()
+
+    def _status(self) -> Status:
+        if self.found is None:
+            raise ApiUnreachableError("nothing listens")
+        return self.found
+
+    def ask(self, method: str, path: str, *, token: str = ADMIN_TOKEN, **options: Any) -> Any:
+        """A request; with ``token=""`` over the unix socket."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        environ = {} if token else {LOCAL: True}
+        return self.client.open(f"{V1}{path}", method=method, headers=headers, environ_overrides=environ, **options)
+
+    def get(self, path: str, token: str = ADMIN_TOKEN, **query: Any) -> Any:
+        """What a GET answers."""
+        answer = self.ask("GET", path, token=token, query_string=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json
+
+    def fill(self) -> None:
+        """Two instances; one of them runs."""
+        with self.store.change() as change:
+            instances.add(change, LB)
+            instances.add(change, PLAIN)
+            processes.add(change, replace(RUNNING, phase="active", silent=None, generation=1, since=AT))
+
+
+def problem(answer: Any, status: int, code: str, title: str, detail: str, *fields: tuple[str, str]) -> None:
+    """Check a whole problem document."""
+    assert answer.content_type == "application/problem+json"
+    expected: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail}
+    if fields:
+        expected["errors"] = [{"field": field, "problem": text} for field, text in fields]
+    assert (answer.status_code, answer.json) == (status, expected)

@@ -1,0 +1,481 @@
+"""What each path of ``/api/v1`` answers, whole."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfagent.api.access import LOCAL
+from nfagent.api.discretion import GENERIC
+from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.store import chains, database, decisions, instances, migrations, processes
+from tests.nfagent import samples
+from tests.nfagent.api_world import AT, AT_ISO, V1, Api, problem
+from tests.nfagent.test_told import LB, PLAIN
+from tests.nfagent.world import TENANT_TOKEN
+from unoctl.model import BridgeState, Controller, LinkState, Status, SwitchState
+
+
+@pytest.fixture
+def api(directory: Path) -> Iterator[Api]:
+    made = Api(directory)
+    yield made
+    made.store.close()
+
+
+LB_SHOWN = {
+    "id": "id-lb",
+    "name": "lb",
+    "project": "acme",
+    "kind": "l4lb",
+    "flavor": "small",
+    "status": "active",
+    "reason": "why",
+    "config": {"vip": "10.0.0.1"},
+    "config_state": "applied",
+    "labels": {"a": "b"},
+    "ports": [
+        {"number": 1000, "name": "nf1000", "mac": "02:00:00:00:00:01"},
+        {"number": 1007, "name": "nf1007", "mac": "02:00:00:00:00:02"},
+    ],
+    "created": "1970-01-01T00:00:05.000Z",
+    "placement": {
+        "location": "snic0",
+        "slot": "s1",
+        "pid": 13,
+        "since": AT_ISO,
+        "pin": "snic0",
+        "target": "hypervisor",
+    },
+}
+PLAIN_SHOWN = {
+    "id": "id-plain",
+    "name": "plain",
+    "project": "other",
+    "kind": "probe",
+    "flavor": "large",
+    "status": "building",
+    "reason": None,
+    "config": {},
+    "config_state": "pending",
+    "labels": {},
+    "ports": [],
+    "created": "1970-01-01T00:00:06.000Z",
+    "placement": {"location": None, "slot": None, "pid": None, "since": None, "pin": None, "target": None},
+}
+
+
+def test_instances_are_shown_whole(api: Api) -> None:
+    api.fill()
+    assert api.get("/instances/id-lb") == api.get("/instances/acme/lb") == LB_SHOWN
+    assert api.get("/instances/id-plain") == PLAIN_SHOWN
+    assert api.get("/instances/lb", TENANT_TOKEN) == LB_SHOWN | {"placement": None, "reason": GENERIC}
+    assert api.get("/instances") == {"instances": [LB_SHOWN, PLAIN_SHOWN], "next": None}
+    assert api.get("/instances", limit=1) == {"instances": [LB_SHOWN], "next": "id-lb"}
+    assert api.get("/instances", limit=1, marker="id-lb") == {"instances": [PLAIN_SHOWN], "next": None}
+    assert api.get("/instances", limit=2)["next"] is None
+    for query in ({"name": "lb"}, {"kind": "l4lb"}, {"flavor": "small"}, {"status": "active"}, {"project": "acme"}):
+        assert api.get("/instances", **query)["instances"] == [LB_SHOWN]
+    assert api.get("/instances", location="snic0")["instances"] == [LB_SHOWN]
+    problem(api.ask("GET", "/instances/ghost"), 404, "instance-unknown", "Not Found", "there is no instance 'ghost'")
+    with api.store.change() as change:
+        (row,) = processes.of(change.db, "id-lb")
+        processes.update(change, row, own_pid=None, phase="starting", slot=None)
+    shown = api.get("/instances/id-lb")
+    assert (shown["config_state"], shown["placement"]["pid"], shown["placement"]["slot"]) == ("pending", 11, None)
+
+
+def test_instances_are_created_and_changed(api: Api) -> None:
+    answer = api.ask("POST", "/instances", json={"name": "new", "kind": "toy", "ports": 1, "pin": "snic0"})
+    made = answer.json
+    assert (answer.status_code, answer.headers["Location"]) == (202, f"{V1}/instances/{made['id']}")
+    assert made | {"id": "", "created": "", "ports": []} == {
+        "id": "",
+        "name": "new",
+        "project": "ops",
+        "kind": "toy",
+        "flavor": "small",
+        "status": "building",
+        "reason": None,
+        "config": {},
+        "config_state": "pending",
+        "labels": {},
+        "ports": [],
+        "created": "",
+        "placement": {"location": None, "slot": None, "pid": None, "since": None, "pin": "snic0", "target": None},
+    }
+    assert [port["number"] for port in made["ports"]] == [1000]
+    path = f"/instances/{made['id']}"
+    change = {"name": "uno", "config": {"n": 1}, "labels": {"x": "y"}, "pin": None}
+    changed = api.ask("PATCH", path, json=change)
+    assert changed.status_code == 200
+    expected = made | {"name": "uno", "config": {"n": 1}, "labels": {"x": "y"}}
+    expected["placement"] = made["placement"] | {"pin": None}
+    assert changed.json == api.get(path) == expected
+    deleted = api.ask("DELETE", path)
+    assert (deleted.status_code, deleted.json) == (202, expected | {"status": "deleting"})
+    nothing = "nothing is to be changed; name at least one of config, name, labels, pin"
+    for body, text in (({}, nothing), ({"name": None}, "name cannot be null; leave it out to keep it as it is")):
+        refused = api.ask("PATCH", path, json=body)
+        assert refused.status_code == 422
+        assert text in refused.json["detail"]
+
+
+def test_pages_of_large_configurations_hold_four_megabytes(api: Api) -> None:
+    sizes = [4 << 20, 10, (4 << 20) - 60, 30, 30]
+    with api.store.change() as change:
+        for number, size in enumerate(sizes):
+            config = {"x": "y" * (size - len('{"x": ""}'))}
+            assert len(json.dumps(config)) == max(size, 9)
+            instances.add(change, samples.instance(f"n{number}", id=f"id-{number}", config=config))
+
+    def page(**query: Any) -> tuple[list[str], str | None]:
+        found = api.get("/instances", **query)
+        return [each["name"] for each in found["instances"]], found["next"]
+
+    assert page() == (["n0"], "id-0")
+    assert page(marker="id-0") == (["n1", "n2", "n3"], "id-3")  # 4 MiB less 20 bytes
+    assert page(marker="id-3") == (["n4"], None)
+    with api.store.change() as change:
+        instances.configure(change, "id-0", {"x": "y" * (4 << 20)})
+    assert page() == (["n0"], "id-0")  # one that is too large goes alone
+
+
+def test_where_things_run_is_for_administrators(api: Api) -> None:
+    api.fill()
+    for path, what in (
+        ("/servers", "the server"),
+        ("/switches", "the switches"),
+        ("/switches/snic0", "the switches"),
+        ("/migrations", "migrations"),
+        ("/migrations/1", "migrations"),
+        ("/load", "load"),
+        ("/faults", "faults"),
+        ("/placement", "placement"),
+        ("/placement/proposal", "placement"),
+        ("/placement/decisions", "placement"),
+        ("/placement/decisions/1", "placement"),
+        ("/placement/why/lb", "placement"),
+    ):
+        detail = f"{what}: only for administrators, and 'acme' is none"
+        problem(api.ask("GET", path, token=TENANT_TOKEN), 403, "administrators-only", "Forbidden", detail)
+    detail = "placement: only for administrators, and 'acme' is none"
+    asked = api.ask("POST", "/placement/dry-run", token=TENANT_TOKEN, json={})
+    problem(asked, 403, "administrators-only", "Forbidden", detail)
+
+
+def test_the_offer_is_what_the_files_say(api: Api) -> None:
+    kinds = api.get("/kinds", TENANT_TOKEN)["kinds"]
+    toy = {
+        "name": "toy",
+        "summary": "speaks the control protocol, has a number as its state",
+        "movable": True,
+        "ports": [0, 2],
+    }
+    assert toy in kinds
+    assert api.get("/kinds/toy") == toy
+    assert api.get("/kinds/wired") == {"name": "wired", "summary": "", "movable": False, "ports": [1, 1]}
+    flavors = api.get("/flavors", TENANT_TOKEN)["flavors"]
+    assert flavors[0] == api.get("/flavors/small") == {"name": "small", "workers": 1, "memory_mb": 256}
+    assert [each["name"] for each in flavors] == ["small", "medium", "large"]
+    problem(api.ask("GET", "/kinds/x"), 404, "kind-unknown", "Not Found", "there is no kind 'x'")
+    problem(api.ask("GET", "/flavors/x"), 404, "flavor-unknown", "Not Found", "there is no flavor 'x'")
+    api.fill()
+    ports = [port | {"instance": "id-lb"} for port in LB_SHOWN["ports"]]
+    with api.store.change() as change:
+        first = samples.instance("first", id="id-first", project="other", ports=(samples.port(3),))
+        instances.add(change, first)
+    others = [{"number": 3, "name": "nf3", "mac": "02:00:00:00:00:03", "instance": "id-first"}]
+    assert api.get("/ports") == {"ports": others + ports}
+    assert api.get("/ports", TENANT_TOKEN) == {"ports": ports}
+
+
+def test_the_server_and_its_switches_are_shown_without_and_with_oneswitchd(api: Api) -> None:
+    api.fill()
+    directory = re.escape(str(api.store._path.parent.parent))
+    (server,) = api.get("/servers")["servers"]
+    assert re.fullmatch(rf"unix:{directory}/no-oneswitchd.sock", server.pop("api"))
+    assert server == {
+        "datapath_id": "00000000000000a1",
+        "oneswitchd": "down",
+        "reason": "nothing listens",
+        "version": None,
+        "controllers": 0,
+        "switches": ["hypervisor", "snic0"],
+    }
+    hub, nic = api.get("/switches")["switches"]
+    assert hub.pop("virt")["target"].endswith("/virt.mgmt")
+    assert hub.pop("edge")["target"].endswith("/edge.mgmt")
+    slot = {"name": "s0", "wires": [{"edge": "vf0", "inside": "lo"}], "taken": None}
+    assert hub == {"name": "hypervisor", "hub": True, "machine": "local", "link": None, "slots": [slot]}
+    unknown = {"state": "unknown", "last_error": None}
+    taken = [{"name": "s1", "wires": [{"edge": "pf0vf0", "inside": "lo"}], "taken": "id-lb"}]
+    expected = {
+        "name": "snic0",
+        "hub": False,
+        "machine": "local",
+        "link": "unknown",
+        "slots": taken,
+        "virt": {"target": "tcp:127.0.0.1:1"} | unknown,
+        "edge": {"target": "tcp:127.0.0.1:2"} | unknown,
+    }
+    assert nic == api.get("/switches/snic0") == expected
+    virt, edge = (BridgeState(target=name, state=name, last_error=name) for name in ("up", "down"))
+    for state, shown in (("up", "up"), ("no-carrier", "down")):
+        link = LinkState(hypervisor="pcie-snic0", local="pf0hpf", state=state)
+        controllers = tuple(Controller(id=1, target="x", state=each) for each in ("connected", "backoff", "connected"))
+        api.found = Status(
+            version="7",
+            datapath_id="1",
+            switches=(SwitchState(name="snic0", virt=virt, edge=edge, link=link),),
+            controllers=controllers,
+        )
+        told = {"virt": dict.fromkeys(("target", "state", "last_error"), "up")}
+        told |= {"edge": dict.fromkeys(("target", "state", "last_error"), "down"), "link": shown}
+        assert api.get("/switches/snic0") == expected | told
+        assert api.get("/switches/hypervisor")["virt"]["state"] == "unknown"
+    (server,) = api.get("/servers")["servers"]
+    assert [server[name] for name in ("oneswitchd", "reason", "version", "controllers")] == ["up", None, "7", 2]
+    problem(api.ask("GET", "/switches/x"), 404, "switch-unknown", "Not Found", "there is no switch 'x'")
+
+
+def test_chains_are_shown_whole(api: Api) -> None:
+    api.fill()
+    order = {"name": "c", "hops": [{"port": 1}, {"instance": "acme/lb"}], "latency_us": 9}
+    answer = api.ask("POST", "/chains", json=order)
+    made = answer.json
+    hops = [{"instance": None, "port": 1}, {"instance": "id-lb", "port": None}]
+    assert answer.status_code == 201
+    assert made | {"id": "", "created": ""} == {
+        "id": "",
+        "name": "c",
+        "project": "ops",
+        "hops": hops,
+        "latency_us": 9,
+        "unkept": None,
+        "created": "",
+    }
+    api.decider.unkept = {made["id"]: "it cannot be"}
+    unkept = made | {"unkept": "it cannot be"}
+    assert api.get(f"/chains/{made['id']}") == unkept
+    with api.store.change() as change:
+        chains.add(change, replace(samples.chain("d", ("port:1", "port:2")), id="id-d", created=AT))
+    other = api.get("/chains/id-d")
+    assert other["created"] == AT_ISO
+    assert api.get("/chains") == {"chains": [unkept, other], "next": None}
+    assert api.get("/chains", limit=1) == {"chains": [unkept], "next": made["id"]}
+    assert api.get("/chains", limit=1, marker=made["id"]) == {"chains": [other], "next": None}
+    problem(
+        *(api.ask("POST", "/chains", json=order | {"name": "e", "hops": [{"port": 1}, {"instance": "port:1"}]}), 422),
+        *("instance-unknown", "Unprocessable Entity", "there is no instance 'port:1'"),
+        ("hops.1", "there is no instance 'port:1'"),
+    )
+    deleted = api.ask("DELETE", f"/chains/{made['id']}")
+    assert (deleted.status_code, deleted.text) == (204, "")
+    problem(
+        *(api.ask("GET", f"/chains/{made['id']}"), 404, "chain-unknown", "Not Found"),
+        f"there is no chain '{made['id']}'",
+    )
+
+
+def test_migrations_are_shown_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.fill()
+    with api.store.change() as change:
+        instances.pin(change, "id-lb", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations.time, "time", lambda: AT)
+        with api.store.change() as change:
+            ended = migrations.request(change, PLAIN, "snic0", "hypervisor", "restart")
+            ended = migrations.step(change, ended, "prepare", {"n": 1})
+            migrations.end(change, ended, "failed", "why", {"n": 2})
+    first = {
+        "epoch": 1,
+        "instance": "id-plain",
+        "project": "other",
+        "source": "snic0",
+        "target": "hypervisor",
+        "mode": "restart",
+        "step": "prepare",
+        "requested": AT_ISO,
+        "started": AT_ISO,
+        "ended": AT_ISO,
+        "outcome": "failed",
+        "reason": "why",
+        "report": {"n": 2},
+    }
+    assert api.get("/migrations/1") == first
+    with api.store.change() as change:
+        change.db.execute("UPDATE instance SET kind = 'toy'")
+        change.event("test", "x", None, {})
+    answer = api.ask("POST", "/migrations", json={"instance": "acme/lb", "target": "hypervisor"})
+    second = answer.json
+    assert (answer.status_code, second["source"], second["target"], second["mode"]) == (
+        202,
+        "snic0",
+        "hypervisor",
+        "state",
+    )
+    assert (second["started"], second["ended"], second["outcome"]) == (None, None, None)
+    assert api.get("/migrations") == {"migrations": [second, first], "next": None}
+    assert api.get("/migrations", limit=1) == {"migrations": [second], "next": 2}
+    assert api.get("/migrations", limit=1, marker=2) == {"migrations": [first], "next": None}
+    assert api.get("/migrations", outcome="none")["migrations"] == [second]
+    assert api.get("/migrations", instance="other/plain")["migrations"] == [first]
+    assert api.get("/migrations", instance="gone")["migrations"] == []
+    with api.store.change() as change:
+        instances.remove(change, PLAIN)
+    assert api.get("/migrations", instance="id-plain")["migrations"] == [first]
+    for epoch in (3, 2**63 - 1, 2**63):
+        detail = f"there is no migration of epoch {epoch}"
+        problem(api.ask("GET", f"/migrations/{epoch}"), 404, "migration-unknown", "Not Found", detail)
+
+
+SHOWN_DECISION = {
+    "id": 0,
+    "decided": AT_ISO,
+    "plan": {"id-lb": "snic0"},
+    "explanation": {"feasible": True},
+    "moves": ["id-lb"],
+    "outcome": None,
+    "ended": None,
+    "report": {},
+}
+
+
+def test_placement_is_what_is_and_what_was_decided(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.fill()
+    lb = {"instance": "id-lb", "name": "lb", "project": "acme", "location": "snic0", "pin": "snic0"}
+    plain = {"instance": "id-plain", "name": "plain", "project": "other", "location": None, "pin": None, "target": None}
+    assert api.get("/placement") == {"placement": [lb | {"target": "hypervisor"}, plain]}
+    assert api.get("/placement/proposal") == SHOWN_DECISION
+    why = {"instance": "id-lb", "location": "snic0", "why": {"text": "lb is there"}}
+    assert api.get("/placement/why/acme/lb") == why
+    assert api.get("/placement/why/id-plain") == {
+        "instance": "id-plain",
+        "location": None,
+        "why": {"text": "plain is there"},
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions.time, "time", lambda: AT)
+        with api.store.change() as change:
+            for _ in range(2):
+                decisions.add(change, {"p": 1}, {"id-lb": "snic0"}, {"feasible": True}, ("id-lb",))
+            decisions.end(change, 2, "done", {"n": 1})
+    first = SHOWN_DECISION | {"id": 1}
+    second = SHOWN_DECISION | {"id": 2, "outcome": "done", "ended": AT_ISO, "report": {"n": 1}}
+    assert api.get("/placement/decisions") == {"decisions": [second, first], "next": None}
+    assert api.get("/placement/decisions", limit=1) == {"decisions": [second], "next": 2}
+    assert api.get("/placement/decisions", limit=1, marker=2) == {"decisions": [first], "next": None}
+    assert api.get("/placement/decisions/2") == {"decision": second, "problem": {"p": 1}}
+    for number in (3, 2**63 - 1, 2**63):
+        detail = f"there is no decision {number}, or it is not kept any more"
+        problem(api.ask("GET", f"/placement/decisions/{number}"), 404, "decision-unknown", "Not Found", detail)
+
+
+def test_a_dry_run_names_instances_as_clients_do(api: Api) -> None:
+    api.fill()
+
+    def ask(pins: dict[str, str], without: list[str]) -> Any:
+        return api.ask("POST", "/placement/dry-run", json={"pins": pins, "without": without})
+
+    asked = {"pins": {"id-lb": "snic0"}, "without": ["id-plain"]}
+    assert ask({"acme/lb": "snic0", "id-lb": "snic0"}, ["plain"]).json == SHOWN_DECISION | {"explanation": asked}
+    assert api.ask("POST", "/placement/dry-run", json={}).json["explanation"] == {"pins": {}, "without": []}
+    unprocessable = (422, "contradiction", "Unprocessable Entity")
+    twice = "instance 'lb' is named twice, with different answers to where it is"
+    problem(ask({"lb": "snic0"}, ["lb"]), *unprocessable, twice, ("pins.lb", twice))
+    problem(ask({"id-lb": "hypervisor", "lb": "snic0"}, []), *unprocessable, twice, ("pins.lb", twice))
+    unknown = "there is no instance 'ghost'"
+    for pins, without, field in (({"ghost": "snic0"}, [], "pins"), ({}, ["ghost"], "without")):
+        problem(ask(pins, without), 422, "instance-unknown", "Unprocessable Entity", unknown, (field, unknown))
+    moon = "there is no location 'moon'; there are hypervisor, snic0"
+    problem(ask({"lb": "moon"}, []), 422, "location-unknown", "Unprocessable Entity", moon, ("pins.lb", moon))
+
+
+def test_load_is_shown_whole(api: Api) -> None:
+    detail = "nothing has been measured yet"
+    problem(api.ask("GET", "/load"), 503, "no-measurement", "Service Unavailable", detail)
+    rate, shown = Rate(8.0, 1000.0), {"mbps": 8.0, "pps": 1000.0}
+    api.monitor.measured = Measurement(
+        at=AT,
+        window_s=2.0,
+        matrix={(2, 1): rate, (1, 1000): rate},
+        error=0.01,
+        instances={"i": Load(0.25, 300, rate, 7)},
+        links={"snic0": LinkUse(to_nic=rate, to_host=rate, capacity_mbps=10_000)},
+        locations={"hypervisor": LocationUse(300, 4000)},
+    )
+    assert api.get("/load") == {
+        "at": AT_ISO,
+        "window_s": 2.0,
+        "matrix": [{"from": 1, "to": 1000, **shown}, {"from": 2, "to": 1, **shown}],
+        "error": 0.01,
+        "instances": {"i": {"utilisation": 0.25, "millicores": 300, "traffic": shown, "flows": 7}},
+        "links": {"snic0": {"to_nic": shown, "to_host": shown, "capacity_mbps": 10_000}},
+        "locations": {"hypervisor": {"millicores": 300, "capacity_millicores": 4000}},
+    }
+
+
+def test_faults_are_shown_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.fill()
+    with monkeypatch.context() as patch:
+        patch.setattr(database.time, "time", lambda: AT)
+        with api.store.change() as change:
+            change.event("location.up", "hypervisor", None, {})
+            change.event("location.down", "snic0", None, {"reason": "old"})
+            change.event("location.down", "snic0", None, {"reason": "no link"})
+            change.event("other.up", "snic0", None, {})
+    location = {
+        "gravity": "critical",
+        "about": "location",
+        "id": "snic0",
+        "name": "snic0",
+        "project": None,
+        "since": AT_ISO,
+        "text": "it is down: no link",
+    }
+    instance = {
+        "gravity": "warning",
+        "about": "instance",
+        "id": "id-lb",
+        "name": "lb",
+        "project": "acme",
+        "since": AT_ISO,
+        "text": "it runs, but why",
+    }
+    assert api.get("/faults") == {"faults": [location, instance]}
+
+
+def test_metrics_are_text(api: Api) -> None:
+    api.fill()
+    with api.store.change() as change:
+        migrations.request(change, PLAIN, "hypervisor", "snic0", "state")
+        done = migrations.request(change, LB, "hypervisor", "snic0", "state")
+        migrations.end(change, done, "failed", None, {})
+    answer = api.client.get("/metrics", environ_overrides={LOCAL: True})
+    assert answer.content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert answer.text == (
+        "# HELP nfagent_instances Instances by status.\n"
+        "# TYPE nfagent_instances gauge\n"
+        'nfagent_instances{status="building"} 0\n'
+        'nfagent_instances{status="active"} 1\n'
+        'nfagent_instances{status="migrating"} 1\n'
+        'nfagent_instances{status="deleting"} 0\n'
+        'nfagent_instances{status="error"} 0\n'
+        "# HELP nfagent_migrations_open Migrations that go on.\n"
+        "# TYPE nfagent_migrations_open gauge\n"
+        "nfagent_migrations_open 1\n"
+        "# HELP nfagent_migrations_total Migrations by outcome.\n"
+        "# TYPE nfagent_migrations_total counter\n"
+        'nfagent_migrations_total{outcome="done"} 0\n'
+        'nfagent_migrations_total{outcome="rolled-back"} 0\n'
+        'nfagent_migrations_total{outcome="failed"} 1\n'
+        'nfagent_migrations_total{outcome="cancelled"} 0\n'
+        "# HELP nfagent_events_total Id of the newest event.\n"
+        "# TYPE nfagent_events_total counter\n"
+        f"nfagent_events_total {api.store.last_event}\n"
+    )

@@ -1,0 +1,436 @@
+"""Who is let in, and how many: tokens, origins, places, connections and listeners, each with all that it says."""
+
+import socket
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfagent.api import connections, serving, tokens
+from nfagent.api.access import LOCAL, Access
+from nfagent.api.connections import PEER_MAX, TOTAL_MAX, Channel, Connections
+from nfagent.api.serving import Serving, ServingError
+from nfagent.api.streams import Streams, is_still
+from nfagent.api.tokens import Tokens, digest
+from nfagent.desired import Client
+from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError, UnavailableError
+from nfagent.plumbing.errors import ConfigError
+
+ACME, OPS = Client("acme", admin=False), Client("ops", admin=True)
+TENANT, ADMIN = "t" * 16, "a" * 20
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> Access:
+    return Access(written(tmp_path, f"acme tenant {TENANT}\nops admin {ADMIN} # a comment\n"), "nobody", LISTEN)
+
+
+LISTEN = ("tcp:Host.example:80", "unix:/run/sock", "tcp:[2001:db8::1]:80", "tcp:10.0.0.9:1")
+
+
+def written(directory: Path, text: str | bytes, mode: int = 0o600) -> Path:
+    """A file of tokens."""
+    path = directory / "tokens"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(mode)
+    return path
+
+
+def refusal(error: type[RefusedError], act: Any) -> tuple[str, str]:
+    """Code and detail."""
+    with pytest.raises(error) as caught:
+        act()
+    return caught.value.code, caught.value.detail
+
+
+# ---- tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("acme tenant\n", "1: expected PROJECT tenant|admin TOKEN"),
+        (f"\n# x\nacme owner {TENANT}\n", "3: expected PROJECT tenant|admin TOKEN"),
+        (f"acme tenant {TENANT} more", "1: expected PROJECT tenant|admin TOKEN"),
+        (f"acme tenant {'t' * 15}", "1: a token of 15 characters; at least 16 are needed"),
+    ],
+)
+def test_a_line_that_is_wrong_says_so(tmp_path: Path, text: str, said: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        Tokens(path)
+    assert str(caught.value) == f"{path}:{said}"
+
+
+def test_a_file_that_is_unsafe_or_not_there_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    with pytest.raises(ConfigError, match=r"the tokens cannot be read: .*No such file"):
+        Tokens(path)
+    for mode in (0o640, 0o601):
+        written(tmp_path, "", mode)
+        with pytest.raises(ConfigError) as caught:
+            Tokens(path)
+        assert str(caught.value).endswith(f"others can read the tokens (mode {mode:o}); chmod 600 {path}")
+    written(tmp_path, b"\xff")
+    with pytest.raises(ConfigError, match=r"the tokens cannot be read: .*utf-8"):
+        Tokens(path)
+
+
+def test_tokens_are_read_again_when_the_file_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, f"acme tenant {TENANT}\nops admin {ADMIN}#\n")
+    known = Tokens(path)
+    first = known.entries()
+    assert [(each.digest, each.client) for each in first] == [(digest(TENANT), ACME), (digest(ADMIN), OPS)]
+    assert known.entries() is first
+    written(tmp_path, f"wrong\nops admin {ADMIN}\n")
+    assert [each.client for each in known.entries()] == [OPS]
+    assert "wrong" not in caplog.text
+    assert f"{path}:1: expected PROJECT tenant|admin TOKEN; left out" in caplog.text
+    path.unlink()
+    assert known.entries() == []
+    assert Tokens(None).entries() == []
+    assert len(digest("")) == len(digest("\udce4" * 1000)) == 32
+
+
+def test_what_a_change_of_the_file_is_seen_by(tmp_path: Path) -> None:
+    path = written(tmp_path, "x")
+    mark = tokens._mark(path)
+    found = path.stat()
+    assert mark == (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    assert tokens._mark(tmp_path / "none") is None
+
+
+# ---- who asks
+
+
+def asked(**environ: Any) -> dict[str, Any]:
+    return environ
+
+
+@pytest.mark.parametrize(
+    ("environ", "who"),
+    [
+        ({"HTTP_AUTHORIZATION": f"Bearer {TENANT}"}, ACME),
+        ({"HTTP_AUTHORIZATION": f"bearer  {ADMIN} "}, OPS),
+        ({"HTTP_X_AUTH_TOKEN": f" {ADMIN} "}, OPS),
+        ({"HTTP_AUTHORIZATION": f"Bearer {TENANT}", "HTTP_X_AUTH_TOKEN": ADMIN}, ACME),
+        ({LOCAL: True}, Client("default", admin=True)),
+        ({LOCAL: True, "HTTP_X_AUTH_TOKEN": "notused"}, Client("default", admin=True)),
+        ({LOCAL: True, "HTTP_X_AUTH_TOKEN": TENANT}, ACME),
+    ],
+)
+def test_who_sent_a_request(access: Access, environ: dict[str, Any], who: Client) -> None:
+    assert access.client(environ) == who
+
+
+def test_who_is_not_known_is_refused(access: Access) -> None:
+    missing = "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)"
+    for environ in ({}, {LOCAL: False}, {"HTTP_X_AUTH_TOKEN": "notused"}, {"HTTP_AUTHORIZATION": "Bearer "}):
+        assert refusal(UnauthorizedError, lambda environ=environ: access.client(environ)) == ("token-missing", missing)
+    unknown = ("token-unknown", "the token of this request is not known here")
+    for environ in (
+        {"HTTP_AUTHORIZATION": f"Basic {TENANT}"},
+        {"HTTP_AUTHORIZATION": f"Bearer {TENANT}x"},
+        {"HTTP_X_AUTH_TOKEN": "x", LOCAL: True},
+    ):
+        assert refusal(UnauthorizedError, lambda environ=environ: access.client(environ)) == unknown
+    assert refusal(UnauthorizedError, lambda: access.badge("x" * 16)) == unknown
+
+
+def test_a_badge_opens_the_dashboard_only(access: Access) -> None:
+    badge = access.badge(TENANT)
+    assert len(badge) == 64
+    assert badge == access.badge(TENANT) != access.badge(ADMIN)
+    assert access.visitor({}, badge) == ACME
+    assert access.visitor({"HTTP_X_AUTH_TOKEN": ADMIN}, badge) == ACME
+    assert access.visitor({"HTTP_X_AUTH_TOKEN": ADMIN}, None) == OPS
+    assert access.visitor({LOCAL: True}, "wrong") == Client("default", admin=True)
+    for none in (None, "", TENANT):
+        assert refusal(UnauthorizedError, lambda none=none: access.visitor({}, none))[0] == "token-missing"
+    assert refusal(UnauthorizedError, lambda: access.client({"HTTP_X_AUTH_TOKEN": badge}))[0] == "token-unknown"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("", True),
+        ("localhost", True),
+        ("LOCALHOST:80", True),
+        ("host.example", True),
+        ("HOST.example:9", True),
+        ("[2001:db8::1]:80", True),
+        ("10.0.0.9", True),
+        ("127.0.0.8:1", True),
+        ("[::1]", True),
+        ("run", False),
+        ("10.0.0.8", False),
+        ("host.example.evil", False),
+        ("/run/sock", False),
+    ],
+)
+@pytest.mark.parametrize("anonymous", ["admin", "tenant"])
+def test_without_tokens_this_machine_has_to_be_asked_for(anonymous: Any, host: str, is_own: bool) -> None:
+    access = Access(None, anonymous, LISTEN)
+    environ = {"HTTP_HOST": host} if host else {}
+    if is_own:
+        assert access.client(environ) == Client("default", admin=anonymous == "admin")
+        return
+    detail = f"Host {host!r} is not this machine's own; without a token ask for localhost or 127.0.0.1"
+    assert refusal(ForbiddenError, lambda: access.client(environ)) == ("host-unknown", detail)
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "method", "is_let_in"),
+    [
+        ("same-origin", "cors", "POST", True),
+        ("none", "navigate", "GET", True),
+        ("cross-site", "navigate", "GET", True),
+        ("same-site", "navigate", "HEAD", True),
+        ("cross-site", "navigate", "POST", False),
+        ("cross-site", "cors", "GET", False),
+        ("cross-site", None, "GET", False),
+        ("same-site", "no-cors", "GET", False),
+    ],
+)
+def test_pages_of_other_sites_may_only_lead_here(
+    access: Access, site: str, mode: str | None, method: str, is_let_in: bool
+) -> None:
+    environ = {"HTTP_SEC_FETCH_SITE": site, "REQUEST_METHOD": method}
+    environ |= {"HTTP_SEC_FETCH_MODE": mode} if mode else {}
+    if is_let_in:
+        access.check_origin(environ)
+        return
+    detail = "a page of another origin sent this request; only pages of this address may"
+    assert refusal(ForbiddenError, lambda: access.check_origin(environ)) == ("origin-foreign", detail)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_let_in"),
+    [
+        ("", "localhost", True),
+        ("http://localhost:80", "localhost:80", True),
+        ("https://LOCALHOST:80", "LocalHost:80", True),
+        ("http://localhost", "localhost:80", False),
+        ("null", "localhost", False),
+        ("http://evil.example", "localhost", False),
+        ("http://evil.example", "", False),
+    ],
+)
+def test_an_origin_is_that_of_the_address(access: Access, origin: str, host: str, is_let_in: bool) -> None:
+    environ = {name: value for name, value in (("HTTP_ORIGIN", origin), ("HTTP_HOST", host)) if value}
+    if is_let_in:
+        access.check_origin(environ)
+        return
+    detail = f"a page of {origin} sent this request; only pages of this address may"
+    assert refusal(ForbiddenError, lambda: access.check_origin(environ)) == ("origin-foreign", detail)
+
+
+# ---- places
+
+
+def test_places_that_are_taken_say_how_many_there_are() -> None:
+    streams = Streams(8)
+    back = [streams.take(ACME) for _ in range(2)]
+    detail = "2 clients of project 'acme' follow; no more are allowed"
+    assert refusal(UnavailableError, lambda: streams.take(ACME)) == ("too-many-streams", detail)
+    others = [streams.take(Client(f"p{number}", admin=False)) for number in range(4)]
+    for late in (Client("p0", admin=False), Client("new", admin=False)):
+        detail = "as many tenants follow as may; try again later"
+        assert refusal(UnavailableError, lambda late=late: streams.take(late)) == ("too-many-streams", detail)
+    admins = [streams.take(OPS) for _ in range(2)]
+    detail = "8 clients follow; no more are allowed ([api] streams)"
+    for who in (OPS, ACME):
+        assert refusal(UnavailableError, lambda who=who: streams.take(who)) == ("too-many-streams", detail)
+    for give_back in (*back, *others, *admins):
+        give_back()
+    assert (streams._taken, streams._tenants.total()) == (0, 0)
+    assert all(streams.take(OPS) for _ in range(8))
+
+
+def test_who_is_let_in_as_somebody_else_is_not_the_same() -> None:
+    def refuse() -> Client:
+        raise UnauthorizedError("token-unknown", "x")
+
+    assert is_still(ACME, lambda: ACME)
+    assert not is_still(ACME, lambda: Client("acme", admin=True))
+    assert not is_still(ACME, refuse)
+
+
+# ---- connections
+
+
+class FakeChannel:
+    """As `Channel`."""
+
+    def __init__(self, name: str, **columns: Any) -> None:
+        self.name, self.sent, self.connected = name, b"", True
+        self.peer, self.requests, self.began = name.partition("/")[0], list[Any](), None
+        self.total_outbufs_len, self.last_activity = 0, 0.0
+        vars(self).update(columns)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        rank: Any = Channel.rank
+        return rank.__get__(self)
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+
+    def handle_close(self) -> None:
+        self.connected = False
+
+
+def swept(channels: Iterable[FakeChannel], *, now: float = 100.0, streams: int = 0, queue: Any = ()) -> list[str]:
+    """Those that are closed."""
+    found = list(channels)
+    server = SimpleNamespace(
+        active_channels=dict(enumerate(found)),
+        task_dispatcher=SimpleNamespace(queue=list(queue)),
+        adj=SimpleNamespace(outbuf_high_watermark=1000),
+    )
+    Connections(server, streams, lambda: now).sweep()
+    return [each.name for each in found if not each.connected]
+
+
+def test_a_request_has_twenty_seconds() -> None:
+    late, timely = FakeChannel("late", began=79.9), FakeChannel("timely", began=80.0)
+    busy, idle = FakeChannel("busy", began=1.0, requests=[1]), FakeChannel("idle")
+    assert swept([late, timely, busy, idle]) == ["late"]
+    said = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nServer: nfagent\r\n\r\n"
+    assert [each.sent for each in (late, timely, busy, idle)] == [said, b"", b"", b""]
+
+
+def test_a_client_that_is_gone_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = FakeChannel("gone", began=0.0)
+
+    def fail(_: bytes) -> None:
+        raise OSError
+
+    monkeypatch.setattr(gone, "send", fail)
+    assert swept([gone]) == ["gone"]
+
+
+def test_a_peer_has_so_many_connections_that_wait() -> None:
+    assert (PEER_MAX, TOTAL_MAX, connections.REQUEST_S) == (64, 256, 20.0)
+    waiting = [FakeChannel(f"a/{number}", began=99.0 + number / 1000) for number in range(PEER_MAX + 2)]
+    answered = [FakeChannel(f"a/b{number}", requests=[1]) for number in range(10)]
+    assert swept([*waiting, *answered]) == ["a/0", "a/1"]
+
+
+def test_those_with_a_part_of_a_request_go_first_then_idle_ones() -> None:
+    taking = FakeChannel("a/taking", total_outbufs_len=1, last_activity=1.0, began=99.0)
+    idle = [FakeChannel(f"a/idle{number}", last_activity=90.0 - number) for number in range(PEER_MAX - 1)]
+    part = FakeChannel("a/part", began=99.0)
+    assert swept([taking, *idle, part]) == ["a/part"]
+    more = FakeChannel("a/more", began=99.5)
+    assert swept([FakeChannel("a/old", last_activity=-1.0), taking, *idle, more]) == ["a/old", "a/more"]
+
+
+def test_the_peer_with_most_makes_room_where_all_have_too_many() -> None:
+    def channels() -> list[FakeChannel]:
+        return [
+            FakeChannel(f"{peer}/{number}", last_activity=float(number))
+            for peer, count in (("a", 60), ("b", 60), ("c", 60), ("d", 60), ("e", 17))
+            for number in range(count)
+        ]
+
+    assert len(channels()) == TOTAL_MAX + 1
+    assert swept(channels()) == ["a/0"]
+    assert swept(channels(), streams=1) == []
+    answered = [FakeChannel(f"f/{number}", requests=[1]) for number in range(TOTAL_MAX + 5)]
+    assert swept(answered) == []  # those that are being answered stay
+    assert swept([*answered, FakeChannel("g/1")]) == ["g/1"]
+
+
+def test_if_requests_wait_the_one_that_takes_least_goes() -> None:
+    def blocked() -> list[FakeChannel]:
+        return [
+            FakeChannel("slow", requests=[1], total_outbufs_len=1001, last_activity=5.0),
+            FakeChannel("slower", requests=[1], total_outbufs_len=1001, last_activity=4.0),
+            FakeChannel("full", requests=[1], total_outbufs_len=1000, last_activity=1.0),
+            FakeChannel("ended", total_outbufs_len=5000, last_activity=0.0),
+        ]
+
+    assert swept(blocked()) == []
+    assert swept(blocked(), queue=[1]) == ["slower"]
+    assert swept(blocked()[2:], queue=[1]) == []
+
+
+# ---- listeners
+
+
+def application(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+    start("200 OK", [])
+    return [str(environ[LOCAL]).encode()]
+
+
+def fetched(address: str) -> bytes:
+    """The answer to a request."""
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(rest)
+    else:
+        host, _, port = rest.rpartition(":")
+        made = socket.create_connection((host.strip("[]"), int(port)))
+    with made:
+        made.settimeout(30)
+        made.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return b"".join(iter(lambda: made.recv(4096), b""))
+
+
+def test_each_address_is_served_and_says_where_a_request_came_in(directory: Path) -> None:
+    path = directory / "deep/er/sock"
+    served = Serving(application, [f"unix:{path}", "tcp:127.0.0.1:0"], 1)
+    try:
+        unix, tcp = served.addresses
+        assert unix == f"unix:{path}"
+        assert tcp.startswith("tcp:127.0.0.1:")
+        assert fetched(unix).endswith(b"\r\n\r\nTrue")
+        assert fetched(tcp).endswith(b"\r\n\r\nFalse")
+        assert b"Server: nfagent" in fetched(tcp)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        with pytest.raises(ServingError, match=rf"^cannot listen at unix:{path}: somebody serves it already$"):
+            Serving(application, [unix], 1)
+        with pytest.raises(ServingError, match=rf"^cannot listen at {tcp}: Address already in use$"):
+            Serving(application, ["tcp:127.0.0.1:0", tcp], 1)
+        assert fetched(tcp).endswith(b"False")
+    finally:
+        served.stop()
+    assert not path.exists()
+    assert not any(thread.is_alive() for _, _, thread in served._servers)
+
+
+def test_a_socket_that_nobody_serves_is_taken_over(directory: Path) -> None:
+    path = directory / "sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    served = Serving(application, [f"unix:{path}"], 1)
+    assert fetched(served.addresses[0]).endswith(b"True")
+    served.stop()
+
+
+def test_what_cannot_be_listened_at_says_why(directory: Path) -> None:
+    (directory / "file").touch()
+    with pytest.raises(ServingError, match=r"^cannot listen at unix:.*/file/sock: (Not a directory|File exists)$"):
+        Serving(application, [f"unix:{directory}/file/sock"], 1)
+    with pytest.raises(ServingError, match=r"^cannot listen at tcp:no-such-host.invalid:1: "):
+        Serving(application, ["tcp:no-such-host.invalid:1"], 1)
+
+
+def test_listeners_are_set_up_for_clients_that_stall() -> None:
+    for address, shown in (("127.0.0.1:0", "tcp:127.0.0.1:"), ("[::1]:0", "tcp:[::1]:")):
+        try:
+            listener, actual = serving._tcp(address)
+        except OSError:
+            assert address.startswith("[")  # a machine without IPv6
+            continue
+        with listener:
+            assert actual == f"{shown}{listener.getsockname()[1]}"
+            assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+            assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+            assert listener.type == socket.SOCK_STREAM
