@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from nf_benches import building
+
 PEER_SOURCE = Path(__file__).with_name("flowtable.c")
 PKG_CONFIG = ["pkg-config", "--cflags", "libdpdk"]
 # No huge pages of hugetlbfs; flowtable.c asks for transparent ones, as the table does.
@@ -60,21 +61,12 @@ def main() -> None:
     arguments = parser.parse_args()
     print("... building", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="flowtable-") as directory:
-        table, peer = build_table(), build_peer(Path(directory))
+        table, peer = [building.build_example("nf-tables", "flowtable")], build_peer(Path(directory))
         figures: dict[str, object] = {"peer": "rte_hash" if peer else None, "load_average": os.getloadavg()[0]}
         for size in arguments.sizes:
             with started(table, peer) as sides:
                 figures |= measure(size, sides, quick=arguments.quick)
     print(json.dumps(figures))
-
-
-def build_table() -> list[str]:
-    """The command of our side."""
-    cargo = str(ROOT / ".venv/bin/cargo") if (ROOT / ".venv/bin/cargo").exists() else "cargo"
-    build = [cargo, "build", "--release", "--locked", "--quiet", "-p", "nf-tables", "--example", "flowtable"]
-    subprocess.run(build, cwd=ROOT, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return [str(target / "release/examples/flowtable")]
 
 
 def build_peer(directory: Path) -> list[str] | None:

@@ -7,22 +7,17 @@ Maglev, with counters.
 """
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from nf_benches import building
 
 #: Katran on the machine where the targets were set, as an XDP program: ns per packet (not measured in this run).
 KATRAN = {"hot_ns": 112, "m1_ns": 443, "first_ns": 415, "flood_ns": 109}
 
 
 def main() -> None:
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    build = ["cargo", "build", "--release", "--quiet", "-p", "nf-l4lb", "--example", "l4lb_step"]
-    subprocess.run(build, cwd=ROOT, check=True)
-    program = target / "release" / "examples" / "l4lb_step"
+    program = building.build_example("nf-l4lb", "l4lb_step")
     output = subprocess.run([program, *sys.argv[1:]], check=True, capture_output=True, text=True)
     result = json.loads(output.stdout.splitlines()[-1])
     for row in result["by_flows"]:

@@ -10,9 +10,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from nf_benches import building
+
 PACKETS_PER_S = 10_000
 LINK_MBPS = 10_000
 # Moves per size: the tail of 100 moves is the second worst one.
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer moves: done in 50 s")
     arguments = parser.parse_args()
     print("... building", file=sys.stderr)
-    program = build()
+    program = building.build_example("nf-l4lb", "migration")
     report: dict[str, object] = {
         "load_average": os.getloadavg()[0],
         "packets_per_s": PACKETS_PER_S,
@@ -40,14 +40,6 @@ def main() -> None:
         report[str(flows)] = shared | {"copy": copied, "without": {key: without[key] for key in kept}}
         print(f"... {flows} flows: {report[str(flows)]}", file=sys.stderr)
     print(json.dumps(report))
-
-
-def build() -> str:
-    """The program's path."""
-    cargo = str(ROOT / ".venv/bin/cargo") if (ROOT / ".venv/bin/cargo").exists() else "cargo"
-    command = [cargo, "build", "--release", "--locked", "--quiet", "-p", "nf-l4lb", "--example", "migration"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    return str(Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/examples/migration")
 
 
 def run(program: str, flows: int, mode: str, moves: int) -> dict[str, float]:

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from nf_benches import building
+
 VIP = "192.0.2.1"
 BACKEND = "10.2.0.10"
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -38,29 +39,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if INSIDE not in os.environ:
         print("... building", file=sys.stderr)
-        build()
+        building.build_example("nf-ports", "flood")
+        building.build_nf()
         rootless = [] if os.geteuid() == 0 else USER_OPTIONS
         os.environ[INSIDE] = "1"
         os.execvp("unshare", ["unshare", *rootless, *NAMESPACE_OPTIONS, sys.executable, *sys.argv])
     wire()
     rounds, packets = (3, 200_000) if arguments.quick else (7, 1_000_000)
     print(json.dumps(measure(rounds, packets, arguments.flows)))
-
-
-def build() -> None:
-    """Sender and load balancer."""
-    cargo = str(ROOT / ".venv/bin/cargo") if (ROOT / ".venv/bin/cargo").exists() else "cargo"
-    common = [cargo, "build", "--release", "--locked", "--quiet"]
-    subprocess.run([*common, "-p", "nf-ports", "--example", "flood"], cwd=ROOT, check=True)
-    if not (ROOT / ".venv/bin/nf").exists():
-        subprocess.run([*common, "-p", "nf"], cwd=ROOT, check=True)
-
-
-def built(name: str) -> str:
-    """Path of a program of ours."""
-    installed = ROOT / ".venv/bin" / name
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return str(installed if installed.exists() else target / "release" / name)
 
 
 def run(*argv: str, namespace: str | None = None) -> str:
@@ -172,22 +158,24 @@ def load_balancer(backend: str) -> Iterator[int | None]:
             "--backend",
             backend,
         ]
-        argv = ["ip", "netns", "exec", "middle", built("nf"), "run", "l4lb", *options]
+        argv = ["ip", "netns", "exec", "middle", building.nf(), "run", "l4lb", *options]
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
-            while not control.exists():
-                if process.poll() is not None:
-                    raise RuntimeError(process.stderr.read())
-                time.sleep(0.01)
-            yield process.pid
-            process.terminate()
+            try:
+                while not control.exists():
+                    if process.poll() is not None:
+                        raise RuntimeError(process.stderr.read())
+                    time.sleep(0.01)
+                yield process.pid
+            finally:
+                process.terminate()
 
 
 def flood(flows: int, packets: int, pid: int | None) -> tuple[float, float]:
     """CPU ns per packet, and the share of the packets that came to the sink."""
     threads = softirq_threads()
     before = received(), sum(map(cpu_ns, threads)), cpu_ns(pid) if pid else 0
-    argv = [built("examples/flood"), "eth0", mac("middle", "m0"), VIP, str(flows), str(packets)]
+    argv = [building.example("flood"), "eth0", mac("middle", "m0"), VIP, str(flows), str(packets)]
     told = json.loads(run(*argv, namespace="client"))
     time.sleep(0.1)  # what is in queues; the figures do not depend on it
     came = received() - before[0]

@@ -1,0 +1,41 @@
+"""Programs of the Rust crates, built as they are measured."""
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+
+
+def build_example(package: str, name: str) -> str:
+    """Build an example; returns its path."""
+    _build("-p", package, "--example", name)
+    return example(name)
+
+
+def build_nf() -> None:
+    """Build ``nf``, unless `make build` has done so."""
+    if not _installed("nf").exists():
+        _build("-p", "nf")
+
+
+def example(name: str) -> str:
+    """The path of an example that is built."""
+    return str(TARGET / "examples" / name)
+
+
+def nf() -> str:
+    """The path of ``nf``."""
+    installed = _installed("nf")
+    return str(installed if installed.exists() else TARGET / "nf")
+
+
+def _build(*options: str) -> None:
+    installed = _installed("cargo")
+    cargo = str(installed) if installed.exists() else "cargo"
+    subprocess.run([cargo, "build", "--release", "--locked", "--quiet", *options], cwd=ROOT, check=True)
+
+
+def _installed(name: str) -> Path:
+    return ROOT / ".venv/bin" / name
