@@ -1,0 +1,426 @@
+"""The switches' part in a migration: which are asked, for what, and what comes of it when one is not there."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfagent.errors import WiringError
+from nfagent.migrate import switching
+from nfagent.migrate.switching import ServerSwitching, marker
+from nfagent.model import Port
+from nfagent.plumbing.errors import PlumbingError
+from nfagent.plumbing.server_config import ServerConfig
+from unoctl.errors import ApiUnreachableError, ToolError
+from unoctl.model import BridgeState, Move, SwitchState
+from unoctl.model import Port as SwitchPort
+
+CONFIG = ServerConfig.parse("""
+[oneswitchd]
+datapath_id = "00000000000000a1"
+[oneswitchd.tls]
+private_key = "/key"
+certificate = "/certificate"
+ca_certificate = "/ca"
+[[switch]]
+name = "hypervisor"
+virt = "unix:/virt.mgmt"
+edge = "unix:/edge.mgmt"
+control = "/run/hub.ctl"
+[[switch]]
+name = "snic0"
+virt = "tcp:192.0.2.1:1"
+edge = "tcp:192.0.2.1:2"
+control = "/run/snic0.ctl"
+link = { hypervisor = "pcie-snic0", local = "pf0hpf" }
+[[switch]]
+name = "snic1"
+virt = "ssl:192.0.2.2:1"
+edge = "ssl:192.0.2.2:2"
+link = { hypervisor = "pcie-snic1", local = "pf1hpf" }
+""")
+HUB, NIC, FAR = "hypervisor", "snic0", "snic1"
+PORT = Port(1000, "nf1000", "02:00:00:00:00:01")
+SECRET = "5e" * 32
+
+
+class FakeWiring:
+    """See `nfagent.wiring.ServerWiring`, with a client that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.states: dict[str, tuple[str, str]] = dict.fromkeys((HUB, NIC, FAR), ("up", "up"))
+        self.error: Exception | None = None
+        self.at = SwitchPort(number=1000, name="nf1000", switch=HUB, interface="vf0", flow_id=7)
+
+    def attach(self, location: str, interface: str) -> None:
+        self.asked.append(f"attach {interface} at {location}")
+
+    def client(self) -> "FakeWiring":
+        return self
+
+    def __enter__(self) -> "FakeWiring":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.asked.append("closed")
+
+    def port(self, number: int) -> SwitchPort:
+        if self.error is not None:
+            raise self.error
+        assert number == 1000
+        return self.at
+
+    def status(self) -> Any:
+        if self.error is not None:
+            raise self.error
+
+        def bridge(state: str) -> BridgeState:
+            return BridgeState(target="x", state=state)
+
+        switches = [
+            SwitchState(name=name, virt=bridge(virt), edge=bridge(edge)) for name, (virt, edge) in self.states.items()
+        ]
+        return SimpleNamespace(switches=switches)
+
+
+class FakeDaemon:
+    """See `unoctl.unixctl.Unixctl`; ``answers`` are what it says, by its socket."""
+
+    def __init__(self, path: Path, answer_s: float) -> None:
+        self.path, self.answers = path, ANSWERS.get(str(path))
+        LOG.append(f"connect {path} within {answer_s:g} s")
+        if self.answers is None:
+            raise ToolError(f"no daemon answers at {path}")
+
+    def call(self, *words: str) -> str:
+        LOG.append(" ".join((self.path.stem, *words)))
+        assert self.answers is not None
+        return self.answers(*words)
+
+    def call_at_once(self, *commands: tuple[str, ...]) -> list[str]:
+        LOG.append(f"{self.path.stem} " + " and ".join(" ".join(each) for each in commands))
+        return [""] * len(commands)
+
+    def close(self) -> None:
+        LOG.append(f"close {self.path.stem}")
+
+
+LOG: list[str] = []
+ANSWERS: dict[str, Callable[..., str]] = {}
+
+
+def fine(*_: str) -> str:
+    return ""
+
+
+@pytest.fixture(autouse=True)
+def daemons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    LOG.clear()
+    ANSWERS.clear()
+    ANSWERS.update({"/run/hub.ctl": fine, "/run/snic0.ctl": fine})
+    monkeypatch.setattr(switching, "Unixctl", FakeDaemon)
+    return
+
+
+@pytest.fixture
+def wiring() -> FakeWiring:
+    return FakeWiring()
+
+
+@pytest.fixture
+def switches(wiring: FakeWiring) -> ServerSwitching:
+    made: Any = wiring
+    return ServerSwitching(CONFIG, made)
+
+
+# ---- which switches
+
+
+def test_bridges_on_the_way_are_those_without_tls(switches: ServerSwitching) -> None:
+    assert switches.bridges([NIC, HUB]) == ["tcp:192.0.2.1:2", "unix:/edge.mgmt"]
+    assert switches.bridges([FAR, NIC]) == ["tcp:192.0.2.1:2", "unix:/edge.mgmt"]
+    assert switches.bridges([FAR]) == ["unix:/edge.mgmt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "states", "are_in_step"),
+    [
+        (NIC, ("up", "up"), True),
+        (NIC, ("down", "up"), False),
+        (NIC, ("up", "syncing"), False),
+        (HUB, ("up", "down"), False),
+        (FAR, ("down", "down"), True),
+    ],
+)
+def test_switches_on_the_way_have_to_be_up(
+    switches: ServerSwitching, wiring: FakeWiring, name: str, states: tuple[str, str], are_in_step: bool
+) -> None:
+    wiring.states[name] = states
+    assert switches.are_in_step([NIC, HUB]) is are_in_step
+    wiring.error = ApiUnreachableError("nothing listens")
+    assert switches.are_in_step([NIC, HUB])
+
+
+# ---- moves of ports
+
+
+def test_a_port_is_moved_stage_by_stage(
+    switches: ServerSwitching, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switching, "bring", lambda client, *words: client.asked.append(words))
+    monkeypatch.setattr(switching, "leave", lambda client, port: client.asked.append(("leave", port)))
+    asked: list[Any] = wiring.asked
+    switches.prepare(PORT, NIC, "pf0vf0")
+    assert asked == ["attach pf0vf0 at snic0", (PORT, NIC, "pf0vf0", "prepared"), "closed"]
+    asked.clear()
+    switches.flip(PORT, NIC, "pf0vf0")
+    switches.finish(PORT, NIC, "pf0vf0")
+    assert asked == [(PORT, NIC, "pf0vf0", "flipped"), "closed", (PORT, NIC, "pf0vf0", "done"), "closed"]
+    asked.clear()
+    switches.abort(PORT)
+    assert asked == [("leave", PORT), "closed"]
+
+
+@pytest.mark.parametrize("error", [ApiUnreachableError("nothing listens"), PlumbingError("nothing listens")])
+def test_what_is_wrong_names_the_port(switches: ServerSwitching, wiring: FakeWiring, error: Exception) -> None:
+    wiring.error = error
+    for act in (
+        lambda: switches.flip(PORT, NIC, "pf0vf0"),
+        lambda: switches.abort(PORT),
+        lambda: switches.marking([(PORT, (HUB, "vf0"), (NIC, "pf0vf0"))], 3, SECRET),
+    ):
+        with pytest.raises(WiringError, match=r"^port 1000 \(nf1000\): nothing listens$"):
+            act()
+
+
+# ---- markers
+
+
+class FakeOutlet:
+    """See `nfagent.migrate.packet_out.Outlet`."""
+
+    def __init__(self, target: str, port: str, vlan: int | None) -> None:
+        self.at = f"{port} of {target}" + (f" with tag {vlan}" if vlan is not None else "")
+        if target in AWAY:
+            raise ToolError("away") from AWAY[target]
+        LOG.append(f"open {self.at}")
+
+    def put(self, frame: bytes) -> None:
+        LOG.append(f"{self.at}: {frame.hex()}")
+
+    def settle(self) -> None:
+        LOG.append(f"settle {self.at}")
+
+    def close(self) -> None:
+        LOG.append(f"close {self.at}")
+
+
+AWAY: dict[str, Exception | None] = {}
+
+
+@pytest.fixture
+def outlets(monkeypatch: pytest.MonkeyPatch) -> None:
+    AWAY.clear()
+    monkeypatch.setattr(switching, "Outlet", FakeOutlet)
+    ofctl = lambda *words, tls: LOG.append(f"{' '.join(words)} by {tls}")  # noqa: E731
+    monkeypatch.setattr(switching.openflow_tools, "ofctl", ofctl)
+
+
+def moving(wiring: FakeWiring, location: str, interface: str, **columns: Any) -> None:
+    """The port is on its way there."""
+    move = Move(switch=location, interface=interface, stage="flipped")
+    wiring.at = wiring.at.model_copy(update={"move": move} | columns)
+
+
+def sent(switches: ServerSwitching, old: tuple[str, str], new: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """What a marking writes, and what it did not reach."""
+    LOG.clear()
+    marking = switches.marking([(PORT, old, new)], 3, SECRET)
+    opened = len(LOG)
+    assert marking.send(40) == len([each for each in LOG[opened:] if "settle" not in each])
+    frames = [marker(PORT.mac, SECRET, 3, 40 + number).hex() for number in range(3)]
+    marking.close()
+    said = LOG[opened:]
+    for number, frame in enumerate(frames):
+        said = [each.replace(frame, f"marker {number}") for each in said]
+    return said, marking.unmarked
+
+
+@pytest.mark.usefixtures("outlets")
+def test_markers_go_down_each_way_to_the_old_interface(switches: ServerSwitching, wiring: FakeWiring) -> None:
+    moving(wiring, NIC, "pf0vf0")
+    own, link = "vf0 of unix:/edge.mgmt", "pf0hpf of tcp:192.0.2.1:2 with tag 7"
+    assert sent(switches, (HUB, "vf0"), (NIC, "pf0vf0")) == (
+        [f"{own}: marker 0", f"{link}: marker 1", f"settle {own}", f"settle {link}", f"close {link}", f"close {own}"],
+        [],
+    )
+    moving(wiring, HUB, "vf0")
+    own, link = "pf0vf0 of tcp:192.0.2.1:2", "pcie-snic0 of unix:/edge.mgmt with tag 7"
+    assert sent(switches, (NIC, "pf0vf0"), (HUB, "vf0"))[0][:2] == [f"{own}: marker 0", f"{link}: marker 1"]
+    moving(wiring, NIC, "pf0vf1")
+    assert sent(switches, (NIC, "pf0vf0"), (NIC, "pf0vf1"))[0][:2] == [f"{own}: marker 0", f"{link}: marker 1"]
+    moving(wiring, FAR, "pf1vf0")
+    assert sent(switches, (NIC, "pf0vf0"), (FAR, "pf1vf0"))[0][:3] == [
+        f"{own}: marker 0",
+        f"{link}: marker 1",
+        (
+            "packet-out ssl:192.0.2.2:2 in_port=controller,packet=marker 2,"
+            "actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:pf1hpf"
+            f" by {switching.openflow_tools.Tls('/key', '/certificate', '/ca')}"
+        ),
+    ]
+    moving(wiring, HUB, "vf0")
+    assert "actions=output:pf1vf0 by" in sent(switches, (FAR, "pf1vf0"), (HUB, "vf0"))[0][0]
+
+
+@pytest.mark.usefixtures("outlets")
+def test_a_switch_that_does_not_answer_is_named_unless_it_is_dead(
+    switches: ServerSwitching, wiring: FakeWiring
+) -> None:
+    moving(wiring, NIC, "pf0vf0")
+    for cause, unmarked in (
+        (None, [NIC]),
+        (OSError(), [NIC]),
+        (ConnectionRefusedError(), []),
+        (FileNotFoundError(), []),
+    ):
+        AWAY["tcp:192.0.2.1:2"] = cause
+        said, missing = sent(switches, (HUB, "vf0"), (NIC, "pf0vf0"))
+        assert said[0] == "vf0 of unix:/edge.mgmt: marker 0"
+        assert (len(said), missing) == (3, unmarked)
+
+
+@pytest.mark.usefixtures("outlets")
+def test_a_port_that_goes_elsewhere_has_no_old_ways(switches: ServerSwitching, wiring: FakeWiring) -> None:
+    wanted = [(PORT, (HUB, "vf0"), (NIC, "pf0vf0"))]
+    expected = r"^port 1000 \(nf1000\) is not on its way to pf0vf0 of snic0$"
+    with pytest.raises(WiringError, match=expected):
+        switches.marking(wanted, 3, SECRET)
+    for columns in ({"flow_id": None}, {"move": Move(switch=NIC, interface="pf0vf1", stage="flipped")}):
+        moving(wiring, NIC, "pf0vf0", **columns)
+        with pytest.raises(WiringError, match=expected):
+            switches.marking(wanted, 3, SECRET)
+
+
+def test_a_marker_is_a_frame_that_both_sides_know() -> None:
+    frame = marker("02:00:00:00:00:01", SECRET, 3, 41)
+    assert frame.hex() == FRAME
+    assert len(frame) == 64
+
+
+FRAME = (
+    "020000000001"  # to the port
+    "026e666d6700"  # from the agent
+    "88b5"
+    "6e666d67"
+    "0000000000000003"  # the epoch
+    "00000029"  # the path
+    "d7d655f0ff82da6d7c21b1550ebef3f109011547c5930d87878cc937f19e8872"
+    "0000"
+)
+
+
+# ---- what has passed, and whose caches are right
+
+
+def counted(*numbers: int) -> Callable[..., str]:
+    """A datapath in user space whose main thread has received so many packets, one answer after the other."""
+    left = list(numbers)
+
+    def answer(*words: str) -> str:
+        if words == ("dpif-netdev/pmd-stats-show",):
+            return f"main thread:\n  packets received: {left.pop(0)}\n  packet recirculations: 9\n"
+        return ""
+
+    return answer
+
+
+def passed(switches: ServerSwitching, old: str, new: str, limit_s: float = 5.0) -> str | None:
+    """What comes of waiting for packets."""
+    with switches.passing(old, new) as pass_switches:
+        LOG.append("ready")
+        return pass_switches(limit_s)
+
+
+def refused(*_: str) -> str:
+    raise ToolError("the daemon hangs")
+
+
+def test_switches_are_asked_in_the_order_in_which_packets_pass_them(switches: ServerSwitching) -> None:
+    ANSWERS["/run/hub.ctl"] = counted(100, 131)
+    ANSWERS["/run/snic0.ctl"] = counted(5, 5)
+    assert passed(switches, NIC, HUB) is None
+    stats, version = "dpif-netdev/pmd-stats-show", "version"
+    assert [
+        *("connect /run/snic0.ctl within 1 s", "connect /run/hub.ctl within 1 s", "ready"),
+        *(f"snic0 {stats}", f"snic0 {version}", f"snic0 {stats}"),
+        *(f"hub {stats}", f"hub {version}", f"hub {stats}", "close hub", "close snic0"),
+    ] == LOG
+
+
+def test_a_switch_is_asked_until_its_backlog_is_gone(
+    switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ANSWERS["/run/hub.ctl"] = counted(100, 132, 200, 231)
+    assert passed(switches, HUB, HUB) is None
+    assert len([each for each in LOG if "pmd-stats" in each]) == 4
+    clock = iter([10.0, 15.0, 15.1])
+    monkeypatch.setattr(switching.time, "monotonic", lambda: next(clock))
+    LOG.clear()
+    ANSWERS["/run/hub.ctl"] = counted(0, 100, 200, 300, 400)
+    assert passed(switches, HUB, HUB, 5.0) is None  # it has more than it can forward
+    assert len([each for each in LOG if "pmd-stats" in each]) == 3
+
+
+def test_a_switch_without_a_datapath_in_user_space_is_asked_whether_it_lives(switches: ServerSwitching) -> None:
+    def only_version(*words: str) -> str:
+        if words != ("version",):
+            raise ToolError("there is no such command")
+        return "1"
+
+    ANSWERS["/run/hub.ctl"] = only_version
+    assert passed(switches, HUB, HUB) is None
+    assert [each for each in LOG if each == "hub version"] == ["hub version"] * 3
+    ANSWERS["/run/hub.ctl"] = lambda *_: "something else"
+    assert passed(switches, HUB, HUB) is None
+
+
+def test_a_switch_that_hangs_is_told_and_one_that_is_dead_is_not_waited_for(switches: ServerSwitching) -> None:
+    ANSWERS["/run/hub.ctl"] = refused
+    assert passed(switches, NIC, HUB) == "the daemon hangs"
+    assert LOG[-2:] == ["close hub", "close snic0"]
+    ANSWERS.clear()
+    assert passed(switches, NIC, HUB) is None
+
+
+def test_caches_are_right_after_two_rounds_of_each_switch(
+    switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(switching.time, "sleep", slept.append)
+    monkeypatch.setattr(switching.random, "randbytes", lambda count: b"\x0a" * count)
+    switches.quiesce()
+    assert slept == [1.0]  # one of them cannot be asked
+    asked = ["hub fdb/add edge edge 0 02:6e:66:0a:0a:0a", "hub fdb/del edge 0 02:6e:66:0a:0a:0a and revalidator/wait"]
+    assert [each for each in LOG if "hub" in each] == ["connect /run/hub.ctl within 2 s", *asked * 2, "close hub"]
+    assert "connect . within 2 s" in LOG
+    ANSWERS["."] = fine
+    slept.clear()
+    switches.quiesce()
+    assert slept == []
+
+    def old(*words: str) -> str:
+        if words[0] == "fdb/add":
+            raise ToolError("there is no such command")
+        return ""
+
+    LOG.clear()
+    ANSWERS["/run/hub.ctl"] = old
+    switches.quiesce()
+    assert [each for each in LOG if each.startswith("hub")] == [asked[0], "hub revalidator/wait"] * 2
+    ANSWERS["/run/hub.ctl"] = refused
+    switches.quiesce()
+    assert slept == [1.0]
