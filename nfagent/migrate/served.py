@@ -16,6 +16,7 @@ _DRIFT_S = 1.0  # of the clocks of two machines, while a migration waits
 _RARE_S = 1.0  # traffic that usually pauses for longer is none
 _TRAFFICS_OWN = 5  # times the pause that is usual
 _MACHINES_OWN = 2
+_REPEATED = 5
 
 
 @dataclass
@@ -73,15 +74,15 @@ class Served:
     def own_pause_s(self, before: float) -> float | None:
         """The longest pause that traffic and machine are known to make by themselves; None: there was no traffic.
 
-        Five times the pause in which a moment before that time most likely was, or twice the longest but one: a machine
-        that is busy stops everything on it for a moment.
+        Five times the pause in which a moment before that time most likely was, or twice the fifth of the longest ones:
+        a busy machine stops everything on it for a moment, again and again.
         """
         usual = (self._usual_within(max(before - each, self.high), before) for each in _BEFORE_S)
         usual_s = next((each for each in usual if each is not None), None)
         if usual_s is None:
             return None
         pauses = sorted(end - start for start, end in _within(self.idle, before - _BEFORE_S[-1], before))
-        repeated_s = pauses[-2] if len(pauses) > 1 else 0.0
+        repeated_s = pauses[-_REPEATED] if len(pauses) >= _REPEATED else 0.0
         return max(_TRAFFICS_OWN * usual_s, _MACHINES_OWN * min(repeated_s, _RARE_S))
 
     def _usual_within(self, start: float, end: float) -> float | None:

@@ -39,6 +39,9 @@ _POLL_S = 0.001
 _GAPS = 5
 _PAUSE_S = 0.02  # ten times the time between two packets
 _CERTAIN_S = 0.08  # the machine itself rarely stops all of it for so long
+_BEFORE_S = 5.0  # that say how often it does
+_REPEATED = 5
+_NOISE_S = 0.5
 _RECOVERED_S = 0.1  # after the end of a migration
 
 
@@ -149,10 +152,11 @@ class World:
     def outage_s(self, since: float, until: float) -> "Seen":
         """For how long nothing arrived between two moments; `packets` has to be called before.
 
-        What has arrived until then is forgotten.
+        What has arrived until 5 s before then is forgotten.
         """
         found = Seen.of(self._arrived, since, until)
-        self._arrived = sorted(self._arrived)[-1:]
+        newest = max(self._arrived, default=(0.0,))[0]
+        self._arrived = [each for each in self._arrived if each[0] >= newest - _BEFORE_S]
         return found
 
     def inconsistencies(self) -> list[str]:
@@ -241,17 +245,27 @@ class Seen:
         """From when each packet arrived and was sent, and its number, between two moments."""
         least = most = noise = 0.0
         newest, pauses = -1, []
+        certain_s = _certain_s(arrivals, since)
         for (before, _, number), (after, sent, next_number) in pairwise(sorted(arrivals)):
             newest = max(newest, number)
             start, end = max(before, since), min(after, until)
+            if after < since - _NOISE_S:
+                continue
             if after < since or before > until + _RECOVERED_S:
                 noise = max(noise, after - before)
             elif end - start > _PAUSE_S:
                 most += end - start
                 pauses.append((round(start - since, 4), round(end - start, 4)))
                 began = start if next_number > newest + 1 else max(start, sent)  # else some were lost
-                least += end - began if end - began > _CERTAIN_S else 0.0
+                least += end - began if end - began > certain_s else 0.0
         return cls(least, most, noise, tuple(pauses))
+
+
+def _certain_s(arrivals: list[tuple[float, float, int]], since: float) -> float:
+    """How long a pause is at least that only an outage makes; nfagent/migrate/served.py says the same of its pauses."""
+    arrived = sorted(at for at, _, _ in arrivals if since - _BEFORE_S <= at <= since)
+    pauses = sorted(after - before for before, after in pairwise(arrived))
+    return max(_CERTAIN_S, 2 * pauses[-_REPEATED]) if len(pauses) >= _REPEATED else _CERTAIN_S
 
 
 class Fault:
