@@ -17,7 +17,8 @@ class Pulse:
 
     Attributes:
         asked: when the request was sent that was answered last, by the machine's steady clock.
-        heard: when that answer was read.
+        answered: when that answer was read; 0: none was yet.
+        heard: the same, or since when its silence counts.
         is_lost: whether it closed or refused the connection, and has not answered since.
     """
 
@@ -30,7 +31,7 @@ class Pulse:
         self._waits = False
         self._received = b""
         self._next_asked = 0.0
-        self.asked = 0.0
+        self.asked = self.answered = 0.0
         self.heard = time.monotonic()
         self.is_lost = False
 
@@ -89,7 +90,8 @@ class Pulse:
             if not chunk:
                 raise ConnectionResetError
             answer, self._received = self._answer(self._received + chunk)
-        self.asked, self.heard = self._next_asked, time.monotonic()
+        self.asked = self._next_asked
+        self.answered = self.heard = time.monotonic()
         self._waits = self.is_lost = False
         return answer
 

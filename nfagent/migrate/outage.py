@@ -73,8 +73,7 @@ class Outage:
         """How long it has been until now, all pauses together."""
         with self._lock:
             self._ask_now()
-            known = self._known
-            own_s = known.own_s
+            known, own_s = self._known, self._own_s()
             counted = [] if own_s is None else [(start, end) for start, end in self._quiet() if end - start > own_s]
             away = [] if known.away_since is None else [(known.away_since, time.monotonic())]
             return sum(end - start for start, end in union([*counted, *known.away, *away]))
@@ -105,10 +104,23 @@ class Outage:
                     saved = now
                     self._save()
 
-    def _quiet(self) -> list[Interval]:
-        """When none of the processes served, until the newest of their answers."""
+    def _own_s(self) -> float | None:
+        """The shortest pause that counts; where no process knows of before, that of after will do."""
         known = self._known
-        newest = max((each.until for each in known.processes.values()), default=known.began)
+        if known.own_s is not None:
+            return known.own_s
+        later = [each.own_pause_s(each.until) for each in known.processes.values()]
+        return max((max(_PAUSE_S, each) for each in later if each is not None), default=None)
+
+    def _newest(self) -> float:
+        """Until when it is known whether somebody served."""
+        if all(probe.is_lost for probe in self._processes.values()):
+            return time.monotonic()
+        return max((each.until for each in self._known.processes.values()), default=self._known.began)
+
+    def _quiet(self) -> list[Interval]:
+        """When none of the processes served, as far as that is known."""
+        known, newest = self._known, self._newest()
         idle = (known.processes[path].idle_until(newest) for path in self._processes if path in known.processes)
         return reduce(common, idle, [(known.began, newest)])
 
@@ -117,7 +129,7 @@ class Outage:
         start = time.monotonic()
         while not self._stopping.is_set() and time.monotonic() - start < _FRESH_S:
             self._look_at_processes()
-            if all(probe.heard > start or probe.is_lost for probe in self._processes.values()):
+            if all(probe.answered > start or probe.is_lost for probe in self._processes.values()):
                 break
             time.sleep(_ASK_S)
 
@@ -147,13 +159,18 @@ class Outage:
             hung.append(silent)
         if known.away_since is None and hung:
             known.away_since = max(known.began, min(hung))
-        elif known.away_since is not None and not hung and self._is_in_step():
+        elif known.away_since is not None and not hung and self._have_answered(known.away_since) and self._is_in_step():
             known.away.append((known.away_since, now))
             known.away_since = None
 
+    def _have_answered(self, since: float) -> bool:
+        """Whether all switches have, and a process: that this thread did not look for a while ends no silence."""
+        processes = [probe.answered for probe in self._processes.values()]
+        return min([max(processes), *(probe.answered for probe in self._switches)]) > since
+
     def _serve(self) -> bool:
         """Whether packets came until a moment ago: a switch that has much to do answers late, and forwards."""
-        newest = max((each.until for each in self._known.processes.values()), default=0.0)
+        newest = self._newest()
         start, end = (self._quiet() or [(0.0, 0.0)])[-1]
         return end < newest or end - start < _HUNG_S
 

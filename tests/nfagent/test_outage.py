@@ -150,6 +150,25 @@ def test_an_outage_that_an_agent_does_not_live_to_see_is_measured_by_the_next(di
         assert file.exists()
 
 
+def test_a_process_that_has_ended_serves_nobody_until_now(directory: Path) -> None:
+    file, now = directory / "migration.1", time.monotonic()
+    sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
+    ended = {"low": now - 99.0, "high": now - 99.0, "until": now - 10.0, "idle": []}
+    known = {"began": now - 20.0, "own_s": 0.02, "processes": {str(sockets[0]): ended}, "away": [], "away_since": None}
+    file.write_text(json.dumps(known))
+    outage = Outage(sockets, [], IN_STEP.is_set, file)
+    outage.start()
+    assert 10.0 <= outage.seconds() <= time.monotonic() - now + 10.0
+    outage.stop(ended=True)
+
+
+def test_where_no_process_knows_of_before_that_of_after_will_do(directory: Path, process: Process) -> None:
+    process.began = time.monotonic() - 10.0
+    process.pauses = [(0.0, 4.0)]
+    with measured(directory, ago_s=20.0) as outage:
+        assert outage.seconds() == pytest.approx(14.0, abs=0.1)
+
+
 def test_a_file_that_is_cut_off_begins_again(directory: Path, process: Process) -> None:
     (directory / "migration.1").write_text('{"began": 1.0, "own_s')
     with measured(directory) as outage:
