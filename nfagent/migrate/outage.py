@@ -92,11 +92,8 @@ class Outage:
         saved = self._looked = time.monotonic()
         while not self._stopping.wait(_TICK_S):
             with self._lock:
-                now = time.monotonic()
-                if now - self._looked > _STARVED_S:
-                    for probe in (*self._switches, *self._processes.values()):
-                        probe.forgive()
                 self._look_at_processes()
+                now = self._looked
                 if now - self._looked_at_switches >= _SWITCH_TICK_S:
                     self._looked_at_switches = now
                     self._look_at_switches()
@@ -134,7 +131,12 @@ class Outage:
             time.sleep(_ASK_S)
 
     def _look_at_processes(self) -> None:
-        known, self._looked = self._known, time.monotonic()
+        known = self._known
+        # Whatever this process is held up by from here on is seen by the next look: before that, no silence is judged.
+        before, self._looked = self._looked, time.monotonic()
+        if self._looked - before > _STARVED_S:
+            for probe in (*self._switches, *self._processes.values()):
+                probe.forgive()
         for path, probe in self._processes.items():
             answer = probe.look()
             if answer is None:
@@ -148,7 +150,7 @@ class Outage:
     def _look_at_switches(self) -> None:
         for probe in self._switches:
             probe.look()
-        known, now = self._known, time.monotonic()
+        known, now = self._known, self._looked
         hung = [
             probe.heard
             for probe in self._switches
@@ -160,7 +162,7 @@ class Outage:
         if known.away_since is None and hung:
             known.away_since = max(known.began, min(hung))
         elif known.away_since is not None and not hung and self._have_answered(known.away_since) and self._is_in_step():
-            known.away.append((known.away_since, now))
+            known.away.append((known.away_since, time.monotonic()))
             known.away_since = None
 
     def _have_answered(self, since: float) -> bool:

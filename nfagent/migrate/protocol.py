@@ -32,7 +32,7 @@ _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
 _BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
 _FIT_BYTES = 1 << 20
-_PASS_S = 1.0  # for a switch that has stood still to forward what has come meanwhile
+_PASS_S = 0.25  # for a switch that has stood still to forward what has come meanwhile
 _PASS_FROZEN_S = 0.05
 _PAUSE_S = 0.05
 

@@ -105,8 +105,7 @@ def test_pauses_between_two_moments_are_told_from_those_of_the_sender_and_of_the
         at(4.0, 3.9, 6),
     ]
     seen = Seen.of([*arrivals, at(9.0, 9.0, 7), at(9.5, 9.5, 8)], 0.9, 4.0)
-    # Number 3 was held for a second; before 4 the sender was silent, and 4 came soon; 5 was lost. The pause until 9 is of
-    # afterwards.
+    # Number 3 was held for a second; before 4 the sender was silent; 5 was lost. The pause until 9 is of afterwards.
     assert (round(seen.least_s, 3), round(seen.most_s, 3)) == (0.998 + 1.0, 3.0 + 0.1)
     assert seen.noise_s == 0.5
 

@@ -73,7 +73,8 @@ def switching(directory: Path) -> ServerSwitching:
 
 
 @pytest.mark.parametrize("backlog", [0, 31, 32, 96, 2500])
-def test_a_backlog_is_forwarded_first(directory: Path, backlog: int) -> None:
+def test_a_backlog_is_forwarded_first(directory: Path, backlog: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nfagent.migrate.switching._FRESH_S", 0.0)
     with (
         daemon(directory, "hypervisor", backlog) as hypervisor,
         daemon(directory, "snic0", 0) as snic,
@@ -87,14 +88,20 @@ def test_a_backlog_is_forwarded_first(directory: Path, backlog: int) -> None:
         assert hypervisor.backlog == 0
 
 
-def test_a_switch_that_gets_more_than_it_can_forward_is_not_waited_for(directory: Path) -> None:
+def test_a_switch_that_gets_more_than_it_can_forward_is_not_waited_for(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nfagent.migrate.switching._FRESH_S", 60.0)
     with (
         daemon(directory, "hypervisor", 1_000_000_000) as hypervisor,
         daemon(directory, "snic0", 0),
         switching(directory).passing("snic0", "hypervisor") as pass_switches,
     ):
         assert pass_switches(0.05) is None
-        assert len(hypervisor.asked) > 3
+        asked = len(hypervisor.asked)
+        assert asked > 3
+        assert pass_switches(60.0) is None  # at once: it is as it was a moment ago
+        assert len(hypervisor.asked) == asked + 3
 
 
 def test_without_a_datapath_in_user_space_nothing_waits(directory: Path) -> None:
