@@ -1,6 +1,6 @@
 """The switches' part in a migration: which are asked, for what, and what comes of it when one is not there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,12 +117,11 @@ def fine(*_: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def daemons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def daemons(monkeypatch: pytest.MonkeyPatch) -> None:
     LOG.clear()
     ANSWERS.clear()
     ANSWERS.update({"/run/hub.ctl": fine, "/run/snic0.ctl": fine})
     monkeypatch.setattr(switching, "Unixctl", FakeDaemon)
-    return
 
 
 @pytest.fixture
