@@ -1,7 +1,7 @@
-//! CPU time of the load balancer's step, parse to rewrite, on packets in memory. Run by `bench/l4lb`; prints JSON.
+//! Measures the CPU time of the load balancer's step, parse to rewrite, on packets in memory. Run by `bench/l4lb`; prints JSON.
 //!
-//! Each packet is copied from its template into the buffers of a batch, as a port would; the same loop without the step is the base, and what is reported is
-//! the difference. All features are on: VIPs of every mode, IPv6, health checks, counters; what is measured is IPIP with Maglev.
+//! Each packet is copied from its template into the buffers of a batch, as a port would do. The reported time is the difference to the same loop
+//! without the step. All features are on: VIPs of every mode, IPv6, health checks, counters; the measured packets use IPIP with Maglev.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ const VIPS: u16 = 16;
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-/// Nanoseconds that this thread has used.
+/// Returns the nanoseconds of CPU time that this thread has used.
 fn cpu() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -59,7 +59,7 @@ fn start(connections: usize, half_open: u32) -> Harness<L4lb> {
     Harness::new(config).unwrap().with_ports(1)
 }
 
-/// Frames of clients, one after the other.
+/// Clients' frames, back to back.
 struct Frames(Vec<u8>);
 
 impl Frames {
@@ -84,7 +84,7 @@ impl Frames {
         self.0.len() / FRAME
     }
 
-    /// The frames from `at` on, in a circle, into a batch.
+    /// Fills a batch with the frames from `at` on, cyclically.
     fn fill(&self, batch: &mut Batch, at: usize) {
         batch.clear();
         let mut at = at % self.len();
@@ -106,7 +106,7 @@ struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// CPU nanoseconds per packet of `step` on a batch, over `packets` packets from `at` on.
+    /// Returns the CPU nanoseconds per packet of `step`, over `packets` packets from `at` on.
     fn time(
         &mut self,
         frames: &Frames,
@@ -139,7 +139,7 @@ impl Meter<'_> {
         black_box(&self.batch);
     }
 
-    /// All of them must have gone somewhere.
+    /// Asserts that every packet was sent.
     fn assert_sent(&self) {
         for packet in self.batch.packets() {
             assert_eq!(packet.verdict(), Verdict::Send(0));
@@ -152,7 +152,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// 0, 1, 2, ... below `count` in an order without neighbours.
+/// Returns 0, 1, 2, ... below `count` in an order without runs.
 fn shuffled(count: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -177,7 +177,7 @@ fn established(flows: u32, rounds: usize, packets: usize) -> Value {
         batch: Batch::new(),
         context: Context::new(lb.now(), 0, 1, &macs),
     };
-    // Records, and from the second packet on established.
+    // The SYNs create records; the second packets establish them.
     for frames in [&syns, &frames] {
         meter.time(frames, 0, frames.len(), Meter::process);
         meter.assert_sent();
@@ -240,7 +240,7 @@ fn key(frame: &[u8]) -> Ipv4Flow {
     }
 }
 
-/// A table by itself, with the same flows.
+/// Builds a separate table with the same flows.
 fn lookup_table(flows: u32, order: &[u32]) -> Cuckoo<Ipv4Flow, nf_arena::Heap> {
     let capacity = (flows as usize).max(4096);
     let memory =
@@ -258,7 +258,7 @@ fn lookup_table(flows: u32, order: &[u32]) -> Cuckoo<Ipv4Flow, nf_arena::Heap> {
     table
 }
 
-/// First packets of new connections, up to a million of them in a table that is two thirds full then. Its memory has been used before.
+/// Measures first packets of new connections, up to a million, in a table two thirds full at the end. Its memory has been touched before.
 fn first(flows: u32) -> f64 {
     let mut lb = start(flows as usize * 3 / 2, u32::MAX);
     let frames = Frames::new(shuffled(flows).into_iter(), SYN);
@@ -274,7 +274,7 @@ fn first(flows: u32) -> f64 {
         let whole = meter.time(&frames, 0, frames.len(), Meter::process);
         meter.assert_sent();
         samples.push(whole - meter.time(&frames, 0, frames.len(), Meter::nothing));
-        // All of them expire.
+        // All records expire.
         for _ in 0..3 {
             lb.advance(60_000_000_000);
             lb.tick();
@@ -283,7 +283,7 @@ fn first(flows: u32) -> f64 {
     median(samples.split_off(1))
 }
 
-/// SYNs of a flood beside `flows` connections, which must all keep their backends.
+/// Measures the SYNs of a flood beside `flows` connections, which must all keep their backends.
 fn flood(flows: u32, attackers: u32) -> f64 {
     let lb = start((flows as usize) * 2, 1000);
     let macs = [MAC];
@@ -300,7 +300,7 @@ fn flood(flows: u32, attackers: u32) -> f64 {
         shuffled(attackers).into_iter().map(|flow| flow + flows * 2),
         SYN,
     );
-    // The bound is reached.
+    // The half-open limit is reached.
     meter.time(&spoofed, 0, 50_000, Meter::process);
     let whole = meter.time(&spoofed, 50_000, attackers as usize, Meter::process);
     meter.assert_sent();
@@ -313,7 +313,7 @@ fn flood(flows: u32, attackers: u32) -> f64 {
     whole - base
 }
 
-/// Last bytes of the tunnels' far ends.
+/// Returns the last byte of each tunnel's far end.
 fn destinations(meter: &mut Meter<'_>, frames: &Frames) -> Vec<u8> {
     let mut all = Vec::new();
     for at in (0..frames.len()).step_by(Batch::MAX) {

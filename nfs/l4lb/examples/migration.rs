@@ -1,9 +1,9 @@
-//! Moves a load balancer with many flows between instances under traffic, and says what packets saw. `bench/nf_migration` runs it.
+//! Moves a load balancer with many flows between instances under traffic, and reports what packets experienced. `bench/nf_migration` runs it.
 //!
 //! ```text
-//! migration FLOWS MODE MOVES PPS RATE_MBPS            MODE: memfd, copy, none (the same without moves); RATE_MBPS: of a copy; 0: as it goes
+//! migration FLOWS MODE MOVES PPS RATE_MBPS            MODE: memfd, copy, none (no moves); RATE_MBPS: of a copy; 0: unlimited
 //! ```
-//! One line of JSON. Each packet carries flow, number in its flow, and when it was sent.
+//! Prints one line of JSON. Each packet carries its flow, its number in the flow, and its send time.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -30,11 +30,11 @@ const PORT_MAC: [u8; 6] = [2; 6];
 const GATEWAY_MAC: [u8; 6] = [4; 6];
 /// Ethernet, IPv4, UDP.
 const HEADERS: usize = 14 + 20 + 8;
-/// Ethernet and the outer IPv4 header come first in what leaves.
+/// Outgoing frames start with Ethernet and the outer IPv4 header.
 const PAYLOAD_OUT: usize = HEADERS + 20;
-/// Between moves.
+/// The pause between moves.
 const PAUSE: Duration = Duration::from_millis(20);
-/// More than any queue between sender and collector holds.
+/// Larger than any queue between sender and collector.
 const PREFILL_WINDOW: usize = 20_000;
 
 struct Rig {
@@ -78,7 +78,7 @@ fn config(flows: usize) -> Value {
     })
 }
 
-/// A UDP packet of a flow to the VIP.
+/// Builds a UDP packet of a flow to the VIP.
 fn packet(flow: u32, number: u32, sent: u64) -> Vec<u8> {
     let mut frame = vec![0; HEADERS + 16];
     frame[..6].copy_from_slice(&PORT_MAC);
@@ -88,7 +88,7 @@ fn packet(flow: u32, number: u32, sent: u64) -> Vec<u8> {
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&44_u16.to_be_bytes());
     ip[8..10].copy_from_slice(&[64, 17]);
-    // 64 ports of each client address.
+    // Each client address has 64 flows.
     ip[12..16].copy_from_slice(&(0x6440_0000 + flow / 64).to_be_bytes());
     ip[16..20].copy_from_slice(&[192, 0, 2, 1]);
     let sum = checksum::of(ip);
@@ -102,14 +102,14 @@ fn packet(flow: u32, number: u32, sent: u64) -> Vec<u8> {
     frame
 }
 
-/// What the packets saw.
+/// The results as seen by packets.
 struct Tally {
     next: Vec<u32>,
     backend: Vec<[u8; 4]>,
     received: usize,
     duplicated: usize,
     reordered: usize,
-    /// Packets of a flow that went to another backend than those before.
+    /// Packets that went to another backend than earlier ones of their flow.
     strayed: usize,
     latency_ns: Vec<u32>,
     last: u64,
@@ -133,7 +133,7 @@ impl Tally {
 
     fn see(&mut self, frame: &[u8], now: u64, timed: bool) {
         if frame.len() != PAYLOAD_OUT + 16 {
-            // The load balancer's own: who has which address.
+            // The load balancer's own ARP and neighbour discovery.
             return;
         }
         let word = |at: usize| {
@@ -170,7 +170,7 @@ impl Tally {
 
 struct World {
     start: Instant,
-    /// The instances in the order of their reigns, as far as they still matter; the sender sends to `to`.
+    /// The instances still in use, oldest first; the sender sends to `to`.
     rigs: RwLock<Vec<Arc<Rig>>>,
     to: AtomicUsize,
     stop: AtomicBool,
@@ -189,7 +189,7 @@ impl World {
         rigs[self.to.load(Ordering::SeqCst)].wire.send(&frame);
     }
 
-    /// Each flow once; then packets of random flows at a rate, until it is stopped. How many were sent.
+    /// Sends one packet of each flow, then packets of random flows at a rate until stopped. Returns the number sent.
     fn traffic(&self, flows: usize, pps: u64) -> usize {
         let mut numbers = vec![0_u32; flows];
         let mut sent = 0;
@@ -228,7 +228,7 @@ impl World {
         loop {
             let timed = self.timed.load(Ordering::Relaxed);
             let rigs = self.rigs.read().unwrap().clone();
-            // The newest first, and then the older ones to their ends: what an older one sent before comes before it.
+            // The newest first, then older ones to their ends: packets of an older instance precede those of a newer one.
             for rig in rigs.iter().rev() {
                 let from = held.len();
                 held.extend(std::iter::from_fn(|| rig.wire.receive()));
@@ -261,7 +261,7 @@ struct Moves {
     frozen_bytes: Vec<u64>,
 }
 
-/// One move after the other, each to a fresh instance.
+/// Makes moves one after the other, each to a fresh instance.
 fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: u64) -> Moves {
     let mut figures = Moves {
         freeze_us: Vec::new(),
@@ -311,7 +311,7 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
             .push(begin.elapsed().as_nanos() as f64 / 1000.0);
         old.ask("commit", this.clone());
         world.to.fetch_add(1, Ordering::SeqCst);
-        // Until no sender can still be on its way to the old one.
+        // Waits until no sender can still use the old instance.
         drop(world.rigs.write().unwrap());
         let secret = Secret::parse(SECRET).unwrap();
         old.wire
@@ -320,7 +320,7 @@ fn make_moves(world: &World, flows: usize, mode: &str, moves: usize, rate_mbps: 
         new.ask("handover", this);
         figures.bytes.push(bytes);
         old.instance.stop_workers().unwrap();
-        // Two stay for the collector: it may not have emptied the old one yet.
+        // Two stay for the collector, which may not have emptied the old one yet.
         let mut rigs = world.rigs.write().unwrap();
         if rigs.len() > 3 {
             rigs.remove(0);
@@ -365,7 +365,7 @@ fn main() {
         };
         world.stop.store(true, Ordering::SeqCst);
         let sent = sender.join().unwrap();
-        // What is still to come comes within moments; what does not is lost.
+        // Whatever has not arrived after this pause is lost.
         thread::sleep(Duration::from_millis(200));
         all.store(0, Ordering::SeqCst);
         (collector.join().unwrap(), sent, figures)

@@ -1,4 +1,4 @@
-//! Refuses configurations that cannot be, with the path, the value, and what was expected.
+//! Validates configurations; an error names the path, the value, and what was expected.
 
 mod addresses;
 #[cfg(test)]
@@ -15,13 +15,13 @@ use crate::{
     maglev,
 };
 
-/// Backend indexes are 16 bits of a connection's record; the last one is none.
+/// The maximum of backends: a connection's record has 16 bits for the backend, and the last value means none.
 pub const MOST_BACKENDS: usize = 0xffff;
 
-/// Has each port its interface, and each interface its port?
+/// Checks that ports and interfaces match one to one.
 ///
 /// # Errors
-/// They are not as many.
+/// If their numbers differ.
 pub fn ports(config: &Config, ports: usize) -> Result<(), Refusal> {
     let interfaces = config.interfaces.len();
     if interfaces == ports {
@@ -29,12 +29,12 @@ pub fn ports(config: &Config, ports: usize) -> Result<(), Refusal> {
     }
     wrong(
         "interfaces",
-        format!("{interfaces} of them, but --port is given {ports} times: expected one for each port, in that order"),
+        format!("{interfaces} of them, but --port is given {ports} times; expected one per port, in the same order"),
     )
 }
 
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault found.
 pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
     tables(config)?;
     interfaces(config)?;
@@ -47,7 +47,7 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
         if let Some(other) = names.insert(vip.name.as_str(), index) {
             return wrong(
                 &format!("{path}.name"),
-                format!("{:?} is the name of vips[{other}] as well", vip.name),
+                format!("{:?} is already the name of vips[{other}]", vip.name),
             );
         }
         let service = (vip.address, vip.port, vip.protocol);
@@ -55,7 +55,7 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
             return wrong(
                 &path,
                 format!(
-                    "{} port {} of {} is VIP {other:?} already",
+                    "{} port {} of {} already belongs to VIP {other:?}",
                     vip.protocol.name(),
                     vip.port,
                     vip.address
@@ -68,7 +68,7 @@ pub fn check(config: &Config) -> Result<Lifetimes, Refusal> {
     lifetimes(config)
 }
 
-/// Refuses two VIPs whose answers would look the same: without source NAT, a backend's answer names its client and nothing of the VIP.
+/// Refuses two VIPs whose answers would look the same: without source NAT, a backend's answer identifies the client but not the VIP.
 fn answers(config: &Config) -> Result<(), Refusal> {
     let mut ends = HashMap::new();
     let plain = |vip: &&Vip| vip.mode == Mode::Nat && !vip.snat;
@@ -80,7 +80,7 @@ fn answers(config: &Config) -> Result<(), Refusal> {
                 return wrong(
                     &format!("vips[{index}].backends[{number}]"),
                     format!(
-                        "{} port {port} of {} answers for VIP {:?} already, and its answers do not say which of the two they are for; set snat on one of them, or give it another port",
+                        "{} port {port} of {} already serves VIP {:?}, and its answers do not tell the two VIPs apart; set snat on one of them, or use another port",
                         vip.protocol.name(),
                         backend.address,
                         other.name
@@ -96,7 +96,7 @@ fn wrong<T>(path: &str, reason: impl Display) -> Result<T, Refusal> {
     Err(Refusal::configuration(path, reason))
 }
 
-/// Names are in every metric, log line and answer that is about what they name.
+/// The maximum length of a name. Names appear in metrics, log lines and answers.
 const LONGEST_NAME: usize = 128;
 
 fn name_is_sound(path: &str, name: &str) -> Result<(), Refusal> {
@@ -107,7 +107,7 @@ fn name_is_sound(path: &str, name: &str) -> Result<(), Refusal> {
         return wrong(
             path,
             format!(
-                "{} bytes, expected at most {LONGEST_NAME}: it is in every metric",
+                "{} bytes, expected at most {LONGEST_NAME}: every metric contains it",
                 name.len()
             ),
         );
@@ -141,7 +141,7 @@ fn tables(config: &Config) -> Result<(), Refusal> {
         return wrong(
             "vips",
             format!(
-                "{} of them, tables.vips allows {}",
+                "{} of them, but tables.vips allows {}",
                 config.vips.len(),
                 tables.vips
             ),
@@ -152,7 +152,7 @@ fn tables(config: &Config) -> Result<(), Refusal> {
         return wrong(
             "vips",
             format!(
-                "{backends} backends, tables.backends allows {}",
+                "{backends} backends, but tables.backends allows {}",
                 tables.backends
             ),
         );
@@ -195,7 +195,7 @@ fn lifetimes(config: &Config) -> Result<Lifetimes, Refusal> {
 
 fn interfaces(config: &Config) -> Result<(), Refusal> {
     if config.interfaces.is_empty() {
-        return wrong("interfaces", "none; one is needed for each port");
+        return wrong("interfaces", "empty; expected one per port");
     }
     for (index, interface) in config.interfaces.iter().enumerate() {
         interface_is_sound(&format!("interfaces[{index}]"), interface)?;
@@ -208,7 +208,7 @@ fn interfaces(config: &Config) -> Result<(), Refusal> {
             Ok(mac) if mac.is_multicast() || mac.to_bits() == 0 => {
                 return wrong(
                     &format!("{path}.mac"),
-                    format!("{mac} is no station's address"),
+                    format!("{mac} is not the address of a station"),
                 )
             }
             Ok(_) => {}
@@ -246,7 +246,7 @@ fn interface_is_sound(path: &str, interface: &Interface) -> Result<(), Refusal> 
         {
             return wrong(
                 &gateway_path,
-                format!("{gateway} is a second one of its IP version"),
+                format!("{gateway} is a second gateway of its IP version; expected at most one"),
             );
         }
         if !interface
@@ -256,7 +256,7 @@ fn interface_is_sound(path: &str, interface: &Interface) -> Result<(), Refusal> 
         {
             return wrong(
                 &gateway_path,
-                format!("{gateway} is in the network of none of the interface's addresses"),
+                format!("{gateway} is not in the network of any address of the interface"),
             );
         }
     }
@@ -276,7 +276,7 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
         return wrong(
             &format!("{path}.backends"),
             format!(
-                "{} of them, expected at most {}: some would have no slot of a Maglev table",
+                "{} of them, expected at most {}: more would leave some without a slot in the Maglev table",
                 vip.backends.len(),
                 maglev::MOST_BACKENDS
             ),
@@ -291,7 +291,7 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
             return wrong(
                 &format!("{backend_path}.name"),
                 format!(
-                    "{:?} is the name of backends[{other}] as well",
+                    "{:?} is already the name of backends[{other}]",
                     backend.name
                 ),
             );
@@ -301,7 +301,7 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
             return wrong(
                 &backend_path,
                 format!(
-                    "{} port {} is backend {other:?} already",
+                    "{} port {} already belongs to backend {other:?}",
                     endpoint.0, endpoint.1
                 ),
             );
@@ -311,25 +311,25 @@ fn check_vip(path: &str, vip: &Vip) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What of a VIP's options goes together.
+/// Checks that a VIP's options are compatible.
 fn options(path: &str, vip: &Vip) -> Result<(), Refusal> {
     let direct = vip.mode != Mode::Nat;
     if vip.snat && direct {
         return wrong(
             &format!("{path}.snat"),
-            "only mode nat changes source addresses",
+            "requires mode nat: the other modes keep source addresses",
         );
     }
     if vip.proxy_protocol && direct {
         return wrong(
             &format!("{path}.proxy_protocol"),
-            "modes ipip and gue do not see the answers and so cannot insert bytes into the stream; the backend sees the client's address anyway",
+            "requires mode nat: modes ipip and gue do not see the answers, so they cannot insert bytes into the stream; the backend sees the client's address anyway",
         );
     }
     if vip.proxy_protocol && vip.protocol == Protocol::Udp {
         return wrong(
             &format!("{path}.proxy_protocol"),
-            "needs TCP: servers do not take the header in datagrams",
+            "requires TCP: servers do not accept the header in datagrams",
         );
     }
     Ok(())
@@ -343,7 +343,7 @@ fn health(path: &str, vip: &Vip) -> Result<(), Refusal> {
     if vip.protocol == Protocol::Udp && health.port.is_none() {
         return wrong(
             &format!("{path}.port"),
-            "needed with UDP: checks are over TCP",
+            "required with UDP, since checks use TCP",
         );
     }
     if health.port == Some(0) {
@@ -375,7 +375,7 @@ fn health(path: &str, vip: &Vip) -> Result<(), Refusal> {
         if !plain(host) || host.is_empty() || host.len() > 255 {
             return wrong(
                 &format!("{path}.host"),
-                format!("{host:?} cannot be a Host header"),
+                format!("{host:?} is not a valid Host header"),
             );
         }
         if health.status.is_empty() || health.status.iter().any(|code| !(100..600).contains(code)) {
@@ -396,7 +396,7 @@ fn check_backend(path: &str, vip: &Vip, backend: &Backend) -> Result<(), Refusal
         return wrong(
             &format!("{path}.port"),
             format!(
-                "{}, but mode ipip or gue leaves the VIP's, {}",
+                "{}, but modes ipip and gue keep the VIP's port, {}",
                 backend.port.unwrap_or_default(),
                 vip.port
             ),

@@ -1,37 +1,37 @@
-//! What a station says about its own address, and whether to believe it.
+//! Claims: decides whether to believe a station about its own address.
 //!
-//! Anybody on a link can send ARP and neighbour discovery in the name of another. A MAC address that is known is therefore replaced only where its
-//! owner does not object: it is asked, at its old MAC address, and what it answers within [`PATIENCE`] decides. A message to all stations, as hosts
-//! send after they moved, is believed at once and given up if the former owner answers; after an owner has objected, those wait as well.
+//! Any station on a link can forge ARP and neighbour discovery. A known MAC address is therefore replaced only if its owner does not object: the
+//! load balancer asks it at its old MAC address and waits [`PATIENCE`] for an answer. An announcement to all stations, as hosts send after a move,
+//! is believed at once and reverted if the former owner answers; after an objection, announcements wait as well.
 
 use crate::state::Neighbour;
 
 const SECOND: u64 = 1_000_000_000;
-/// How long an owner has to object.
+/// The time in which an owner can object.
 pub const PATIENCE: u64 = 2 * SECOND;
-/// After an objection, messages to all are not believed at once for this long.
+/// The time after an objection in which announcements are not believed at once.
 const WARY: u64 = 60 * SECOND;
 
-/// How a station told its MAC address.
+/// The way in which a station told its MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// To all stations, unasked.
     Announced,
-    /// To us, asked or not.
+    /// To the load balancer, asked or not.
     Told,
 }
 
-/// What follows from a message.
+/// The consequences of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// The neighbour's MAC address is another one now.
+    /// The neighbour's MAC address has changed.
     pub changed: bool,
-    /// The station to be asked whether it still has the address.
+    /// The station to ask whether it still has the address.
     pub ask: Option<u64>,
 }
 
 impl Neighbour {
-    /// A station says that it has this address.
+    /// Hears a station claim this address.
     pub fn hear(&mut self, mac: u64, manner: Manner, now: u64) -> Heard {
         let settled = self.settle(now);
         let heard = self.weigh(mac, manner, now);
@@ -70,7 +70,7 @@ impl Neighbour {
             };
         }
         if self.claim != 0 {
-            // One at a time: a second claim must not put off the decision on the first.
+            // One claim at a time: a second must not delay the decision on the first.
             return Heard::default();
         }
         self.claim = mac;
@@ -91,13 +91,13 @@ impl Neighbour {
         }
     }
 
-    /// Believes a claim that nobody objected to in time. Did the MAC address change?
+    /// Accepts a claim without a timely objection. Returns whether the MAC address changed.
     pub fn settle(&mut self, now: u64) -> bool {
         let undisputed = self.claim != 0 && now.saturating_sub(self.claimed) >= PATIENCE;
         undisputed && self.become_known(self.claim, now).changed
     }
 
-    /// The owner that has not answered yet, to be asked again. None: there is nothing to clear up.
+    /// Returns the owner that has not answered yet and must be asked again. None: nothing is in doubt.
     #[must_use]
     pub fn doubted(&self, now: u64) -> Option<u64> {
         if self.claim != 0 {
@@ -107,7 +107,7 @@ impl Neighbour {
         in_doubt.then_some(self.former)
     }
 
-    /// May the address be asked for? At most once a second; notes that it is.
+    /// Allows one question a second, and notes it.
     pub fn may_ask(&mut self, now: u64) -> bool {
         let due = self.asked == 0 || now.saturating_sub(self.asked) >= SECOND;
         if due {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_believed_when_the_owner_does_not_object() {
+    fn a_claim_is_believed_when_the_owner_does_not_object() {
         let mut neighbour = known();
         let now = 10 * SECOND;
         assert_eq!(neighbour.hear(OTHER, Manner::Told, now), asks(OWNER));
@@ -161,23 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_who_answers_keeps_its_address() {
+    fn an_owner_that_answers_keeps_its_address() {
         let mut neighbour = known();
         let now = 10 * SECOND;
         neighbour.hear(OTHER, Manner::Told, now);
-        // A third one does not put the decision off.
+        // A third station does not delay the decision.
         assert_eq!(neighbour.hear(THIRD, Manner::Told, now + 1), NOTHING);
         assert_eq!(neighbour.hear(OWNER, Manner::Told, now + 2), NOTHING);
         assert!(!neighbour.settle(now + 2 * PATIENCE));
         assert_eq!((neighbour.mac, neighbour.claim), (OWNER, 0));
-        // From now on announcements have to wait as well.
+        // Announcements now have to wait as well.
         let later = now + 2 + WARY - 1;
         assert_eq!(neighbour.hear(OTHER, Manner::Announced, later), asks(OWNER));
         assert_eq!(neighbour.mac, OWNER);
     }
 
     #[test]
-    fn an_announcement_is_believed_at_once_and_given_up_when_the_former_owner_objects() {
+    fn an_announcement_is_believed_at_once_and_reverted_when_the_former_owner_objects() {
         let mut neighbour = known();
         let now = 10 * SECOND;
         let believed = Heard {
@@ -189,7 +189,7 @@ mod tests {
             (neighbour.mac, neighbour.doubted(now)),
             (OTHER, Some(OWNER))
         );
-        // A second announcement does not make the owner forgotten.
+        // A second announcement does not displace the owner.
         assert!(!neighbour.hear(THIRD, Manner::Announced, now + 1).changed);
         assert!(neighbour.hear(OWNER, Manner::Told, now + 2).changed);
         assert_eq!((neighbour.mac, neighbour.doubted(now + 3)), (OWNER, None));
@@ -198,7 +198,7 @@ mod tests {
                 .hear(OTHER, Manner::Announced, now + SECOND)
                 .changed
         );
-        // Where nobody objects, it stays, and the former owner has to wait as anybody has.
+        // Without an objection the new owner stays, and the former one must claim the address like any other.
         let mut neighbour = known();
         neighbour.hear(OTHER, Manner::Announced, now);
         assert_eq!(neighbour.doubted(now + PATIENCE), None);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_asked_for_once_a_second() {
+    fn an_address_is_requested_at_most_once_a_second() {
         let mut neighbour = known();
         assert!(neighbour.may_ask(SECOND) && !neighbour.may_ask(2 * SECOND - 1));
         assert_eq!(neighbour.hear(OTHER, Manner::Told, 2 * SECOND - 1), NOTHING);

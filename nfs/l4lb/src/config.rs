@@ -1,4 +1,4 @@
-//! The configuration as it is written (TOML or JSON). What it means is in `docs/l4lb.md`; whether it can be, in `check`.
+//! The configuration as written (TOML or JSON). `docs/l4lb.md` explains it; `check` validates it.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -26,10 +26,10 @@ pub struct Config {
 pub struct Interface {
     /// Its own addresses with their prefix: `"10.0.0.2/24"`.
     pub addresses: Vec<Prefix>,
-    /// Where what is not on this link goes; at most one per IP version.
+    /// Routers for destinations off the link; at most one per IP version.
     #[serde(default)]
     pub gateways: Vec<IpAddr>,
-    /// Bytes of an IP packet.
+    /// The MTU: the largest IP packet, in bytes.
     #[serde(default = "default_mtu")]
     pub mtu: u16,
 }
@@ -43,7 +43,7 @@ pub struct StaticNeighbour {
     pub interface: usize,
 }
 
-/// How much the tables hold. Part of the state's shape: fixed while an instance lives.
+/// Capacities of the tables. They are part of the state's shape and cannot change while an instance lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tables {
@@ -71,11 +71,11 @@ impl Default for Tables {
     }
 }
 
-/// How long a connection is kept without packets.
+/// Lifetimes of connections without packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// TCP, of which only SYNs were seen.
+    /// TCP, only SYNs seen.
     pub opening: Time,
     pub established: Time,
     /// TCP after FIN or RST.
@@ -94,7 +94,7 @@ impl Default for Timeouts {
     }
 }
 
-/// From where on it calls itself full: shares of 1.
+/// Thresholds above which it reports itself full: shares of 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FullAt {
@@ -121,21 +121,21 @@ pub struct Vip {
     pub port: u16,
     pub protocol: Protocol,
     pub mode: Mode,
-    /// UDP port of the tunnel, for mode gue.
+    /// The tunnel's UDP port, for mode gue.
     #[serde(default = "default_gue_port")]
     pub gue_port: u16,
     #[serde(default)]
     pub algorithm: Algorithm,
-    /// Packets to the backends come from the load balancer's own address, so that the answers come back to it. Mode nat only.
+    /// Packets to the backends carry the load balancer's own source address, so that the answers come back to it. Mode nat only.
     #[serde(default)]
     pub snat: bool,
-    /// Tells the backend the client's address by a PROXY protocol v2 header. Mode nat and TCP only.
+    /// Sends the client's address to the backend in a PROXY protocol v2 header. Mode nat and TCP only.
     #[serde(default)]
     pub proxy_protocol: bool,
-    /// What becomes of the connections of a backend that fails its health checks.
+    /// The treatment of connections whose backend fails its health checks.
     #[serde(default)]
     pub when_down: WhenDown,
-    /// Half-open connections that are recorded; beyond it, choices for SYNs leave no trace. Default: an eighth of the table.
+    /// The limit of recorded half-open connections; SYNs beyond it leave no record. Default: an eighth of the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_open_limit: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,10 +151,10 @@ pub struct Backend {
     /// Default: the VIP's. Modes ipip and gue cannot change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Its share; 0: no new connections.
+    /// Its share of new connections; 0: none.
     #[serde(default = "default_weight")]
     pub weight: u16,
-    /// No new connections; those that it has go on.
+    /// Takes no new connections; existing ones continue.
     #[serde(default)]
     pub drain: bool,
 }
@@ -187,11 +187,11 @@ impl Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Addresses are rewritten; answers come back through the load balancer.
+    /// Rewrites addresses; answers come back through the load balancer.
     Nat,
-    /// IP in IP (RFC 2003); the backend answers the client itself.
+    /// Tunnels IP in IP (RFC 2003); the backend answers the client directly.
     Ipip,
-    /// IP in UDP; the same.
+    /// Tunnels IP in UDP; the backend answers the client directly.
     Gue,
 }
 
@@ -207,10 +207,10 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenDown {
-    /// They stay with it: it may come back.
+    /// They stay: the backend may recover.
     #[default]
     Keep,
-    /// Their next packet goes to another backend, which resets TCP: the client learns of it at once.
+    /// Their next packet goes to another backend, which resets TCP, so that the client notices at once.
     Move,
 }
 
@@ -227,18 +227,18 @@ pub struct Health {
     /// For http: the Host header; default the VIP's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// For http: what counts as well.
+    /// For http: the accepted statuses.
     #[serde(default = "default_status")]
     pub status: Vec<u16>,
     #[serde(default = "default_interval")]
     pub interval: Time,
-    /// For a whole check.
+    /// The limit of a whole check.
     #[serde(default = "default_timeout")]
     pub timeout: Time,
-    /// Checks in a row that bring a backend up.
+    /// Consecutive successes that bring a backend up.
     #[serde(default = "default_rise")]
     pub rise: u16,
-    /// Checks in a row that take it down.
+    /// Consecutive failures that take it down.
     #[serde(default = "default_fall")]
     pub fall: u16,
 }
@@ -246,9 +246,9 @@ pub struct Health {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthKind {
-    /// The port answers a SYN.
+    /// Succeeds if the port answers a SYN.
     Tcp,
-    /// It answers a GET with one of the expected statuses.
+    /// Succeeds if the backend answers a GET with an accepted status.
     Http,
 }
 
@@ -301,7 +301,7 @@ impl std::str::FromStr for Time {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("{text:?} is not a time with its unit: \"500ms\", \"10s\" or \"5m\"");
+            || format!("{text:?} is not a time with a unit, such as \"500ms\", \"10s\" or \"5m\"");
         let digits = text.trim_end_matches(|each: char| !each.is_ascii_digit());
         let count: u32 = digits.parse().map_err(|_| wrong())?;
         match &text[digits.len()..] {
@@ -326,7 +326,7 @@ impl std::fmt::Display for Time {
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// A number has no unit; it is told so, as text is.
+        /// A number is parsed as well, so that the error can name the missing unit.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Written {
@@ -348,7 +348,7 @@ impl Serialize for Time {
     }
 }
 
-/// An address with the length of its network's prefix: `"10.0.0.2/24"`.
+/// An address with its network's prefix length: `"10.0.0.2/24"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     pub address: IpAddr,
@@ -382,7 +382,8 @@ impl std::str::FromStr for Prefix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not an address with a prefix length: \"10.0.0.2/24\"");
+        let wrong =
+            || format!("{text:?} is not an address with a prefix length, such as \"10.0.0.2/24\"");
         let (address, length) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let length: u8 = length.parse().map_err(|_| wrong())?;

@@ -1,4 +1,4 @@
-//! Connections that begin, change their backend, and end.
+//! Opens connections, moves them to other backends, and ends them.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use nf_tables::{Class, Entry, Full};
 use crate::{events::Event, flow::Flow, frames::Frame, pass::Pass, snapshot::Vip};
 
 impl Pass<'_> {
-    /// The first packet of a connection, or one whose record is gone.
+    /// Handles a packet without a record: the first of a connection, or one whose record is gone.
     pub(crate) fn first<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F) {
         let snapshot = self.snapshot;
         let (address, port) = flow.destination();
@@ -27,7 +27,7 @@ impl Pass<'_> {
         if flooded && vip.has_sessions() {
             return self.refuse(packet, Some(index), Event::HalfOpenLimit);
         }
-        // In the middle of a connection, and without a record to come: whoever chooses must choose the same.
+        // Mid-connection without a record, or a SYN that gets none: every load balancer must choose the same.
         let must_agree = flooded || (is_tcp && !opening);
         let chosen = if must_agree {
             vip.agreed(hash)
@@ -54,7 +54,7 @@ impl Pass<'_> {
             self.count(Some(index), Event::Unrecorded);
             return self.send_to_backend(packet, headers, flow, entry);
         }
-        // A reset of a connection without a record needs none.
+        // A reset needs no record.
         if is_tcp && headers.tcp_flags & tcp_flags::RST != 0 {
             return self.send_to_backend(packet, headers, flow, entry);
         }
@@ -66,7 +66,7 @@ impl Pass<'_> {
             }
             Err(Full) => {
                 self.count(Some(index), Event::TableFull);
-                // Without a record the choice must be one that can be made again.
+                // Without a record, later packets must lead to the same choice.
                 let value = vip.agreed(hash).unwrap_or(number);
                 return self.send_to_backend(packet, headers, flow, Entry { value, class });
             }
@@ -81,7 +81,7 @@ impl Pass<'_> {
         self.send_to_backend(packet, headers, flow, entry);
     }
 
-    /// The connection's backend is gone or down, or takes no new connections and this is one.
+    /// Replaces a connection's backend that is gone or down, or that does not take this new connection.
     pub(crate) fn choose_again<F: Flow>(
         &mut self,
         packet: &mut Packet,
@@ -108,7 +108,7 @@ impl Pass<'_> {
             vip.agreed(hash)
         };
         let Some(number) = chosen else {
-            // Packets must not keep a record that names a removed backend alive: its number will be another one's.
+            // Packets must not keep a record of a removed backend alive, since its number will be reused.
             if self.backend_of(flow, seen.value).is_none() {
                 self.forget(flow);
             }
@@ -141,14 +141,14 @@ impl Pass<'_> {
         self.send_to_backend(packet, headers, flow, entry);
     }
 
-    /// By the VIP's own rule. The choice is recorded, so it need not be the same again.
+    /// Chooses by the VIP's algorithm. The choice is recorded, so it need not be repeatable.
     fn choose(&self, vip: &Vip, hash: u64) -> Option<u16> {
         use crate::config::Algorithm;
         match vip.algorithm {
             Algorithm::Maglev => vip.agreed(hash),
             Algorithm::RoundRobin => vip.in_turn(self.state.turns.add(self.worker, vip.row, 1)),
             Algorithm::LeastLoaded => {
-                // Connections per weight, compared by cross multiplication; of equal ones the first from a place that the flow says.
+                // Compares connections per weight by cross multiplication; the flow's hash breaks ties.
                 let start = hash as usize % vip.open.len().max(1);
                 let (before, after) = vip.open.split_at(start.min(vip.open.len()));
                 let load = |number: u16| u128::from(self.state.active.get(number.into()));
@@ -168,7 +168,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A segment in the middle of a connection that cannot go on: the client is told.
+    /// Resets a connection that cannot continue without its session.
     pub(crate) fn end_without_session(
         &mut self,
         packet: &mut Packet,
@@ -182,7 +182,7 @@ impl Pass<'_> {
     }
 }
 
-/// A SYN that opens a connection, and nothing else.
+/// Tells whether the flags are those of a SYN that opens a connection.
 #[inline]
 pub(crate) fn is_opening(flags: u8) -> bool {
     flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST | tcp_flags::FIN) == tcp_flags::SYN

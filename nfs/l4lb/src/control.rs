@@ -1,4 +1,4 @@
-//! Its own requests on the control socket, and its counters.
+//! The load balancer's verbs on the control socket, and its counters.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -48,11 +48,11 @@ impl L4lb {
         json!({ "vips": vips, "tables": tables(self.usage()), "util_plus": self.state.load.util_plus() })
     }
 
-    /// Looks at all sessions.
+    /// Counts the used entries of each table; it scans all sessions.
     fn usage(&self) -> [Usage; 3] {
         let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
         let now = self.now.load(Ordering::Relaxed);
-        // A session needs room in both, and a port is held somewhat longer.
+        // A session needs an entry in both tables, and its port outlives it.
         let sessions = self
             .state
             .sessions
@@ -76,7 +76,7 @@ impl L4lb {
         numbers.map(|number| self.state.active.get(number)).sum()
     }
 
-    /// Of one VIP, `{"vip": name}`, or of all.
+    /// Answers for one VIP, `{"vip": name}`, or for all.
     fn backends(&self, arguments: &Value) -> Result<Value, Refusal> {
         let snapshot = self.snapshot();
         let wanted = arguments.get("vip").and_then(Value::as_str);
@@ -112,13 +112,13 @@ impl L4lb {
         Ok(json!({ "backends": list }))
     }
 
-    /// `{"vip": name, "backend": name, "on": true}`.
+    /// Answers `{"vip": name, "backend": name, "on": true}`.
     fn drain(&self, arguments: &Value) -> Result<Value, Refusal> {
         let text = |key: &str| {
             arguments.get(key).and_then(Value::as_str).ok_or_else(|| {
                 Refusal::new(
                     "malformed",
-                    format!("{key}: missing; drain takes {{\"vip\": NAME, \"backend\": NAME, \"on\": true}}"),
+                    format!("{key}: missing; expected {{\"vip\": NAME, \"backend\": NAME, \"on\": true}}"),
                 )
             })
         };
@@ -149,7 +149,7 @@ impl L4lb {
                 Refusal::new(
                     "backend-unknown",
                     format!(
-                        "backend: VIP {vip_name:?} has no {backend_name:?}; it has {}",
+                        "backend: VIP {vip_name:?} has no backend {backend_name:?}; expected one of {}",
                         names.join(", ")
                     ),
                 )
@@ -160,7 +160,7 @@ impl L4lb {
         Ok(json!({ "vip": vip_name, "backend": backend_name, "drained": on, "active": active }))
     }
 
-    /// Is it full, and why?
+    /// Tells whether it is full, and why.
     fn full(&self) -> Value {
         let usage = self.usage();
         let why = self.why_full(&usage);
@@ -175,7 +175,7 @@ impl L4lb {
         let util = self.state.load.util_plus();
         if util >= limits.utilisation {
             why.push(format!(
-                "util+ is {util:.2}, the limit {}",
+                "util+ is {util:.2}, at or above the limit of {}",
                 limits.utilisation
             ));
         }
@@ -187,7 +187,7 @@ impl L4lb {
         {
             if *used as f64 >= limits.table * *capacity as f64 {
                 why.push(format!(
-                    "table {table} has {used} of {capacity} connections, the limit is a share of {}",
+                    "table {table} has {used} of {capacity} connections, at or above the limit, a share of {}",
                     limits.table
                 ));
             }
@@ -195,7 +195,7 @@ impl L4lb {
         for (backend, used) in local_ports(&snapshot, &self.state) {
             if used as f64 >= limits.table * f64::from(LOCAL_PORTS) {
                 why.push(format!(
-                    "{used} of {LOCAL_PORTS} local ports toward backend {} port {} are taken, the limit is a share of {}",
+                    "{used} of {LOCAL_PORTS} local ports toward backend {} port {} are taken, at or above the limit, a share of {}",
                     backend.address, backend.port, limits.table
                 ));
             }
@@ -204,7 +204,7 @@ impl L4lb {
             let half_open = self.state.half_open.get(vip.row);
             if half_open >= vip.half_open_limit {
                 why.push(format!(
-                    "VIP {:?} has {half_open} half-open connections, the limit is {}",
+                    "VIP {:?} has {half_open} half-open connections, at or above the limit of {}",
                     vip.name, vip.half_open_limit
                 ));
             }
@@ -271,7 +271,7 @@ impl L4lb {
         out.gauge("sessions_capacity", &[], sessions.capacity as f64);
     }
 
-    /// Events that happened; of a VIP, or of none.
+    /// Adds the event counters of one VIP, or those that belong to none.
     fn count_events(&self, out: &mut CounterSink, row: usize, vip: Option<&str>) {
         for event in Event::ALL {
             let sum = self.state.events.sum(row, event as usize);
@@ -284,7 +284,7 @@ impl L4lb {
     }
 }
 
-/// How much of a table is in use.
+/// The usage of one table.
 struct Usage {
     table: &'static str,
     used: usize,
@@ -299,7 +299,7 @@ fn tables(usage: [Usage; 3]) -> Value {
     Value::Object(usage.into_iter().map(row).collect())
 }
 
-/// Backends of VIPs with source NAT, each end once, and the connections that have a local port toward it.
+/// Lists the endpoints of backends with source NAT, each once, with the number of local ports in use toward it.
 fn local_ports<'a>(snapshot: &'a Snapshot, state: &State) -> Vec<(&'a Backend, u64)> {
     let mut ends: HashMap<_, (&Backend, u64)> = HashMap::new();
     let translated = |(_, backend): &(u16, &Backend)| snapshot.vips[backend.vip].snat;
@@ -322,7 +322,10 @@ fn find_vip<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Vip, Refusal> 
             let names: Vec<&str> = snapshot.vips.iter().map(|vip| vip.name.as_str()).collect();
             Refusal::new(
                 "vip-unknown",
-                format!("vip: there is no {name:?}; there are {}", names.join(", ")),
+                format!(
+                    "vip: unknown VIP {name:?}; expected one of {}",
+                    names.join(", ")
+                ),
             )
         })
 }

@@ -1,4 +1,4 @@
-//! Packets on their way: rewritten, encapsulated, addressed to the next station.
+//! Sends packets on: rewrites, encapsulates and addresses them to the next station.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use crate::{
 const ETHERNET: usize = 14;
 
 impl Pass<'_> {
-    /// A client's packet to the backend that was chosen.
+    /// Sends a client's packet to the chosen backend.
     #[inline]
     pub(crate) fn send_to_backend<F: Flow>(
         &mut self,
@@ -54,7 +54,7 @@ impl Pass<'_> {
         }
         let bytes = u64::from(headers.end) - u64::from(headers.network);
         if backend.tunnel.is_some() {
-            // The flow's hash names it to the receiver's queues.
+            // The source port carries the flow's hash, by which the receiver spreads flows over its queues.
             let entropy = headers.source_port ^ headers.destination_port;
             if !self.encapsulate(packet, headers, backend, entropy) {
                 return;
@@ -100,7 +100,7 @@ impl Pass<'_> {
         self.refuse(packet, Some(backend.vip), Event::NeighbourUnresolved);
     }
 
-    /// One hop further; false: it was its last one, and it is dropped.
+    /// Decrements the TTL; false: it reached zero, and the packet is dropped.
     #[inline]
     pub(crate) fn live_on(&mut self, packet: &mut Packet, headers: &Headers, vip: usize) -> bool {
         let lives = decrement_ttl(packet.bytes_mut(), headers);
@@ -110,7 +110,7 @@ impl Pass<'_> {
         lives
     }
 
-    /// Puts the backend's tunnel header in front of the IP packet; [`send`](Self::send) has to follow. False: it did not fit, and was dropped.
+    /// Prepends the backend's tunnel header; [`send`](Self::send) must follow. False: the packet did not fit and was dropped.
     #[inline(always)]
     pub(crate) fn encapsulate(
         &mut self,
@@ -135,7 +135,7 @@ impl Pass<'_> {
             self.refuse(packet, Some(backend.vip), Event::TooBig);
             return false;
         };
-        // Tags go to the new front, and stations with them; where there are no tags, stations are written by whoever sends.
+        // VLAN tags move to the new front, together with the MAC addresses. Without tags, `send` writes the MAC addresses.
         if network != ETHERNET {
             frame.copy_within(overhead..overhead + network, 0);
         }
@@ -151,7 +151,7 @@ impl Pass<'_> {
         written.is_ok()
     }
 
-    /// A packet that does not fit the way to the backend: its sender is told, if it may not be cut up. It is dropped either way.
+    /// Drops a packet that exceeds the MTU toward the backend, and tells its sender if it must not be fragmented.
     #[cold]
     fn too_big(&mut self, packet: &mut Packet, headers: &Headers, vip: usize, mtu: usize) {
         if let Some(frame) = Frame::too_big(packet.bytes(), headers, mtu) {
@@ -160,7 +160,7 @@ impl Pass<'_> {
         self.refuse(packet, Some(vip), Event::TooBig);
     }
 
-    /// A backend's packet to its client, in mode nat without source NAT.
+    /// Sends a backend's packet to its client, in mode nat without source NAT.
     pub(crate) fn answer<F: Flow>(
         &mut self,
         packet: &mut Packet,
@@ -177,7 +177,7 @@ impl Pass<'_> {
             Some(entry) if entry.value == number => {
                 self.note_answer(packet, headers, flow, entry);
             }
-            // As in `named`: looking it up has renewed it.
+            // The lookup has renewed the record, so it must be deleted, as in `named`.
             Some(entry) if self.backend_of(flow, entry.value).is_none() => self.forget(flow),
             _ => {}
         }
@@ -197,7 +197,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Sends a packet, whose addresses are right, toward a client. A frame that was on its way to another station's address goes on to it.
+    /// Sends a packet, already rewritten, toward a client. A frame addressed to another station goes on to that station.
     pub(crate) fn send_to_client(
         &mut self,
         packet: &mut Packet,
@@ -215,7 +215,7 @@ impl Pass<'_> {
         self.send_to_station(packet, client, Some(vip))
     }
 
-    /// As a router does.
+    /// Forwards a packet as a router does.
     pub(crate) fn route(&mut self, packet: &mut Packet, headers: &Headers) {
         if !decrement_ttl(packet.bytes_mut(), headers) {
             return self.refuse(packet, None, Event::TimeToLive);

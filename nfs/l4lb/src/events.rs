@@ -1,15 +1,15 @@
-//! What is counted, per VIP, and what it is called where a packet is dropped for it.
+//! Events that are counted per VIP, and the drop reasons named after them.
 
-/// Things that happen to packets and connections beside the usual.
+/// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Event {
-    /// A backend was chosen that leaves no record: too many half-open connections.
+    /// A packet was placed without a record: too many half-open connections.
     Unrecorded,
-    /// The same, because the connection table has no room.
+    /// A packet was placed without a record: the connection table is full. With sessions: it was dropped.
     TableFull,
     NoBackend,
-    /// The connection's backend is gone or down: it got another one.
+    /// A connection moved to another backend: its own is gone or down.
     Moved,
     HalfOpenLimit,
     NoSession,
@@ -54,7 +54,7 @@ impl Event {
     ];
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The reason that a packet is dropped for, and the counter.
+    /// Returns the drop reason, which also names the counter.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What IPv4 and IPv6 connections have in common.
+//! Flows: the operations that IPv4 and IPv6 connections share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,21 +9,21 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::state::{State, Tuple};
 
-/// A connection as its client sends it: source is the client, destination the VIP.
+/// A connection in the client's direction: the source is the client, the destination the VIP.
 pub trait Flow: Key {
     fn table(state: &State) -> &Cuckoo<Self, Region>;
 
-    /// Of a packet from the client.
+    /// Builds the flow of a client's packet.
     fn of(frame: &[u8], headers: &Headers) -> Self;
 
     fn source(&self) -> (IpAddr, u16);
     fn destination(&self) -> (IpAddr, u16);
     fn protocol(&self) -> u8;
 
-    /// The same on every load balancer.
+    /// Hashes the flow; every load balancer gets the same hash.
     fn flow_hash(&self) -> u64;
 
-    /// The VIP that it goes to: [`service`](fn@service) of its destination.
+    /// Identifies its VIP: the [`service`](fn@service) of its destination.
     fn service(&self) -> u64;
 
     #[must_use]
@@ -40,7 +40,7 @@ pub trait Flow: Key {
     }
 }
 
-/// Ends and protocol of a flow of either version.
+/// The endpoints and protocol of a flow of either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyFlow {
     V4(Ipv4Flow),
@@ -48,7 +48,7 @@ pub enum AnyFlow {
 }
 
 impl Tuple {
-    /// None: the addresses are of two versions.
+    /// None: the IP versions differ.
     #[must_use]
     pub fn flow(&self) -> Option<AnyFlow> {
         let source = (self.source.ip(), self.source_port);
@@ -66,7 +66,7 @@ impl AnyFlow {
         }
     }
 
-    /// None: the addresses are of two versions.
+    /// None: the IP versions differ.
     #[must_use]
     #[inline]
     pub fn new(source: (IpAddr, u16), destination: (IpAddr, u16), protocol: u8) -> Option<Self> {
@@ -199,7 +199,7 @@ impl Flow for Ipv6Flow {
     }
 }
 
-/// A number for a VIP: of IPv4 exact, of IPv6 a hash.
+/// Returns a number for a VIP: exact for IPv4, a hash for IPv6.
 #[inline]
 #[must_use]
 pub fn service(address: IpAddr, port: u16, protocol: u8) -> u64 {
@@ -218,7 +218,7 @@ fn ports(source: u16, destination: u16, protocol: u8) -> u64 {
     u64::from(source) << 24 | u64::from(destination) << 8 | u64::from(protocol)
 }
 
-/// Multiplies to 128 bits and folds, twice: each bit of the result depends on all of the input.
+/// Multiplies to 128 bits and folds, twice, so that each bit of the result depends on the whole input.
 #[inline]
 fn mix(a: u64, b: u64) -> u64 {
     let fold = |a: u64, b: u64| {

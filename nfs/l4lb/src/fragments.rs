@@ -1,7 +1,7 @@
-//! Fragments: the first one has the ports and is decided as a whole packet would be; those after it go the same way.
+//! Fragments: the first one has the ports and is decided like a whole packet; later ones follow it.
 //!
-//! One that overtakes the first is dropped and counted: the sender's host sends the packet again. Overlapping ones go on as they are; the backend refuses
-//! them (RFC 5722, RFC 1858).
+//! A fragment that overtakes the first is dropped and counted, and the sender retransmits the packet. Overlapping fragments pass unchanged; the backend
+//! refuses them (RFC 5722, RFC 1858).
 
 use std::net::IpAddr;
 
@@ -16,8 +16,8 @@ use crate::{
     state::{traffic, Address, FragmentKey, FragmentWay},
 };
 
-/// How long the rest of a packet may take after its last fragment. Its sender sends them at once; a host waits longer (Linux: 30 s), but has to keep
-/// the packets of one receiver only, and identifications repeat after 65,536 packets.
+/// The lifetime of a packet's entry after its last fragment. Senders send all fragments at once. Hosts wait longer (Linux: 30 s), but a host
+/// keeps the packets of only one receiver, and identifications repeat after 65,536 packets.
 const LIFETIME: u64 = 3_000_000_000;
 
 const TO_BACKEND: u32 = 1;
@@ -34,7 +34,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Before a first fragment changes on its way to a backend.
+    /// Notes the backend of a packet's first fragment, before the fragment is rewritten.
     pub(crate) fn note_fragment(&mut self, packet: &Packet, headers: &Headers, number: u16) {
         let Some(backend) = self.snapshot.backend_at(number) else {
             return;
@@ -58,7 +58,7 @@ impl Pass<'_> {
         self.note(packet, headers, way);
     }
 
-    /// The same on its way to a client; `client`: where its destination changes.
+    /// Notes a first fragment on its way to a client; `client`: its new destination.
     pub(crate) fn note_answered_fragment(
         &mut self,
         packet: &Packet,
@@ -78,7 +78,7 @@ impl Pass<'_> {
         self.note(packet, headers, way);
     }
 
-    /// Where there is no room, the packet whose fragments came longest ago is forgotten: it is complete, most likely, or never will be.
+    /// Stores an entry. If the table is full, it replaces the packet that is idle longest, which is complete or never will be.
     fn note(&mut self, packet: &Packet, headers: &Headers, way: FragmentWay) {
         let key = Self::fragment_key(packet, headers);
         let now = self.context.now();
@@ -87,7 +87,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A fragment without ports.
+    /// Handles a fragment without ports.
     pub(crate) fn later_fragment(&mut self, packet: &mut Packet, headers: &Headers) {
         let key = Self::fragment_key(packet, headers);
         let way = self.state.fragments.get(&key, self.context.now(), LIFETIME);

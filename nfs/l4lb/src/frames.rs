@@ -1,4 +1,4 @@
-//! Frames that the load balancer makes itself.
+//! Frames that the load balancer originates.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use nf_packet::{
 
 const ETHERNET: usize = 14;
 
-/// A frame under construction; long enough for a control message or a health check's request.
+/// A frame under construction, long enough for an ICMP message or a health check's request.
 pub struct Frame {
     bytes: [u8; Self::MOST],
     length: usize,
@@ -23,7 +23,7 @@ impl Frame {
         &self.bytes[..self.length]
     }
 
-    /// An IP packet of `payload` bytes between two stations; what is in the payload comes next.
+    /// Writes the Ethernet and IP headers for `payload` bytes, which the caller appends.
     fn ip(
         macs: (MacAddress, MacAddress),
         source: IpAddr,
@@ -68,7 +68,7 @@ impl Frame {
         self.bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
     }
 
-    /// A TCP segment. `macs`: from, to.
+    /// Builds a TCP segment. `macs`: from, to.
     #[must_use]
     pub fn tcp(
         macs: (MacAddress, MacAddress),
@@ -89,7 +89,7 @@ impl Frame {
         Some(frame)
     }
 
-    /// A control message with a body.
+    /// Builds an ICMP message with a body.
     #[must_use]
     pub fn icmp(
         macs: (MacAddress, MacAddress),
@@ -113,7 +113,7 @@ impl Frame {
         Some(frame)
     }
 
-    /// A neighbour message: hop limit 255.
+    /// Builds a neighbour discovery message, with hop limit 255.
     #[must_use]
     pub fn neighbour(
         macs: (MacAddress, MacAddress),
@@ -148,7 +148,7 @@ impl Frame {
         frame
     }
 
-    /// Who has `target`? Asked by `own`, of all stations.
+    /// Builds a request for `target` from `own` to all stations.
     #[must_use]
     pub fn solicitation(mac: MacAddress, own: IpAddr, target: IpAddr) -> Option<Self> {
         match target {
@@ -164,13 +164,13 @@ impl Frame {
         }
     }
 
-    /// Do you have `target`? Asked by `own`, of one station. `macs`: from, to.
+    /// Builds a request for `target` from `own` to one station. `macs`: from, to.
     #[must_use]
     pub fn probe(macs: (MacAddress, MacAddress), own: IpAddr, target: IpAddr) -> Option<Self> {
         Self::question(macs, own, target, target)
     }
 
-    /// `to`: where an IPv6 question goes.
+    /// Builds a request. `to`: the destination of an IPv6 solicitation.
     fn question(
         macs: (MacAddress, MacAddress),
         own: IpAddr,
@@ -199,7 +199,7 @@ impl Frame {
         }
     }
 
-    /// Ends the connection that a segment belongs to, in the name of whoever it was sent to (RFC 9293, 3.10.7.1). None for a reset.
+    /// Builds a reset in the name of the segment's destination (RFC 9293, 3.10.7.1). None where the segment is a reset.
     #[must_use]
     pub fn reset(request: &[u8], headers: &Headers) -> Option<Self> {
         let tcp = Tcp::new_checked(headers.segment(request)).ok()?;
@@ -225,7 +225,7 @@ impl Frame {
         )
     }
 
-    /// "Packet too big" or "fragmentation needed", in the name of whoever the packet was sent to.
+    /// Builds a "packet too big" or "fragmentation needed" in the name of the packet's destination.
     #[must_use]
     pub fn too_big(request: &[u8], headers: &Headers, mtu: usize) -> Option<Self> {
         let (kind, most) = match headers.version {
@@ -243,14 +243,14 @@ impl Frame {
     }
 }
 
-/// The stations of an answer: from, to.
+/// Returns the MAC addresses of an answer: from, to.
 fn back(request: &[u8]) -> Option<(MacAddress, MacAddress)> {
     let ethernet = Ethernet::new_checked(request).ok()?;
-    // Tags are the same in both directions, but none is written here.
+    // An answer would have the same VLAN tags, but this module writes none.
     Some((ethernet.destination(), ethernet.source()))
 }
 
-/// The header of the PROXY protocol, version 2 (haproxy's proxy-protocol.txt, 2.2): PROXY, TCP.
+/// Builds the header of the PROXY protocol, version 2 (haproxy's proxy-protocol.txt, 2.2): PROXY, TCP.
 #[must_use]
 pub fn proxy_header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; 52], usize) {
     let mut header = [0; 52];
@@ -280,7 +280,7 @@ pub fn proxy_header(client: (IpAddr, u16), vip: (IpAddr, u16)) -> ([u8; 52], usi
     (header, 20 + length)
 }
 
-/// Bytes of [`proxy_header`] for clients of this version.
+/// The length of [`proxy_header`] for clients of this IP version.
 #[must_use]
 pub const fn proxy_header_length(is_ipv4: bool) -> u16 {
     if is_ipv4 {
@@ -290,7 +290,7 @@ pub const fn proxy_header_length(is_ipv4: bool) -> u16 {
     }
 }
 
-/// Replaces the payload of a client's segment: the header takes its place, flags FIN and PSH go.
+/// Copies a client's segment with `payload` in place of its own and without FIN and PSH.
 #[must_use]
 pub fn with_payload(request: &[u8], headers: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
     let tcp = Tcp::new_checked(headers.segment(request)).ok()?;

@@ -1,7 +1,7 @@
-//! Health checks: a small TCP client in the load balancer itself, which has no sockets on its ports.
+//! Health checks: a small TCP client inside the load balancer, since its ports have no sockets.
 //!
-//! A check is a connection from one of the load balancer's own addresses to the backend's, not through the tunnel. It ends with a reset in any case. How
-//! far each one is stands in the backend's record and so survives a move.
+//! A check is a connection from one of the load balancer's own addresses to the backend's, not through the tunnel. It always ends with a reset. The
+//! backend's record holds its progress, so checks survive a move.
 
 use std::{
     net::IpAddr,
@@ -32,10 +32,10 @@ pub mod phase {
     pub const REQUEST_SENT: u8 = 2;
 }
 
-/// Ports of checks come in pairs, so that two checks in a row of a backend do not have the same. Backends whose numbers differ by this share a pair.
+/// The number of port pairs. A backend alternates between the two ports of its pair; backends whose numbers differ by a multiple of `PAIRS` share one.
 const PAIRS: u16 = (u16::MAX - FIRST_HEALTH_PORT) / 2;
 
-/// Keeps tick and packets apart; and what they found out for the next snapshot.
+/// A lock between the tick and packets, and the news for the next snapshot.
 #[derive(Default)]
 pub struct Checks {
     writing: Mutex<()>,
@@ -43,19 +43,19 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Changes backends' records while no check does.
+    /// Changes backends' records while no check changes them.
     pub fn with_records(&self, change: impl FnOnce()) {
         let _lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         change();
     }
 
-    /// Has a backend come up or gone down since this was asked last?
+    /// Tells whether a backend has come up or gone down since the last call.
     pub fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
 }
 
-/// What is sent next in a check: sequence number, acknowledgement, flags, payload.
+/// The next segment of a check: sequence number, acknowledgement, flags, payload.
 struct Segment {
     sequence: u32,
     acknowledgement: u32,
@@ -64,7 +64,7 @@ struct Segment {
 }
 
 impl Pass<'_> {
-    /// Starts checks, repeats what may be lost, and ends what takes too long.
+    /// Starts checks, retransmits, and times checks out.
     pub(crate) fn check_health(&mut self) {
         let now = self.context.now();
         let snapshot = self.snapshot;
@@ -115,7 +115,7 @@ impl Pass<'_> {
             probe.resend = now;
         }
         if now >= probe.deadline {
-            // It may have the request or not, and takes a reset only at the very place that it expects next (RFC 5961, 3.2).
+            // The backend may or may not have received the request, and accepts a reset only at exactly the next sequence number (RFC 5961, 3.2).
             let name = &self.snapshot.vips[backend.vip].name;
             let first = probe.sequence.wrapping_add(1);
             let request = probe.request(health, name).payload.len() as u32;
@@ -135,7 +135,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Counts a result, and says so where it changes the backend's health.
+    /// Counts a result; enough of them in a row change the backend's health.
     fn judge(&self, health: &config::Health, record: &mut BackendRecord, is_good: bool) {
         record.probe.phase = phase::IDLE;
         let result = if is_good { health::UP } else { health::DOWN };
@@ -145,7 +145,7 @@ impl Pass<'_> {
         }
         record.probe.streak = record.probe.streak.saturating_add(1);
         let needed = match (record.health, is_good) {
-            // The first check of all decides.
+            // The first check decides alone.
             (health::UNKNOWN, _) => 1,
             (_, true) => health.rise,
             (_, false) => health.fall,
@@ -182,7 +182,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A TCP packet to one of our own addresses.
+    /// Handles a TCP packet to one of the load balancer's own addresses.
     pub(crate) fn health_answer(&mut self, packet: &mut Packet, headers: &Headers) {
         let port = headers.destination_port;
         let source = headers.source(packet.bytes());
@@ -222,7 +222,7 @@ impl Pass<'_> {
         packet.drop_for(TAKEN);
     }
 
-    /// What the backend says in a check.
+    /// Advances a check by a segment from the backend.
     fn advance(
         &mut self,
         backend: &Backend,
@@ -255,14 +255,14 @@ impl Pass<'_> {
                 }
             }
         } else if probe.phase == phase::REQUEST_SENT && tcp.sequence() == probe.expected {
-            // The status is in the first bytes; a shorter piece comes again with more, as it is not acknowledged.
+            // Too short for the status: left unacknowledged, so that the backend sends it again with more.
             if tcp.payload().len() < STATUS_LINE && !has(tcp_flags::FIN) {
                 return;
             }
             probe.status = status(tcp.payload()).unwrap_or(0);
             probe.reset(tcp.acknowledgement())
         } else if probe.phase == phase::SYN_SENT {
-            // An old connection that the backend still has: ended, and our SYN comes again (RFC 9293, 3.5.1).
+            // The backend still has an old connection: reset it. The SYN is retransmitted later (RFC 9293, 3.5.1).
             let segment = probe.reset(tcp.acknowledgement());
             probe.resend = 0;
             let local_port = probe.local_port;
@@ -290,7 +290,7 @@ impl crate::state::Probe {
         }
     }
 
-    /// At the place that the backend expects next.
+    /// Builds a reset at the sequence number that the backend expects next.
     fn reset(&self, sequence: u32) -> Segment {
         Segment {
             sequence,
@@ -315,7 +315,7 @@ impl crate::state::Probe {
     }
 }
 
-/// Bytes of "HTTP/1.1 200".
+/// The length of "HTTP/1.1 200".
 const STATUS_LINE: usize = 12;
 
 fn status(answer: &[u8]) -> Option<u16> {
@@ -329,7 +329,7 @@ mod tests {
     use super::status;
 
     #[test]
-    fn statuses() {
+    fn status_lines_are_parsed() {
         assert_eq!(status(b"HTTP/1.1 204 No Content\r\n"), Some(204));
         assert_eq!(status(b"HTTP/1.0 503"), Some(503));
         for wrong in [

@@ -1,4 +1,4 @@
-//! Control messages: echoes are answered, errors go to whom they concern, with the packet that they quote put right.
+//! ICMP: answers echo requests, and forwards errors to those concerned, with the quoted packet translated.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Everything that is neither TCP nor UDP.
+    /// Handles every protocol besides TCP and UDP.
     pub(crate) fn without_ports(&mut self, packet: &mut Packet, headers: &Headers) {
         let own = match headers.version {
             Version::V4 => protocol::ICMP,
@@ -73,7 +73,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The network could not deliver what a backend answered: the backend must know, for path MTU discovery above all.
+    /// Forwards an error about a backend's answer to that backend, which needs it for path MTU discovery above all.
     fn error_to_vip(&mut self, packet: &mut Packet, headers: &Headers) {
         let Some(quoted) = quoted(packet, headers) else {
             return self.refuse(packet, None, Event::IcmpErrorOrphan);
@@ -91,7 +91,7 @@ impl Pass<'_> {
         let (Some(flow), Some(index)) = (flow, service) else {
             return self.refuse(packet, None, Event::IcmpErrorOrphan);
         };
-        // Where there is no record, whoever chose did so by the table that all have.
+        // Without a record, the backend was chosen by the common Maglev table.
         let number = match self.entry_of(&flow) {
             Some(entry) => Some(entry.value),
             None => self.snapshot.vips[index].agreed(Self::hash_of(&flow)),
@@ -125,7 +125,7 @@ impl Pass<'_> {
         self.send(packet, backend.way.interface, mac);
     }
 
-    /// The load balancer's end of a connection with source NAT.
+    /// Returns the local address and port of a connection with source NAT.
     fn local_end(&self, flow: &AnyFlow, backend: &Backend) -> Option<(IpAddr, u16)> {
         if !self.snapshot.vips[backend.vip].snat {
             return None;
@@ -135,7 +135,7 @@ impl Pass<'_> {
         Some((local, session.local_port))
     }
 
-    /// What was sent in our name could not be delivered: a client's packet behind source NAT, or a tunnel's.
+    /// Handles an error about a packet with an own source address: a client's behind source NAT, or a tunnel's.
     fn error_to_own(&mut self, packet: &mut Packet, headers: &Headers) {
         let Some(quoted) = quoted(packet, headers) else {
             return self.refuse(packet, None, Event::IcmpErrorOrphan);
@@ -143,7 +143,7 @@ impl Pass<'_> {
         let bytes = quoted_bytes(packet, headers);
         let (local, target) = (quoted.source(bytes), quoted.destination(bytes));
         if quoted.protocol == protocol::TCP && quoted.source_port >= FIRST_HEALTH_PORT {
-            // A health check's: it will time out.
+            // It concerns a health check, which will time out.
             return packet.drop_for(crate::neighbours::TAKEN);
         }
         let end = (target, quoted.destination_port);
@@ -161,7 +161,7 @@ impl Pass<'_> {
         self.tell_client(packet, headers, &quoted, entry.value, &flow, true);
     }
 
-    /// A client's packet, rewritten by us, could not be delivered between here and the backend.
+    /// Forwards an error about a client's rewritten packet to that client.
     fn error_to_client(&mut self, packet: &mut Packet, headers: &Headers) {
         let Some(quoted) = quoted(packet, headers) else {
             return self.not_ours(packet, headers);
@@ -190,7 +190,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Turns the quoted packet back into the one that the client sent.
+    /// Restores the quoted packet to the one that the client sent, and sends the error to the client.
     fn tell_client(
         &mut self,
         packet: &mut Packet,
@@ -217,7 +217,7 @@ impl Pass<'_> {
         if let Some(session) = session {
             rewrite_sequence(inner, quoted, |number| session.for_client(number));
         }
-        // A router keeps its own address; the backend is known as the VIP.
+        // An error from the backend comes from the VIP's address; a router's keeps its source.
         let source = headers.source(packet.bytes());
         let source = if source == backend.address {
             vip.address
@@ -230,7 +230,7 @@ impl Pass<'_> {
         }
     }
 
-    /// An error about a tunnel's packet: if it is too big, the client is told how much fits.
+    /// Handles an error about a tunnel's packet: for "too big", tells the client how much fits.
     fn error_of_tunnel(&mut self, packet: &mut Packet, headers: &Headers, outer: &Headers) {
         let orphan = |pass: &mut Self, packet: &mut Packet| {
             pass.refuse(packet, None, Event::IcmpErrorOrphan);
@@ -289,7 +289,7 @@ impl Pass<'_> {
         packet.drop_for(crate::neighbours::TAKEN);
     }
 
-    /// New addresses for the message itself, and its checksum.
+    /// Sets the message's addresses and its checksum.
     fn finish(&self, packet: &mut Packet, headers: &Headers, source: IpAddr, destination: IpAddr) {
         let frame = packet.bytes_mut();
         rewrite_address(frame, headers, Side::Source, source, 0);
@@ -300,7 +300,7 @@ impl Pass<'_> {
     }
 }
 
-/// The quoted packet's headers, if it has ports.
+/// Returns the quoted packet's headers if it has ports.
 fn quoted(packet: &Packet, headers: &Headers) -> Option<Headers> {
     let bytes = quoted_bytes(packet, headers);
     let quoted = dissect_quoted(bytes).ok()?;

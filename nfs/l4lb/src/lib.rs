@@ -1,7 +1,7 @@
-//! A stateful layer-4 load balancer: a VIP table and a connection table (HNLB, section II-A), and what its users ask for. `docs/l4lb.md`.
+//! A stateful layer-4 load balancer with a VIP table and a connection table (HNLB, section II-A); see `docs/l4lb.md`.
 //!
-//! Data flows one way: [`Config`] -> `check` -> `rows` (which row of the state is whose) -> `snapshot` (what workers read) -> `pass` (one batch) ->
-//! `deliver`. All that changes with packets is in `state`, in the arena.
+//! Data flows one way: [`Config`] -> `check` -> `rows` (assigns rows of the state) -> `snapshot` (what workers read) -> `pass` (one batch) ->
+//! `deliver`. Everything that packets change is in `state`, in the arena.
 
 mod check;
 mod claims;
@@ -51,28 +51,28 @@ use state::{State, Worker};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A pass of aging over the tables takes this long: half of what they need at least.
+/// The duration of one aging pass over the tables: less than half of what they allow.
 const AGING: u64 = 50 * SECOND;
 
 pub struct L4lb {
     state: State,
     snapshot: RwLock<Arc<Snapshot>>,
-    /// Held by whoever makes the next snapshot.
+    /// Held while the next snapshot is made.
     changing: Mutex<()>,
     checks: health::Checks,
-    /// See [`Pass::flooded`]. Looked at anew by every tick.
+    /// See [`Pass::flooded`]. Every tick evaluates it again.
     flooded: AtomicBool,
-    /// The last time that a batch or a tick brought.
+    /// The time of the latest batch or tick.
     now: AtomicU64,
     aged: AtomicU64,
     refreshed: AtomicU64,
-    /// The VIPs have to be announced.
+    /// The VIPs must still be announced.
     unannounced: AtomicBool,
 }
 
 impl L4lb {
     fn snapshot(&self) -> Arc<Snapshot> {
-        // A thread that panicked did so before or after it replaced the whole.
+        // The snapshot is replaced as a whole, so it is valid even after a panic.
         Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -102,7 +102,7 @@ impl L4lb {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
-    /// The same configuration, after a backend's condition changed.
+    /// Rebuilds the snapshot from the same configuration after a backend's condition changed.
     fn renew(&self) {
         let _changing = self.change();
         let old = self.snapshot();
@@ -126,13 +126,13 @@ impl L4lb {
         self.renew();
     }
 
-    /// Removes what has expired, a piece at a time.
+    /// Removes expired records, a piece of each table at a time.
     fn age(&self, pass: &Pass<'_>) {
         let now = pass.context.now();
         let last = self.aged.swap(now, Ordering::Relaxed);
         let elapsed = u128::from(now.saturating_sub(last).min(AGING));
         let budget = |capacity: usize| {
-            // Places outnumber records; small tables have at least 4096.
+            // The tables have more places than records, and at least 4096.
             let places = (capacity * 5 / 4).max(4096) as u128;
             (places * elapsed / u128::from(AGING)) as usize + 8
         };
@@ -216,7 +216,7 @@ impl NetworkFunction for L4lb {
         self.now.store(context.now(), Ordering::Relaxed);
         self.aged.store(context.now(), Ordering::Relaxed);
         let config = self.snapshot().wanted.clone();
-        // It was checked by `create`; rows can only be lacking where the instance before had another configuration.
+        // `create` has checked it; rows can run out only if the previous instance had another configuration.
         let now = context.now();
         if self
             .install(config.clone(), now, Patience::Quarantine)
@@ -301,7 +301,7 @@ mod tests {
         (lb, state.finish().unwrap().0)
     }
 
-    /// Are the tables that were made before packets wait for them the ones in use then?
+    /// Tells whether the tables made before packets wait are still in use after the takeover.
     fn resumes_with_what_it_has(lb: &L4lb) -> bool {
         let before = lb.snapshot();
         lb.resumed(&Context::new(SECOND, 0, 1, &[]));

@@ -1,33 +1,32 @@
 //! Weighted consistent hashing: the lookup table of Maglev (Eisenbud et al., NSDI 2016, section 3.4).
 //!
-//! A table follows from the backends' identities and weights alone: every load balancer with the same backends chooses the same, and
-//! when a backend comes or goes, few flows of the others change. That needs tables of one size: in a table of another size nearly every
-//! flow has another place.
+//! A table depends only on the backends' identities and weights: every load balancer with the same backends chooses the same, and when a backend
+//! is added or removed, few flows of the others move. That requires one table size: in a table of another size nearly every flow moves.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Slots of every table: a prime. 32 KiB fit a core's first cache, and filling them takes 0.02 to 0.3 ms. Shares are within 1 % of the weights
-/// with up to 160 backends.
+/// Slots of every table: a prime. 32 KiB fit a core's L1 cache and take 0.02 to 0.3 ms to fill. Shares are within 1 % of the weights with up to
+/// 160 backends.
 pub const SIZE: usize = 16_381;
 
-/// Backends of a VIP: each has at least four slots, if they weigh the same.
+/// The maximum of backends per VIP: with equal weights, each has at least four slots.
 pub const MOST_BACKENDS: usize = SIZE / 4;
 
-/// Who may be chosen.
+/// A backend that may be chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The same on every load balancer and for ever.
+    /// Must be the same on every load balancer and never change.
     pub identity: String,
     pub weight: u16,
 }
 
-/// A lookup table of positions in a list of candidates. Empty where there is nobody to choose.
+/// A lookup table of positions in a list of candidates. Empty where there are no candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Maglev {
     table: Box<[u16]>,
 }
 
-/// A slot without a candidate yet.
+/// A slot without a candidate.
 const FREE: u16 = u16::MAX;
 
 impl Maglev {
@@ -38,7 +37,7 @@ impl Maglev {
             .filter(|(_, candidate)| candidate.weight > 0)
             .map(|(position, candidate)| Filler::new(position, candidate))
             .collect();
-        // The order must not depend on the configuration's.
+        // The order must not depend on the order of the configuration.
         fillers.sort_by_key(|filler| filler.order);
         let heaviest = fillers
             .iter()
@@ -52,7 +51,7 @@ impl Maglev {
         let mut free = SIZE;
         'filling: loop {
             for filler in &mut fillers {
-                // As many turns as the weight's share of the heaviest one's.
+                // Each candidate's turns are in proportion to its weight.
                 filler.credit += filler.weight;
                 if filler.credit < heaviest {
                     continue;
@@ -71,11 +70,11 @@ impl Maglev {
         }
     }
 
-    /// The position of the choice for a flow's hash.
+    /// Returns the position of the candidate chosen for a flow's hash.
     #[must_use]
     #[inline]
     pub fn choose(&self, hash: u64) -> Option<u16> {
-        // Multiplying takes the place of dividing (Lemire, 2019).
+        // Multiplication instead of division (Lemire, 2019).
         let index = ((hash >> 32) * self.table.len() as u64) >> 32;
         self.table.get(index as usize).copied()
     }
@@ -105,12 +104,12 @@ impl Filler {
         }
     }
 
-    /// The size is prime, so the walk comes to every slot.
+    /// Returns the next free slot of the walk, which visits every slot because the size is prime.
     fn next_free(&mut self, table: &[u16]) -> usize {
         loop {
             let slot = self.at;
             self.at += self.skip;
-            // Not `%`: of ten steps, nine or more find a slot that is taken.
+            // Not `%`, which is slow: most steps find a taken slot.
             if self.at >= SIZE {
                 self.at -= SIZE;
             }
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn few_flows_of_the_others_change_when_one_goes() {
+    fn removing_a_backend_moves_few_flows_of_the_others() {
         let before = table(&[1; 10]);
         let after = table(&[1, 1, 1, 1, 0, 1, 1, 1, 1, 1]);
         let moved = before
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_chosen_where_there_is_nobody() {
+    fn without_candidates_none_is_chosen() {
         assert_eq!(table(&[0, 0]).choose(u64::MAX), None);
         assert_eq!(table(&[]).choose(0), None);
         let one = table(&[5]);
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn few_flows_of_the_others_change_when_one_comes() {
+    fn adding_a_backend_moves_few_flows_of_the_others() {
         for backends in [2, 10, 40, 163] {
             let before = table(&vec![1; backends]);
             let after = table(&vec![1; backends + 1]);
@@ -216,7 +215,7 @@ mod tests {
                 .map(|hash| (before.choose(hash), after.choose(hash)))
                 .filter(|(old, new)| old != new && *new != Some(backends as u16))
                 .count();
-            assert!(moved < 800, "{moved} of 10,000, beside backend {backends}");
+            assert!(moved < 800, "{moved} of 10,000 flows moved between old backends when backend {backends} was added");
         }
     }
 }

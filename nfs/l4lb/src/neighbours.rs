@@ -1,4 +1,4 @@
-//! Who has which address: ARP and neighbour discovery, asked and answered.
+//! ARP and neighbour discovery: questions and answers.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use nf_runtime::Packet;
 
 use crate::{claims::Manner, events::Event, frames::Frame, pass::Pass, snapshot::Owner};
 
-/// Why a packet goes nowhere that was for the load balancer itself.
+/// The drop reason of packets that the load balancer itself consumed.
 pub const TAKEN: &str = "for the load balancer";
 
 impl Pass<'_> {
@@ -45,7 +45,7 @@ impl Pass<'_> {
         packet.send(port);
     }
 
-    /// True: it was one. Checked before: the message's checksum.
+    /// Handles a neighbour discovery message; false: the packet is something else. The caller has verified the message's checksum.
     pub(crate) fn neighbour_message(&mut self, packet: &mut Packet, headers: &Headers) -> bool {
         let frame = packet.bytes();
         let message = match NeighbourMessage::parse(headers.segment(frame)) {
@@ -118,7 +118,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Is it an address that this load balancer answers for on this port?
+    /// Tells whether the load balancer answers for this address on this port.
     pub(crate) fn is_mine(&self, address: IpAddr, port: usize) -> bool {
         match self.snapshot.owner(address) {
             Some(Owner::Vip) => true,
@@ -127,7 +127,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Tells everybody where the VIPs are: after a start, a move, a new configuration.
+    /// Announces the VIPs on all links: after a start, a move, or a new configuration.
     pub(crate) fn announce(&mut self) {
         for vip in &self.snapshot.vips {
             for port in 0..self.context.ports().min(self.snapshot.interfaces.len()) {
@@ -161,7 +161,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Answers an echo request to one of our addresses in place.
+    /// Answers an echo request to a VIP or an own address in place.
     pub(crate) fn answer_echo(&mut self, packet: &mut Packet, headers: &Headers, reply: u8) {
         let (source, destination) = {
             let frame = packet.bytes();
@@ -181,7 +181,7 @@ impl Pass<'_> {
         packet.send(packet.port());
     }
 
-    /// Stations of an answer: to whoever sent the frame, from the port's own address.
+    /// Addresses the frame to its sender, from the port's own MAC address.
     pub(crate) fn turn_back(&self, packet: &mut Packet) {
         let mac = self.mac(packet.port());
         if let Ok(mut ethernet) = Ethernet::new_checked(packet.bytes_mut()) {
@@ -192,12 +192,12 @@ impl Pass<'_> {
     }
 }
 
-/// Was the frame sent to more than one station?
+/// Tells whether the frame is a broadcast or multicast.
 pub(crate) fn is_to_all(packet: &Packet) -> bool {
     packet.bytes().first().is_some_and(|byte| byte & 1 != 0)
 }
 
-/// Of a message to all stations: an announcement (RFC 5227), or a question to another one, which says in passing who asks.
+/// Classifies an ARP broadcast: an announcement (RFC 5227), or a request for another address, which names its sender in passing.
 fn manner_of(message: &Arp) -> Manner {
     if message.sender == message.target || message.operation == ArpOperation::Reply {
         Manner::Announced

@@ -1,4 +1,4 @@
-//! One batch: parse all, look all up at once, then decide each.
+//! Processes one batch: parses all packets, looks up all flows at once, then decides each packet.
 
 use std::{
     cell::Cell,
@@ -20,27 +20,27 @@ use crate::{
     state::{State, Worker},
 };
 
-/// Packets of a batch.
+/// The size of a batch.
 const MOST: usize = nf_runtime::Batch::MAX;
 
-/// What deciding needs: the same for a whole batch.
+/// The context of a batch.
 pub struct Pass<'a> {
     pub(crate) state: &'a State,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) context: &'a Context<'a>,
     pub(crate) health: &'a crate::health::Checks,
-    /// Some VIP that needs no records has reached its half-open limit.
+    /// Whether a VIP that needs no records has reached its half-open limit.
     pub(crate) flooded: &'a AtomicBool,
     pub(crate) now: Now,
     pub(crate) worker: Worker,
-    /// Bits of the flows whose records this batch has changed; see [`Pass::current`].
+    /// Marks of the flows whose records this batch has changed; see [`Pass::current`].
     pub(crate) changed: Cell<u64>,
-    /// Bits of the connections that have segments to send after the batch.
+    /// Marks of the connections with segments to send after the batch.
     pub(crate) behind: u64,
     pub(crate) out: &'a mut Emitted,
 }
 
-/// Packets of one IP version that wait for their records.
+/// Packets of one IP version that await the lookup of their records.
 struct Group<F> {
     flows: Vec<F>,
     lanes: Vec<Lane>,
@@ -48,9 +48,9 @@ struct Group<F> {
 
 #[derive(Clone, Copy)]
 struct Lane {
-    /// In the batch.
+    /// The packet's position in the batch.
     index: usize,
-    /// The backend that answers with it; [`NONE`]: it comes from the client.
+    /// The backend that sent the packet as an answer; [`NONE`] for a client's packet.
     answer: u16,
     headers: Headers,
 }
@@ -90,7 +90,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn run(&mut self, packets: &mut [Packet]) {
         let mut ipv4 = Group::<Ipv4Flow>::new();
         let mut ipv6 = Group::<Ipv6Flow>::new();
-        // They go the way of their first fragment, which may be in this batch.
+        // Later fragments follow their first one, which may be in this batch.
         let mut later = Vec::new();
         let flooded = self.flooded.load(Ordering::Relaxed);
         for (index, packet) in packets.iter_mut().enumerate() {
@@ -109,7 +109,7 @@ impl<'a> Pass<'a> {
                     continue;
                 }
             };
-            // A frame to all stations is for hosts only if its packet is (RFC 1122, 3.3.6).
+            // Hosts ignore a link-layer broadcast that carries a unicast packet (RFC 1122, 3.3.6).
             if is_to_all(packet) && !headers.destination(packet.bytes()).is_multicast() {
                 self.pass_on(packet);
                 continue;
@@ -129,7 +129,7 @@ impl<'a> Pass<'a> {
                 .endpoint(source, headers.source_port, headers.protocol)
             {
                 None => NONE,
-                // A health check's.
+                // An answer to a health check.
                 Some(_) if self.is_for_health(frame, &headers) => {
                     self.not_ours(packet, &headers);
                     continue;
@@ -178,7 +178,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A SYN in a flood, to a VIP whose records would say what its Maglev table says: it need not wait for the connection table. False: it must.
+    /// Places a SYN during a flood without a lookup, if its VIP's records always agree with the Maglev table. False: it needs the lookup.
     fn pass_by(&mut self, packet: &mut Packet, headers: &Headers) -> bool {
         match headers.version {
             Version::V4 => {
@@ -225,7 +225,7 @@ impl<'a> Pass<'a> {
         )
     }
 
-    /// The connection that a backend's packet to its client belongs to.
+    /// Returns the connection that a backend's packet belongs to.
     pub(crate) fn answered_flow(
         &self,
         frame: &[u8],
@@ -237,7 +237,7 @@ impl<'a> Pass<'a> {
         AnyFlow::new(client, (vip.address, vip.port), headers.protocol)
     }
 
-    /// Everything about one packet whose record, if any, is known.
+    /// Decides a packet after the lookup of its record.
     #[inline]
     fn decide<F: Flow>(
         &mut self,
@@ -247,7 +247,7 @@ impl<'a> Pass<'a> {
         answer: u16,
         entry: Option<Entry>,
     ) {
-        // Where a new connection has got a record meanwhile, making one says so.
+        // If another packet has recorded the connection meanwhile, `first` finds its record.
         let is_new =
             entry.is_none() && (headers.protocol != protocol::TCP || is_opening(headers.tcp_flags));
         let entry = if is_new {
@@ -264,7 +264,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A packet of a connection that has a record.
+    /// Handles a packet of a connection that has a record.
     #[inline]
     pub(crate) fn known<F: Flow>(
         &mut self,
@@ -286,7 +286,7 @@ impl<'a> Pass<'a> {
         }
         let ends = self.ends_by_client(packet, headers, flow, backend);
         let class = class_after(headers, entry.class, ends);
-        // The client uses its port again.
+        // The client reuses its port.
         if class == Class::Opening && entry.class == Class::Closing && !backend.is_open() {
             return self.choose_again(packet, headers, flow, entry);
         }
@@ -301,7 +301,7 @@ impl<'a> Pass<'a> {
         self.send_to(packet, headers, flow, after, backend);
     }
 
-    /// The record of a flow of either version, if the configuration has the backend that it names.
+    /// Returns a flow's record if it refers to a configured backend.
     pub(crate) fn entry_of(&self, flow: &AnyFlow) -> Option<Entry> {
         match flow {
             AnyFlow::V4(flow) => self.named(flow),
@@ -316,7 +316,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A packet from a backend closes a connection as well as one from its client.
+    /// Closes the record if a backend's packet closes the connection.
     pub(crate) fn note_answer<F: Flow>(
         &self,
         packet: &Packet,
@@ -329,12 +329,12 @@ impl<'a> Pass<'a> {
         };
         if entry.class != Class::Closing && self.ends_by_backend(packet, headers, flow, backend) {
             let class = Class::Closing;
-            // Where another worker has changed the record, the connection has gone on since.
+            // If another worker has changed the record, the connection has gone on.
             let _ = self.replace(flow, entry, Entry { class, ..entry });
         }
     }
 
-    /// What is for no VIP: our own, or for others.
+    /// Handles a packet that is not for a VIP: it is for the load balancer itself or for another station.
     pub(crate) fn not_ours(&mut self, packet: &mut Packet, headers: &Headers) {
         let (source, destination) = {
             let frame = packet.bytes();
@@ -350,7 +350,7 @@ impl<'a> Pass<'a> {
             }
             Some(Owner::Own(_) | Owner::Vip) => self.refuse(packet, None, Event::NotForUs),
             owner => {
-                // A router for the backends of mode nat, and for nobody else.
+                // Only backends in mode nat are routed.
                 let for_backend = owner == Some(Owner::Backend)
                     || self.snapshot.owner(source) == Some(Owner::Backend);
                 if !self.is_to_me(packet) {
@@ -378,7 +378,7 @@ impl<'a> Pass<'a> {
         self.state
     }
 
-    /// To the other side of a bump in the wire; nowhere if there is only one port.
+    /// Passes a packet through to the other port; with one port, drops it.
     pub(crate) fn pass_on(&mut self, packet: &mut Packet) {
         if self.context.ports() == 2 && packet.port() < 2 && !self.is_to_me(packet) {
             packet.send(1 - packet.port());
@@ -387,7 +387,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// `vip`: its index in the configuration.
+    /// Counts an event. `vip`: the VIP's index in the configuration.
     pub(crate) fn count(&self, vip: Option<usize>, event: Event) {
         let row = vip.map_or(self.state.vips.len(), |index| self.snapshot.vips[index].row);
         self.state.events.add(self.worker, row, event as usize, 1);
@@ -399,7 +399,7 @@ impl<'a> Pass<'a> {
         packet.drop_for(event.name());
     }
 
-    /// Interface and station for an address.
+    /// Returns the interface and next hop for an address.
     pub(crate) fn station(&mut self, address: IpAddr) -> Station {
         if let Some(interface) = self.snapshot.on_link(address) {
             return match self.neighbour(address) {
@@ -417,13 +417,13 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// How far a connection of this class is after a packet from its client.
+/// Returns a connection's class after a packet from its client.
 fn class_after(headers: &Headers, class: Class, ends: bool) -> Class {
     let flags = headers.tcp_flags;
     match class {
         _ if headers.protocol != protocol::TCP => class,
         _ if ends => Class::Closing,
-        // Of another connection, or forged.
+        // The segment is forged or belongs to another connection.
         _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => class,
         Class::Opening if flags & tcp_flags::SYN == 0 => Class::Established,
         Class::Closing if flags & tcp_flags::SYN != 0 => Class::Opening,
@@ -431,10 +431,10 @@ fn class_after(headers: &Headers, class: Class, ends: bool) -> Class {
     }
 }
 
-/// Where a packet goes next.
+/// The next station of a packet.
 pub(crate) enum Station {
     Known(usize, MacAddress),
-    /// Its address is known, its MAC address is not.
+    /// The address is known, the MAC address is not.
     Unknown(usize, IpAddr),
     Nowhere,
 }

@@ -1,13 +1,11 @@
-//! The PROXY protocol's header in the stream.
+//! Inserts the PROXY protocol's header into the stream.
 //!
-//! The header is the first thing that the backend reads, before the client's first byte, so that every later byte of the client's has a sequence number
-//! that is higher by the header's length for the backend than for the client. The load balancer keeps no bytes: whenever
-//! the client sends a segment that starts where the stream does, and the backend has not acknowledged the header, the header
-//! goes in front as a segment of its own. The segment that ends the handshake is such a one, so that a server which speaks first does not wait. A
-//! header that is lost is sent again with the client's own retransmission: the backend's acknowledgements show
-//! the client, translated, that nothing has arrived yet.
+//! The backend reads the header before the client's first byte, so the client's sequence numbers are raised by the header's length. The load balancer
+//! buffers nothing: whenever the client sends a segment at the start of the stream, and the backend has not acknowledged the header, the header
+//! precedes it as a segment of its own. The segment that ends the handshake is one of these, so servers that speak first do not wait. The client's
+//! own retransmission repeats a lost header: the translated acknowledgements show that nothing has arrived yet.
 //!
-//! Where a segment of data follows its header in one batch, it leaves after the batch, and so do the connection's later segments in it: in their order.
+//! A data segment that follows its header in one batch leaves after the batch, and so do the connection's later segments, in order.
 
 use nf_packet::{tcp_flags, Headers, Tcp, TcpOption};
 use nf_runtime::Packet;
@@ -18,7 +16,7 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Shifts a client's segment behind the header; sends the header where it may be missing.
+    /// Shifts a client's segment behind the header, and sends the header where it may be missing.
     pub(crate) fn insert_header<F: Flow>(
         &mut self,
         packet: &mut Packet,
@@ -44,7 +42,7 @@ impl Pass<'_> {
         if !(missing && place == 0) {
             return tcp.set_sequence(sequence.wrapping_add(session.inserted.into()));
         }
-        // The segment gets a new checksum below; a wrong one must not become right by that.
+        // The segment gets a new checksum below, which must not hide a wrong one.
         let frame = packet.bytes();
         let ends = (headers.source(frame), headers.destination(frame));
         if !Tcp::new_checked(headers.segment(frame))
@@ -77,12 +75,12 @@ impl Pass<'_> {
         self.behind |= mark(flow);
     }
 
-    /// Does an earlier segment of the connection leave after the batch?
+    /// Tells whether an earlier segment of the connection leaves after the batch.
     pub(crate) fn is_behind<F: Flow>(&self, flow: &F) -> bool {
         self.behind != 0 && self.behind & mark(flow) != 0
     }
 
-    /// Sends a packet, whose stations are written, after the batch.
+    /// Sends a packet, whose MAC addresses are set, after the batch.
     pub(crate) fn send_behind(&mut self, packet: &mut Packet, interface: usize) {
         self.out.emit(interface, packet.bytes());
         packet.drop_for(TAKEN);
@@ -90,7 +88,7 @@ impl Pass<'_> {
 }
 
 impl Session {
-    /// Shifts a backend's acknowledgements back to the client's numbers.
+    /// Translates a backend's acknowledgements to the client's numbers.
     pub fn shift_back(&self, packet: &mut Packet, headers: &Headers) {
         if self.inserted == 0 {
             return;
@@ -113,7 +111,7 @@ impl Session {
     }
 }
 
-/// Data in a SYN would come before the header: the client sends it again when only its SYN is acknowledged (RFC 7413, 4.2). The option goes too.
+/// Removes data and the Fast Open option from a SYN: data would precede the header. The client sends it again when only its SYN is acknowledged (RFC 7413, 4.2).
 fn without_fast_open(packet: &mut Packet, headers: &Headers) {
     let frame = packet.bytes();
     let (source, destination) = (headers.source(frame), headers.destination(frame));

@@ -1,14 +1,14 @@
-//! Records of connections: every change of one, and of the gauges that count them, is made here.
+//! Connection records: every change of a record, and of the gauges that count records, is made here.
 //!
-//! A batch looks its records up before it decides its packets, so a record may have changed since, by a packet before this one or by another worker. Changes
-//! therefore name the entry that they replace, and fail where the record has another one.
+//! A batch looks up its records before it decides its packets, so another packet or worker may have changed a record since. Every change therefore
+//! names the entry that it replaces, and fails if the record has another one.
 
 use nf_tables::{Class, ConnectionTable, Entry, Full, Insertion};
 
 use crate::{flow::Flow, pass::Pass, snapshot::Backend, state::traffic};
 
 impl<'a> Pass<'a> {
-    /// A flow's entry, which was `seen` before the batch.
+    /// Returns a flow's current entry; `seen` is the one found before the batch.
     #[inline]
     pub(crate) fn current<F: Flow>(&self, flow: &F, seen: Option<Entry>) -> Option<Entry> {
         let changed = self.changed.get();
@@ -18,14 +18,14 @@ impl<'a> Pass<'a> {
         F::table(self.state).lookup(flow, &self.now)
     }
 
-    /// The backend that a flow's record names; None: it is not in the configuration (any more), or of another VIP.
+    /// Returns the backend that a flow's record refers to. None: it is not in the configuration (any more), or belongs to another VIP.
     #[inline]
     pub(crate) fn backend_of<F: Flow>(&self, flow: &F, number: u16) -> Option<&'a Backend> {
         let backend = self.snapshot.backend_at(number)?;
         (backend.service == flow.service()).then_some(backend)
     }
 
-    /// A flow's entry, if the configuration has the backend that it names. Other records go: a lookup renews them, and their number will be another backend's.
+    /// Returns a flow's entry if it refers to a configured backend. Deletes any other record: lookups would keep it alive until its number is reused.
     pub(crate) fn named<F: Flow>(&self, flow: &F) -> Option<Entry> {
         let entry = F::table(self.state).lookup(flow, &self.now)?;
         if self.backend_of(flow, entry.value).is_some() {
@@ -35,7 +35,7 @@ impl<'a> Pass<'a> {
         None
     }
 
-    /// Records a new connection. Answers the entry of a record that is there already, which stays.
+    /// Records a new connection. An existing record stays, and its entry is returned.
     pub(crate) fn record<F: Flow>(&self, flow: &F, new: Entry) -> Result<Option<Entry>, Full> {
         match F::table(self.state).insert(flow, new, &self.now)? {
             Insertion::Existing(entry) => Ok(Some(entry)),
@@ -50,7 +50,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Changes a record from `old` to `new`. Err: its entry is another one, or it has no record.
+    /// Changes a record from `old` to `new`. Err: it has another entry, or does not exist.
     pub(crate) fn replace<F: Flow>(
         &self,
         flow: &F,
@@ -77,7 +77,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A record is gone, or names another backend now.
+    /// Adjusts the gauges when a record is deleted or changes its backend.
     pub(crate) fn ended(&self, entry: Entry) {
         self.state
             .active
@@ -109,7 +109,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The row of a backend's VIP, also of a backend that is not in the configuration any more.
+    /// Returns the row of a backend's VIP, even for a backend that was removed.
     fn row_of(&self, number: u16) -> Option<usize> {
         if let Some(backend) = self.snapshot.backend_at(number) {
             return Some(self.snapshot.vips[backend.vip].row);
@@ -126,7 +126,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// A bit for a flow; others share it.
+/// Returns a bit for a flow; other flows may have the same.
 pub(crate) fn mark<F: Flow>(flow: &F) -> u64 {
     1 << (flow.flow_hash() & 63)
 }

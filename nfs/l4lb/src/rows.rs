@@ -1,5 +1,5 @@
-//! Which row of the state each VIP and backend has. A connection's record names its backend by its row, so a row keeps its meaning over
-//! configurations and moves, and is used for another backend only when no record can name it any more.
+//! Assigns rows of the state to VIPs and backends. A connection's record refers to its backend by row, so a row keeps its meaning across
+//! configurations and moves, and is reused only when no record can refer to it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use crate::{
     state::{usage, Address, BackendRecord, Probe, State, VipRecord},
 };
 
-/// Longer than any record lives after its last packet (15 min and a sixteenth), and than aging takes to find it.
+/// Longer than any record lives after its last packet (15 min and a sixteenth) plus the time until aging finds it.
 const QUARANTINE: u64 = 1_200_000_000_000;
 
-/// Whether to wait until no record can name a backend that was removed.
+/// Whether to wait until no record can refer to a removed backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     Quarantine,
@@ -28,13 +28,13 @@ fn identity(vip: &Vip) -> Identity {
 }
 
 impl State {
-    /// Row of the counters of a VIP's backends that are gone.
+    /// Returns the row that counts for a VIP's removed backends.
     #[must_use]
     pub fn gone_row(&self, vip_row: usize) -> usize {
         self.backends.len() + vip_row
     }
 
-    /// Rows of the counters of each VIP's backends, by the VIP's row. A removed backend's are its VIP's until another backend gets its number.
+    /// Returns the counter rows of each VIP's backends, by the VIP's row. A removed backend's row stays its VIP's until its number is reused.
     #[must_use]
     pub fn traffic_rows(&self) -> HashMap<usize, Vec<usize>> {
         let vips = self.vips.iter().enumerate();
@@ -52,10 +52,10 @@ impl State {
         rows
     }
 
-    /// Finds rows for everything in a configuration. Changes nothing.
+    /// Finds rows for everything in a configuration without changing any.
     ///
     /// # Errors
-    /// Too many backends were replaced lately.
+    /// If too many backends were replaced lately.
     pub fn assign(&self, config: &Config, now: u64, patience: Patience) -> Result<Rows, Refusal> {
         let vips = self.assign_vips(config);
         let records: Vec<BackendRecord> = self.backends.iter().collect();
@@ -77,11 +77,11 @@ impl State {
             });
             found.push(numbers.collect());
         }
-        // Never used ones first, then those that were retired longest ago.
+        // Prefers rows that were never used, then those retired longest ago.
         let usable = |record: &BackendRecord| match record.usage {
             usage::FREE => true,
             usage::RETIRED if now.saturating_sub(record.retired) > QUARANTINE => true,
-            // Also those of the instance before, which are about to be retired.
+            // Includes the previous instance's rows, which are about to be retired.
             _ => patience == Patience::None,
         };
         let mut free: Vec<usize> = (0..records.len())
@@ -112,7 +112,7 @@ impl State {
         Ok(Rows { vips, backends })
     }
 
-    /// There are as many rows as VIPs may be, so there is always one.
+    /// Assigns a row to each VIP. There are as many rows as VIPs allowed, so one is always free.
     fn assign_vips(&self, config: &Config) -> Vec<usize> {
         let records: Vec<VipRecord> = self.vips.iter().collect();
         let same = |record: &VipRecord, vip: &Vip| {
@@ -135,7 +135,7 @@ impl State {
             .collect()
     }
 
-    /// Writes what [`assign`](Self::assign) found; retires what is not in the configuration.
+    /// Writes the rows found by [`assign`](Self::assign) and retires those that are not in the configuration.
     pub fn occupy(&self, config: &Config, rows: &Rows, now: u64) {
         for (vip, row) in config.vips.iter().zip(&rows.vips) {
             let (address, port, protocol) = identity(vip);

@@ -1,4 +1,4 @@
-//! What VIPs and backends are found by.
+//! Keys and hash of the maps that find VIPs and backends.
 
 use std::{hash::Hasher, net::IpAddr};
 
@@ -32,7 +32,7 @@ impl std::hash::Hash for Service {
     }
 }
 
-/// Multiplies and folds. Only what the configuration names is in the maps, so nobody can fill them with collisions.
+/// A hasher that multiplies and folds. Only configured addresses are in the maps, so no packet can cause collisions.
 #[derive(Default)]
 pub struct ServiceHasher(u64);
 

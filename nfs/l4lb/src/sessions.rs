@@ -1,4 +1,4 @@
-//! What connections need beyond their backend: source NAT (`source_nat`), and the PROXY protocol's header in the stream (`proxy`).
+//! Sessions: the state that source NAT (`source_nat`) and the PROXY protocol (`proxy`) add to a connection.
 
 use nf_packet::{protocol, rewrite_address, tcp_flags, Fragment, Headers, Side};
 use nf_runtime::Packet;
@@ -15,11 +15,11 @@ use crate::{
     stream::{Progress, Segment},
 };
 
-/// Ports of the load balancer's own addresses: source NAT has those below, health checks the rest.
+/// The first port reserved for health checks; source NAT uses the ports below.
 pub const FIRST_HEALTH_PORT: u16 = 61_000;
 
 impl Pass<'_> {
-    /// Nanoseconds that a session outlives its last packet: longer than the connection's record may.
+    /// Returns a session's lifetime after its last packet, in nanoseconds: it outlasts the connection's record.
     pub(crate) fn session_lifetime(&self, class: Class) -> u64 {
         let Timeouts {
             opening,
@@ -36,7 +36,7 @@ impl Pass<'_> {
         time.nanos() + time.nanos() / 16 + 8_000_000_000
     }
 
-    /// Makes the session of a new connection. False: there is no room, or no port.
+    /// Creates the session of a new connection. False: the table is full, or no local port is free.
     pub(crate) fn open_session<F: Flow>(&mut self, flow: &F, vip: &Vip, entry: Entry) -> bool {
         let Some(backend) = self.snapshot.backend_at(entry.value) else {
             return false;
@@ -59,7 +59,7 @@ impl Pass<'_> {
             },
             acknowledged: 0,
             answered: 0,
-            // The SYN says where the stream starts, on its way.
+            // The client's SYN sets it when it is forwarded.
             start: 0,
             reserved: 0,
             renewed: 0,
@@ -79,7 +79,7 @@ impl Pass<'_> {
         has_room
     }
 
-    /// Rewrites a client's packet for its backend; `class` is the record's after the packet. False: something else became of it.
+    /// Rewrites a client's packet for its backend; `class` is the record's after the packet. False: the packet was handled otherwise.
     pub(crate) fn session_to_backend<F: Flow>(
         &mut self,
         packet: &mut Packet,
@@ -99,14 +99,14 @@ impl Pass<'_> {
             }
             let renew = session.renewed == 0 || now.saturating_sub(session.renewed) > lifetime / 4;
             if renew {
-                // The packet after the SYN gives a longer life.
+                // Zero makes the packet after the SYN renew it, with a longer lifetime.
                 session.renewed = if class == Class::Opening { 0 } else { now };
             }
             (*session, renew)
         });
         let vip = &self.snapshot.vips[backend.vip];
         let Some((session, renew)) = noted.filter(|(session, _)| session.fits(vip)) else {
-            // The VIP had other options when the connection began.
+            // The connection began with other options of its VIP.
             self.forget(flow);
             self.first(packet, headers, flow);
             return false;
@@ -145,7 +145,7 @@ impl Pass<'_> {
         true
     }
 
-    /// Notes a backend's packet, and gives the client its own numbers back.
+    /// Notes a backend's packet and translates its numbers for the client.
     pub(crate) fn session_to_client(
         &mut self,
         packet: &mut Packet,
@@ -168,7 +168,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Does a client's packet end its connection? Where nothing is known of the stream, flags alone say so.
+    /// Tells whether a client's packet ends its connection. Without a session, the flags alone decide.
     pub(crate) fn ends_by_client<F: Flow>(
         &self,
         packet: &Packet,
@@ -179,7 +179,7 @@ impl Pass<'_> {
         self.ends(packet, headers, flow, backend, Session::is_ended_by_client)
     }
 
-    /// The same of a backend's packet.
+    /// Tells whether a backend's packet ends its connection.
     pub(crate) fn ends_by_backend<F: Flow>(
         &self,
         packet: &Packet,
@@ -212,20 +212,20 @@ impl Pass<'_> {
             .is_some_and(|(session, segment)| is_ended(&session, &segment))
     }
 
-    /// What a connection needs beyond its backend.
+    /// Returns the session of a connection.
     pub(crate) fn session_of(&self, flow: &AnyFlow) -> Option<Session> {
         self.state.sessions.look(&flow.tuple(), self.context.now())
     }
 }
 
 impl Session {
-    /// Does it do what its VIP's options ask for?
+    /// Tells whether the session matches its VIP's options.
     fn fits(&self, vip: &Vip) -> bool {
         (self.local_port != 0, self.inserted != 0) == (vip.snat, vip.proxy_protocol)
     }
 }
 
-/// The numbers of a packet, if it is a whole TCP segment.
+/// Returns the sequence numbers of a packet if it is a whole TCP segment.
 fn segment_of(packet: &Packet, headers: &Headers) -> Option<Segment> {
     let is_whole = headers.protocol == protocol::TCP && headers.fragment == Fragment::Whole;
     is_whole

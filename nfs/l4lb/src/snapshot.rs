@@ -1,4 +1,4 @@
-//! What workers read: the configuration and the backends' condition, made once and shared until the next change.
+//! The snapshot that workers read: the configuration and the backends' condition, built once and shared until the next change.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,35 +26,35 @@ pub const NONE: u16 = u16::MAX;
 
 pub struct Snapshot {
     pub config: Config,
-    /// What is to be in force once the state is this instance's.
+    /// The configuration that takes effect once this instance owns the state.
     pub wanted: Config,
     pub lifetimes: Lifetimes,
     pub vips: Vec<Vip>,
-    /// By the number that connections' records have. None: not in the configuration (any more).
+    /// Indexed by the backend number in records. None: not in the configuration, or no longer.
     pub backends: Vec<Option<Backend>>,
     pub interfaces: Vec<Interface>,
     services: Services<u32>,
-    /// Of each VIP; before the state is this instance's, of those that are to be.
+    /// The spread of each VIP, prepared before this instance owns the state.
     spreads: Services<Arc<Spread>>,
-    /// Backends of mode nat: whose answers have to be rewritten.
+    /// The endpoints of backends in mode nat, whose answers must be rewritten.
     endpoints: Services<End>,
-    /// A bit for each port that a backend of mode nat answers from: most packets come from others, and need no look at `endpoints`.
+    /// A bit per port from which a backend in mode nat answers. Most packets come from other ports and skip `endpoints`.
     answering_ports: Box<[u64]>,
     addresses: HashMap<IpAddr, Owner>,
-    /// The next stations of all ways.
+    /// The next hops of all ways.
     pub(crate) nexts: HashSet<IpAddr>,
-    /// The neighbours of the configuration.
+    /// The configured neighbours.
     pub(crate) fixed: HashMap<IpAddr, MacAddress>,
 }
 
 type Services<T> = HashMap<Service, T, BuildHasherDefault<ServiceHasher>>;
 
-/// Where backends of mode nat answer from.
+/// The backends in mode nat that share an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    /// The backend whose answers go to their clients; [`NONE`].
+    /// The backend without source NAT, whose answers go to the client; [`NONE`] if there is none.
     pub plain: u16,
-    /// A backend of VIPs with source NAT is there: its answers go to the load balancer's own address.
+    /// Whether a backend with source NAT has this endpoint: its answers go to the load balancer's own address.
     pub is_translated: bool,
 }
 
@@ -67,19 +67,19 @@ impl Default for End {
     }
 }
 
-/// Whose an address is.
+/// The owner of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Vip,
-    /// Of the interface of this index.
+    /// The interface with this index.
     Own(usize),
-    /// In mode nat: what it sends is routed.
+    /// A backend in mode nat: the load balancer routes its packets.
     Backend,
 }
 
 pub struct Vip {
     pub name: String,
-    /// Its row in the state.
+    /// The VIP's row in the state.
     pub row: usize,
     pub address: IpAddr,
     pub port: u16,
@@ -91,22 +91,22 @@ pub struct Vip {
     pub when_down: WhenDown,
     pub half_open_limit: u64,
     pub health: Option<config::Health>,
-    /// All of them, in the order of the configuration.
+    /// All backends, in the order of the configuration.
     pub backends: Vec<u16>,
-    /// Those that take new connections, with their weights.
+    /// The backends that take new connections, with their weights.
     pub open: Vec<(u16, u16)>,
     spread: Arc<Spread>,
 }
 
 impl Vip {
-    /// The choice for a flow's hash that every load balancer makes.
+    /// Returns the choice for a flow's hash that every load balancer makes.
     #[must_use]
     #[inline]
     pub fn agreed(&self, hash: u64) -> Option<u16> {
         self.number_of(self.spread.agreed(hash)?)
     }
 
-    /// The choice of a turn.
+    /// Returns the choice for a turn of round robin.
     #[must_use]
     pub fn in_turn(&self, turn: u64) -> Option<u16> {
         self.number_of(self.spread.in_turn(turn)?)
@@ -118,14 +118,14 @@ impl Vip {
         Some(*number)
     }
 
-    /// Is the choice of a backend the same with and without a record, while the backends stay the same?
+    /// Tells whether the choice is the same with and without a record while the backends stay the same.
     #[must_use]
     #[inline]
     pub fn needs_no_records(&self) -> bool {
         self.algorithm == Algorithm::Maglev && !self.has_sessions()
     }
 
-    /// Does a connection need more than its backend?
+    /// Tells whether its connections need sessions.
     #[must_use]
     #[inline]
     pub fn has_sessions(&self) -> bool {
@@ -133,13 +133,13 @@ impl Vip {
     }
 }
 
-/// What each packet needs comes first, so that it is in one or two cache lines.
+/// A backend of one VIP. The fields that each packet needs come first, so that they share one or two cache lines.
 #[repr(C, align(64))]
 pub struct Backend {
     pub way: Way,
     /// Index in [`Snapshot::vips`].
     pub vip: usize,
-    /// The VIP's [`service`](fn@crate::flow::service).
+    /// The VIP's identifier: see [`service`](fn@crate::flow::service).
     pub service: u64,
     pub tunnel: Option<Tunnel>,
     pub health: u8,
@@ -151,22 +151,22 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Does it take new connections?
+    /// Tells whether it takes new connections.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.weight > 0 && !self.drained && self.health != health::DOWN
     }
 }
 
-/// Rows of the state that a configuration's VIPs and backends have.
+/// The rows of the state assigned to a configuration's VIPs and backends.
 pub struct Rows {
     pub vips: Vec<usize>,
-    /// Per VIP.
+    /// The rows of each VIP's backends.
     pub backends: Vec<Vec<u16>>,
 }
 
 impl Snapshot {
-    /// Without VIPs: before the state is this instance's. Whatever of them takes long to make is there already: packets wait for the snapshot with them.
+    /// Builds a snapshot without VIPs, used until this instance owns the state. It prepares the slow parts, since packets will wait for the real one.
     #[must_use]
     pub fn waiting(wanted: Config, lifetimes: Lifetimes, state: &State) -> Self {
         let expected = state.assign(&wanted, 0, Patience::None);
@@ -189,7 +189,7 @@ impl Snapshot {
         }
     }
 
-    /// The rows that it was made with.
+    /// Returns the rows it was built with.
     #[must_use]
     pub fn rows(&self) -> Rows {
         Rows {
@@ -198,7 +198,7 @@ impl Snapshot {
         }
     }
 
-    /// `old`: what did not change is taken from it.
+    /// Builds a snapshot, reusing the unchanged parts of `old`.
     #[must_use]
     pub fn new(
         config: Config,
@@ -353,7 +353,7 @@ impl Snapshot {
         }
     }
 
-    /// Fills in who takes new connections.
+    /// Fills in the backends that take new connections.
     fn open(&self, vip: &mut Vip, before: Option<&Arc<Spread>>) {
         let backends = vip.backends.iter().filter_map(|number| {
             let backend = self.backends[usize::from(*number)].as_ref()?;
@@ -391,7 +391,7 @@ impl Snapshot {
             .map(|index| *index as usize)
     }
 
-    /// Whose backends answer from there.
+    /// Returns the backends that answer from an endpoint.
     #[must_use]
     #[inline]
     pub fn endpoint(&self, address: IpAddr, port: u16, protocol: u8) -> Option<End> {
@@ -409,7 +409,7 @@ impl Snapshot {
         self.addresses.get(&address).copied()
     }
 
-    /// The backends of all VIPs, with their numbers.
+    /// Iterates over the backends of all VIPs, with their numbers.
     pub fn in_use(&self) -> impl Iterator<Item = (u16, &Backend)> {
         let numbers = self.vips.iter().flat_map(|vip| &vip.backends);
         numbers.filter_map(|number| Some((*number, self.backend_at(*number)?)))

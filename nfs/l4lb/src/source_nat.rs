@@ -1,4 +1,4 @@
-//! Source NAT: which local port is whose, and the way back.
+//! Source NAT: assigns local ports to connections and translates answers back.
 
 use std::net::IpAddr;
 
@@ -16,19 +16,19 @@ use crate::{
 };
 
 const FIRST_LOCAL_PORT: u16 = 1024;
-/// Ports toward one backend from one address.
+/// The number of local ports toward one backend from one address.
 pub const LOCAL_PORTS: u16 = FIRST_HEALTH_PORT - FIRST_LOCAL_PORT;
-/// Ports that are tried for a connection.
+/// Attempts to find a free port for a connection.
 const TRIES: u16 = 64;
 
-/// A connection that a local port stands for.
+/// A connection found by its local port.
 pub struct Translated {
     pub entry: Entry,
     pub flow: AnyFlow,
 }
 
 impl Pass<'_> {
-    /// A port from which no other connection goes to this backend.
+    /// Takes a port that no other connection to this backend uses.
     pub(crate) fn take_port(
         &self,
         tuple: &Tuple,
@@ -39,7 +39,7 @@ impl Pass<'_> {
         let local = self.local_address(backend)?;
         let first = (hash % u64::from(LOCAL_PORTS)) as u16;
         (0..TRIES)
-            // A stride that has no factor in common with the number of ports.
+            // The stride is coprime to the number of ports.
             .map(|attempt| {
                 let offset = u32::from(first) + u32::from(attempt) * 7919;
                 FIRST_LOCAL_PORT + (offset % u32::from(LOCAL_PORTS)) as u16
@@ -47,7 +47,7 @@ impl Pass<'_> {
             .find(|port| self.hold_port(tuple, backend, (local, *port), class))
     }
 
-    /// Takes a local port for a connection, or keeps it. False: it is another connection's, which is left as it is.
+    /// Takes a local port for a connection, or renews it. False: another connection has it and keeps it.
     pub(crate) fn hold_port(
         &self,
         tuple: &Tuple,
@@ -68,7 +68,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives a port back that was taken for a connection in vain.
+    /// Releases a port whose connection was not opened.
     pub(crate) fn release_port(&self, tuple: &Tuple, backend: &Backend, port: u16) {
         if let Some(local) = self.local_address(backend) {
             let end = (backend.address, backend.port);
@@ -77,7 +77,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Nanoseconds: a quarter more than a session's, because packets renew it only when a quarter of that is gone.
+    /// Returns a port's lifetime in nanoseconds: a quarter longer than a session's, since packets renew it only after a quarter of that.
     fn port_lifetime(&self, class: Class) -> u64 {
         let lifetime = self.session_lifetime(class);
         lifetime + lifetime / 4
@@ -90,7 +90,7 @@ impl Pass<'_> {
             .address(backend.address)
     }
 
-    /// The connection that a backend's packet to a local port belongs to.
+    /// Returns the connection of a backend's packet to a local port.
     pub(crate) fn session_at(
         &self,
         end: (IpAddr, u16),
@@ -101,7 +101,7 @@ impl Pass<'_> {
         let key = answer_tuple(end, local, protocol.into());
         let tuple = self.state.clients.look(&key, now)?;
         let flow = tuple.flow()?;
-        // The port may be one that the client had before.
+        // The client's previous port may still be held.
         self.session_of(&flow)
             .filter(|session| session.local_port == local.1)?;
         let entry = self.entry_of(&flow)?;
@@ -114,7 +114,7 @@ impl Pass<'_> {
         Some(Translated { entry, flow })
     }
 
-    /// A backend's packet to one of the load balancer's own addresses.
+    /// Handles a backend's packet to one of the load balancer's own addresses.
     pub(crate) fn answer_translated(&mut self, packet: &mut Packet, headers: &Headers) {
         let frame = packet.bytes();
         let end = (headers.source(frame), headers.source_port);
@@ -156,7 +156,7 @@ impl Pass<'_> {
     }
 }
 
-/// What a backend's packet to a local port says.
+/// Returns the tuple of a backend's packet to a local port.
 fn answer_tuple(end: (IpAddr, u16), local: (IpAddr, u16), protocol: u32) -> Tuple {
     Tuple {
         source: Address::from(end.0),

@@ -1,13 +1,13 @@
-//! How a VIP spreads connections over its open backends. That follows from their addresses, ports and weights alone, so it is kept while these stay the same.
+//! Spreads a VIP's connections over its open backends. The spread depends only on their addresses, ports and weights, and is reused while these stay the same.
 
 use crate::maglev::{Candidate, Maglev};
 
-/// Names backends by their positions among the open ones, whatever numbers they have.
+/// The choice among open backends, by their positions, independent of their numbers.
 #[derive(Default)]
 pub struct Spread {
     candidates: Vec<Candidate>,
     maglev: Maglev,
-    /// Each as often as its weight says.
+    /// Positions, each as often as its weight says.
     turns: Vec<u16>,
 }
 
@@ -27,14 +27,14 @@ impl Spread {
         self.candidates == candidates
     }
 
-    /// The choice for a flow's hash that every load balancer makes.
+    /// Returns the choice for a flow's hash that every load balancer makes.
     #[must_use]
     #[inline]
     pub fn agreed(&self, hash: u64) -> Option<u16> {
         self.maglev.choose(hash)
     }
 
-    /// The choice of a turn.
+    /// Returns the choice for a turn of round robin.
     #[must_use]
     pub fn in_turn(&self, turn: u64) -> Option<u16> {
         let turn = turn % self.turns.len().max(1) as u64;
@@ -42,7 +42,7 @@ impl Spread {
     }
 }
 
-/// Smooth weighted round robin (as in nginx), one turn written out.
+/// Writes out one turn of smooth weighted round robin (as in nginx).
 fn turns(weights: &[u16]) -> Vec<u16> {
     const LONGEST: usize = 4096;
     let divisor = weights

@@ -1,4 +1,4 @@
-//! Everything that survives a move, as it lies in the arena.
+//! The state that survives a move, as laid out in the arena.
 
 use std::{
     marker::PhantomData,
@@ -21,21 +21,21 @@ pub struct State {
     pub connections_ipv4: Cuckoo<Ipv4Flow, Region>,
     pub connections_ipv6: Cuckoo<Ipv6Flow, Region>,
     pub sessions: FlowTable<Tuple, Session>,
-    /// By what a backend answers to: what its client sends. With source NAT only.
+    /// Connections with source NAT, by the backend's side: from the tuple of an answer to the tuple of the client.
     pub clients: FlowTable<Tuple, Tuple>,
     pub fragments: FlowTable<FragmentKey, FragmentWay>,
-    /// Gateways and backends.
+    /// Next hops: gateways and backends.
     pub neighbours: FlowTable<Address, Neighbour>,
-    /// Others on the links.
+    /// Other stations on the links.
     pub stations: FlowTable<Address, Neighbour>,
     pub vips: Records<VipRecord>,
     pub backends: Records<BackendRecord>,
-    /// Connections that a backend has.
+    /// Connections per backend.
     pub active: Gauges,
-    /// Half-open connections that a VIP has, and how often it chose in turn.
+    /// Half-open connections per VIP, and its round-robin turn.
     pub half_open: Gauges,
     pub turns: Gauges,
-    /// What `events` and `traffic` had counted of backends that are gone is in their VIP's row.
+    /// Traffic per backend. When a backend is removed, its counts move to its VIP's row.
     pub traffic: Stripes,
     pub events: Stripes,
     pub load: Load,
@@ -53,7 +53,7 @@ pub mod traffic {
 
 impl State {
     /// # Errors
-    /// There is no memory, or the state that is adopted has another shape.
+    /// If memory runs out, or the adopted state has another shape.
     pub fn declare(tables: &Tables, state: &mut StateBuilder) -> Result<Self, Refusal> {
         let vips = tables.vips;
         let backends = tables.backends;
@@ -70,7 +70,7 @@ impl State {
             active: Gauges::declare(state, "active", backends)?,
             half_open: Gauges::declare(state, "half-open", vips)?,
             turns: Gauges::declare(state, "turns", vips)?,
-            // One row more: what belongs to no VIP.
+            // One extra row counts what belongs to no VIP.
             traffic: Stripes::declare(state, "traffic", backends + vips + 1, traffic::COLUMNS)?,
             events: Stripes::declare(state, "events", vips + 1, EVENT_COLUMNS)?,
             load: Load::declare(state)?,
@@ -78,7 +78,7 @@ impl State {
     }
 }
 
-/// Columns of [`State::events`], with some to spare: a new one does not change the shape.
+/// Columns of [`State::events`], with spares, so that a new event does not change the shape.
 const EVENT_COLUMNS: usize = 24;
 const _: () = assert!(crate::events::Event::COUNT <= EVENT_COLUMNS);
 
@@ -95,7 +95,7 @@ fn connections<K: nf_tables::Key>(
     Cuckoo::open(region, capacity).map_err(refused)
 }
 
-/// An address as 16 bytes: IPv4 ones are mapped (RFC 4291, 2.5.5.2).
+/// An address as 16 bytes; IPv4 addresses are mapped (RFC 4291, 2.5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(C)]
 pub struct Address([u8; 16]);
@@ -116,7 +116,7 @@ impl Address {
     }
 }
 
-/// What a packet of a connection says: addresses, ports, protocol.
+/// The addresses, ports and protocol of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Tuple {
@@ -127,24 +127,24 @@ pub struct Tuple {
     pub protocol: u32,
 }
 
-/// What a connection needs beyond its backend: keyed by what the client sends.
+/// The session of a connection, keyed by the tuple of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Session {
-    /// Of the load balancer, toward the backend; 0: the client's own.
+    /// The load balancer's port toward the backend; 0: the client's own.
     pub local_port: u16,
-    /// Bytes of the header that is inserted; 0: none.
+    /// The length of the inserted header; 0: none.
     pub inserted: u16,
     /// The backend has acknowledged the header.
     pub acknowledged: u16,
     /// The backend has answered the SYN.
     pub answered: u16,
-    /// Sequence number of the client's first byte.
+    /// The sequence number of the client's first byte.
     pub start: u32,
     pub reserved: u32,
-    /// When its entry in `clients` was renewed.
+    /// The last renewal of its entry in `clients`.
     pub renewed: u64,
-    /// How far the two sides are, in the client's numbers.
+    /// The progress of both sides, in the client's numbers.
     pub client: Progress,
     pub backend: Progress,
 }
@@ -158,11 +158,11 @@ pub struct FragmentKey {
     pub protocol: u32,
 }
 
-/// How the first fragment of a packet went; those after it go the same way.
+/// The decision for a packet's first fragment; later fragments follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct FragmentWay {
-    /// What its source became; all zero: nothing else.
+    /// The new source; all zero: unchanged.
     pub source: Address,
     pub destination: Address,
     pub backend: u32,
@@ -170,26 +170,26 @@ pub struct FragmentWay {
     pub direction: u32,
 }
 
-/// Who has an address.
+/// A neighbour: a station with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Neighbour {
-    /// 0: not known yet.
+    /// 0: unknown.
     pub mac: u64,
     pub interface: u64,
     pub confirmed: u64,
     pub asked: u64,
-    /// A MAC address that another station named, until the owner of `mac` objects; 0: none.
+    /// A MAC address that another station claimed, until the owner of `mac` objects; 0: none.
     pub claim: u64,
     pub claimed: u64,
-    /// The MAC address before an announcement, whose owner may object; 0: none.
+    /// The MAC address before an announcement, whose owner may still object; 0: none.
     pub former: u64,
     pub announced: u64,
-    /// When an owner objected last.
+    /// The time of the owner's last objection.
     pub objected: u64,
 }
 
-/// A VIP's row of the gauges and counters, for as long as its identity exists.
+/// A VIP's identity, which keeps its row of the gauges and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct VipRecord {
@@ -200,7 +200,7 @@ pub struct VipRecord {
     pub reserved: u32,
 }
 
-/// What a connection's record names: one backend of one VIP.
+/// A backend of one VIP; connection records refer to it by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct BackendRecord {
@@ -211,16 +211,16 @@ pub struct BackendRecord {
     pub vip_protocol: u8,
     /// [`usage`]
     pub usage: u8,
-    /// By request; the configuration's own wish is not here.
+    /// Drained by request. The configuration's `drain` is not stored here.
     pub drained: u8,
     /// [`health`]
     pub health: u8,
-    /// When it was retired.
+    /// The time of retirement.
     pub retired: u64,
     pub probe: Probe,
 }
 
-/// A record of a backend is not used again before no connection can name it.
+/// The use of a backend record. A retired one is reused only when no connection can refer to it.
 pub mod usage {
     pub const FREE: u8 = 0;
     pub const USED: u8 = 1;
@@ -228,34 +228,34 @@ pub mod usage {
 }
 
 pub mod health {
-    /// Not checked yet: it gets connections.
+    /// Not checked yet; the backend takes connections.
     pub const UNKNOWN: u8 = 0;
     pub const UP: u8 = 1;
     pub const DOWN: u8 = 2;
 }
 
-/// How far a health check is.
+/// The progress of a health check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Probe {
     /// [`crate::health::phase`]
     pub phase: u8,
     pub reserved: u8,
-    /// Checks in a row that say the opposite of `health`.
+    /// Consecutive checks whose result contradicts `health`.
     pub streak: u16,
     pub local_port: u16,
     pub status: u16,
-    /// Sequence number of our SYN.
+    /// The sequence number of the check's SYN.
     pub sequence: u32,
-    /// The next one that we expect.
+    /// The next sequence number expected from the backend.
     pub expected: u32,
-    /// When the check has failed; when to send again; when the next one starts.
+    /// Three deadlines: the check fails; it retransmits; the next one starts.
     pub deadline: u64,
     pub resend: u64,
     pub next: u64,
 }
 
-/// Records of plain bytes. Written by one thread at a time.
+/// Records of plain bytes, written by one thread at a time.
 pub struct Records<T> {
     region: Region,
     of: PhantomData<fn() -> T>,
@@ -303,7 +303,7 @@ impl<T: Pod> Records<T> {
     }
 }
 
-/// Numbers that go up and down, changed by all workers.
+/// Numbers that all workers raise and lower.
 pub struct Gauges {
     region: Region,
 }
@@ -331,7 +331,7 @@ impl Gauges {
         self.region.touch(index);
     }
 
-    /// The value before.
+    /// Adds, and returns the previous value.
     #[inline]
     pub fn add(&self, worker: Worker, index: usize, value: u64) -> u64 {
         let word = &self.region.words()[index];
@@ -346,7 +346,7 @@ impl Gauges {
         before
     }
 
-    /// Not below zero: a count that was lost elsewhere must not become an enormous one.
+    /// Subtracts, but stops at zero: one lost count must not wrap around to a huge one.
     #[inline]
     pub fn subtract(&self, worker: Worker, index: usize, value: u64) {
         let word = &self.region.words()[index];
@@ -361,16 +361,16 @@ impl Gauges {
     }
 }
 
-/// Counters, in one part for each worker, so that counting is a plain addition.
+/// Counters, in one part per worker, so that counting is a plain addition.
 pub struct Stripes {
     region: Region,
     columns: usize,
-    /// Words of a part.
+    /// The length of a part in words.
     part: usize,
 }
 
 impl Stripes {
-    /// More workers share parts, with atomic additions.
+    /// The number of parts. Additional workers share parts, with atomic additions.
     pub const PARTS: usize = 16;
 
     pub(crate) fn declare(
@@ -380,7 +380,7 @@ impl Stripes {
         columns: usize,
     ) -> Result<Self, Refusal> {
         let layout = format!("counters v1, {columns} columns");
-        // Parts start on cache lines of their own.
+        // Each part starts on its own cache line.
         let part = (rows * columns).next_multiple_of(8);
         Ok(Self {
             region: state.region(name, &layout, part * Self::PARTS)?,
@@ -394,13 +394,13 @@ impl Stripes {
         part * self.part + row * self.columns + column
     }
 
-    /// Adds in a worker's part.
+    /// Adds to a worker's part.
     #[inline]
     pub fn add(&self, worker: Worker, row: usize, column: usize, value: u64) {
         self.add_all(worker, row, column, [value]);
     }
 
-    /// Adds to columns side by side, which must be of one block: eight columns a row are.
+    /// Adds to adjacent columns of one block; the eight columns of a row are in one.
     #[inline]
     pub fn add_all<const N: usize>(
         &self,
@@ -440,7 +440,7 @@ impl Stripes {
         }
     }
 
-    /// Adds a row to another and empties it. What workers count meanwhile may be lost.
+    /// Adds a row to another and clears it. Concurrent counts may be lost.
     pub fn fold(&self, from: usize, into: usize) {
         for part in 0..Self::PARTS {
             for column in 0..self.columns {
@@ -457,13 +457,13 @@ impl Stripes {
     }
 }
 
-/// Which part of the counters is a worker's.
+/// A worker's part of the counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
     part: usize,
-    /// Nobody else adds in this part.
+    /// No other worker uses this part.
     alone: bool,
-    /// There is no other worker at all.
+    /// There is only one worker.
     only: bool,
 }
 

@@ -1,7 +1,7 @@
-//! MAC addresses of the stations on the links: learnt from ARP and neighbour discovery only, asked for, and forgotten.
+//! MAC addresses of the stations on the links: learnt only from ARP and neighbour discovery, refreshed, and forgotten.
 //!
-//! Next hops (gateways and backends) have a table of their own: only the configuration names them, so what others send cannot fill it. Clients on a
-//! link are in another one, where those that never answered go first.
+//! Next hops (gateways and backends) have their own table: only the configuration adds to it, so other stations cannot fill it. Clients on a
+//! link are in a second table, which first evicts those that never answered.
 
 use std::net::IpAddr;
 
@@ -17,15 +17,15 @@ use crate::{
 };
 
 const SECOND: u64 = 1_000_000_000;
-/// Without confirmation an entry is forgotten after this.
+/// An entry's lifetime without confirmation.
 pub const LIFETIME: u64 = 120 * SECOND;
-/// And asked for again after this.
+/// The age at which an entry is stale and its owner is asked again.
 const STALE: u64 = 30 * SECOND;
-/// What a station that is no next hop has to answer the first question in.
+/// The time that other stations have to answer the first question.
 const UNANSWERED: u64 = 3 * SECOND;
 
 impl Pass<'_> {
-    /// A station says that it has an address. One that we know nothing of is remembered where `is_new` allows it.
+    /// Learns a station's address. Adds an unknown station only if `is_new` allows it.
     pub(crate) fn learn(
         &mut self,
         (address, mac): (IpAddr, MacAddress),
@@ -62,14 +62,14 @@ impl Pass<'_> {
             None if is_new && !is_next => {
                 let mut neighbour = Neighbour::zeroed();
                 hear(&mut neighbour);
-                // Unanswered questions end first, and so make room for what is known.
+                // Unanswered questions expire first and make room for known stations.
                 state.stations.replace(&key, now, LIFETIME, neighbour);
             }
             None => {}
         }
     }
 
-    /// Does what follows from a message about a station.
+    /// Applies the consequences of a message from a station.
     fn follow(&mut self, address: IpAddr, interface: usize, mac: MacAddress, heard: Heard) {
         if heard.changed {
             self.snapshot.learn(address, interface, mac);
@@ -79,7 +79,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Asks one station whether it has an address.
+    /// Asks one station whether it still has an address.
     fn probe(&mut self, address: IpAddr, interface: usize, station: MacAddress) {
         let own = self.own_address(address, interface);
         let macs = (self.mac(interface), station);
@@ -92,7 +92,7 @@ impl Pass<'_> {
         self.snapshot.interfaces.get(interface)?.address(like)
     }
 
-    /// Asks all stations who has an address, at most once a second.
+    /// Asks all stations for an address, at most once a second.
     pub(crate) fn solicit(&mut self, address: IpAddr, interface: usize) {
         let (key, now) = (Address::from(address), self.context.now());
         let ask = |neighbour: &mut Neighbour| neighbour.may_ask(now);
@@ -114,7 +114,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Asks for a client on one of our links, so that its MAC address is known when its answer comes. Its packets do not say it: they may be forged.
+    /// Asks for a client on a link, so that its MAC address is known when its answer comes. Its packets may be forged, so they do not teach it.
     pub(crate) fn seek_client(&mut self, frame: &[u8], headers: &Headers) {
         let client = headers.source(frame);
         if let Some(interface) = self.snapshot.on_link(client) {
@@ -124,7 +124,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The MAC address of a station on a link, where it is known.
+    /// Returns the MAC address of a station on a link, if known.
     pub(crate) fn neighbour(&mut self, address: IpAddr) -> Option<MacAddress> {
         if let Some(mac) = self.snapshot.fixed(address) {
             return Some(mac);
@@ -144,7 +144,7 @@ impl Pass<'_> {
         if settled.mac == 0 {
             return None;
         }
-        // Next hops are looked after by the clock, the others when they are needed.
+        // The tick refreshes next hops; the other stations are refreshed on use.
         let interface = settled.interface as usize;
         if now.saturating_sub(settled.confirmed) > STALE {
             self.solicit(address, interface);
@@ -158,7 +158,7 @@ impl Pass<'_> {
         Some(MacAddress::from_bits(settled.mac))
     }
 
-    /// For each next hop: asks where it is not known, was not confirmed lately, or is in doubt; forgets it where it does not answer. Once a second.
+    /// Refreshes the next hops, once a second: asks where one is unknown, stale or in doubt, and forgets those that do not answer.
     pub(crate) fn refresh_neighbours(&mut self) {
         let now = self.context.now();
         let snapshot = self.snapshot;

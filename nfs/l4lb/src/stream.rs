@@ -1,8 +1,8 @@
-//! Where a TCP connection stands, by the packets that have passed: enough to tell a reset or a FIN of the connection from a forged one (RFC 5961, 3 and 5).
+//! Tracks a TCP connection's position by the packets that pass, to tell its resets and FINs from forged ones (RFC 5961, 3 and 5).
 //!
-//! Every byte passes the load balancer on its way, so a segment that its receiver can take starts no later than what has passed, and ends no earlier than
-//! what was acknowledged. After losses before the load balancer a segment may lie beyond what has passed; then it is not believed, and no harm is done: its receiver, too, asks
-//! for what is missing first. The backend's acknowledgements are believed, so that both sides catch up.
+//! Every byte passes the load balancer, so a segment that its receiver can accept starts no later than what has passed, and ends no earlier than
+//! what was acknowledged. After losses upstream a segment may lie beyond what has passed. Such a segment is not trusted, which is harmless: its
+//! receiver also waits for what is missing. The backend's acknowledgements are trusted, so that both sides catch up.
 
 use bytemuck::{Pod, Zeroable};
 use nf_packet::{tcp_flags, Headers, Tcp};
@@ -10,23 +10,23 @@ use nf_tables::Class;
 
 use crate::state::Session;
 
-/// The bytes of one side.
+/// The bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Progress {
-    /// The first that the other side has not acknowledged.
+    /// The first byte that the other side has not acknowledged.
     pub acknowledged: u32,
-    /// The one after the last that has passed.
+    /// The byte after the last one that has passed.
     pub passed: u32,
 }
 
-/// The numbers of a segment.
+/// The sequence numbers of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     flags: u8,
-    /// Of its first byte; of a SYN, of the byte after it.
+    /// The first byte's; for a SYN, that of the byte after it.
     start: u32,
-    /// After its last byte; a FIN is one.
+    /// The number after the last byte; a FIN counts as one.
     end: u32,
     acknowledgement: u32,
 }
@@ -51,7 +51,7 @@ impl Segment {
     }
 }
 
-/// Is a number after another, as TCP counts?
+/// Tells whether a number follows another, modulo 2^32.
 const fn is_after(number: u32, other: u32) -> bool {
     number.wrapping_sub(other) as i32 > 0
 }
@@ -64,12 +64,12 @@ impl Progress {
         }
     }
 
-    /// May a segment be one of the connection?
+    /// Tells whether a segment can belong to the connection.
     fn covers(&self, segment: &Segment) -> bool {
         !is_after(segment.start, self.passed) && !is_after(self.acknowledged, segment.end)
     }
 
-    /// Does a segment end the connection, or this side of it?
+    /// Tells whether a segment ends the connection, or this side of it.
     fn is_ended_by(&self, segment: &Segment) -> bool {
         if segment.has(tcp_flags::RST) {
             return self.covers(segment) && !is_after(self.acknowledged, segment.start);
@@ -99,7 +99,7 @@ impl Session {
     /// Notes a client's segment; `class` is the record's after it.
     pub fn note_client(&mut self, segment: &Segment, class: Class) {
         if segment.has(tcp_flags::SYN) {
-            // In an established connection a SYN may be forged: the backend decides, and its answer says how.
+            // In an established connection a SYN may be forged: only the backend's answer can confirm it.
             if class == Class::Opening {
                 self.begin(segment.start);
             }
@@ -139,7 +139,7 @@ impl Session {
         self.backend.pass(segment);
     }
 
-    /// Does a client's segment end the connection?
+    /// Tells whether a client's segment ends the connection.
     #[must_use]
     pub fn is_ended_by_client(&self, segment: &Segment) -> bool {
         self.client.is_ended_by(segment)
@@ -150,18 +150,18 @@ impl Session {
         if self.is_answered() {
             return self.backend.is_ended_by(segment);
         }
-        // The SYN is refused.
+        // The backend refuses the SYN.
         segment.has(tcp_flags::RST)
             && segment.has(tcp_flags::ACK)
             && segment.acknowledgement == self.start
     }
 
-    /// Has the backend answered the SYN?
+    /// Tells whether the backend has answered the SYN.
     const fn is_answered(&self) -> bool {
         self.answered != 0
     }
 
-    /// A connection whose client's first byte has this number.
+    /// Starts a connection whose client's first byte has this number.
     fn begin(&mut self, start: u32) {
         self.start = start;
         self.acknowledged = 0;
@@ -170,7 +170,7 @@ impl Session {
         self.backend = Progress::default();
     }
 
-    /// A position in the stream as the backend sees it, for the client: inside the header nothing of the client's has arrived.
+    /// Translates the backend's position in the stream for the client: inside the header, no byte of the client has arrived.
     #[must_use]
     pub fn for_client(&self, number: u32) -> u32 {
         let place = number.wrapping_sub(self.start) as i32;
@@ -199,7 +199,7 @@ mod tests {
 
     const ACK: u8 = tcp_flags::ACK;
 
-    /// Established; the client's first byte is `start`, the backend's 500.
+    /// An established session: the client's first byte is `start`, the backend's 500.
     fn session(start: u32, inserted: u16) -> Session {
         let mut session = Session {
             inserted,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap() {
+    fn sequence_numbers_wrap() {
         let start = u32::MAX - 5;
         let mut session = session(start, 0);
         session.note_client(&segment(ACK, start, 10, 500), Class::Established);
@@ -242,14 +242,14 @@ mod tests {
     #[test]
     fn both_sides_catch_up_after_losses() {
         let mut session = session(1000, 0);
-        // The first 100 bytes were lost before they came here.
+        // The first 100 bytes were lost upstream.
         session.note_client(&segment(ACK, 1100, 100, 500), Class::Established);
         let fin = segment(tcp_flags::FIN | ACK, 1200, 0, 500);
         assert!(!session.is_ended_by_client(&fin));
         session.note_client(&segment(ACK, 1000, 100, 500), Class::Established);
         session.note_backend(&segment(ACK, 500, 0, 1200));
         assert!(session.is_ended_by_client(&fin));
-        // The same the other way.
+        // The same in the other direction.
         session.note_backend(&segment(ACK, 600, 100, 1200));
         let fin = segment(tcp_flags::FIN | ACK, 700, 0, 1200);
         assert!(!session.is_ended_by_backend(&fin));
@@ -258,18 +258,21 @@ mod tests {
     }
 
     #[test]
-    fn a_fin_that_comes_again_ends_with_its_last_byte() {
+    fn a_fin_ends_the_connection_until_its_last_byte_is_acknowledged() {
         let mut session = session(1000, 0);
         let fin = segment(tcp_flags::FIN | ACK, 1000, 100, 500);
         session.note_client(&fin, Class::Established);
         session.note_backend(&segment(ACK, 500, 0, 1100));
         assert!(session.is_ended_by_client(&fin));
         session.note_backend(&segment(ACK, 500, 0, 1101));
-        assert!(!session.is_ended_by_client(&fin), "it was taken already");
+        assert!(
+            !session.is_ended_by_client(&fin),
+            "the FIN was accepted already"
+        );
     }
 
     #[test]
-    fn acknowledgements_are_the_clients_numbers() {
+    fn acknowledgements_are_translated_to_the_clients_numbers() {
         let mut session = session(1000, 28);
         session.note_backend(&segment(ACK, 500, 0, 1020));
         assert_eq!(
@@ -291,7 +294,7 @@ mod tests {
         let before = session;
         session.note_backend(&segment(tcp_flags::SYN | ACK, 500, 0, 1000));
         assert_eq!(session, before);
-        // Of a new connection it does.
+        // An answer to a new connection's SYN does.
         session.note_backend(&segment(tcp_flags::SYN | ACK, 9_000, 0, 70_000));
         assert_eq!((session.start, session.backend.passed), (70_000, 9_000));
     }

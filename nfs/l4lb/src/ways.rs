@@ -1,4 +1,4 @@
-//! Interfaces, the ways from them to neighbours, and what is known of these.
+//! Interfaces, the ways from them to next hops, and the next hops' MAC addresses.
 
 use std::{
     net::IpAddr,
@@ -20,7 +20,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Its own address of the same version as `like`.
+    /// Returns its own address of the same IP version as `like`.
     #[must_use]
     pub fn address(&self, like: IpAddr) -> Option<IpAddr> {
         self.prefixes
@@ -30,13 +30,13 @@ impl Interface {
     }
 }
 
-/// The next station on the way to an address.
+/// The way to an address: its next hop.
 #[repr(C)]
 pub struct Way {
-    /// MAC address, and bit 48 where it is known.
+    /// The MAC address, with bit 48 set where it is known.
     hop: AtomicU64,
     pub interface: usize,
-    /// Of that interface.
+    /// The interface's MTU.
     pub mtu: usize,
     pub next: IpAddr,
 }
@@ -67,7 +67,7 @@ impl Way {
 }
 
 impl Snapshot {
-    /// Interface and next station for an address: its own link first, else a gateway.
+    /// Returns the interface and next hop for an address: its own link first, else a gateway.
     #[must_use]
     pub fn route(&self, address: IpAddr) -> Option<(usize, IpAddr)> {
         self.on_link(address)
@@ -88,7 +88,7 @@ impl Snapshot {
         })
     }
 
-    /// The first interface's that has one of the address' version.
+    /// Returns the first gateway of the address's IP version.
     #[must_use]
     pub fn gateway(&self, address: IpAddr) -> Option<&Way> {
         self.interfaces
@@ -97,7 +97,7 @@ impl Snapshot {
             .find(|gateway| gateway.next.is_ipv4() == address.is_ipv4())
     }
 
-    /// Every way whose next station has to be known.
+    /// Every way whose next hop must be resolved.
     pub fn ways(&self) -> impl Iterator<Item = &Way> {
         let gateways = self
             .interfaces
@@ -107,13 +107,13 @@ impl Snapshot {
         gateways.chain(backends)
     }
 
-    /// Is it a gateway, or a backend on a link?
+    /// Tells whether it is a next hop: a gateway, or a backend on a link.
     #[must_use]
     pub fn is_next(&self, address: IpAddr) -> bool {
         self.nexts.contains(&address)
     }
 
-    /// Fills in what is known of the neighbours.
+    /// Fills in the known neighbours.
     pub fn resolve(&self, state: &State, now: u64) {
         for neighbour in &self.config.neighbours {
             if let Some(mac) = self.fixed(neighbour.address) {
@@ -128,7 +128,7 @@ impl Snapshot {
         }
     }
 
-    /// A neighbour's address became known.
+    /// Sets a neighbour's MAC address.
     pub fn learn(&self, address: IpAddr, interface: usize, mac: MacAddress) {
         for way in self.ways() {
             if way.next == address && way.interface == interface {
@@ -137,14 +137,14 @@ impl Snapshot {
         }
     }
 
-    /// A neighbour does not answer any more.
+    /// Forgets a neighbour that stopped answering.
     pub fn forget(&self, address: IpAddr) {
         self.ways()
             .filter(|way| way.next == address)
             .for_each(|way| way.set_mac(None));
     }
 
-    /// Of a neighbour that is configured and so is neither asked for nor learnt.
+    /// Returns the MAC address of a configured neighbour, which is neither asked for nor learnt.
     #[must_use]
     pub fn fixed(&self, address: IpAddr) -> Option<MacAddress> {
         self.fixed.get(&address).copied()

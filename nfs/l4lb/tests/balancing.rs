@@ -1,4 +1,4 @@
-//! Which backend gets which connection, and that it keeps it.
+//! Choice of a backend for each connection, and that connections keep it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn shares(
 }
 
 #[test]
-fn modes_bring_the_packet_to_the_backend() {
+fn each_mode_delivers_to_the_backend() {
     for mode in ["ipip", "gue"] {
         let mut lb = lb(json!([vip(mode, &[11])]));
         let sent = Sent::client(4000, SYN);
@@ -53,7 +53,7 @@ fn modes_bring_the_packet_to_the_backend() {
 }
 
 #[test]
-fn ipv6_and_mixed_tunnels() {
+fn ipv6_and_mixed_tunnels_deliver() {
     let v6 = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "ipip",
         "backends": [{"name": "a", "address": "10.0.0.11"}]});
     let mut first = lb(json!([v6]));
@@ -107,7 +107,7 @@ fn least_loaded_follows_connections_per_weight() {
     let mut lb = lb(json!([web.clone()]));
     let first = shares(&mut lb, 40);
     assert_eq!((first[&11], first[&12]), (30, 10));
-    // A new one gets what comes until it has its share.
+    // A new backend gets every new connection until it has its share.
     let mut more = web;
     more["backends"]
         .as_array_mut()
@@ -117,7 +117,7 @@ fn least_loaded_follows_connections_per_weight() {
     for port in 100..110 {
         assert_eq!(lb.backend(&Sent::client(port, SYN)), 13);
     }
-    // Those that ended do not count: when their records have expired.
+    // Ended connections stop counting when their records expire.
     lb.advance(60 * SECOND);
     lb.tick();
     let active =
@@ -126,7 +126,7 @@ fn least_loaded_follows_connections_per_weight() {
 }
 
 #[test]
-fn of_equally_loaded_backends_the_flow_says_which() {
+fn the_flow_breaks_ties_between_equally_loaded_backends() {
     let numbers: Vec<u8> = (11..=20).collect();
     let web = with(vip("ipip", &numbers), "algorithm", json!("least-loaded"));
     let mut lb = lb(json!([web]));
@@ -143,7 +143,7 @@ fn of_equally_loaded_backends_the_flow_says_which() {
 }
 
 #[test]
-fn maglev_is_the_same_everywhere_and_spreads() {
+fn maglev_chooses_the_same_everywhere_and_spreads() {
     let backends: Vec<u8> = (11..=20).collect();
     let mut one = lb(json!([vip("ipip", &backends)]));
     let mut reversed = backends.clone();
@@ -180,12 +180,12 @@ fn connections_stay_when_backends_come_and_go() {
             for (port, old) in (1..200).zip(&before) {
                 let now = lb.backend(&Sent::client(port, ACK));
                 if *old == 13 {
-                    assert_ne!(now, 13, "{mode} {algorithm}: it was removed");
+                    assert_ne!(now, 13, "{mode} {algorithm}: went to the removed backend");
                 } else {
                     assert_eq!(now, *old, "{mode} {algorithm}");
                 }
             }
-            // Even the removed one's have a home now, and keep it.
+            // The removed backend's connections have moved, and stay.
             let moved: Vec<u8> = (1..200)
                 .map(|port| lb.backend(&Sent::client(port, ACK)))
                 .collect();
@@ -198,7 +198,7 @@ fn connections_stay_when_backends_come_and_go() {
 }
 
 #[test]
-fn a_backend_that_comes_back_has_its_connections_again() {
+fn a_returning_backend_gets_its_connections_back() {
     let mut lb = lb(json!([vip("ipip", &[11, 12])]));
     let owned: Vec<u16> = (1..100)
         .filter(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
@@ -211,7 +211,7 @@ fn a_backend_that_comes_back_has_its_connections_again() {
 }
 
 #[test]
-fn a_draining_backend_keeps_what_it_has_and_gets_no_more() {
+fn a_draining_backend_keeps_its_connections_and_gets_no_new_ones() {
     let mut lb = lb(json!([vip("ipip", &[11, 12])]));
     let owned: Vec<u16> = (1..100)
         .filter(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
@@ -230,7 +230,7 @@ fn a_draining_backend_keeps_what_it_has_and_gets_no_more() {
     for port in &owned {
         assert_eq!(lb.backend(&Sent::client(*port, ACK)), 11);
     }
-    // It survives a new configuration, and can be undone.
+    // A new configuration keeps the drain, and a request ends it.
     lb.reconfigure(json!([vip("ipip", &[11, 12, 13])]));
     assert!(!shares(&mut lb, 300).contains_key(&11) || owned.iter().all(|port| *port <= 300));
     lb.ask(
@@ -241,7 +241,7 @@ fn a_draining_backend_keeps_what_it_has_and_gets_no_more() {
 }
 
 #[test]
-fn drain_in_the_configuration_does_the_same() {
+fn drain_in_the_configuration_acts_like_the_request() {
     let mut drained = vip("ipip", &[11, 12]);
     drained["backends"][0]["drain"] = json!(true);
     let mut lb = lb(json!([drained]));
@@ -251,7 +251,7 @@ fn drain_in_the_configuration_does_the_same() {
 }
 
 #[test]
-fn a_port_that_is_used_again_is_a_new_connection() {
+fn a_reused_port_is_a_new_connection() {
     let mut lb = lb(json!([vip("ipip", &[11, 12])]));
     let port = (1..50)
         .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
@@ -291,7 +291,7 @@ fn flood(algorithm: &str) {
         20_000 - 50
     );
     assert_eq!(lb.ask("full", json!({}))["full"], true);
-    // A client that completes its handshake in the flood gets a record then, and the backend that its SYN went to.
+    // A client that completes its handshake during the flood gets a record then, and keeps its SYN's backend.
     let during = Sent::client(500, SYN);
     let chosen = lb.backend(&during);
     assert_eq!(lb.backend(&Sent::client(500, ACK)), chosen);
@@ -339,7 +339,7 @@ fn a_full_table_is_balanced_without_records() {
 }
 
 #[test]
-fn udp_has_connections_too() {
+fn udp_flows_keep_their_backend() {
     let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "nat", "algorithm": "round-robin",
         "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
     let mut lb = lb(json!([dns]));
@@ -390,7 +390,7 @@ fn state_moves_to_another_instance() {
 }
 
 #[test]
-fn what_is_for_nobody_is_dropped_and_counted() {
+fn packets_for_other_addresses_are_dropped_and_counted() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     assert_eq!(
         lb.drops(&Sent::client(1, SYN).to("192.0.2.1", 81)),
@@ -442,12 +442,12 @@ fn it_is_full_at_the_shares_that_are_configured() {
 }
 
 #[test]
-fn it_is_full_when_its_time_is_used_up() {
+fn a_busy_second_reports_full() {
     use nf_runtime::{Batch, Context, NetworkFunction};
     let mut lb = lb(json!([vip("ipip", &[11])]));
     lb.tick();
     let frame = Sent::client(1, SYN).frame();
-    // A second of full bursts, each of which took a hundredth of it.
+    // A second of full bursts that use `share` percent of its time.
     let mut busy = |share: u64| {
         for _ in 0..100 {
             let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! Fragments, tags in front of tunnels.
+//! Fragments, and VLAN tags in front of tunnels.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use nf_packet::checksum;
 use nf_runtime::testing::{Harness, Output};
 use serde_json::json;
 
-/// Puts the IPv4 packets of two frames together again.
+/// Reassembles the IPv4 packet from two frames.
 fn whole(first: &[u8], second: &[u8]) -> Vec<u8> {
     let mut frame = first.to_vec();
     frame.extend_from_slice(&second[34..]);
@@ -56,7 +56,7 @@ fn fragments_follow_their_first() {
             (seen.payload.len(), snat),
             (300, seen.source.0 == ip("10.0.0.2"))
         );
-        // The answer is in fragments too.
+        // The answer is fragmented as well.
         let answer = Sent {
             source: backend,
             destination: seen.source,
@@ -140,7 +140,7 @@ fn fragments_count_as_traffic_both_ways() {
 }
 
 #[test]
-fn a_flood_of_packets_in_fragments_keeps_none_from_arriving() {
+fn a_flood_of_fragmented_packets_does_not_block_new_ones() {
     let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "nat",
         "backends": [{"name": "a", "address": "10.0.0.11"}]});
     let mut lb = lb(json!([dns]));
@@ -148,7 +148,7 @@ fn a_flood_of_packets_in_fragments_keeps_none_from_arriving() {
         .udp()
         .to("192.0.2.1", 53)
         .payload(&[5; 300]);
-    // 200 Mb/s of datagrams of 8,000 bytes for 3 s, and a table for 256 of them. No time passes: none expires.
+    // 200 Mb/s of 8,000-byte datagrams for 3 s, with a table for 256. No time passes, so none expires.
     for id in 1..=9_373 {
         for fragment in fragments(&sent.frame(), 104, id) {
             let Output::Sent(0, _) = lb.process(0, &fragment) else {
@@ -157,7 +157,7 @@ fn a_flood_of_packets_in_fragments_keeps_none_from_arriving() {
         }
     }
     assert!(lb.count("events{event=\"fragments full\"}") > 8_000);
-    // Those that came last are remembered, for as long as their fragments come.
+    // The newest packets are still known, so their later fragments pass.
     let [_, second] = fragments(&sent.frame(), 104, 9_373);
     for _ in 0..3 {
         lb.advance(2 * SECOND);
@@ -191,7 +191,7 @@ fn fragments_of_one_batch_follow_their_first() {
 }
 
 #[test]
-fn packets_in_fragments_are_told_apart() {
+fn fragments_of_different_packets_are_not_mixed() {
     let dns = json!({"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip", "algorithm": "round-robin",
         "backends": [{"name": "a", "address": "10.0.0.11"}, {"name": "b", "address": "10.0.0.12"}]});
     let mut lb = lb(json!([dns]));
@@ -242,19 +242,19 @@ fn tags_stay_in_front_of_a_tunnel() {
 }
 
 #[test]
-fn overlapping_fragments_go_on_or_are_refused() {
+fn overlapping_fragments_pass_unless_they_overwrite_the_header() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     let frame = Sent::client(4000, ACK).payload(&[5; 100]).frame();
     let [first, second] = fragments(&frame, 64, 9);
     lb.process(0, &first);
-    // Overlaps what was sent, but not the header: the backend's to judge.
+    // It overlaps data but not the header: the backend judges it.
     let [_, overlapping] = fragments(&frame, 40, 9);
     assert!(matches!(lb.process(0, &overlapping), Output::Sent(..)));
     assert!(matches!(lb.process(0, &second), Output::Sent(..)));
-    // Would overwrite the flags (RFC 1858).
+    // It would overwrite the flags (RFC 1858).
     let [_, over_header] = fragments(&frame, 8, 9);
     assert_eq!(lb.process(0, &over_header), Output::Dropped("malformed"));
-    // Too short for the header.
+    // It is too short for the header.
     let [tiny, _] = fragments(&frame, 16, 10);
     assert_eq!(lb.process(0, &tiny), Output::Dropped("malformed"));
 }

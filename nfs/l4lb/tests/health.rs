@@ -1,4 +1,4 @@
-//! Health checks against a backend that the test plays, and what follows from them.
+//! Health checks of simulated backends, and their consequences.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// How a backend meets a check.
+/// A backend's behaviour toward checks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Server {
     Answers(&'static str),
@@ -25,11 +25,11 @@ enum Server {
 struct Lab2 {
     lb: Harness<L4lb>,
     servers: Vec<(u8, Server)>,
-    /// Requests that reached a server.
+    /// The requests that reached a server.
     requests: Vec<String>,
-    /// Connections that the servers have, and the sequence number that each expects next.
+    /// The servers' open connections, with the next sequence number each expects.
     open: std::collections::HashMap<(u8, u16), u32>,
-    /// Checks that were begun: (backend, local port).
+    /// The checks started: (backend, local port).
     begun: Vec<(u8, u16)>,
 }
 
@@ -57,7 +57,7 @@ impl Lab2 {
             .1 = server;
     }
 
-    /// Time passes in steps of 100 ms; the servers answer what comes to them.
+    /// Advances time in steps of 100 ms; the servers answer each packet.
     fn run(&mut self, seconds: u64) {
         for _ in 0..seconds * 10 {
             self.lb.advance(100 * MILLISECOND);
@@ -99,7 +99,7 @@ impl Lab2 {
         }
     }
 
-    /// What the server's TCP answers: flags, numbers, payload.
+    /// Returns the answer of a server's TCP: flags, numbers, payload.
     fn tcp(
         &mut self,
         number: u8,
@@ -109,7 +109,7 @@ impl Lab2 {
         let connection = (number, seen.source.1);
         let next = seen.sequence.wrapping_add(1);
         if seen.flags & RST != 0 {
-            // Only at the very place (RFC 5961): anything else leaves the connection there.
+            // Only a reset with exactly the expected number closes the connection (RFC 5961).
             if self.open.get(&connection) == Some(&seen.sequence) {
                 self.open.remove(&connection);
             }
@@ -165,7 +165,7 @@ fn http() -> Value {
 
 #[test]
 fn a_backend_gets_connections_before_its_first_check_and_after_it() {
-    // In mode nat the answer to a check comes from where the answers to clients come from.
+    // In mode nat, answers to checks come from the same endpoint as answers to clients.
     for (mode, snat) in [("nat", false), ("nat", true), ("gue", false)] {
         let mut lab = Lab2::new(http(), "keep");
         let web = with(
@@ -237,7 +237,7 @@ fn new_connections_avoid_a_backend_that_is_down() {
         for port in 100..150 {
             assert_eq!(lab.lb.backend(&Sent::client(port, SYN)), 12);
         }
-        // Established connections have their chance; those that only tried try elsewhere.
+        // Established connections stay; half-open ones move.
         for port in established {
             assert_eq!(lab.lb.backend(&Sent::client(*port, ACK)), 11);
         }
@@ -252,7 +252,7 @@ fn new_connections_avoid_a_backend_that_is_down() {
 }
 
 #[test]
-fn connections_can_be_moved_away_from_what_is_down() {
+fn move_takes_connections_away_from_a_backend_that_is_down() {
     let mut lab = Lab2::new(tcp(), "move");
     lab.run(1);
     let owned: Vec<u16> = (1..50)
@@ -266,7 +266,7 @@ fn connections_can_be_moved_away_from_what_is_down() {
     for port in &owned {
         assert_eq!(lab.lb.backend(&Sent::client(*port, ACK)), 12);
     }
-    // With nobody left, an established connection stays where it is; a new one is refused.
+    // Without an open backend, an established connection stays and a new one is refused.
     lab.set(12, Server::Refuses);
     lab.run(4);
     assert_eq!(lab.lb.backend(&Sent::client(owned[0], ACK)), 12);
@@ -274,7 +274,7 @@ fn connections_can_be_moved_away_from_what_is_down() {
 }
 
 #[test]
-fn http_looks_at_the_status() {
+fn http_checks_the_status() {
     let mut lab = Lab2::new(http(), "keep");
     lab.set(12, Server::Answers("204"));
     lab.run(1);
@@ -291,12 +291,12 @@ fn http_looks_at_the_status() {
 }
 
 #[test]
-fn checks_of_a_backend_that_is_silent_are_repeated_and_end() {
+fn checks_of_a_silent_backend_retransmit_and_time_out() {
     let mut lab = Lab2::new(tcp(), "keep");
     lab.set(11, Server::Silent);
     lab.run(10);
     let of = |number: u8| lab.begun.iter().filter(|each| each.0 == number).count();
-    // A second SYN, and perhaps a third, in the half second that a check has; one where it is answered at once.
+    // A check lasts half a second and sends a second SYN, perhaps a third; an answered check sends one.
     assert!((20..=30).contains(&of(11)), "{}", of(11));
     assert!((9..=11).contains(&of(12)), "{}", of(12));
     let ports: std::collections::HashSet<u16> = lab
@@ -305,7 +305,7 @@ fn checks_of_a_backend_that_is_silent_are_repeated_and_end() {
         .filter(|each| each.0 == 12)
         .map(|each| each.1)
         .collect();
-    assert_eq!(ports.len(), 2, "two in turns");
+    assert_eq!(ports.len(), 2, "the two ports alternate");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn checks_leave_no_connections_behind() {
         lab.run(6);
         assert!(lab.open.is_empty(), "{:?}", lab.open);
         assert_eq!(lab.health(11), "up");
-        // Even if the backend still has one from before: it is ended first.
+        // A backend's stale connection is reset first.
         for port in 61_000..61_100 {
             lab.open.insert((11, port), 4_000_000);
         }
@@ -326,7 +326,7 @@ fn checks_leave_no_connections_behind() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_change_nothing() {
+fn unsolicited_answers_change_nothing() {
     let mut lab = Lab2::new(tcp(), "keep");
     lab.run(1);
     for port in [61_000, 61_001, 61_022, 65_535, 80] {
@@ -413,7 +413,7 @@ fn an_answer_counts_from_the_backend_and_its_port_only() {
 }
 
 #[test]
-fn a_reset_counts_only_where_the_check_is() {
+fn only_a_reset_with_the_checks_numbers_counts() {
     for (sequence, health) in [(779, "unknown"), (778, "down")] {
         let http = json!({"kind": "http", "interval": "5s", "timeout": "2s"});
         let mut lab = Lab2::new(http, "keep");
@@ -435,7 +435,7 @@ fn a_reset_counts_only_where_the_check_is() {
             sent.numbers(sequence, syn.sequence.wrapping_add(1))
         };
         lab.lb.drops(&says(SYN | ACK, 777));
-        // Without ACK: what it says of our SYN does not count.
+        // Without ACK, a reset says nothing about the SYN.
         lab.lb.drops(&says(RST, sequence));
         lab.lb.tick();
         assert_eq!(lab.health(11), health, "reset at {sequence}");
@@ -443,11 +443,11 @@ fn a_reset_counts_only_where_the_check_is() {
 }
 
 #[test]
-fn health_moves_with_the_state() {
+fn health_survives_a_move() {
     let mut lab = Lab2::new(tcp(), "keep");
     lab.set(11, Server::Refuses);
     lab.run(1);
-    assert_eq!(lab.health(11), "down", "the first check of all decides");
+    assert_eq!(lab.health(11), "down", "the first check decides alone");
     let web = with(vip("ipip", &[11, 12]), "health", tcp());
     let new = serde_json::from_value(config(json!([web]))).unwrap();
     let new = lab.lb.adopting(new).unwrap().with_ports(1);

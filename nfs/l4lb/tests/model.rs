@@ -1,5 +1,5 @@
-//! Random histories against a load balancer that is a map: connections keep their backends through whatever is configured, and what comes new goes to
-//! who may be chosen.
+//! Random histories, compared with a model that is a map: connections keep their backends through every configuration, and new connections go only
+//! to open backends.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,15 +15,15 @@ use serde_json::json;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Client, flags.
+    /// The client and the TCP flags.
     Packet(u16, u8),
-    /// Which of the backends 11 to 18 there are, and which of them drain.
+    /// Bit masks of the backends 11 to 18: present, draining.
     Configure(u8, u8),
-    /// By request.
+    /// A drain request: the backend, on or off.
     Drain(u8, bool),
-    /// Seconds.
+    /// A pause in seconds.
     Wait(u64),
-    /// The state goes to another instance.
+    /// A move of the state to another instance.
     Move,
 }
 
@@ -37,20 +37,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How far a connection is, as far as the model knows.
+/// The state of a connection as far as the model knows it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Class {
     Opening,
     Established,
     Closing,
-    /// It has a record, but whether that is the old one or a new one cannot be known.
+    /// A record exists, but whether it is the old or a new one is unknown.
     Unsure,
-    /// Not even that.
+    /// Whether a record exists is unknown.
     Perhaps,
 }
 
 impl Class {
-    /// Seconds that the record lives at least, and at most.
+    /// The minimum and maximum lifetime of the record, in seconds.
     fn lifetime(self) -> (u64, u64) {
         let most = |seconds: u64| seconds + seconds / 16 + 8;
         match self {
@@ -68,7 +68,7 @@ struct Model {
     present: BTreeSet<u8>,
     draining: BTreeSet<u8>,
     by_request: BTreeSet<u8>,
-    /// Backend, how far it is, and the time of the last packet.
+    /// For each client: the backend, the class, and the time of the last packet.
     connections: BTreeMap<u16, (u8, Class, u64)>,
     now: u64,
 }
@@ -79,7 +79,7 @@ impl Model {
         self.present.difference(&closed).copied().collect()
     }
 
-    /// The backend that a connection must have, if it must have one: none where its record is about to expire.
+    /// Returns the backend that a connection must have; None where its record may be about to expire.
     fn must(&self, client: u16) -> Option<u8> {
         let (backend, class, last) = *self.connections.get(&client)?;
         (self.now - last < class.lifetime().0).then_some(backend)
@@ -128,9 +128,9 @@ proptest! {
                         Output::Dropped(reason) => {
                             prop_assert_eq!(reason, "no backend");
                             prop_assert!(model.open().is_empty());
-                            // It may go on if there was one; it is without one if its own is gone.
+                            // The packet may be dropped if its backend is gone, or if it opens a connection.
                             if let Some(backend) = must { prop_assert!(!model.present.contains(&backend) || flags == SYN); }
-                            // It renews the record all the same.
+                            // The lookup renewed the record all the same.
                             if let Some(connection) = model.connections.get_mut(&client) {
                                 if model.now - connection.2 <= connection.1.lifetime().1 {
                                     (connection.1, connection.2) = (Class::Perhaps, model.now);
@@ -158,7 +158,7 @@ proptest! {
                         (SYN, _) if model.surely_gone(client) => Class::Opening,
                         (_, _) if model.surely_gone(client) => Class::Established,
                         (_, _) if must.is_none() => Class::Unsure,
-                        // A connection whose backend was taken away and that opens anew is a new one.
+                        // A SYN that goes to another backend opens a new connection.
                         (SYN, Some((backend, _))) if backend != sent => Class::Opening,
                         (SYN, Some((_, Class::Closing | Class::Opening))) => Class::Opening,
                         (SYN, Some((_, Class::Established))) => Class::Established,
@@ -194,10 +194,10 @@ proptest! {
                 }
             }
         }
-        // What the counters say is what the records say.
+        // Counters agree with records.
         let active = lb.count("vip_active{vip=\"web\"}");
         prop_assert!(active <= model.connections.len() as u64, "{} active", active);
-        // In steps: the table wants to be looked at every 100 s.
+        // In steps, because the table must be aged at least every 100 s.
         for _ in 0..8 {
             lb.advance(60 * SECOND);
             lb.tick();

@@ -22,7 +22,7 @@ fn answers_come_from_the_vip() {
     );
     assert_eq!((seen.to, seen.ttl), (GATEWAY_MAC, 63));
     assert_eq!(lb.count("vip_answers{vip=\"web\"}"), 1);
-    // A reset from the backend shortens the record's life.
+    // A reset from the backend shortens the record's lifetime.
     lb.pass(&Sent::client(4000, ACK));
     lb.pass(&answer(backend, 4000, RST));
     lb.advance(60 * SECOND);
@@ -31,7 +31,7 @@ fn answers_come_from_the_vip() {
 }
 
 #[test]
-fn a_client_on_the_link_is_answered_there() {
+fn a_client_on_the_link_is_answered_directly() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     let client = [2, 0xcc, 0, 0, 0, 9];
     let asks = arp(
@@ -46,7 +46,7 @@ fn a_client_on_the_link_is_answered_there() {
 }
 
 #[test]
-fn a_flood_leaves_no_record_but_answers_come_back() {
+fn answers_come_back_during_a_flood_without_records() {
     let mut lb = lb(json!([with(
         vip("nat", &[11]),
         "half_open_limit",
@@ -63,7 +63,7 @@ fn a_flood_leaves_no_record_but_answers_come_back() {
 }
 
 #[test]
-fn backends_reach_others_through_it_and_nobody_else_does() {
+fn only_backends_are_routed() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     let asks = Sent {
         source: (ip("10.0.0.11"), 5353),
@@ -101,7 +101,7 @@ fn backends_reach_others_through_it_and_nobody_else_does() {
 }
 
 #[test]
-fn a_bump_in_the_wire_passes_what_is_not_for_it() {
+fn a_bump_in_the_wire_passes_other_traffic_through() {
     let two = json!([
         {"addresses": ["203.0.113.2/24"], "gateways": ["203.0.113.1"]},
         {"addresses": ["10.0.0.2/24"]}]);
@@ -121,7 +121,7 @@ fn a_bump_in_the_wire_passes_what_is_not_for_it() {
         (read(&frame).to, &frame[6..12]),
         (mac_of(11), &[2, 0, 0, 0, 0, 1][..])
     );
-    // To the router's own address: rewritten, and on its way.
+    // Addressed to the router's MAC address: rewritten and passed on.
     let mut reply = answer(11, 4000, SYN | ACK).frame();
     reply[..6].copy_from_slice(&GATEWAY_MAC);
     let Output::Sent(0, frame) = lb.process(1, &reply) else {
@@ -132,13 +132,13 @@ fn a_bump_in_the_wire_passes_what_is_not_for_it() {
         (seen.to, seen.source, seen.ttl),
         (GATEWAY_MAC, (ip("192.0.2.1"), 80), 64)
     );
-    // To ours: as a router.
+    // Addressed to the load balancer's MAC address: routed.
     reply[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
     let Output::Sent(0, frame) = lb.process(1, &reply) else {
         panic!()
     };
     assert_eq!((read(&frame).to, read(&frame).ttl), (GATEWAY_MAC, 63));
-    // Anything else between two others goes through as it is.
+    // Frames between two other stations pass unchanged.
     for port in [0, 1] {
         let mut frame = vec![2, 0xdd, 0, 0, 0, 1, 2, 0xdd, 0, 0, 0, 2, 0x88, 0xcc];
         frame.extend_from_slice(&[9; 50]);
@@ -154,7 +154,7 @@ fn snat() -> Value {
 }
 
 #[test]
-fn source_nat_brings_answers_back() {
+fn source_nat_returns_answers() {
     let mut lb = lb(json!([snat()]));
     let mut locals = HashSet::new();
     for client in ["198.51.100.7", "198.51.100.8", "198.51.100.9"] {
@@ -165,7 +165,7 @@ fn source_nat_brings_answers_back() {
             assert!((1024..61000).contains(&seen.source.1));
             assert!(
                 locals.insert((seen.source, seen.destination)),
-                "each connection has ends of its own"
+                "each connection has its own local port"
             );
             assert_eq!(lb.pass(&sent).source, seen.source, "and keeps them");
             let reply = Sent {
@@ -190,7 +190,7 @@ fn source_nat_brings_answers_back() {
 }
 
 #[test]
-fn a_translated_connection_lives_as_long_as_it_has_packets() {
+fn a_translated_connection_lives_while_packets_come() {
     let mut lb = lb(json!([snat()]));
     let sent = Sent::client(4000, SYN);
     let seen = lb.pass(&sent);
@@ -207,7 +207,7 @@ fn a_translated_connection_lives_as_long_as_it_has_packets() {
         lb.advance(100 * SECOND);
         lb.tick();
     }
-    // One side alone keeps it alive too.
+    // Packets from one side are enough.
     for _ in 0..20 {
         lb.pass(&Sent {
             flags: ACK,
@@ -217,7 +217,7 @@ fn a_translated_connection_lives_as_long_as_it_has_packets() {
         lb.tick();
     }
     assert_eq!(lb.pass(&Sent::client(4000, ACK)).source, seen.source);
-    // Without packets it ends, and the client is told so.
+    // Without packets it expires, and the client is reset.
     lb.advance(1000 * SECOND);
     lb.tick();
     assert_eq!(
@@ -233,7 +233,7 @@ fn a_translated_connection_lives_as_long_as_it_has_packets() {
 }
 
 #[test]
-fn translated_sessions_move_to_another_instance() {
+fn translated_sessions_survive_a_move() {
     let mut old = lb(json!([snat()]));
     let seen = old.pass(&Sent::client(4000, SYN));
     let new = serde_json::from_value(config(json!([snat()]))).unwrap();

@@ -13,13 +13,13 @@ use nf_packet::{
 use nf_runtime::testing::{Harness, Output};
 use serde_json::{json, Value};
 
-/// Nobody's MAC address is known.
+/// A load balancer without configured neighbours.
 fn unknown(vips: Value) -> Harness<L4lb> {
     start(with(config(vips), "neighbours", json!([])))
 }
 
 #[test]
-fn it_answers_for_its_addresses_and_for_no_others() {
+fn it_answers_only_for_its_own_addresses() {
     let mut lb = unknown(json!([vip("ipip", &[11])]));
     let asker = ("10.0.0.77", [2, 0xcc, 0, 0, 0, 7]);
     for address in ["192.0.2.1", "10.0.0.2"] {
@@ -67,7 +67,7 @@ fn it_asks_for_backends_and_gateways_and_learns() {
     };
     assert_eq!(asked(&mut lb), ["10.0.0.1", "10.0.0.11"]);
     lb.tick();
-    assert!(asked(&mut lb).is_empty(), "once a second");
+    assert!(asked(&mut lb).is_empty(), "asked more than once a second");
     lb.advance(SECOND);
     lb.tick();
     assert_eq!(asked(&mut lb), ["10.0.0.1", "10.0.0.11"]);
@@ -76,7 +76,7 @@ fn it_asks_for_backends_and_gateways_and_learns() {
         &arp(ArpOperation::Reply, ("10.0.0.11", mac_of(11)), "10.0.0.2"),
     );
     assert_eq!(lb.backend(&Sent::client(1, SYN)), 11);
-    // Known, but to be confirmed now and then; forgotten without an answer.
+    // A known neighbour is confirmed now and then, and forgotten if it does not answer.
     lb.advance(40 * SECOND);
     lb.tick();
     assert_eq!(asked(&mut lb), ["10.0.0.1", "10.0.0.11"]);
@@ -86,7 +86,7 @@ fn it_asks_for_backends_and_gateways_and_learns() {
         lb.tick();
     }
     assert_eq!(lb.drops(&Sent::client(1, ACK)), "neighbour unresolved");
-    // A station that is not on the link teaches nothing.
+    // A station off the link is not learnt.
     lb.process(
         0,
         &arp(ArpOperation::Reply, ("203.0.113.1", mac_of(11)), "10.0.0.2"),
@@ -130,7 +130,7 @@ fn vips_are_announced_at_start_and_after_a_change() {
 }
 
 #[test]
-fn neighbour_discovery() {
+fn neighbour_discovery_answers_asks_and_learns() {
     let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "nat",
         "backends": [{"name": "a", "address": "fd00::11"}]});
     let mut lb = unknown(json!([six]));
@@ -153,12 +153,12 @@ fn neighbour_discovery() {
         (answer.target_mac, answer.solicited),
         (Some(MacAddress(PORT_MAC)), true)
     );
-    // From beyond a router: refused.
+    // A message from beyond a router is refused.
     assert_eq!(
         lb.process(0, &icmpv6("fd00::77", "ff02::1:ff00:1", &solicitation, 64)),
         Output::Dropped("malformed")
     );
-    // Its own question, and the answer to it.
+    // It asks, and learns from the answer.
     lb.tick();
     let frames = lb.take_emitted();
     assert!(
@@ -198,12 +198,12 @@ fn acquainted() -> Harness<L4lb> {
     lb
 }
 
-/// Where a client's segment to the VIP goes.
+/// Returns the MAC address to which a client's segment to the VIP goes.
 fn next(lb: &mut Harness<L4lb>) -> [u8; 6] {
     lb.pass(&Sent::client(1, SYN)).to
 }
 
-/// The stations that were asked for an address.
+/// Returns the stations that were asked for an address.
 fn asked_stations(lb: &mut Harness<L4lb>, address: &str) -> Vec<[u8; 6]> {
     let address: std::net::Ipv4Addr = address.parse().unwrap();
     let frames = lb.take_emitted();
@@ -219,24 +219,24 @@ fn asked_stations(lb: &mut Harness<L4lb>, address: &str) -> Vec<[u8; 6]> {
 }
 
 #[test]
-fn a_backend_that_moved_and_says_so_to_all_is_followed_at_once() {
+fn an_announced_move_of_a_backend_is_believed_at_once() {
     let mut lb = acquainted();
     let moved = [2, 0xbb, 1, 0, 0, 11];
     let announcement = arp(ArpOperation::Request, ("10.0.0.11", moved), "10.0.0.11");
     assert_eq!(
         lb.process(0, &announcement),
         Output::Dropped("not for us"),
-        "one-armed, it has nobody to pass it on to"
+        "a one-armed load balancer has no other port"
     );
     assert_eq!(next(&mut lb), moved);
-    // The former station is asked all the same. It is silent: so it stays.
+    // It asks the former station as well. That stays silent, so the new one is kept.
     assert_eq!(asked_stations(&mut lb, "10.0.0.11"), [mac_of(11)]);
     for _ in 0..5 {
         lb.advance(SECOND);
         lb.tick();
         assert_eq!(next(&mut lb), moved);
     }
-    // An announcement of an address whose owner is still there.
+    // An announcement of an address whose owner still answers.
     lb.process(
         0,
         &arp(ArpOperation::Request, ("10.0.0.11", FORGER), "10.0.0.11"),
@@ -254,7 +254,7 @@ fn a_backend_that_moved_and_says_so_to_all_is_followed_at_once() {
 }
 
 #[test]
-fn what_one_station_says_of_another_is_verified() {
+fn a_claim_to_the_load_balancer_alone_is_verified() {
     for operation in [ArpOperation::Reply, ArpOperation::Request] {
         let mut lb = acquainted();
         let forged = arp(operation, ("10.0.0.11", FORGER), "10.0.0.2");
@@ -269,7 +269,7 @@ fn what_one_station_says_of_another_is_verified() {
             lb.tick();
             assert_eq!(next(&mut lb), mac_of(11));
         }
-        // The owner is not there any more: it is asked twice.
+        // The former owner is gone: it is asked twice.
         lb.take_emitted();
         lb.process(0, &forged);
         assert_eq!(next(&mut lb), mac_of(11));
@@ -283,7 +283,7 @@ fn what_one_station_says_of_another_is_verified() {
 }
 
 #[test]
-fn packets_do_not_tell_mac_addresses() {
+fn mac_addresses_are_not_learnt_from_other_packets() {
     let mut lb = acquainted();
     for (source, flags) in [("10.0.0.11", SYN), ("10.0.0.1", SYN), ("10.0.0.11", ACK)] {
         let forged = Sent::client(7, flags).of(source).station(FORGER);
@@ -291,13 +291,13 @@ fn packets_do_not_tell_mac_addresses() {
     }
     let backends = lb.ask("backends", json!({}));
     assert_eq!(backends["backends"][0]["mac"], "02:bb:00:00:00:0b");
-    // What is for a client behind the gateway goes to the gateway.
+    // Packets for a client behind the gateway go to the gateway.
     lb.backend(&Sent::client(1, SYN));
     assert_eq!(lb.pass(&answer(11, 1, SYN | ACK)).to, GATEWAY_MAC);
 }
 
 #[test]
-fn a_client_on_the_link_is_asked_for_before_its_answer_comes() {
+fn a_client_on_the_link_is_resolved_before_its_answer_comes() {
     let mut lb = acquainted();
     let client = Sent::client(9, SYN).of("10.0.0.77").station(FORGER);
     lb.backend(&client);
@@ -307,7 +307,7 @@ fn a_client_on_the_link_is_asked_for_before_its_answer_comes() {
     let mut answer = answer(11, 9, SYN | ACK);
     answer.destination.0 = ip("10.0.0.77");
     assert_eq!(lb.pass(&answer).to, mac);
-    // It is asked again now and then, while it is needed, and forgotten where it does not answer.
+    // It is asked again while needed, and forgotten if it does not answer.
     lb.advance(40 * SECOND);
     assert_eq!(lb.pass(&answer).to, mac);
     assert_eq!(asked_stations(&mut lb, "10.0.0.77"), [[0xff; 6]]);
@@ -316,7 +316,7 @@ fn a_client_on_the_link_is_asked_for_before_its_answer_comes() {
 }
 
 #[test]
-fn a_flood_of_stations_takes_no_room_from_backends_or_from_clients() {
+fn a_flood_of_stations_displaces_neither_backends_nor_clients() {
     let mut lb = acquainted();
     let mac = [2, 0xcc, 0, 0, 0, 77];
     lb.process(
@@ -346,7 +346,7 @@ fn a_flood_of_stations_takes_no_room_from_backends_or_from_clients() {
     let mut answer = answer(11, 9, SYN | ACK);
     answer.destination.0 = ip("10.0.0.77");
     assert_eq!(lb.pass(&answer).to, mac);
-    // A client that asks for the VIP now is known, too.
+    // A client that asks for the VIP later is learnt, too.
     let late = [2, 0xcc, 0, 0, 0, 78];
     lb.process(
         0,
@@ -384,7 +384,7 @@ fn neighbour_discovery_is_verified_as_arp_is() {
     assert_eq!(lb.pass(&client).to, mac_of(11));
     lb.advance(5 * SECOND);
     lb.take_emitted();
-    // Forged, to us alone: the owner is asked, and answers.
+    // A forged message to the load balancer alone: the owner is asked, and answers.
     lb.process(0, &advertisement(FORGER, "fd00::2", false));
     let asked = lb.take_emitted();
     assert_eq!((asked.len(), &asked[0].1[..6]), (1, &mac_of(11)[..]));
@@ -395,28 +395,28 @@ fn neighbour_discovery_is_verified_as_arp_is() {
         lb.tick();
     }
     assert_eq!(lb.pass(&client).to, mac_of(11));
-    // It moved, and tells all.
+    // The owner moves and announces it.
     let moved = [2, 0xbb, 1, 0, 0, 11];
     lb.process(0, &advertisement(moved, "ff02::1", true));
     assert_eq!(lb.pass(&client).to, moved);
 }
 
 #[test]
-fn what_cannot_be_a_neighbour_is_not_learnt() {
+fn impossible_neighbours_are_not_learnt() {
     let mut config = config(json!([vip("nat", &[11])]));
     config["neighbours"] = json!([]);
     let second = json!({"addresses": ["10.5.0.2/24"], "gateways": ["10.5.0.1"]});
     config["interfaces"].as_array_mut().unwrap().push(second);
     let mut lb = Harness::<L4lb>::new(serde_json::from_value(config).unwrap()).unwrap();
     let tell = |mac, target| arp(ArpOperation::Reply, ("10.0.0.11", mac), target);
-    // No station's address, and an interface that the backend is not on.
+    // A multicast MAC address, and an interface that the backend is not on.
     lb.process(0, &tell([3, 0, 0, 0, 0, 1], "10.0.0.2"));
     lb.process(0, &tell([0; 6], "10.0.0.2"));
     lb.process(1, &tell(mac_of(11), "10.5.0.2"));
     assert_eq!(lb.drops(&Sent::client(1, SYN)), "neighbour unresolved");
     lb.process(0, &tell(mac_of(11), "10.0.0.2"));
     assert_eq!(lb.backend(&Sent::client(1, SYN)), 11);
-    // What is told of a station in passing is not kept where it is not known.
+    // A message between others does not teach an unknown station.
     let passing = arp(
         ArpOperation::Request,
         ("10.0.0.77", [2, 0xcc, 0, 0, 0, 7]),

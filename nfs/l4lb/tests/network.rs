@@ -1,4 +1,4 @@
-//! What a load balancer owes the network: control messages, and patience with bad input.
+//! Behaviour toward the network: ICMP, and robustness against bad input.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -59,7 +59,7 @@ fn echoes_are_answered() {
     assert!(message.checksum_holds(ip("2001:db8::1"), ip("2001:db8:1::7")));
 }
 
-/// "Fragmentation needed" from a router about `lost`, an Ethernet frame, to whoever sent it.
+/// Builds a router's "fragmentation needed" about `lost`, an Ethernet frame, to its sender.
 fn too_big(lost: &[u8], quoted: usize, router: [u8; 4]) -> Vec<u8> {
     let lost = &lost[14..];
     let to: [u8; 4] = lost[12..16].try_into().unwrap();
@@ -142,7 +142,7 @@ fn an_error_finds_the_backend_whose_answer_was_lost() {
         (&[10, 0, 0, backend][..], &[198, 51, 100, 7][..], 1400)
     );
     assert!(checksum::holds(&inner[..20]));
-    // About a connection of nobody's.
+    // About an unknown connection.
     let other = Sent {
         source: (ip("192.0.2.1"), 81),
         destination: (ip("198.51.100.7"), 4000),
@@ -168,7 +168,7 @@ fn an_error_finds_the_client_whose_packet_was_lost() {
         else {
             panic!()
         };
-        // Once from a router on the way, once from the backend itself.
+        // Once from a router, once from the backend itself.
         for router in [ROUTER, [10, 0, 0, 11]] {
             let Output::Sent(0, frame) = lb.process(0, &too_big(&rewritten, 100, router)) else {
                 panic!("snat {snat}")
@@ -221,7 +221,7 @@ fn an_error_about_an_answer_quotes_the_backends_own_packet() {
         );
         assert!(checksum::holds(&inner[..20]));
         if quote == 140 {
-            // Whole: its TCP checksum is right, too.
+            // Quoted whole: its TCP checksum is right, too.
             let mut answer = frame[..14].to_vec();
             answer.extend_from_slice(&inner);
             assert_eq!(read(&answer).destination, seen.source);
@@ -241,7 +241,7 @@ fn an_error_about_a_shifted_segment_quotes_the_clients_numbers() {
             panic!()
         };
         assert_eq!(read(&shifted).sequence, 1033);
-        // A router need not quote more than 8 bytes of the segment (RFC 792).
+        // Routers may quote as little as 8 bytes of the segment (RFC 792).
         for quote in [28, 140] {
             let Output::Sent(0, frame) = lb.process(0, &too_big(&shifted, quote, ROUTER)) else {
                 panic!()
@@ -262,7 +262,7 @@ fn an_error_about_a_shifted_segment_quotes_the_clients_numbers() {
 }
 
 #[test]
-fn a_tunnel_that_is_too_narrow_is_reported_to_the_client() {
+fn a_narrow_tunnel_path_is_reported_to_the_client() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     let Output::Sent(0, outer) = lb.process(0, &Sent::client(4000, ACK).payload(&[7; 600]).frame())
     else {
@@ -280,7 +280,7 @@ fn a_tunnel_that_is_too_narrow_is_reported_to_the_client() {
 }
 
 #[test]
-fn what_does_not_fit_the_tunnel_is_reported_too() {
+fn a_packet_too_big_for_the_tunnel_is_reported() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     assert!(matches!(
         lb.process(0, &Sent::client(4000, ACK).payload(&[7; 1440]).frame()),
@@ -298,7 +298,7 @@ fn what_does_not_fit_the_tunnel_is_reported_too() {
 }
 
 #[test]
-fn bad_input_is_dropped_under_its_name() {
+fn bad_input_is_dropped_and_counted_by_reason() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     let good = Sent::client(4000, SYN).frame();
     let damaged: Vec<Vec<u8>> = vec![
@@ -338,12 +338,12 @@ fn bad_input_is_dropped_under_its_name() {
         lb.count("events{event=\"malformed\"}"),
         damaged.len() as u64
     );
-    // A jumbo frame of 9,000 bytes is a packet like any other.
+    // A jumbo frame of 9,000 bytes is processed like any other.
     assert!(matches!(
         lb.process(0, &Sent::client(4000, ACK).payload(&[1; 8900]).frame()),
         Output::Sent(..)
     ));
-    // A wrong TCP checksum is the backend's to refuse: it stays wrong.
+    // A wrong TCP checksum stays wrong: the backend refuses it.
     let mut wrong = good.clone();
     wrong[50] ^= 0x55;
     let Output::Sent(0, frame) = lb.process(0, &wrong) else {
@@ -365,7 +365,7 @@ fn bad_input_is_dropped_under_its_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn nothing_makes_it_panic(
+    fn no_input_makes_it_panic(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..300),
     ) {
         let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "gue", "backends": [{"name": "a", "address": "fd00::11"}]});
@@ -385,7 +385,7 @@ proptest! {
             let mut frame = seeds[which.index(seeds.len())].clone();
             let at = at.index(frame.len());
             frame[at] = value;
-            // The IPv4 checksum put right again, so that more than the checksum is tried.
+            // Repairs the IPv4 checksum, so that the checks behind it are reached.
             if frame[12..14] == [8, 0] && value & 1 == 0 {
                 frame[24..26].fill(0);
                 let sum = checksum::of(&frame[14..34]);
@@ -400,7 +400,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_switch_sent_to_all_ports_is_not_sent_on() {
+fn flooded_frames_are_not_forwarded() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     for to in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
         for sent in [

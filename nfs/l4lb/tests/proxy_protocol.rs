@@ -29,7 +29,7 @@ const HEADER: [u8; 28] = [
 ];
 
 #[test]
-fn the_header_comes_with_the_end_of_the_handshake() {
+fn the_header_is_sent_when_the_handshake_ends() {
     let mut lb = lb(json!([proxy(false)]));
     assert_eq!(
         lb.pass(&Sent::client(4000, SYN).numbers(999, 0)).sequence,
@@ -45,7 +45,7 @@ fn the_header_comes_with_the_end_of_the_handshake() {
         (first.sequence, &first.payload[..], first.flags),
         (1000, &HEADER[..], ACK)
     );
-    // The backend has part of it, then all of it: nothing of the client's.
+    // The backend acknowledges part of the header, then all of it: no byte of the client's.
     for acknowledged in [1000, 1007, 1028] {
         let seen = lb.pass(&answer(11, 4000, ACK).numbers(5001, acknowledged));
         assert_eq!(seen.acknowledgement, 1000);
@@ -61,7 +61,7 @@ fn the_header_comes_with_the_end_of_the_handshake() {
             .acknowledgement,
         1005
     );
-    // A probe of a connection that is idle lies before what was sent.
+    // A keep-alive probe lies before the data sent.
     assert_eq!(
         lb.pass(&Sent::client(4000, ACK).numbers(1004, 5001))
             .sequence,
@@ -75,11 +75,11 @@ fn the_header_comes_with_the_end_of_the_handshake() {
 }
 
 #[test]
-fn a_header_that_is_lost_comes_again_before_data() {
+fn a_lost_header_is_sent_again_before_data() {
     let mut lb = lb(json!([proxy(true)]));
     lb.pass(&Sent::client(4000, SYN).numbers(999, 0));
     lb.pass(&Sent::client(4000, ACK).numbers(1000, 5001));
-    // The client does not know; its data follows the header, which is sent again.
+    // The client does not know of the loss; its data follows the header, which is sent again.
     let first = lb.pass(
         &Sent::client(4000, ACK)
             .numbers(1000, 5001)
@@ -93,17 +93,17 @@ fn a_header_that_is_lost_comes_again_before_data() {
         (0, 1028, &b"GET /"[..])
     );
     assert_eq!((data.source, data.to), (first.source, mac_of(11)));
-    // What comes later is shifted only.
+    // Later segments are only shifted.
     let later = lb.pass(&Sent::client(4000, ACK).numbers(1005, 5001).payload(b"more"));
     assert_eq!(later.sequence, 1033);
-    // A client that gives up before anything arrived.
+    // The client gives up before anything arrived.
     assert_eq!(
         lb.pass(&Sent::client(4000, RST).numbers(1000, 0)).sequence,
         1000
     );
 }
 
-/// What the backend gets of the segments of one batch, in the order in which it leaves.
+/// Sends segments as one batch; returns what the backend gets, in order.
 fn batch(lb: &mut Harness<L4lb>, segments: &[Sent]) -> Vec<Seen> {
     let frames: Vec<Vec<u8>> = segments.iter().map(Sent::frame).collect();
     let frames: Vec<(usize, &[u8])> = frames.iter().map(|frame| (0, &frame[..])).collect();
@@ -120,13 +120,13 @@ fn batch(lb: &mut Harness<L4lb>, segments: &[Sent]) -> Vec<Seen> {
 }
 
 #[test]
-fn segments_of_a_batch_leave_in_their_order() {
+fn segments_of_a_batch_leave_in_order() {
     let mut lb = lb(json!([proxy(false)]));
     lb.pass(&Sent::client(4000, SYN).numbers(999, 0));
     let ack = || Sent::client(4000, ACK);
     let mut upload = vec![ack().numbers(1000, 5001)];
     upload.extend((0..10).map(|index| ack().numbers(1000 + index * 3, 5001).payload(b"abc")));
-    // Another connection's in the same batch.
+    // Another connection's segments are in the same batch.
     upload.insert(5, Sent::client(4001, SYN));
     let seen = batch(&mut lb, &upload);
     assert_eq!(seen.len(), upload.len() + 1);
@@ -143,7 +143,7 @@ fn segments_of_a_batch_leave_in_their_order() {
     let first = seen.iter().position(|seen| seen.payload == b"abc");
     assert!(header < first);
     assert!(seen.iter().all(|seen| seen.to == mac_of(11)));
-    // In the next batch they go as they come.
+    // In the next batch they leave at once.
     let more = [
         ack().numbers(1030, 5001).payload(b"x"),
         ack().numbers(1031, 5001),
@@ -160,7 +160,7 @@ fn data_in_a_syn_waits_for_the_header() {
 }
 
 #[test]
-fn fast_open_is_taken_out_of_a_syn() {
+fn fast_open_is_removed_from_a_syn() {
     let mut lb = lb(json!([proxy(false)]));
     let mut frame = Vec::new();
     etherparse::PacketBuilder::ethernet2(GATEWAY_MAC, PORT_MAC)
@@ -182,9 +182,9 @@ fn fast_open_is_taken_out_of_a_syn() {
 struct Stream {
     lb: Harness<L4lb>,
     data: Vec<u8>,
-    /// Bytes that the client knows to have arrived.
+    /// The number of bytes whose acknowledgement the client has.
     acknowledged: usize,
-    /// What the backend has, by offset in its own numbering.
+    /// The bytes received by the backend, by offset in its own numbering.
     received: BTreeMap<u32, u8>,
     next: u32,
     window: usize,
@@ -207,7 +207,7 @@ impl Stream {
         }
     }
 
-    /// The backend takes a segment; answers its acknowledgement as the client sees it.
+    /// Delivers a segment to the backend; returns its acknowledgement as the client sees it.
     fn deliver(&mut self, seen: &Seen) -> Seen {
         for (offset, byte) in seen.payload.iter().enumerate() {
             let at = seen
@@ -231,7 +231,7 @@ impl Stream {
         self.lb.pass(&reply.numbers(5001, self.next))
     }
 
-    /// One round: the client sends what is not acknowledged, some segments at a time; `fate` says of each packet whether it is lost, on each of the two ways.
+    /// Plays one round: the client sends some unacknowledged segments; `fate` decides the loss of each packet in either direction.
     fn round(&mut self, fate: &mut dyn FnMut() -> u8) {
         let start = self.acknowledged;
         let mut arriving = Vec::new();
@@ -280,7 +280,7 @@ proptest! {
     ) {
         let mut stream = Stream::new(&data, snat);
         let mut fates = losses.into_iter();
-        // Losses end at some time; from then on everything must arrive.
+        // Losses end eventually; then everything must arrive.
         for _ in 0..400 {
             stream.round(&mut || fates.next().unwrap_or(0));
             if stream.is_complete() {

@@ -1,4 +1,4 @@
-//! Records of connections: what packets of one batch do to each other's, and what they name.
+//! Connection records: interactions of packets in one batch, and references to backends.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use nf_l4lb::L4lb;
 use nf_runtime::testing::{Harness, Output};
 use serde_json::{json, Value};
 
-/// Processes packets in one batch; which backend got each.
+/// Processes packets in one batch; returns each one's backend.
 fn batch(lb: &mut Harness<L4lb>, packets: &[Sent]) -> Vec<u8> {
     let frames: Vec<Vec<u8>> = packets.iter().map(Sent::frame).collect();
     let frames: Vec<(usize, &[u8])> = frames.iter().map(|frame| (0, &frame[..])).collect();
@@ -30,7 +30,7 @@ fn active(lb: &Harness<L4lb>, backend: u8) -> u64 {
     ))
 }
 
-/// Lets time pass until backend 11 has failed its check; 12 answers.
+/// Advances time until backend 11 has failed its check; 12 answers.
 fn fail_11(lb: &mut Harness<L4lb>) {
     for _ in 0..4 {
         lb.tick();
@@ -81,21 +81,21 @@ fn a_record_that_changes_within_a_batch_is_counted_once() {
 }
 
 #[test]
-fn a_packet_sees_what_those_before_it_in_the_batch_did() {
+fn a_packet_sees_the_effects_of_earlier_packets_in_its_batch() {
     let mut lb = lb(json!([vip("nat", &[11, 12])]));
     let port = (1..50)
         .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
         .unwrap();
     lb.pass(&Sent::client(port, ACK | FIN));
     lb.ask("drain", json!({"vip": "web", "backend": "web11"}));
-    // The port is used again, and the SYN comes twice.
+    // The port is reused, and the SYN comes twice.
     let packets = [
         Sent::client(port, SYN),
         Sent::client(port, SYN),
         Sent::client(port, ACK),
     ];
     assert_eq!(batch(&mut lb, &packets), [12, 12, 12]);
-    // Closed and opened again, in one batch.
+    // The connection is closed and opened again in one batch.
     let packets = [
         Sent::client(port, ACK | FIN),
         Sent::client(port, SYN),
@@ -109,7 +109,7 @@ fn a_packet_sees_what_those_before_it_in_the_batch_did() {
 }
 
 #[test]
-fn half_open_connections_of_a_removed_backend_end() {
+fn half_open_connections_of_a_removed_backend_stop_counting() {
     let mut lb = lb(json!([other(&[12]), vip("ipip", &[11])]));
     let half_open = |lb: &Harness<L4lb>| {
         ["web", "other"].map(|vip| lb.count(&format!("vip_half_open{{vip=\"{vip}\"}}")))
@@ -124,7 +124,7 @@ fn half_open_connections_of_a_removed_backend_end() {
     assert_eq!(half_open(&lb), [0, 0]);
 }
 
-/// Connections, packets, bytes, answers and their bytes of a VIP, then of its backend 11.
+/// Returns connections, packets, bytes, answers and their bytes of a VIP, then of its backend 11.
 fn traffic(lb: &Harness<L4lb>) -> [[u64; 5]; 2] {
     let names = ["connections", "packets", "bytes", "answers", "answer_bytes"];
     let of_vip = names.map(|name| lb.count(&format!("vip_{name}{{vip=\"web\"}}")));
@@ -137,7 +137,7 @@ fn traffic(lb: &Harness<L4lb>) -> [[u64; 5]; 2] {
 fn traffic_is_counted_as_ip_packets() {
     for mode in ["ipip", "gue", "nat"] {
         let mut lb = lb(json!([vip(mode, &[11])]));
-        // 20 bytes of IPv4 and 20 of TCP; the frame's padding does not count.
+        // 20 bytes of IPv4 and 20 of TCP, without the frame's padding.
         lb.pass(&Sent::client(1, SYN));
         lb.pass(&Sent::client(1, ACK).payload(&[0; 100]));
         let mut expected = [1, 2, 180, 0, 0];
@@ -154,7 +154,7 @@ fn traffic_is_counted_as_ip_packets() {
 }
 
 #[test]
-fn what_was_counted_for_a_removed_backend_stays_with_its_vip() {
+fn traffic_of_a_removed_backend_stays_with_its_vip() {
     let vips = |backends: &[u8]| small(json!([vip("nat", backends), other(&[])]));
     let mut lb = start(vips(&[11]));
     lb.pass(&Sent::client(1, SYN));
@@ -163,7 +163,7 @@ fn what_was_counted_for_a_removed_backend_stays_with_its_vip() {
     assert_eq!(counted, [1, 1, 40, 1, 40]);
     configure(&lb, vips(&[]));
     assert_eq!(traffic(&lb)[0], counted);
-    // Its number is given to another backend.
+    // Its number is reused.
     lb.advance(1300 * SECOND);
     lb.tick();
     configure(&lb, vips(&[12, 13]));
@@ -183,10 +183,10 @@ fn an_answer_of_another_backend_does_not_close_a_connection() {
     lb.pass(&answer(12, port, RST));
     lb.advance(100 * SECOND);
     lb.tick();
-    assert_eq!(active(&lb, 11), 1, "it lives 300 s");
+    assert_eq!(active(&lb, 11), 1, "the record lives 300 s");
 }
 
-/// Two backends at a time, ever: numbers are used again as soon as they may be.
+/// A configuration with two backend numbers, so that they are reused as soon as possible.
 fn small(vips: Value) -> Value {
     let mut config = config(vips);
     config["tables"]["backends"] = json!(2);
@@ -214,7 +214,7 @@ fn a_connection_never_reaches_a_backend_of_another_vip() {
     lb.pass(&Sent::client(4000, SYN));
     lb.pass(&Sent::client(4000, ACK));
     configure(&lb, small(json!([vip("nat", &[]), other(&[12])])));
-    // The client goes on trying for longer than a number is kept.
+    // The client keeps trying for longer than a number is quarantined.
     for _ in 0..25 {
         assert_eq!(lb.drops(&Sent::client(4000, ACK)), "no backend");
         lb.advance(60 * SECOND);
@@ -225,11 +225,11 @@ fn a_connection_never_reaches_a_backend_of_another_vip() {
 }
 
 #[test]
-fn an_heir_with_other_backends_serves_and_mixes_no_vips() {
+fn a_successor_with_other_backends_serves_without_mixing_vips() {
     let mut old = start(small(json!([vip("nat", &[11]), other(&[12])])));
     old.pass(&Sent::client(4000, SYN));
     old.pass(&Sent::client(4000, ACK));
-    // Every number has an owner that is not in the new configuration, or is.
+    // Each number belongs to a backend that the new configuration has or lacks.
     let new = small(json!([vip("nat", &[]), other(&[12, 13])]));
     let mut new = old
         .adopting(serde_json::from_value(new).unwrap())
@@ -241,7 +241,7 @@ fn an_heir_with_other_backends_serves_and_mixes_no_vips() {
 }
 
 #[test]
-fn no_packet_renews_a_record_of_a_backend_that_was_removed() {
+fn packets_do_not_renew_the_record_of_a_removed_backend() {
     let vips = |backends: &[u8]| small(json!([vip("nat", backends)]));
     let mut lb = start(vips(&[11]));
     lb.pass(&Sent::client(4000, SYN));
@@ -250,7 +250,7 @@ fn no_packet_renews_a_record_of_a_backend_that_was_removed() {
     assert_eq!(lb.drops(&Sent::client(4000, ACK)), "no backend");
     let records = lb.ask("show", json!({}))["tables"]["connections_ipv4"]["used"].clone();
     assert_eq!(records, 0);
-    // So another backend of the VIP may have the number, and counts its own connections only.
+    // Another backend of the VIP may now have the number, and counts only its own connections.
     lb.advance(1300 * SECOND);
     lb.tick();
     configure(&lb, vips(&[12, 13]));

@@ -1,4 +1,4 @@
-//! Configurations and requests that cannot be: refused whole, with the path, the value and what was expected.
+//! Refused configurations and requests: refused whole, with the path, the value and what was expected.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use nf_l4lb::{Config, L4lb};
 use nf_runtime::{testing::Harness, NetworkFunction};
 use serde_json::{json, Value};
 
-/// What is said about a configuration.
+/// Returns the error for a configuration.
 fn refusal(config: Value) -> String {
     match serde_json::from_value::<Config>(config) {
         Err(error) => error.to_string(),
@@ -31,7 +31,7 @@ fn backend_with(mode: &str, key: &str, value: Value) -> Value {
     config(json!([web]))
 }
 
-/// A VIP with backend 11 and the usual one's mode and port.
+/// Another VIP with backend 11, in mode nat and with the same port.
 fn other_nat() -> Value {
     with(
         with(vip("nat", &[12, 11]), "address", json!("192.0.2.2")),
@@ -63,7 +63,7 @@ fn many_backends(count: u32) -> Value {
 }
 
 #[test]
-fn addresses_are_of_one_host_each() {
+fn each_address_belongs_to_one_host() {
     let backend = |address: &str| {
         let mut web = vip("ipip", &[11, 12]);
         web["backends"][1]["address"] = json!(address);
@@ -76,21 +76,21 @@ fn addresses_are_of_one_host_each() {
         ),
         (
             "10.0.0.255",
-            "no address of a host: it is the broadcast address of 10.0.0.2/24",
+            "not a host address: it is the broadcast address of 10.0.0.2/24",
         ),
         ("10.0.0.0", "it is the network address of 10.0.0.2/24"),
         (
             "fd00::",
-            "it is the anycast address of the routers of fd00::2/64",
+            "it is the subnet-router anycast address of fd00::2/64",
         ),
         ("0.0.0.0", "it is unspecified"),
-        ("0.1.2.3", "it is of \"this network\""),
+        ("0.1.2.3", "it is in \"this network\""),
         ("127.0.0.1", "it is a loopback address"),
         ("239.1.1.1", "it is a multicast group"),
         ("ff02::1", "it is a multicast group"),
         ("255.255.255.255", "it is the broadcast address"),
         ("::ffff:10.0.0.11", "write it as IPv4"),
-        ("192.0.2.1", "192.0.2.1 is a VIP's (web)"),
+        ("192.0.2.1", "192.0.2.1 is the address of VIP \"web\""),
     ] {
         let said = backend(address);
         let start = format!("vips[0].backends[1].address: {address} ");
@@ -108,12 +108,12 @@ fn addresses_are_of_one_host_each() {
         (
             "/vips/0/address",
             json!("10.0.0.255"),
-            "vips[0].address: 10.0.0.255 is no address",
+            "vips[0].address: 10.0.0.255 is not a host address",
         ),
         (
             "/interfaces/0/addresses/0",
             json!("10.0.0.0/24"),
-            "interfaces[0].addresses[0]: 10.0.0.0 is no",
+            "interfaces[0].addresses[0]: 10.0.0.0 is not a host",
         ),
         (
             "/interfaces/0/addresses",
@@ -128,7 +128,7 @@ fn addresses_are_of_one_host_each() {
         (
             "/interfaces/0/gateways/0",
             json!("10.0.0.255"),
-            "interfaces[0].gateways[0]: 10.0.0.255 is no",
+            "interfaces[0].gateways[0]: 10.0.0.255 is not a host",
         ),
         (
             "/neighbours/0/address",
@@ -138,13 +138,13 @@ fn addresses_are_of_one_host_each() {
         (
             "/neighbours/2/address",
             json!("10.0.0.1"),
-            "neighbours[2].address: 10.0.0.1 is that of neigh",
+            "neighbours[2].address: 10.0.0.1 is already the address of neigh",
         ),
     ] {
         let said = changed(key, value);
         assert!(said.starts_with(expected), "{said}");
     }
-    // Where a network has no such addresses (RFC 3021, RFC 6164), hosts have them all.
+    // In networks without such addresses (RFC 3021, RFC 6164), hosts may have all of them.
     let mut small = config(json!([with(
         vip("ipip", &[]),
         "backends",
@@ -157,7 +157,7 @@ fn addresses_are_of_one_host_each() {
 
 #[test]
 fn every_next_hop_has_room() {
-    // Two gateways and two backends on the link; the third is behind a gateway.
+    // Two gateways and two backends are on the link; the third backend is behind a gateway.
     let mut backends = vip("ipip", &[11, 12]);
     let far = json!({"name": "far", "address": "203.0.113.9"});
     backends["backends"].as_array_mut().unwrap().push(far);
@@ -173,7 +173,7 @@ fn every_next_hop_has_room() {
 }
 
 #[test]
-fn each_port_has_its_interface() {
+fn ports_and_interfaces_match_one_to_one() {
     let one: Config = serde_json::from_value(config(json!([]))).unwrap();
     let mut two = one.clone();
     two.interfaces.push(one.interfaces[0].clone());
@@ -196,12 +196,12 @@ fn each_port_has_its_interface() {
 }
 
 #[test]
-fn names_are_short() {
+fn long_and_unprintable_names_are_refused() {
     let name = |name: String| refusal(vip_with("name", json!(name)));
     let said = name("x".repeat(4_000_000));
     assert_eq!(
         said,
-        "vips[0].name: 4000000 bytes, expected at most 128: it is in every metric"
+        "vips[0].name: 4000000 bytes, expected at most 128: every metric contains it"
     );
     assert!(name("a\nb".into()).contains("vips[0].name: \"a\\nb\" has control characters"));
     let said = refusal(backend_with("ipip", "name", json!("y".repeat(129))));
@@ -209,7 +209,7 @@ fn names_are_short() {
         said.starts_with("vips[0].backends[1].name: 129 bytes"),
         "{said}"
     );
-    // Both are too long: the message has neither.
+    // Both are too long: the message contains neither.
     let long = with(vip("ipip", &[]), "name", json!("x".repeat(1000)));
     assert!(refusal(config(json!([long, long]))).len() < 100);
     Harness::<L4lb>::new(serde_json::from_value(vip_with("name", json!("x".repeat(128)))).unwrap())
@@ -217,7 +217,7 @@ fn names_are_short() {
 }
 
 #[test]
-fn each_says_where_and_what() {
+fn each_refusal_names_the_path_and_the_value() {
     let twice = |key: &str, value: Value| {
         config(json!([
             vip("ipip", &[11]),
@@ -229,11 +229,11 @@ fn each_says_where_and_what() {
     let cases = [
         (
             twice("port", json!(81)),
-            "vips[1].name: \"web\" is the name of vips[0] as well",
+            "vips[1].name: \"web\" is already the name of vips[0]",
         ),
         (
             twice("name", json!("other")),
-            "vips[1]: tcp port 80 of 192.0.2.1 is VIP \"web\" already",
+            "vips[1]: tcp port 80 of 192.0.2.1 already belongs to VIP \"web\"",
         ),
         (vip_with("port", json!(0)), "vips[0].port: 0"),
         (vip_with("port", json!(70_000)), "70000"),
@@ -243,7 +243,7 @@ fn each_says_where_and_what() {
         ),
         (
             vip_with("address", json!("224.0.0.1")),
-            "224.0.0.1 is no address of a host",
+            "224.0.0.1 is not a host address",
         ),
         (
             vip_with("address", json!("web.example")),
@@ -262,7 +262,7 @@ fn each_says_where_and_what() {
                 vip("nat", &[11]),
                 with(other_nat(), "proxy_protocol", json!(true))
             ])),
-            "vips[1].backends[1]: tcp port 80 of 10.0.0.11 answers for VIP \"web\" already",
+            "vips[1].backends[1]: tcp port 80 of 10.0.0.11 already serves VIP \"web\"",
         ),
         (vip_with("mode", json!("dsr")), "unknown variant `dsr`"),
         (
@@ -270,22 +270,25 @@ fn each_says_where_and_what() {
             "unknown variant `random`",
         ),
         (vip_with("weight", json!(1)), "unknown field `weight`"),
-        (vip_with("snat", json!(true)), "vips[0].snat: only mode nat"),
+        (
+            vip_with("snat", json!(true)),
+            "vips[0].snat: requires mode nat",
+        ),
         (
             vip_with("proxy_protocol", json!(true)),
-            "vips[0].proxy_protocol: modes ipip and gue do not see the answers",
+            "vips[0].proxy_protocol: requires mode nat",
         ),
         (
             backend_with("ipip", "name", json!("web11")),
-            "vips[0].backends[1].name: \"web11\" is the name of backends[0]",
+            "vips[0].backends[1].name: \"web11\" is already the name of backends[0]",
         ),
         (
             backend_with("ipip", "address", json!("10.0.0.11")),
-            "10.0.0.11 port 80 is backend \"web11\" already",
+            "10.0.0.11 port 80 already belongs to backend \"web11\"",
         ),
         (
             backend_with("ipip", "port", json!(8080)),
-            "vips[0].backends[1].port: 8080, but mode ipip or gue leaves the VIP's, 80",
+            "vips[0].backends[1].port: 8080, but modes ipip and gue keep the VIP's port, 80",
         ),
         (
             backend_with("nat", "address", json!("fd00::11")),
@@ -293,7 +296,7 @@ fn each_says_where_and_what() {
         ),
         (
             backend_with("nat", "address", json!("192.0.2.1")),
-            "192.0.2.1 is a VIP's",
+            "192.0.2.1 is the address of VIP",
         ),
         (backend_with("nat", "weight", json!(-1)), "-1"),
         (
@@ -302,7 +305,7 @@ fn each_says_where_and_what() {
         ),
         (
             health("interval", json!("5 parsecs")),
-            "not a time with its unit",
+            "not a time with a unit",
         ),
         (
             health("timeout", json!("6s")),
@@ -366,7 +369,7 @@ fn each_says_where_and_what() {
                 "neighbours",
                 json!([{"address": "10.0.0.9", "mac": "01:00:00:00:00:01"}]),
             ),
-            "no station's address",
+            "not the address of a station",
         ),
         (
             with(
@@ -386,7 +389,7 @@ fn each_says_where_and_what() {
                 "tables",
                 json!({"backends": 1}),
             ),
-            "vips: 2 backends, tables.backends allows 1",
+            "vips: 2 backends, but tables.backends allows 1",
         ),
         (
             with(
@@ -409,13 +412,13 @@ fn each_says_where_and_what() {
         "proxy_protocol",
         json!(true),
     );
-    assert!(refusal(config(json!([udp]))).contains("vips[0].proxy_protocol: needs TCP"));
+    assert!(refusal(config(json!([udp]))).contains("vips[0].proxy_protocol: requires TCP"));
     let udp = with(
         with(vip("nat", &[11]), "protocol", json!("udp")),
         "health",
         json!({"kind": "tcp"}),
     );
-    assert!(refusal(config(json!([udp]))).contains("vips[0].health.port: needed with UDP"));
+    assert!(refusal(config(json!([udp]))).contains("vips[0].health.port: required with UDP"));
 }
 
 #[test]
@@ -443,7 +446,7 @@ fn a_refused_configuration_changes_nothing() {
 }
 
 #[test]
-fn a_number_is_not_given_away_while_connections_name_it() {
+fn a_backend_number_is_not_reused_while_records_refer_to_it() {
     let mut lb = lb(json!([vip("ipip", &[11])]));
     let backend = |lb: &mut Harness<L4lb>, index: u16| {
         let [a, b] = index.to_be_bytes();
@@ -456,7 +459,7 @@ fn a_number_is_not_given_away_while_connections_name_it() {
             .configure(serde_json::from_value(config(json!([web]))).unwrap())
     };
     lb.pass(&Sent::client(1, SYN));
-    // There are 64 numbers; each new backend takes one.
+    // Of the 64 numbers, each new backend takes one.
     for index in 0..63 {
         backend(&mut lb, index).unwrap();
     }
@@ -468,7 +471,7 @@ fn a_number_is_not_given_away_while_connections_name_it() {
 }
 
 #[test]
-fn requests_that_cannot_be() {
+fn wrong_requests_are_refused() {
     let lb = lb(json!([vip("ipip", &[11])]));
     let refused = |verb: &str, arguments: Value| {
         lb.function()
@@ -482,7 +485,10 @@ fn requests_that_cannot_be() {
     );
     let unknown = refused("drain", json!({"vip": "web", "backend": "web99"}));
     assert_eq!(
-        (unknown.code, unknown.detail.contains("it has web11")),
+        (
+            unknown.code,
+            unknown.detail.contains("expected one of web11")
+        ),
         ("backend-unknown", true)
     );
     assert_eq!(refused("drain", json!({"vip": "web"})).code, "malformed");
@@ -499,7 +505,7 @@ fn requests_that_cannot_be() {
 }
 
 #[test]
-fn what_was_read_is_written_the_same() {
+fn a_configuration_is_written_as_it_was_read() {
     let mut written = vip_with("health", json!({"kind": "http", "interval": "1500ms"}));
     written["timeouts"] = json!({"established": "5m"});
     let config: Config = serde_json::from_value(written).unwrap();

@@ -1,4 +1,4 @@
-//! Sessions: whose answer is whose, how long local ports are held, and what ends a connection.
+//! Sessions: the owner of an answer, the lifetime of local ports, and the end of a connection.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ fn second(vip: Value) -> Value {
     )
 }
 
-/// What the backend that got a packet sends back.
+/// Builds the backend's reply to a packet.
 fn reply(seen: &Seen, flags: u8) -> Sent {
     Sent {
         source: seen.destination,
@@ -34,7 +34,7 @@ fn reply(seen: &Seen, flags: u8) -> Sent {
     .numbers(5000, 1001)
 }
 
-/// A handshake; what the backend saw of it. The next byte of the client is 1001, of the backend 5001.
+/// Completes a handshake; returns what the backend saw. The client's next byte is 1001, the backend's 5001.
 fn establish(lb: &mut Harness<L4lb>, syn: &Sent) -> Seen {
     let seen = lb.pass(syn);
     let back = lb.pass(&reply(&seen, SYN | ACK));
@@ -50,7 +50,7 @@ fn establish(lb: &mut Harness<L4lb>, syn: &Sent) -> Seen {
 }
 
 #[test]
-fn an_answer_leaves_from_the_vip_that_was_asked() {
+fn an_answer_leaves_from_the_vip_of_its_request() {
     for first in [vip("nat", &[11]), snat(&[11])] {
         let mut lb = lb(json!([first, second(snat(&[11]))]));
         let (one, two) = (
@@ -69,7 +69,7 @@ fn an_answer_leaves_from_the_vip_that_was_asked() {
     }
 }
 
-/// A load balancer with room for many, and established connections of as many clients.
+/// A large load balancer with `count` established connections, each of its own client.
 fn many(count: u32) -> (Harness<L4lb>, Vec<(Sent, Seen)>) {
     let mut config = config(json!([with(
         snat(&[11]),
@@ -91,7 +91,7 @@ fn many(count: u32) -> (Harness<L4lb>, Vec<(Sent, Seen)>) {
 
 #[test]
 fn the_search_for_a_port_leaves_other_connections_alone() {
-    // Of so many clients, some try the port that another one has.
+    // With so many clients, some try a port that is taken.
     let (mut lb, connections) = many(1500);
     lb.advance(200 * SECOND);
     lb.tick();
@@ -115,7 +115,7 @@ fn a_port_is_held_as_long_as_the_connection() {
 }
 
 #[test]
-fn answers_alone_keep_a_datagram_session() {
+fn answers_alone_keep_a_udp_session_alive() {
     let mut lb = lb(json!([with(snat(&[11]), "protocol", json!("udp"))]));
     let sent = Sent::client(4000, 0).udp();
     let seen = lb.pass(&sent);
@@ -131,7 +131,7 @@ fn answers_alone_keep_a_datagram_session() {
 }
 
 #[test]
-fn it_is_full_when_there_is_no_room_for_sessions() {
+fn a_full_session_table_reports_full() {
     let mut config = config(json!([with(
         snat(&[11]),
         "half_open_limit",
@@ -165,7 +165,7 @@ fn it_is_full_when_there_is_no_room_for_sessions() {
 }
 
 #[test]
-fn a_port_without_a_session_is_free_again() {
+fn a_port_is_released_when_its_session_cannot_be_stored() {
     let proxied = with(vip("nat", &[12]), "proxy_protocol", json!(true));
     let wide = |vip: Value| with(vip, "half_open_limit", json!(100_000));
     let mut config = config(json!([wide(snat(&[11])), wide(second(proxied))]));
@@ -184,7 +184,7 @@ fn a_port_without_a_session_is_free_again() {
     for client in 0..200 {
         assert_eq!(lb.drops(&syn(client)), "sessions full");
     }
-    // Sessions of handshakes that did not end are gone, ports would not be.
+    // Half-open sessions have expired; leaked ports would not have.
     lb.advance(20 * SECOND);
     lb.tick();
     for client in 200..220 {
@@ -193,7 +193,7 @@ fn a_port_without_a_session_is_free_again() {
 }
 
 #[test]
-fn the_backend_of_before_answers_no_more() {
+fn answers_of_the_previous_backend_are_dropped() {
     let mut lb = lb(json!([snat(&[11, 12])]));
     let port = (1..50)
         .find(|port| lb.backend(&Sent::client(*port, SYN)) == 11)
@@ -212,7 +212,7 @@ fn the_backend_of_before_answers_no_more() {
     assert_eq!(back.destination, syn.source);
 }
 
-/// Is the connection alive a minute later, and its session whole?
+/// Tells whether the connection is alive a minute later with its session intact.
 fn survives(lb: &mut Harness<L4lb>, seen: &Seen) -> bool {
     lb.advance(60 * SECOND);
     lb.tick();
@@ -233,7 +233,7 @@ fn a_forged_segment_does_not_end_a_connection() {
         for sequence in [1000, 1002, 1500, 70_000, 0x8000_0000, 0xffff_0000] {
             let mut lb = lb(json!([snat(&[11])]));
             let seen = establish(&mut lb, &Sent::client(4000, SYN));
-            // The backend sees it, and decides for itself.
+            // The backend gets the segment and decides.
             lb.pass(&Sent::client(4000, flags).numbers(sequence, 9));
             assert!(survives(&mut lb, &seen), "{flags} at {sequence}");
         }
@@ -247,13 +247,13 @@ fn a_forged_segment_does_not_end_a_connection() {
 }
 
 #[test]
-fn a_true_segment_ends_a_connection() {
+fn a_genuine_fin_or_reset_ends_a_connection() {
     for flags in [RST, RST | ACK, FIN | ACK] {
         let mut lb = lb(json!([snat(&[11])]));
         let seen = establish(&mut lb, &Sent::client(4000, SYN));
         let data = Sent::client(4000, ACK).numbers(1001, 5001);
         lb.pass(&data.payload(b"GET /"));
-        // Whether the data has arrived or not.
+        // With and without the data before it.
         lb.pass(&Sent::client(4000, flags).numbers(1006, 5001));
         assert!(!survives(&mut lb, &seen), "{flags}");
     }
@@ -263,7 +263,7 @@ fn a_true_segment_ends_a_connection() {
         lb.pass(&reply(&seen, flags).numbers(5001, 1001));
         assert!(!survives(&mut lb, &seen), "{flags} from the backend");
     }
-    // A backend that refuses the connection.
+    // The backend refuses the connection.
     let mut lb = lb(json!([with(snat(&[11]), "half_open_limit", json!(1))]));
     let seen = lb.pass(&Sent::client(4000, SYN));
     lb.pass(&reply(&seen, RST | ACK).numbers(0, 1001));
@@ -271,10 +271,10 @@ fn a_true_segment_ends_a_connection() {
 }
 
 #[test]
-fn a_client_that_comes_again_after_a_crash_is_served() {
+fn a_client_that_reconnects_after_a_crash_is_served() {
     let mut lb = lb(json!([with(snat(&[11]), "proxy_protocol", json!(true))]));
     let seen = establish(&mut lb, &Sent::client(4000, SYN));
-    // Its record is still that of an established connection; the backend has forgotten it, and takes the SYN.
+    // The record still belongs to the established connection; the backend has forgotten it and accepts the SYN.
     lb.pass(&Sent::client(4000, SYN).numbers(700_000, 0));
     let back = lb.pass(&reply(&seen, SYN | ACK).numbers(9000, 700_001));
     assert_eq!((back.acknowledgement, back.flags), (700_001, SYN | ACK));
@@ -293,7 +293,7 @@ fn a_session_from_before_its_vip_changed_is_not_used() {
             json!(snat),
         )
     };
-    // (before, after): an established connection is reset, and its port can be used again.
+    // (before, after): an established connection is reset, and its port can be reused.
     let changes = [
         (snat(&[11]), proxied(true)),
         (proxied(true), snat(&[11])),
@@ -317,7 +317,7 @@ fn a_session_from_before_its_vip_changed_is_not_used() {
 }
 
 #[test]
-fn a_connection_from_before_source_nat_was_configured_can_begin_again() {
+fn a_connection_older_than_source_nat_can_reconnect() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     lb.pass(&Sent::client(4000, SYN));
     lb.pass(&Sent::client(4000, ACK));

@@ -1,4 +1,4 @@
-//! Whose each address of a configuration is: a host's, and of one host only.
+//! Checks addresses: each must be a host address, and belong to one host only.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,7 +25,7 @@ pub(super) fn check(config: &Config) -> Result<(), Refusal> {
         known.is_another_host(&path, neighbour.address)?;
         if let Some(other) = neighbours.insert(neighbour.address, index) {
             let reason = format!(
-                "{} is that of neighbours[{other}] as well",
+                "{} is already the address of neighbours[{other}]",
                 neighbour.address
             );
             return wrong(&path, reason);
@@ -42,7 +42,7 @@ pub(super) fn check(config: &Config) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Each next hop, a gateway or a backend on a link, has to have room in the table.
+/// Checks that the table has room for each next hop: a gateway, or a backend on a link.
 fn next_hops_fit(config: &Config, known: &Known<'_>) -> Result<(), Refusal> {
     let gateways = config.interfaces.iter().flat_map(|each| &each.gateways);
     let backends = config.vips.iter().flat_map(|vip| &vip.backends);
@@ -55,7 +55,7 @@ fn next_hops_fit(config: &Config, known: &Known<'_>) -> Result<(), Refusal> {
     let next_hops: HashSet<&IpAddr> = gateways.chain(on_link).collect();
     if next_hops.len() > config.tables.neighbours {
         let reason = format!(
-            "{}, expected at least {}: there are as many gateways and backends on the links",
+            "{}, expected at least {}, the number of gateways and backends on the links",
             config.tables.neighbours,
             next_hops.len()
         );
@@ -64,10 +64,10 @@ fn next_hops_fit(config: &Config, known: &Known<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The addresses that others must not have.
+/// The addresses in use by the load balancer.
 struct Known<'a> {
     prefixes: Vec<Prefix>,
-    /// Where each own address is in the configuration.
+    /// The configuration path of each own address.
     own: HashMap<IpAddr, String>,
     vips: HashMap<IpAddr, &'a str>,
 }
@@ -95,16 +95,16 @@ impl<'a> Known<'a> {
         Ok(known)
     }
 
-    /// Can one host have it?
+    /// Checks that one host can have the address.
     fn is_host(&self, path: &str, address: IpAddr) -> Result<(), Refusal> {
         if let Some(kind) = special(address) {
-            let reason = format!("{address} is no address of a host: it is {kind}");
+            let reason = format!("{address} is not a host address: it is {kind}");
             return wrong(path, reason);
         }
         for prefix in &self.prefixes {
             if let Some(kind) = special_in(prefix, address) {
                 let reason = format!(
-                    "{address} is no address of a host: it is the {kind} of {}/{}",
+                    "{address} is not a host address: it is the {kind} of {}/{}",
                     prefix.address, prefix.length
                 );
                 return wrong(path, reason);
@@ -123,12 +123,12 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// A host on the network, and not this one.
+    /// Checks that the address can belong to another host.
     fn is_another_host(&self, path: &str, address: IpAddr) -> Result<(), Refusal> {
         self.is_host(path, address)?;
         self.is_not_own(path, address)?;
         match self.vips.get(&address) {
-            Some(name) => wrong(path, format!("{address} is a VIP's ({name})")),
+            Some(name) => wrong(path, format!("{address} is the address of VIP {name:?}")),
             None => Ok(()),
         }
     }
@@ -157,7 +157,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What an address is everywhere that no host can have.
+/// Describes an address that no host can have on any network.
 fn special(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
         return Some("unspecified");
@@ -170,7 +170,7 @@ fn special(address: IpAddr) -> Option<&'static str> {
     }
     match address {
         IpAddr::V4(address) if address.is_broadcast() => Some("the broadcast address"),
-        IpAddr::V4(address) if address.octets()[0] == 0 => Some("of \"this network\""),
+        IpAddr::V4(address) if address.octets()[0] == 0 => Some("in \"this network\", 0.0.0.0/8"),
         IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => {
             Some("an IPv4 address in IPv6 notation; write it as IPv4")
         }
@@ -178,7 +178,7 @@ fn special(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// What an address is in a network that no host of that network can have. The longest prefixes have no such addresses (RFC 3021, RFC 6164).
+/// Describes an address that no host of a network can have. The longest prefixes have none (RFC 3021, RFC 6164).
 fn special_in(prefix: &Prefix, address: IpAddr) -> Option<&'static str> {
     if !prefix.contains(address) {
         return None;
@@ -194,7 +194,7 @@ fn special_in(prefix: &Prefix, address: IpAddr) -> Option<&'static str> {
         }
         IpAddr::V6(address) if prefix.length <= 126 => {
             let host = u128::MAX >> prefix.length;
-            (address.to_bits() & host == 0).then_some("anycast address of the routers")
+            (address.to_bits() & host == 0).then_some("subnet-router anycast address")
         }
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Limits: the last value that is taken, and the first that is not. No table is made, so that the largest sizes cost nothing.
+//! Limits: the last accepted value and the first refused one. No table is built, so the largest sizes cost nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ fn vip(name: &str, port: u16) -> Value {
         "health": {"kind": "http"}, "backends": [{"name": "a", "address": "10.0.0.11"}]})
 }
 
-/// What is said about the usual configuration with another value somewhere; empty: it is taken.
+/// Returns the error for the usual configuration with one value changed; empty if it is accepted.
 fn said(path: &str, value: Value) -> String {
     let mut changed = config();
     let (parent, key) = path.rsplit_once('/').unwrap();
@@ -32,7 +32,7 @@ fn said(path: &str, value: Value) -> String {
         .map_or_else(|refusal| refusal.to_string(), |_| String::new())
 }
 
-/// Looks at values on both sides of a limit.
+/// Checks values on both sides of a limit.
 fn limit(path: &str, taken: &[Value], refused: &[Value]) {
     for value in taken {
         assert_eq!(said(path, value.clone()), "", "{path}: {value}");
@@ -45,7 +45,7 @@ fn limit(path: &str, taken: &[Value], refused: &[Value]) {
 }
 
 #[test]
-fn sizes_of_tables() {
+fn limits_of_table_sizes() {
     let sizes = [
         ("connections_ipv4", 1 << 28),
         ("connections_ipv6", 1 << 28),
@@ -65,12 +65,12 @@ fn sizes_of_tables() {
 }
 
 #[test]
-fn numbers_of_things() {
+fn limits_of_vips_and_backends() {
     let vips = |count: u16| (0..count).map(|each| vip(&each.to_string(), 80 + each));
     let two: Vec<Value> = vips(2).collect();
     limit("/vips", &[json!(two)], &[]);
     let three: Vec<Value> = vips(3).collect();
-    assert!(said("/vips", json!(three)).contains("vips: 3 of them, tables.vips allows 2"));
+    assert!(said("/vips", json!(three)).contains("vips: 3 of them, but tables.vips allows 2"));
     let backends = |count: u32| -> Value {
         let backend =
             |each| json!({"name": format!("{each}"), "address": format!("10.0.0.{}", 11 + each)});
@@ -87,7 +87,7 @@ fn numbers_of_things() {
 }
 
 #[test]
-fn shares_and_times() {
+fn limits_of_shares_and_times() {
     for name in ["utilisation", "table"] {
         let path = format!("/full/{name}");
         limit(
@@ -103,7 +103,7 @@ fn shares_and_times() {
 }
 
 #[test]
-fn interfaces_and_neighbours() {
+fn limits_of_interfaces_and_neighbours() {
     let longest = nf_runtime::MAX_FRAME - 22;
     limit(
         "/interfaces/0/mtu",
@@ -123,7 +123,7 @@ fn interfaces_and_neighbours() {
 }
 
 #[test]
-fn addresses_of_networks() {
+fn addresses_of_the_network_itself_are_refused() {
     let address = |own: &str, backend: &str| {
         let mut changed = config();
         changed["interfaces"][0] = json!({"addresses": [own]});
@@ -150,21 +150,25 @@ fn addresses_of_networks() {
     ] {
         assert_eq!(address(own, backend), "", "{own} {backend}");
     }
-    assert!(address("fd00::5/126", "fd00::4").contains("anycast address of the routers"));
+    assert!(address("fd00::5/126", "fd00::4").contains("subnet-router anycast address"));
 }
 
 #[test]
-fn vips_and_backends() {
+fn limits_of_ports_and_names() {
     limit("/vips/0/port", &[json!(1), json!(65_535)], &[json!(0)]);
     limit("/vips/0/gue_port", &[json!(1)], &[json!(0)]);
     let port = "/vips/0/backends/0/port";
     limit(port, &[json!(80)], &[json!(0), json!(81)]);
     let tcp = json!({"kind": "tcp", "path": "", "host": "", "status": []});
-    assert_eq!(said("/vips/0/health", tcp), "", "only HTTP has these");
+    assert_eq!(
+        said("/vips/0/health", tcp),
+        "",
+        "only http uses these options"
+    );
 }
 
 #[test]
-fn health_checks() {
+fn limits_of_health_checks() {
     let limit = |key: &str, taken: &[Value], refused: &[Value]| {
         limit(&format!("/vips/0/health/{key}"), taken, refused);
     };

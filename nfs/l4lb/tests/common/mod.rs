@@ -1,4 +1,4 @@
-//! A load balancer in a small network, and packets for it. Frames are built and read with etherparse, not with the code under test.
+//! A load balancer in a small network, and packets for it. Frames are built and parsed with etherparse, not with the code under test.
 
 use std::net::IpAddr;
 
@@ -23,12 +23,12 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// MAC of backend 10.0.0.N or fd00::N.
+/// Returns the MAC address of backend 10.0.0.N or fd00::N.
 pub fn mac_of(number: u8) -> [u8; 6] {
     [2, 0xbb, 0, 0, 0, number]
 }
 
-/// One-armed at 10.0.0.2, gateway 10.0.0.1, backends 10.0.0.11 to 10.0.0.30, all with IPv6 as well.
+/// A configuration: one-armed at 10.0.0.2, gateway 10.0.0.1, backends 10.0.0.11 to 10.0.0.30, all with IPv6 as well.
 pub fn config(vips: Value) -> Value {
     let mut neighbours = vec![
         json!({"address": "10.0.0.1", "mac": text(GATEWAY_MAC)}),
@@ -78,7 +78,7 @@ pub fn start(config: Value) -> Harness<L4lb> {
         .with_ports(1)
 }
 
-/// A packet to build: who sends what to whom.
+/// A packet to build.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub source: (IpAddr, u16),
@@ -93,7 +93,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// A client's segment to 192.0.2.1:80, as the gateway brings it.
+    /// Builds a client's segment to 192.0.2.1:80, with the gateway's MAC address.
     pub fn client(port: u16, flags: u8) -> Self {
         Self {
             source: (ip("198.51.100.7"), port),
@@ -183,7 +183,7 @@ impl Sent {
     }
 }
 
-/// What backend 10.0.0.`backend` answers the usual client at its port `client`.
+/// Builds the answer of backend 10.0.0.`backend` to the usual client at its port `client`.
 pub fn answer(backend: u8, client: u16, flags: u8) -> Sent {
     Sent {
         source: (ip(&format!("10.0.0.{backend}")), 80),
@@ -193,11 +193,11 @@ pub fn answer(backend: u8, client: u16, flags: u8) -> Sent {
     }
 }
 
-/// A packet as another parser reads it; every checksum was right.
+/// A packet as parsed by another library, which also verified every checksum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub to: [u8; 6],
-    /// Of a tunnel.
+    /// The outer addresses of a tunnel.
     pub outer: Option<(IpAddr, IpAddr)>,
     pub source: (IpAddr, u16),
     pub destination: (IpAddr, u16),
@@ -324,11 +324,11 @@ fn read_ip(packet: &[u8]) -> Seen {
 }
 
 pub trait Lab {
-    /// The packet that comes out, or a panic.
+    /// Returns the packet that comes out, or panics.
     fn pass(&mut self, sent: &Sent) -> Seen;
-    /// Why it does not.
+    /// Returns the drop reason.
     fn drops(&mut self, sent: &Sent) -> &'static str;
-    /// Which backend gets it: the last byte of its address.
+    /// Returns the last byte of the chosen backend's address.
     fn backend(&mut self, sent: &Sent) -> u8;
     fn reconfigure(&mut self, vips: Value);
     fn ask(&self, verb: &str, arguments: Value) -> Value;
@@ -355,7 +355,7 @@ impl Lab for Harness<L4lb> {
         let address = seen.outer.map_or(seen.destination.0, |(_, to)| to);
         let number = match address {
             IpAddr::V4(address) => address.octets()[3],
-            // fd00::11 is number 11, written in hexadecimal.
+            // fd00::11 is backend 11, written in hexadecimal.
             IpAddr::V6(address) => format!("{:x}", address.octets()[15]).parse().unwrap(),
         };
         assert_eq!(seen.to, mac_of(number));
@@ -421,7 +421,7 @@ pub fn icmpv6(source: &str, destination: &str, message: &[u8], hop_limit: u8) ->
     frame
 }
 
-/// The fragments of an IPv4 frame: the payload cut after `at` bytes, a multiple of 8.
+/// Returns the two fragments of an IPv4 frame, with the payload cut after `at` bytes, a multiple of 8.
 pub fn fragments(frame: &[u8], at: usize, id: u16) -> [Vec<u8>; 2] {
     let piece = |from: usize, to: usize, more: bool| {
         let mut piece = frame[..34].to_vec();
