@@ -1,4 +1,4 @@
-//! An arena and its regions, after they were built.
+//! Finished arenas and their regions.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -17,24 +17,24 @@ pub(crate) mod header {
     pub(crate) const SCHEMA: usize = 2;
     pub(crate) const REGIONS: usize = 3;
     pub(crate) const CLOCK_OFFSET: usize = 4;
-    /// The table of regions starts here.
+    /// The first word of the table of regions.
     pub(crate) const TABLE: usize = 8;
 
     pub(crate) const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"nf-arena");
     pub(crate) const FORMAT_VALUE: u64 = 1;
-    /// Header and table: a fixed 64 KiB.
+    /// The length of header and table: a fixed 64 KiB.
     pub(crate) const WORDS: usize = 8192;
 }
 
-/// A line of the table of regions: 16 words. Name and layout are cut off after 40 bytes; the schema hash has them whole.
+/// An entry of the table of regions: 16 words. Name and layout are cut off after 40 bytes; the schema hash covers them whole.
 #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct RegionEntry {
     pub(crate) name: [u8; 40],
     pub(crate) layout: [u8; 40],
-    /// Hash of the whole name and layout.
+    /// A hash of the whole name and layout.
     pub(crate) identity: u64,
-    /// Bytes from the start of the file; a multiple of the page size.
+    /// The offset from the start of the file in bytes; a multiple of the page size.
     pub(crate) offset: u64,
     pub(crate) words: u64,
     pub(crate) reserved: [u64; 3],
@@ -43,14 +43,14 @@ pub struct RegionEntry {
 pub(crate) const ENTRY_WORDS: usize = size_of::<RegionEntry>() / size_of::<u64>();
 pub(crate) const MAX_REGIONS: usize = (header::WORDS - header::TABLE) / ENTRY_WORDS;
 
-/// Part of an arena that one data structure owns. Cheap to clone.
+/// The part of an arena that one data structure owns. Cheap to clone.
 #[derive(Clone)]
 pub struct Region(pub(crate) Arc<RegionInner>);
 
 pub(crate) struct RegionInner {
     pub(crate) name: String,
     pub(crate) mapping: Mapping,
-    /// One byte a block: written since it was copied last.
+    /// One byte per block: set if the block was written since it was last copied.
     pub(crate) dirty: Box<[AtomicU8]>,
 }
 
@@ -79,7 +79,7 @@ impl Memory for Region {
 
     #[inline]
     fn touch(&self, index: usize) {
-        // Always a store, never a look first: a writer that saw the mark of before the copier cleared it would be missed.
+        // Always stores, without a load first: otherwise a writer could see the old mark, which the copier then clears, and its write would be lost.
         self.0.dirty[index / BLOCK_WORDS].store(1, Ordering::Release);
     }
 
@@ -101,7 +101,7 @@ pub(crate) struct ArenaInner {
 }
 
 impl Arena {
-    /// Hash of kind, schema version, and every region's name, layout and size.
+    /// Returns the hash of kind, schema version, and every region's name, layout and size.
     #[must_use]
     pub fn schema(&self) -> u64 {
         self.0.schema
@@ -117,7 +117,7 @@ impl Arena {
         self.0.regions.iter().find(|region| region.name() == name)
     }
 
-    /// Bytes of all regions.
+    /// Returns the total size of all regions in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0
@@ -138,7 +138,7 @@ impl Arena {
 }
 
 impl AsFd for Arena {
-    /// The memfd, to be handed over.
+    /// Returns the memfd, for handing over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }

@@ -1,4 +1,4 @@
-//! How an arena comes to be: made new, or adopted from the instance before.
+//! Builds arenas: fresh ones, or ones adopted from a previous instance.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -16,7 +16,7 @@ use crate::{
     system, ArenaError,
 };
 
-/// Regions start on this boundary: a multiple of every page size in use on Linux (arm64 has 64 KiB ones).
+/// The alignment of regions: a multiple of every page size in use on Linux (arm64 has 64 KiB pages).
 const ALIGNMENT: u64 = 64 * 1024;
 
 /// Collects the regions of an arena.
@@ -39,17 +39,17 @@ pub struct ArenaBuilder {
     header: Mapping,
     regions: Vec<Region>,
     entries: Vec<RegionEntry>,
-    /// Those of the arena that is adopted; None: a new one.
+    /// The entries of the adopted arena; None for a fresh one.
     adopted: Option<Vec<RegionEntry>>,
     end: u64,
     hash: Xxh3,
 }
 
 impl ArenaBuilder {
-    /// An arena with nothing in it. `kind` names the network function, `schema` the version of its state's meaning.
+    /// Starts an empty arena. `kind` names the network function, `schema` the version of its state's meaning.
     ///
     /// # Errors
-    /// The system has no memory for it.
+    /// If the system is out of memory.
     pub fn fresh(kind: &str, schema: u32) -> Result<Self, ArenaError> {
         let file = memfd_create("nf-arena", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(system("cannot make a memfd"))?;
@@ -59,28 +59,28 @@ impl ArenaBuilder {
         Ok(Self::new(file, header, None, end, kind, schema))
     }
 
-    /// The arena of another instance of the same kind and schema. Its regions are asked for again, each as it was.
+    /// Adopts the arena of another instance of the same kind and schema. The caller declares the same regions again.
     ///
     /// # Errors
-    /// [`ArenaError::NotAnArena`] when the file is something else; [`ArenaError::Schema`] comes later, from
+    /// [`ArenaError::NotAnArena`] for any other file; [`ArenaError::Schema`] comes later, from
     /// [`region`](Self::region) and [`finish`](Self::finish).
     pub fn adopt(file: OwnedFd, kind: &str, schema: u32) -> Result<Self, ArenaError> {
         let not = |reason: String| ArenaError::NotAnArena { reason };
         let size = fstat(&file)
-            .map_err(system("cannot look at the arena"))?
+            .map_err(system("cannot stat the arena"))?
             .st_size as u64;
         if size < header::WORDS as u64 * 8 {
             return Err(not(format!("{size} bytes, too few for a header")));
         }
         let seals = fcntl_get_seals(&file).map_err(|errno| not(format!("not a memfd: {errno}")))?;
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(not("it is not sealed against shrinking".into()));
+            return Err(not("not sealed against shrinking".into()));
         }
         let header = Mapping::shared(file.as_fd(), 0, header::WORDS)?;
         let word = |index: usize| header.words()[index].load(Ordering::Acquire);
         if word(header::MAGIC) != header::MAGIC_VALUE {
             return Err(not(format!(
-                "it starts with {:#018x}, not with \"nf-arena\"",
+                "starts with {:#018x}, expected \"nf-arena\"",
                 word(header::MAGIC)
             )));
         }
@@ -94,7 +94,7 @@ impl ArenaBuilder {
         let count = usize::try_from(word(header::REGIONS)).unwrap_or(usize::MAX);
         if count > MAX_REGIONS {
             return Err(not(format!(
-                "{count} regions, at most {MAX_REGIONS} are possible"
+                "{count} regions, expected at most {MAX_REGIONS}"
             )));
         }
         let entries = (0..count)
@@ -139,13 +139,13 @@ impl ArenaBuilder {
         }
     }
 
-    /// Is this the arena of another instance, with its content?
+    /// Tells whether this is another instance's arena, with its content.
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.adopted.is_some()
     }
 
-    /// Names and words of the regions of the arena that is adopted; none of a new one.
+    /// Returns the names and sizes in words of the adopted arena's regions; empty for a fresh arena.
     #[must_use]
     pub fn adopted_regions(&self) -> Vec<(String, usize)> {
         let adopted = self.adopted.iter().flatten();
@@ -154,31 +154,29 @@ impl ArenaBuilder {
             .collect()
     }
 
-    /// A region of `words` words: zero in a new arena, with its content in an adopted one. `layout` says what the words mean, in
-    /// a form that changes when they mean something else: `"cuckoo ipv4 v1"`.
+    /// Declares a region of `words` words: zero in a fresh arena, with its content in an adopted one. `layout` identifies the meaning of the words
+    /// and must change with it: `"cuckoo ipv4 v1"`.
     ///
     /// # Errors
-    /// A name that is taken, more regions than the table holds, or more words than a file can have; in an adopted arena one that it does not
-    /// have, or that is different there.
+    /// If the name is taken, the table of regions is full, or the size exceeds any file; in an adopted arena, if the region is missing
+    /// or differs.
     pub fn region(&mut self, name: &str, layout: &str, words: usize) -> Result<Region, ArenaError> {
         let refused = |reason: String| ArenaError::Refused {
             region: name.to_owned(),
             reason,
         };
         if self.regions.iter().any(|region| region.name() == name) {
-            return Err(refused("there is one of this name already".into()));
+            return Err(refused("the name is taken".into()));
         }
         if self.regions.len() == MAX_REGIONS {
-            return Err(refused(format!(
-                "an arena has at most {MAX_REGIONS} regions"
-            )));
+            return Err(refused(format!("expected at most {MAX_REGIONS} regions")));
         }
         let mut entry = RegionEntry::new(name, layout, words);
         if let Some(adopted) = &self.adopted {
             entry.offset = find(adopted, &entry, name)?;
         } else {
             let (offset, end) = place(self.end, words)
-                .ok_or_else(|| refused(format!("{words} words are more than a file can have")))?;
+                .ok_or_else(|| refused(format!("{words} words exceed the largest file")))?;
             (entry.offset, self.end) = (offset, end);
             ftruncate(&self.file, self.end).map_err(system("cannot size the arena"))?;
         }
@@ -196,7 +194,7 @@ impl ArenaBuilder {
     /// Closes the list of regions.
     ///
     /// # Errors
-    /// An adopted arena has a region that was not asked for: its state would be lost.
+    /// If an adopted arena has a region that was not declared: its state would be lost.
     pub fn finish(self) -> Result<Arena, ArenaError> {
         let schema = self.hash.digest();
         if let Some(adopted) = &self.adopted {
@@ -214,7 +212,7 @@ impl ArenaBuilder {
             let theirs = self.header.words()[header::SCHEMA].load(Ordering::Acquire);
             if theirs != schema {
                 let reason = format!(
-                    "schema {theirs:016x}, expected {schema:016x}: of another kind or version"
+                    "schema {theirs:016x}, expected {schema:016x}: the state has another kind or version"
                 );
                 return Err(ArenaError::Schema {
                     region: "(all)".into(),
@@ -270,7 +268,7 @@ impl RegionEntry {
     }
 }
 
-/// Where a new region of `words` words begins and ends in a file that ends at `end`; `None`: beyond the end of any file.
+/// Returns the start and end of a new region of `words` words in a file that ends at `end`; `None`: beyond the largest file.
 fn place(end: u64, words: usize) -> Option<(u64, u64)> {
     let offset = end.checked_next_multiple_of(ALIGNMENT)?;
     let bytes = (words.max(1) as u64).checked_mul(8)?;
@@ -280,7 +278,7 @@ fn place(end: u64, words: usize) -> Option<(u64, u64)> {
     (end <= i64::MAX as u64).then_some((offset, end))
 }
 
-/// Where the region is in an adopted arena; an error that says what is different.
+/// Returns the offset of a region in an adopted arena, or an error that names the difference.
 fn find(adopted: &[RegionEntry], wanted: &RegionEntry, name: &str) -> Result<u64, ArenaError> {
     let differs = |reason: String| ArenaError::Schema {
         region: name.to_owned(),

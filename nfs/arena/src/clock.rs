@@ -1,4 +1,4 @@
-//! The clock that times in state are measured by.
+//! The clock for times in state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::arena::Arena;
 
-/// CLOCK_MONOTONIC plus an offset that belongs to the state: it goes on evenly where the state moves to another machine.
+/// CLOCK_MONOTONIC plus an offset kept in the state, so that it continues evenly when the state moves to another machine.
 #[derive(Clone)]
 pub struct Clock {
     arena: Arena,
@@ -19,13 +19,13 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds. Takes some 20 ns: once a batch is enough.
+    /// Returns nanoseconds. Takes about 20 ns: call it once a batch.
     #[must_use]
     pub fn now(&self) -> u64 {
         monotonic().wrapping_add(self.offset().load(Ordering::Relaxed))
     }
 
-    /// From here on the clock goes on from `now`: what the instance that the state comes from said last.
+    /// Continues from `now`, the time last read by the instance that the state comes from.
     pub fn resume(&self, now: u64) {
         self.offset()
             .store(now.wrapping_sub(monotonic()), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! An arena copied while its owner goes on: dirty blocks out, blocks in, and a digest of the whole.
+//! Copies an arena while its owner keeps writing: dirty blocks out, blocks in, and a digest of the whole.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ impl Region {
         self.0.dirty.len()
     }
 
-    /// Blocks that were written since they were taken last.
+    /// Counts the blocks written since they were last taken.
     #[must_use]
     pub fn dirty_blocks(&self) -> usize {
         self.0
@@ -26,7 +26,7 @@ impl Region {
             .count()
     }
 
-    /// Says that every block has to be copied: a new copy starts.
+    /// Marks every block dirty, to start a new copy.
     pub fn touch_all(&self) {
         self.0
             .dirty
@@ -34,10 +34,10 @@ impl Region {
             .for_each(|mark| mark.store(1, Ordering::Release));
     }
 
-    /// Clears the mark of a block and copies it, if it is marked. What a writer changes meanwhile may be in the copy in part; it is marked
-    /// again then, and the last round, with all writers stopped, is whole.
+    /// Clears a block's dirty mark and copies the block if it was marked. A concurrent write may be copied in part; it marks the
+    /// block again, so the last round, with all writers stopped, is consistent.
     pub fn take_block(&self, block: usize, into: &mut Vec<u64>) -> bool {
-        // A load first: the swap takes the line from the writers, and most blocks are clean.
+        // A load first: the swap would take the cache line from the writers, and most blocks are clean.
         let mark = &self.0.dirty[block];
         if mark.load(Ordering::Relaxed) == 0 || mark.swap(0, Ordering::AcqRel) == 0 {
             return false;
@@ -51,7 +51,7 @@ impl Region {
         true
     }
 
-    /// Overwrites a block with a copy from elsewhere. False, and nothing is written, where this region has no such block or it has another size.
+    /// Overwrites a block with a copy from elsewhere. Returns false, without writing, if this region has no such block or its size differs.
     #[must_use]
     pub fn put_block(&self, block: usize, content: &[u64]) -> bool {
         if block >= self.blocks() || self.block_words(block).len() != content.len() {
@@ -72,7 +72,7 @@ impl Region {
 }
 
 impl Arena {
-    /// A digest of every word of every region. Meaningful while nobody writes; some gigabytes a second.
+    /// Computes a digest of every word of every region. Writers must be stopped. Processes some gigabytes a second.
     #[must_use]
     pub fn digest(&self) -> u128 {
         let mut hash = Xxh3::new();

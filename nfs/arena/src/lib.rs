@@ -1,11 +1,11 @@
 //! State of network functions as words in shared memory.
 //!
 //! An [`Arena`] is a memfd with a header, a table of regions, and the regions. It is handed to another process as a file
-//! descriptor, or copied block by block while its owner goes on writing. What is in it are offsets and plain words,
-//! no pointers, so it means the same wherever it is mapped. `nfs/README.md`, "State".
+//! descriptor, or copied block by block while its owner keeps writing. It contains offsets and plain words but no pointers, so its
+//! meaning does not depend on where it is mapped. See `nfs/README.md`, "State".
 //!
-//! Thread safety: a [`Region`] is read and written by any number of threads; what order its words need is up to the
-//! structure that lives in it.
+//! Thread safety: any number of threads may read and write a [`Region`]; the data structure in it chooses the memory order of
+//! its words.
 
 #![allow(unsafe_code)]
 
@@ -21,10 +21,10 @@ pub use builder::ArenaBuilder;
 pub use clock::Clock;
 pub use memory::{Heap, Memory};
 
-/// Words in a block, the unit that is marked dirty and copied.
+/// The size of a block, the unit of dirty marks and copies, in words.
 pub const BLOCK_WORDS: usize = 64;
 
-/// What can be wrong with an arena.
+/// A failure concerning an arena.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ArenaError {
@@ -33,11 +33,11 @@ pub enum ArenaError {
         what: &'static str,
         cause: std::io::Error,
     },
-    /// The descriptor is not an arena, or one of a newer format.
+    /// The descriptor is not an arena, or has a newer format.
     NotAnArena { reason: String },
-    /// The arena holds the state of something else, or of another version or size of it.
+    /// The arena holds the state of something else, or of another version or size.
     Schema { region: String, reason: String },
-    /// A region was asked for that cannot be.
+    /// An impossible region was declared.
     Refused { region: String, reason: String },
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Display for ArenaError {
                 write!(f, "not the state of a network function: {reason}")
             }
             Self::Schema { region, reason } => {
-                write!(f, "the state does not fit, region {region:?}: {reason}")
+                write!(f, "incompatible state, region {region:?}: {reason}")
             }
             Self::Refused { region, reason } => write!(f, "region {region:?}: {reason}"),
         }
@@ -65,7 +65,7 @@ impl std::error::Error for ArenaError {
     }
 }
 
-/// Turns the error of a system call into one that names what was tried.
+/// Wraps the error of a system call with a description of the attempt.
 pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> ArenaError {
     move |errno| ArenaError::System {
         what,

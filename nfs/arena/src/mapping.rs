@@ -1,4 +1,4 @@
-//! A mapped range of memory as words. All `unsafe` of this crate is here.
+//! A mapped range of memory as words. This module has all `unsafe` code of the crate.
 
 use std::{os::fd::BorrowedFd, ptr::NonNull, sync::atomic::AtomicU64};
 
@@ -8,23 +8,23 @@ use crate::{system, ArenaError};
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Invariant: `start` is page aligned and `words * 8` bytes after it stay mapped, readable and writable, until drop.
+/// Invariant: `start` is page aligned, and the `words * 8` bytes from it stay mapped, readable and writable until drop.
 pub(crate) struct Mapping {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
-// SAFETY: the memory is reached as `&[AtomicU64]` only, which threads may share.
+// SAFETY: the memory is only accessible as `&[AtomicU64]`, which threads may share.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory that only this process sees.
+    /// Maps zeroed memory private to this process.
     pub(crate) fn private(words: usize) -> Result<Self, ArenaError> {
         let bytes = words.max(1) * WORD_BYTES;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        // SAFETY: a new mapping at an address chosen by the kernel does not touch memory in use.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
         Ok(Self::own(
@@ -33,8 +33,8 @@ impl Mapping {
         ))
     }
 
-    /// `words` words of a file from `offset` bytes on; `offset` is a multiple of the page size. The caller made sure that
-    /// the file cannot shrink below them (a seal): reading beyond its end would be SIGBUS.
+    /// Maps `words` words of a file from `offset` bytes on; `offset` is a multiple of the page size. The caller must ensure by a seal
+    /// that the file cannot shrink below them: reading beyond its end would raise SIGBUS.
     pub(crate) fn shared(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -42,7 +42,7 @@ impl Mapping {
     ) -> Result<Self, ArenaError> {
         let bytes = words.max(1) * WORD_BYTES;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: as in `private`. Another process may write the same memory: it is only reached through atomics.
+        // SAFETY: as in `private`. Another process may write the same memory, which is accessed only through atomics.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -60,17 +60,17 @@ impl Mapping {
     }
 
     fn own(start: *mut core::ffi::c_void, words: usize) -> Self {
-        // Random access over megabytes costs a TLB miss each with 4 KiB pages. Only a hint: kernels without it are slower.
-        // SAFETY: the range is a mapping of ours, and MADV_HUGEPAGE does not change what is in it.
+        // With 4 KiB pages, random access over megabytes costs a TLB miss each. This is only a hint: kernels without it are slower.
+        // SAFETY: the range is this process's own mapping, and MADV_HUGEPAGE does not change its content.
         let _ = unsafe { madvise(start, words.max(1) * WORD_BYTES, Advice::LinuxHugepage) };
-        // mmap never returns null: rustix turns failure into Err.
+        // mmap never returns null: rustix turns failures into Err.
         let start = NonNull::new(start.cast()).unwrap_or(NonNull::dangling());
         Self { start, words }
     }
 
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the type's invariant; AtomicU64 has the layout of u64 and no invalid values, and the mapping is page aligned.
+        // SAFETY: by the type's invariant; AtomicU64 has the layout of u64 and no invalid values, and the mapping is page aligned.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
@@ -79,7 +79,7 @@ impl Mapping {
         #[cfg(target_arch = "x86_64")]
         if index < self.words {
             use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-            // SAFETY: inside the mapping, and a prefetch has no effect but on the cache.
+            // SAFETY: the address is inside the mapping, and a prefetch affects only the cache.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(index).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -89,7 +89,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped in `own`'s callers with this length, and nothing borrows it any more.
+        // SAFETY: the callers of `own` mapped the range with this length, and no borrow of it remains.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words.max(1) * WORD_BYTES) };
     }
 }

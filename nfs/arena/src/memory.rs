@@ -1,4 +1,4 @@
-//! What a table needs of memory, and memory that no other process sees.
+//! Memory for tables: the interface, and private memory.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,27 +6,27 @@ use crate::{mapping::Mapping, ArenaError};
 
 /// Words that threads share.
 pub trait Memory: Send + Sync + 'static {
-    /// All words; zero at first. The first one begins a cache line.
+    /// Returns all words; initially zero. The first word is aligned to a cache line.
     fn words(&self) -> &[AtomicU64];
 
-    /// Says that the word was written, after it was: the copier of a running instance takes its block again.
+    /// Marks a word's block dirty. Call it after the write, so that a running copy takes the block again.
     fn touch(&self, index: usize);
 
-    /// Asks for the cache line of a word. An index beyond the end is ignored.
+    /// Prefetches the cache line of a word. Ignores an index beyond the end.
     #[inline]
     fn prefetch(&self, index: usize) {
         let _ = index;
     }
 }
 
-/// Private memory: for benchmarks, tests and models, where nothing moves.
+/// Private memory for benchmarks, tests and models, which never move.
 pub struct Heap {
     mapping: Mapping,
 }
 
 impl Heap {
     /// # Errors
-    /// The system has no such amount of memory.
+    /// If the system is out of memory.
     pub fn new(words: usize) -> Result<Self, ArenaError> {
         Ok(Self {
             mapping: Mapping::private(words)?,

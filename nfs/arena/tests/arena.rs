@@ -1,4 +1,4 @@
-//! Arenas between two owners: adopted, refused, copied while written.
+//! Arenas between two owners: adoption, refusal, and copies during writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,7 +61,7 @@ fn an_adopted_arena_is_the_same_memory() {
 }
 
 #[test]
-fn a_state_that_does_not_fit_is_refused_by_name() {
+fn incompatible_state_is_refused_and_names_the_region() {
     let (arena, _) = build(&[("a", "u64", 10), ("b", "pairs", 1000)]);
     let adopt = || ArenaBuilder::adopt(duplicate(&arena), "test", 1).unwrap();
     for (name, layout, words, expected) in [
@@ -113,12 +113,12 @@ fn a_state_of_another_kind_or_version_is_refused() {
         let mut builder = ArenaBuilder::adopt(duplicate(&arena), kind, version).unwrap();
         builder.region("a", "u64", 10).unwrap();
         let error = builder.finish().err().unwrap().to_string();
-        assert!(error.contains("of another kind or version"), "{error}");
+        assert!(error.contains("another kind or version"), "{error}");
     }
 }
 
 #[test]
-fn a_descriptor_that_is_no_arena_is_refused() {
+fn a_descriptor_that_is_not_an_arena_is_refused() {
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     assert!(matches!(
         ArenaBuilder::adopt(null, "test", 1),
@@ -137,7 +137,7 @@ fn a_descriptor_that_is_no_arena_is_refused() {
 }
 
 #[test]
-fn the_schema_follows_kind_version_and_every_region() {
+fn the_schema_depends_on_kind_version_and_every_region() {
     let schema = |kind, version, regions: &[(&str, &str, usize)]| {
         let mut builder = ArenaBuilder::fresh(kind, version).unwrap();
         for (name, layout, words) in regions {
@@ -159,7 +159,7 @@ fn the_schema_follows_kind_version_and_every_region() {
 }
 
 #[test]
-fn a_copy_beside_writers_ends_equal() {
+fn a_copy_during_writes_ends_equal() {
     let spec = [("state", "u64", 100_000)];
     let (from, regions) = build(&spec);
     let (to, _) = build(&spec);
@@ -188,7 +188,7 @@ fn a_copy_beside_writers_ends_equal() {
 }
 
 #[test]
-fn the_clock_goes_on_from_where_the_state_was() {
+fn the_clock_resumes_from_the_states_time() {
     let (arena, _) = build(&[]);
     let clock = arena.clock();
     clock.resume(5_000_000_000_000);
@@ -199,7 +199,7 @@ fn the_clock_goes_on_from_where_the_state_was() {
 
 proptest! {
     #[test]
-    fn blocks_written_are_blocks_copied(writes in prop::collection::vec((0_usize..5000, any::<u64>()), 0..200)) {
+    fn exactly_the_written_blocks_are_copied(writes in prop::collection::vec((0_usize..5000, any::<u64>()), 0..200)) {
         let (from, regions) = build(&[("state", "u64", 5000)]);
         let (to, _) = build(&[("state", "u64", 5000)]);
         copy_dirty(&from, &to);

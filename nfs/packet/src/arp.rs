@@ -10,7 +10,7 @@ pub enum ArpOperation {
     Reply,
 }
 
-/// A whole message: it is small enough to be a value.
+/// An ARP message, by value since it is small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
     pub operation: ArpOperation,
@@ -22,11 +22,11 @@ pub struct Arp {
 
 impl Arp {
     pub const BYTES: usize = 28;
-    /// Ethernet, IPv4, and the lengths of their addresses.
+    /// The hardware and protocol types, Ethernet and IPv4, and their address lengths.
     const PREFIX: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
     /// # Errors
-    /// Too short, for another medium or protocol, or neither a request nor a reply.
+    /// If it is too short, for another medium or protocol, or neither a request nor a reply.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() < Self::BYTES {
             return Err(Malformed::Truncated);

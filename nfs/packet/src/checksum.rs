@@ -1,8 +1,8 @@
-//! The Internet checksum (RFC 1071) and its incremental change (RFC 1624, equation 3).
+//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624, equation 3).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One's complement sum of bytes, not yet folded. Sums of parts may be added where every part but the last has an even length.
+/// Returns the one's complement sum of bytes, not folded. Sums of parts may be added if every part but the last has an even length.
 #[must_use]
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
@@ -31,21 +31,21 @@ pub fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// What a checksum field must hold over bytes in which that field is zero.
+/// Computes the checksum of bytes whose checksum field is zero.
 #[must_use]
 #[inline]
 pub fn of(bytes: &[u8]) -> u16 {
     !fold(sum(bytes))
 }
 
-/// Are bytes with their checksum in them right?
+/// Verifies bytes that contain their checksum.
 #[must_use]
 #[inline]
 pub fn holds(bytes: &[u8]) -> bool {
     fold(sum(bytes)) == 0xffff
 }
 
-/// The sum of the pseudo header before TCP, UDP and ICMPv6: `length` bytes of `protocol` (RFC 9293, RFC 8200 8.1).
+/// Returns the sum of the pseudo header before TCP, UDP and ICMPv6: `length` bytes of `protocol` (RFC 9293, RFC 8200 8.1).
 #[must_use]
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: u32) -> u64 {
     let addresses = match (source, destination) {
@@ -64,7 +64,7 @@ fn of_ipv6(address: Ipv6Addr) -> u64 {
     sum(&address.octets())
 }
 
-/// A change of summed fields: collect what is replaced, then [`apply`](Self::apply) it to each checksum that covers them.
+/// A change of checksummed fields: collects replacements, then [`apply`](Self::apply) updates each checksum that covers them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delta(u64);
 
@@ -81,16 +81,16 @@ impl Delta {
         Self(self.0 + u64::from(!old) + u64::from(new))
     }
 
-    /// Both of the same, even length, at an even offset of what is summed.
+    /// Adds a replacement. Both slices have the same, even length, at an even offset of the checksummed bytes.
     #[must_use]
     #[inline]
     pub fn replace(self, old: &[u8], new: &[u8]) -> Self {
         debug_assert!(old.len() == new.len() && old.len() % 2 == 0);
-        // Of even bytes the complement of the sum is the sum of the complements (modulo 0xffff).
+        // For even lengths, the complement of the sum is the sum of the complements (modulo 0xffff).
         Self(self.0 + u64::from(!fold(sum(old))) + u64::from(fold(sum(new))))
     }
 
-    /// The checksum after the change: HC' = ~(~HC + ~m + m').
+    /// Returns the updated checksum: HC' = ~(~HC + ~m + m').
     #[must_use]
     #[inline]
     pub fn apply(self, checksum: u16) -> u16 {

@@ -1,4 +1,4 @@
-//! One walk over a frame: where its headers are, and what identifies its flow.
+//! Dissects a frame in one pass: the offsets of its headers, and the fields that identify its flow.
 
 use std::net::IpAddr;
 
@@ -12,35 +12,35 @@ pub enum Version {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// Not a fragment (an IPv6 "atomic" one, RFC 6946, counts as whole).
+    /// Not a fragment; an IPv6 "atomic" fragment (RFC 6946) counts as whole.
     Whole,
-    /// Has the ports; others follow.
+    /// Has the ports; other fragments follow.
     First,
     /// Has no ports.
     Later,
 }
 
-/// Where the headers of an IP packet are. Offsets in bytes from the start of what was dissected.
+/// The headers of an IP packet. Offsets are in bytes from the start of the dissected slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     pub version: Version,
     pub fragment: Fragment,
-    /// What comes after IP and its extension headers.
+    /// The protocol after IP and its extension headers.
     pub protocol: u8,
-    /// Of TCP, where its header is there; else 0.
+    /// The TCP flags; 0 without a TCP header.
     pub tcp_flags: u8,
     pub network: u16,
     pub transport: u16,
-    /// End of the IP packet; what follows is padding.
+    /// The end of the IP packet; padding may follow.
     pub end: u32,
-    /// Of TCP and UDP, where they are there; else 0.
+    /// The source port of TCP or UDP; 0 without their header.
     pub source_port: u16,
     pub destination_port: u16,
-    /// IPv4: the low 16 bits. 0 where it is not a fragment.
+    /// The fragment identification; IPv4 uses the low 16 bits. 0 if it is not a fragment.
     pub fragment_id: u32,
 }
 
-/// What a frame is.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ip(Headers),
@@ -69,7 +69,7 @@ impl Headers {
         }
     }
 
-    /// The IP packet, without padding.
+    /// Returns the IP packet without padding.
     #[must_use]
     #[inline]
     pub fn packet<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
@@ -78,7 +78,7 @@ impl Headers {
             .unwrap_or_default()
     }
 
-    /// What comes after IP and its extension headers, without padding.
+    /// Returns the bytes after IP and its extension headers, without padding.
     #[must_use]
     #[inline]
     pub fn segment<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
@@ -99,7 +99,7 @@ impl Headers {
 /// Dissects an Ethernet frame.
 ///
 /// # Errors
-/// What is wrong with an IP packet; [`Malformed::Truncated`] of a frame without a whole Ethernet header.
+/// The fault of an IP packet; [`Malformed::Truncated`] for a frame without a whole Ethernet header.
 #[inline(always)]
 pub fn dissect(frame: &[u8]) -> Result<Outcome, Malformed> {
     let ethernet = Ethernet::new_checked(frame)?;
@@ -115,7 +115,7 @@ pub fn dissect(frame: &[u8]) -> Result<Outcome, Malformed> {
 /// Dissects a packet that starts with its IP header.
 ///
 /// # Errors
-/// As [`dissect`].
+/// Those of [`dissect`].
 pub fn dissect_ip(packet: &[u8]) -> Result<Headers, Malformed> {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(packet, 0),
@@ -125,10 +125,10 @@ pub fn dissect_ip(packet: &[u8]) -> Result<Headers, Malformed> {
     }
 }
 
-/// Dissects the packet that a control message quotes: the payload may be cut off after its ports, and the checksum is not looked at.
+/// Dissects the packet that an ICMP message quotes: the payload may end after its ports, and the checksum is not verified.
 ///
 /// # Errors
-/// As [`dissect`]; also an IPv6 packet with extension headers that are cut off.
+/// Those of [`dissect`], or an IPv6 packet whose extension headers are truncated.
 pub fn dissect_quoted(quoted: &[u8]) -> Result<Headers, Malformed> {
     let mut headers = match quoted.first().map(|byte| byte >> 4) {
         Some(4) => {
@@ -202,7 +202,7 @@ fn ipv4(frame: &[u8], network: usize) -> Result<Headers, Malformed> {
         Ipv4::MORE_FRAGMENTS => (Fragment::First, u32::from(packet.identification())),
         _ => (Fragment::Later, u32::from(packet.identification())),
     };
-    // An 8-byte offset would overwrite the flags of a TCP header (RFC 1858).
+    // An offset of 8 bytes would overwrite the TCP flags (RFC 1858).
     if packet.protocol() == protocol::TCP && fragment_field & 0x1fff == 1 {
         return Err(Malformed::TinyFragment);
     }
@@ -221,7 +221,7 @@ fn ipv4(frame: &[u8], network: usize) -> Result<Headers, Malformed> {
     transport(frame, headers)
 }
 
-/// Refuses source routes, loose and strict, whether they have been followed to their end or not (RFC 6274, 3.13.2.3), and options that do not fit.
+/// Refuses source routes, loose and strict, even completed ones (RFC 6274, 3.13.2.3), and options that do not fit.
 #[cold]
 fn options_are_sound(mut options: &[u8]) -> Result<(), Malformed> {
     const END: u8 = 0;
@@ -264,7 +264,7 @@ fn ipv6(frame: &[u8], network: usize) -> Result<Headers, Malformed> {
     transport(frame, headers)
 }
 
-/// Goes on to the header that is no extension, or to the first fragment header that is not the start.
+/// Skips to the first header that is not an extension, or to the header of a later fragment.
 fn walk_extensions(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed> {
     const MOST: usize = 8;
     for seen in 0..=MOST {
@@ -310,7 +310,7 @@ fn walk_extensions(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed
         };
         let next = at + length;
         if next > packet.len() {
-            // RFC 7112: the first fragment has the whole chain.
+            // The first fragment must contain the whole chain (RFC 7112).
             return Err(if headers.fragment == Fragment::First {
                 Malformed::TinyFragment
             } else {
@@ -323,7 +323,7 @@ fn walk_extensions(packet: &[u8], headers: &mut Headers) -> Result<(), Malformed
     Err(Malformed::ExtensionHeaders)
 }
 
-/// Ports and flags, where the header is there.
+/// Reads the ports and flags where the header is present.
 #[inline(always)]
 fn transport(frame: &[u8], mut headers: Headers) -> Result<Headers, Malformed> {
     if headers.fragment == Fragment::Later {

@@ -1,4 +1,4 @@
-//! Tunnels: IP in IP (RFC 2003, RFC 2473), and IP straight in UDP (GUE variant 1, draft-ietf-intarea-gue).
+//! Tunnels: IP in IP (RFC 2003, RFC 2473), and IP directly in UDP (GUE variant 1, draft-ietf-intarea-gue).
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelKind {
     Ipip,
-    /// To this UDP port; Linux decapsulates with `ip fou add port 6080 gue`.
+    /// Sends to this UDP port; Linux decapsulates with `ip fou add port 6080 gue`.
     Gue {
         port: u16,
     },
 }
 
-/// An outer header, made once and written before each packet.
+/// An outer header, built once and written before each packet.
 #[derive(Clone, Debug)]
-#[repr(C)] // what each packet needs comes first
+#[repr(C)] // fields that each packet needs come first
 pub struct Tunnel {
     version: Version,
     overhead: u8,
@@ -30,7 +30,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// # Errors
-    /// [`Malformed::Version`]: one address is IPv4, the other IPv6.
+    /// [`Malformed::Version`] if one address is IPv4 and the other IPv6.
     pub fn new(source: IpAddr, destination: IpAddr, kind: TunnelKind) -> Result<Self, Malformed> {
         let mut template = [0; 48];
         let inside = match kind {
@@ -73,25 +73,25 @@ impl Tunnel {
         self.destination
     }
 
-    /// Bytes in front of the packet: 20, 28, 40 or 48.
+    /// Returns the length of the outer headers: 20, 28, 40 or 48.
     #[must_use]
     #[inline]
     pub fn overhead(&self) -> usize {
         usize::from(self.overhead)
     }
 
-    /// Version of the outer packet.
+    /// Returns the IP version of the outer packet.
     #[must_use]
     #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Fills the first [`overhead`](Self::overhead) bytes of `packet`; an IP packet of `inner`'s version follows them. The outer one may not be fragmented;
-    /// traffic class and congestion bits are the inner ones (RFC 6040, normal mode). `entropy` names the flow: the source port of GUE comes from it.
+    /// Fills the first [`overhead`](Self::overhead) bytes of `packet`, which precede an IP packet of version `inner`. The outer packet must not be
+    /// fragmented; its traffic class and ECN bits are the inner ones (RFC 6040, normal mode). `entropy` identifies the flow and becomes GUE's source port.
     ///
     /// # Errors
-    /// There is no room, or the outer packet would be longer than 65535 bytes.
+    /// If the headers do not fit, or the outer packet would exceed 65535 bytes.
     #[inline]
     pub fn write(&self, packet: &mut [u8], inner: Version, entropy: u16) -> Result<(), Malformed> {
         let overhead = self.overhead();
@@ -137,11 +137,11 @@ impl Tunnel {
         Ok(())
     }
 
-    /// No checksum over IPv4; over IPv6 one is needed: receivers drop zero ones unless they are told otherwise (RFC 6936).
+    /// Writes the UDP header. Over IPv4 it omits the checksum; over IPv6 receivers drop datagrams without one unless configured otherwise (RFC 6936).
     fn write_udp(&self, datagram: &mut [u8], entropy: u16) {
         let header: [u8; 8] = field::get(&self.template, self.overhead() - Udp::HEADER);
         field::set(datagram, 0, header);
-        // RFC 6335's dynamic ports.
+        // The source port is a dynamic port (RFC 6335).
         field::set16(datagram, 0, 0xc000 | entropy);
         let length = datagram.len() as u32;
         field::set16(datagram, 4, length as u16);

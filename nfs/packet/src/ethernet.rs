@@ -1,4 +1,4 @@
-//! Ethernet II with up to two tags (IEEE 802.1Q, 802.1ad).
+//! Ethernet II with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
 
 use crate::{field, Malformed};
 
@@ -13,7 +13,7 @@ pub mod ethertype {
 pub const VLAN_TAG_BYTES: usize = 4;
 const HEADER: usize = 14;
 
-/// A 48-bit address.
+/// A 48-bit MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct MacAddress(pub [u8; 6]);
 
@@ -26,7 +26,7 @@ impl MacAddress {
         self.0[0] & 1 != 0
     }
 
-    /// As a number below 2^48.
+    /// Returns the address as a number below 2^48.
     #[must_use]
     #[inline]
     pub const fn to_bits(self) -> u64 {
@@ -85,7 +85,7 @@ pub struct Ethernet<T> {
 
 impl<T: AsRef<[u8]>> Ethernet<T> {
     /// # Errors
-    /// [`Malformed::Truncated`]: too short for its header and tags.
+    /// [`Malformed::Truncated`] if it is too short for its header and tags.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         let bytes = buffer.as_ref();
@@ -120,14 +120,14 @@ impl<T: AsRef<[u8]>> Ethernet<T> {
         MacAddress(field::get(self.buffer.as_ref(), 6))
     }
 
-    /// The one after the tags. A third tag is left as it is.
+    /// Returns the EtherType after the tags. A third tag counts as payload.
     #[must_use]
     #[inline]
     pub fn ethertype(&self) -> u16 {
         field::get16(self.buffer.as_ref(), usize::from(self.payload) - 2)
     }
 
-    /// Where what the EtherType names begins: 14, 18 or 22.
+    /// Returns the offset of the payload: 14, 18 or 22.
     #[must_use]
     #[inline]
     pub fn payload_offset(&self) -> usize {

@@ -1,4 +1,4 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443): the header that both share.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443): their common header.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub mod icmp4 {
     pub const ECHO: u8 = 8;
     pub const TIME_EXCEEDED: u8 = 11;
     pub const PARAMETER_PROBLEM: u8 = 12;
-    /// Code of UNREACHABLE: a fragment would have been needed.
+    /// A code of UNREACHABLE: the packet may not be fragmented.
     pub const FRAGMENTATION_NEEDED: u8 = 4;
 }
 
@@ -28,7 +28,7 @@ pub mod icmp6 {
     pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 }
 
-/// View of a control message: type, code, checksum, four bytes that depend on the type, body.
+/// View of an ICMP message: type, code, checksum, four bytes that depend on the type, body.
 #[derive(Clone, Copy, Debug)]
 pub struct Icmp<T> {
     buffer: T,
@@ -40,7 +40,7 @@ impl Icmp<&[u8]> {
 
 impl<T: AsRef<[u8]>> Icmp<T> {
     /// # Errors
-    /// Fewer than 8 bytes.
+    /// If there are fewer than 8 bytes.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         if buffer.as_ref().len() < Icmp::HEADER {
@@ -61,7 +61,7 @@ impl<T: AsRef<[u8]>> Icmp<T> {
         self.buffer.as_ref()[1]
     }
 
-    /// The four bytes after the checksum: identifier and sequence of an echo, MTU of "too big".
+    /// Returns the four bytes after the checksum: identifier and sequence number of an echo, MTU of "too big".
     #[must_use]
     #[inline]
     pub fn argument(&self) -> u32 {
@@ -74,7 +74,7 @@ impl<T: AsRef<[u8]>> Icmp<T> {
         &self.buffer.as_ref()[Icmp::HEADER..]
     }
 
-    /// Does the message quote a packet that could not be delivered?
+    /// Tells whether the message quotes an undeliverable packet.
     #[must_use]
     pub fn is_error(&self, version: crate::Version) -> bool {
         match version {
@@ -89,7 +89,7 @@ impl<T: AsRef<[u8]>> Icmp<T> {
         }
     }
 
-    /// The buffer must end where the message does. ICMPv6 covers a pseudo header, ICMP does not.
+    /// Verifies the checksum. The buffer must end where the message does. ICMPv6 covers a pseudo header, ICMP does not.
     #[must_use]
     pub fn checksum_holds(&self, source: IpAddr, destination: IpAddr) -> bool {
         let bytes = self.buffer.as_ref();
@@ -104,7 +104,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmp<T> {
         &mut self.buffer.as_mut()[Icmp::HEADER..]
     }
 
-    /// Type, code and argument; the body stays. [`fill_checksum`](Self::fill_checksum) afterwards.
+    /// Sets type, code and argument, but not the body. Call [`fill_checksum`](Self::fill_checksum) afterwards.
     pub fn set(&mut self, kind: u8, code: u8, argument: u32) {
         let bytes = self.buffer.as_mut();
         bytes[0] = kind;

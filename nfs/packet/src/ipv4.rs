@@ -20,7 +20,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     /// Checks version and lengths, not the checksum. Bytes after the total length (Ethernet's padding) are allowed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault found.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         Self::new_cut(buffer).and_then(|packet| {
@@ -31,10 +31,10 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         })
     }
 
-    /// As [`new_checked`](Self::new_checked), but the payload may be cut off: the packet inside a control message.
+    /// Like [`new_checked`](Self::new_checked), but the payload may be truncated: for the packet quoted by an ICMP message.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault found.
     #[inline]
     pub fn new_cut(buffer: T) -> Result<Self, Malformed> {
         let bytes = buffer.as_ref();
@@ -79,7 +79,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         field::get16(self.buffer.as_ref(), 4)
     }
 
-    /// Flags and offset as they stand in the header.
+    /// Returns flags and offset as they are in the header.
     #[must_use]
     #[inline]
     pub fn fragment_field(&self) -> u16 {
@@ -98,7 +98,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         self.fragment_field() & Ipv4::MORE_FRAGMENTS != 0
     }
 
-    /// In bytes.
+    /// Returns the fragment offset in bytes.
     #[must_use]
     #[inline]
     pub fn fragment_offset(&self) -> usize {
@@ -141,7 +141,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         checksum::holds(&self.buffer.as_ref()[..self.header_length()])
     }
 
-    /// What of the payload is there.
+    /// Returns the payload, as much as is present.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &[u8] {
@@ -155,10 +155,10 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
-    /// Writes a header without options; its checksum included. `payload` in bytes.
+    /// Writes a header without options, including its checksum. `payload`: its length in bytes.
     ///
     /// # Errors
-    /// The buffer is too short for a header, or the packet would be longer than 65535 bytes.
+    /// If the buffer is too short for a header, or the packet would exceed 65535 bytes.
     pub fn write(
         mut buffer: T,
         source: Ipv4Addr,
@@ -182,7 +182,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         Ok(Self { buffer })
     }
 
-    /// Fields below are written as they are: [`fill_checksum`](Self::fill_checksum) afterwards.
+    /// Sets the type of service. This and the setters below leave the checksum; call [`fill_checksum`](Self::fill_checksum) afterwards.
     #[inline]
     pub fn set_type_of_service(&mut self, value: u8) {
         self.buffer.as_mut()[1] = value;

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use crate::{field, Malformed};
 
-/// View of an IPv6 packet; extension headers are part of the payload here, [`dissect`](crate::dissect) walks them.
+/// View of an IPv6 packet. Extension headers are part of the payload; [`dissect`](crate::dissect) parses them.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<T> {
     buffer: T,
@@ -15,10 +15,10 @@ impl Ipv6<&[u8]> {
 }
 
 impl<T: AsRef<[u8]>> Ipv6<T> {
-    /// Bytes after the payload length are allowed. A jumbogram (RFC 2675: length 0 with a hop-by-hop header) is refused.
+    /// Checks version and lengths. Allows bytes after the payload length. Refuses jumbograms (RFC 2675: length 0 with a hop-by-hop header).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault found.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         let packet = Self::new_cut(buffer)?;
@@ -31,10 +31,10 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         Ok(packet)
     }
 
-    /// As [`new_checked`](Self::new_checked), but the payload may be cut off.
+    /// Like [`new_checked`](Self::new_checked), but the payload may be truncated.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault found.
     #[inline]
     pub fn new_cut(buffer: T) -> Result<Self, Malformed> {
         let bytes = buffer.as_ref();
@@ -83,7 +83,7 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         Ipv6Addr::from(field::get::<16>(self.buffer.as_ref(), 24))
     }
 
-    /// What of the payload is there.
+    /// Returns the payload, as much as is present.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &[u8] {
@@ -93,10 +93,10 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
-    /// Writes a header. `payload` in bytes.
+    /// Writes a header. `payload`: its length in bytes.
     ///
     /// # Errors
-    /// The buffer is too short for a header, or the payload longer than 65535 bytes.
+    /// If the buffer is too short for a header, or the payload exceeds 65535 bytes.
     pub fn write(
         mut buffer: T,
         source: Ipv6Addr,

@@ -1,7 +1,7 @@
-//! Packet headers in place: parse, rewrite, checksums, encapsulation. No copy, no allocation, no panic, whatever the bytes.
+//! Packet headers in place: parsing, rewriting, checksums, encapsulation. It never copies, allocates or panics, whatever the bytes.
 //!
-//! [`dissect`] walks a frame once and says where its headers are; the views ([`Ipv4`], [`Tcp`], ...) read and write
-//! the fields of one header. A view made by `new_checked` never reaches beyond its buffer.
+//! [`dissect`] scans a frame once and returns the offsets of its headers; the views ([`Ipv4`], [`Tcp`], ...) read and write
+//! the fields of one header. A view made by `new_checked` never accesses bytes beyond its buffer.
 
 mod arp;
 pub mod checksum;
@@ -28,7 +28,7 @@ pub use rewrite::{decrement_ttl, rewrite_address, rewrite_sequence, Side};
 pub use tcp::{flags as tcp_flags, Tcp, TcpOption, TcpOptions};
 pub use udp::Udp;
 
-/// Numbers of the protocols above IP (IANA).
+/// IANA's protocol numbers.
 pub mod protocol {
     pub const HOP_BY_HOP: u8 = 0;
     pub const ICMP: u8 = 1;
@@ -44,28 +44,28 @@ pub mod protocol {
     pub const DESTINATION_OPTIONS: u8 = 60;
 }
 
-/// Why bytes are not the packet that they claim to be.
+/// The fault of a malformed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer bytes than the headers say or need.
+    /// Fewer bytes than the headers declare or need.
     Truncated,
-    /// A length field that contradicts another one.
+    /// Contradictory length fields.
     Length,
-    /// Not the version that the EtherType or the place asks for.
+    /// A version other than the EtherType or the context requires.
     Version,
-    /// The IPv4 header's checksum, or the one of a control message, is wrong.
+    /// A wrong checksum of the IPv4 header or of an ICMP message.
     Checksum,
-    /// A first fragment too short for its ports, or one that would overwrite them (RFC 1858, RFC 7112).
+    /// A first fragment too short for its ports, or a fragment that would overwrite them (RFC 1858, RFC 7112).
     TinyFragment,
-    /// More extension headers than anybody sends (8), or in an order that RFC 8200 forbids.
+    /// More than 8 extension headers, or an order that RFC 8200 forbids.
     ExtensionHeaders,
-    /// Source routing: IPv4 with a source route, or IPv6 whose destination is not yet the last one (RFC 5095).
+    /// Source routing: an IPv4 source route, or an IPv6 routing header before the last hop (RFC 5095).
     SourceRoute,
 }
 
 impl Malformed {
-    /// For counters.
+    /// Returns the name used by counters.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Big-endian fields at an offset. Callers have checked the length; beyond it these read 0 and write nothing.
+/// Big-endian fields at an offset. Callers check the length; beyond it, reads return 0 and writes do nothing.
 pub(crate) mod field {
     #[inline(always)]
     pub(crate) fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

@@ -1,4 +1,4 @@
-//! Neighbour discovery for IPv6 (RFC 4861): solicitations and advertisements. They are valid with hop limit 255 only; the caller checks that and the checksum.
+//! IPv6 neighbour discovery (RFC 4861): solicitations and advertisements. The caller checks the checksum, and that the hop limit is 255.
 
 use std::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ const OPTION_TARGET: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourSolicitation {
     pub target: Ipv6Addr,
-    /// None: the asker checks whether its address is free (RFC 4862).
+    /// None: duplicate address detection (RFC 4862).
     pub source_mac: Option<MacAddress>,
 }
 
@@ -28,13 +28,13 @@ pub enum NeighbourMessage {
 }
 
 impl NeighbourMessage {
-    /// With one link-layer address option.
+    /// The length with one link-layer address option.
     pub const BYTES: usize = 32;
 
-    /// Of an ICMPv6 message; None where it is neither.
+    /// Parses an ICMPv6 message; None if it is neither a solicitation nor an advertisement.
     ///
     /// # Errors
-    /// Too short, or an option of length 0.
+    /// If it is too short, or has an option of length 0.
     pub fn parse(message: &[u8]) -> Result<Option<Self>, Malformed> {
         let kind = *message.first().ok_or(Malformed::Truncated)?;
         if !matches!(
@@ -61,7 +61,7 @@ impl NeighbourMessage {
         }))
     }
 
-    /// As an ICMPv6 message without its checksum. An address that is not given is written as zero.
+    /// Writes an ICMPv6 message without its checksum. A missing address is written as zero.
     pub fn write(&self, message: &mut [u8; Self::BYTES]) {
         *message = [0; Self::BYTES];
         let (kind, target, option, address) = match self {
@@ -72,7 +72,7 @@ impl NeighbourMessage {
                 solicitation.source_mac,
             ),
             Self::Advertisement(advertisement) => {
-                // Override, and solicited where it is an answer.
+                // The override flag, and the solicited flag of an answer.
                 message[4] = 0x20 | if advertisement.solicited { 0x40 } else { 0 };
                 (
                     icmp6::NEIGHBOUR_ADVERTISEMENT,

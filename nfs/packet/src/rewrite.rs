@@ -1,18 +1,18 @@
-//! Addresses and ports replaced in place, with every checksum that covers them.
+//! Replaces addresses and ports in place, and updates every checksum that covers them.
 
 use std::net::IpAddr;
 
 use crate::{checksum::Delta, field, protocol, Fragment, Headers, Version};
 
-/// Which end of a packet.
+/// One end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Source,
     Destination,
 }
 
-/// Replaces one end's address, and its port where the packet has ports. A checksum that was wrong stays wrong.
-/// An address of the other version changes nothing. Of a quoted packet that is cut off, what is there is changed.
+/// Replaces one end's address, and its port where the packet has ports. A wrong checksum stays wrong.
+/// An address of the other IP version changes nothing. In a truncated quoted packet, it changes what is present.
 #[inline]
 pub fn rewrite_address(
     frame: &mut [u8],
@@ -70,7 +70,7 @@ fn replace_port(frame: &mut [u8], at: usize, port: u16, delta: Delta) -> Delta {
     delta.replace16(old, port)
 }
 
-/// A UDP checksum of 0 means none, and stays; one that becomes 0 is sent as 0xffff (RFC 768).
+/// Updates a UDP checksum. A checksum of 0 means none, and stays; a result of 0 is sent as 0xffff (RFC 768).
 #[inline(always)]
 fn update_udp(frame: &mut [u8], at: usize, delta: Delta) {
     let old = field::get16(frame, at);
@@ -80,7 +80,7 @@ fn update_udp(frame: &mut [u8], at: usize, delta: Delta) {
     }
 }
 
-/// Replaces the sequence number of a TCP segment, and its checksum where that is there: a quoted one may be cut off after 8 bytes (RFC 792).
+/// Replaces the sequence number of a TCP segment, and updates its checksum where present: a quoted segment may end after 8 bytes (RFC 792).
 pub fn rewrite_sequence(frame: &mut [u8], headers: &Headers, new: impl FnOnce(u32) -> u32) {
     let transport = usize::from(headers.transport);
     let old = field::get32(frame, transport + 4);
@@ -92,7 +92,7 @@ pub fn rewrite_sequence(frame: &mut [u8], headers: &Headers, new: impl FnOnce(u3
     field::set16(frame, transport + 16, sum);
 }
 
-/// One less to live; false, and nothing is changed, where that would be none.
+/// Decrements the TTL or hop limit; returns false, without a change, if it would become zero.
 #[inline]
 pub fn decrement_ttl(frame: &mut [u8], headers: &Headers) -> bool {
     let network = usize::from(headers.network);

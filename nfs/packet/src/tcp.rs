@@ -1,4 +1,4 @@
-//! TCP (RFC 9293) and those of its options that a load balancer touches.
+//! TCP (RFC 9293) and the options that a load balancer rewrites.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ impl Tcp<&[u8]> {
 
 impl<T: AsRef<[u8]>> Tcp<T> {
     /// # Errors
-    /// Too short for the header and its options, or a data offset below 5.
+    /// If it is too short for the header and its options, or the data offset is below 5.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         let bytes = buffer.as_ref();
@@ -65,7 +65,7 @@ impl<T: AsRef<[u8]>> Tcp<T> {
         field::get32(self.buffer.as_ref(), 8)
     }
 
-    /// The four bytes at `at`, of the header or its options.
+    /// Returns the four bytes at `at`, in the header or its options.
     #[must_use]
     #[inline]
     pub fn word(&self, at: usize) -> u32 {
@@ -111,7 +111,7 @@ impl<T: AsRef<[u8]>> Tcp<T> {
         &self.buffer.as_ref()[self.header_length()..]
     }
 
-    /// The buffer must end where the segment does.
+    /// Verifies the checksum. The buffer must end where the segment does.
     #[must_use]
     pub fn checksum_holds(&self, source: IpAddr, destination: IpAddr) -> bool {
         let bytes = self.buffer.as_ref();
@@ -125,7 +125,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
     /// Writes a header without options and without a checksum.
     ///
     /// # Errors
-    /// The buffer is too short for a header.
+    /// If the buffer is too short for a header.
     pub fn write(
         mut buffer: T,
         ports: (u16, u16),
@@ -149,7 +149,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
         Ok(Self { buffer })
     }
 
-    /// The setters below keep the checksum right: it changes by what they change.
+    /// Sets the sequence number. This and the setters below update the checksum.
     #[inline]
     pub fn set_sequence(&mut self, value: u32) {
         self.replace32(4, value);
@@ -171,13 +171,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
         field::set16(bytes, 16, sum);
     }
 
-    /// Replaces the four bytes at `at` (of the header or its options; any alignment) and adjusts the checksum.
+    /// Replaces the four bytes at `at` (in the header or its options; any alignment) and updates the checksum.
     #[inline]
     pub fn replace32(&mut self, at: usize, value: u32) {
         let bytes = self.buffer.as_mut();
         let old = field::get32(bytes, at);
         field::set32(bytes, at, value);
-        // At an odd offset each byte counts on the other side of its 16-bit word.
+        // At an odd offset each byte falls on the other side of its 16-bit word.
         let side = |value: u32| {
             if at % 2 == 0 {
                 value
@@ -190,7 +190,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
         field::set16(bytes, 16, sum);
     }
 
-    /// Of the whole segment: the buffer must end where it does.
+    /// Computes the checksum of the whole segment. The buffer must end where the segment does.
     pub fn fill_checksum(&mut self, source: IpAddr, destination: IpAddr) {
         let bytes = self.buffer.as_mut();
         field::set16(bytes, 16, 0);
@@ -201,7 +201,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
     }
 }
 
-/// One option: its kind, where its data starts in the segment, and the data.
+/// An option: its kind, the offset of its data in the segment, and the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOption<'a> {
     pub kind: u8,
@@ -215,7 +215,7 @@ impl TcpOption<'_> {
     pub const FAST_OPEN: u8 = 34;
 }
 
-/// The options of a segment but for padding. Ends at the first one that is malformed.
+/// An iterator over a segment's options without padding. It ends at the first malformed option.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     bytes: &'a [u8],

@@ -16,7 +16,7 @@ impl Udp<&[u8]> {
 
 impl<T: AsRef<[u8]>> Udp<T> {
     /// # Errors
-    /// Fewer than 8 bytes, or a length field below 8 or beyond the buffer.
+    /// If there are fewer than 8 bytes, or the length field is below 8 or beyond the buffer.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         let datagram = Self::new_cut(buffer)?;
@@ -29,10 +29,10 @@ impl<T: AsRef<[u8]>> Udp<T> {
         Ok(datagram)
     }
 
-    /// Only the header has to be there: a first fragment, or the packet inside a control message.
+    /// Requires only the header: for a first fragment, or the packet quoted by an ICMP message.
     ///
     /// # Errors
-    /// Fewer than 8 bytes.
+    /// If there are fewer than 8 bytes.
     #[inline]
     pub fn new_cut(buffer: T) -> Result<Self, Malformed> {
         if buffer.as_ref().len() < Udp::HEADER {
@@ -59,7 +59,7 @@ impl<T: AsRef<[u8]>> Udp<T> {
         usize::from(field::get16(self.buffer.as_ref(), 4))
     }
 
-    /// 0: none was computed (IPv4 only).
+    /// Returns the checksum; 0 means that none was computed (IPv4 only).
     #[must_use]
     #[inline]
     pub fn checksum(&self) -> u16 {
@@ -73,7 +73,7 @@ impl<T: AsRef<[u8]>> Udp<T> {
         &bytes[Udp::HEADER..self.length().min(bytes.len()).max(Udp::HEADER)]
     }
 
-    /// Of a whole datagram; one without a checksum is right on IPv4.
+    /// Verifies the checksum of a whole datagram. On IPv4, a datagram without a checksum is valid.
     #[must_use]
     pub fn checksum_holds(&self, source: IpAddr, destination: IpAddr) -> bool {
         let bytes = &self.buffer.as_ref()[..self.length().min(self.buffer.as_ref().len())];
@@ -87,10 +87,10 @@ impl<T: AsRef<[u8]>> Udp<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
-    /// Writes a header over `payload` bytes that follow, without a checksum.
+    /// Writes a header for the `payload` bytes that follow, without a checksum.
     ///
     /// # Errors
-    /// The buffer is too short for a header, or the payload too long.
+    /// If the buffer is too short for a header, or the payload too long.
     pub fn write(
         mut buffer: T,
         source_port: u16,
@@ -109,7 +109,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
         Ok(Self { buffer })
     }
 
-    /// Over the whole datagram. A sum of 0 is sent as 0xffff.
+    /// Computes the checksum of the whole datagram. A sum of 0 is sent as 0xffff.
     pub fn fill_checksum(&mut self, source: IpAddr, destination: IpAddr) {
         let length = self.length().min(self.buffer.as_ref().len());
         let bytes = &mut self.buffer.as_mut()[..length];

@@ -1,4 +1,4 @@
-//! What must be refused, and under which name; and what looks odd but is right.
+//! Malformed packets and the fault reported for each, and odd packets that are valid.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -8,7 +8,7 @@ use nf_packet::{
     Outcome,
 };
 
-/// IPv4 and TCP, 40 bytes.
+/// A packet of IPv4 and TCP, 40 bytes.
 fn packet() -> Vec<u8> {
     let mut bytes = vec![0; 40];
     let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
@@ -32,7 +32,7 @@ fn with(change: impl FnOnce(&mut Vec<u8>)) -> Result<nf_packet::Headers, Malform
 }
 
 #[test]
-fn ipv4_that_contradicts_itself() {
+fn contradictory_ipv4_headers_are_refused() {
     assert!(with(|_| ()).is_ok());
     assert_eq!(dissect_ip(&[]), Err(Malformed::Truncated));
     assert_eq!(with(|b| b.truncate(39)), Err(Malformed::Truncated));
@@ -40,8 +40,8 @@ fn ipv4_that_contradicts_itself() {
     assert_eq!(with(|b| b[0] = 0x44), Err(Malformed::Length));
     assert_eq!(with(|b| b[0] = 0x55), Err(Malformed::Version));
     assert_eq!(with(|b| b[3] = 19), Err(Malformed::Length));
-    assert_eq!(with(|b| b[2] = 0xff), Err(Malformed::Truncated)); // says that it is jumbo
-    assert_eq!(with(|b| b[3] = 20), Err(Malformed::Truncated)); // no payload at all
+    assert_eq!(with(|b| b[2] = 0xff), Err(Malformed::Truncated)); // longer than the buffer
+    assert_eq!(with(|b| b[3] = 20), Err(Malformed::Truncated)); // no payload
     assert_eq!(with(|b| b[32] = 0x40), Err(Malformed::Length));
     assert_eq!(with(|b| b[32] = 0x60), Err(Malformed::Truncated));
     let mut broken = packet();
@@ -50,8 +50,8 @@ fn ipv4_that_contradicts_itself() {
 }
 
 #[test]
-fn ipv4_options() {
-    // Options in whole words between the header and TCP.
+fn ipv4_options_are_checked() {
+    // Options, in whole words, between the header and TCP.
     let options = |options: &[u8]| {
         with(|b| {
             b[0] = 0x45 + (options.len() / 4) as u8;
@@ -64,12 +64,12 @@ fn ipv4_options() {
             options(&[kind, 7, 4, 10, 0, 0, 9, 0]),
             Err(Malformed::SourceRoute)
         );
-        // Behind others, and where it has been followed to its end.
+        // After other options, and a completed route.
         assert_eq!(
             options(&[1, 1, 7, 3, 4, kind, 3, 4]),
             Err(Malformed::SourceRoute)
         );
-        // Not an option any more.
+        // Not an option: after the end of options, or data of another one.
         assert!(options(&[1, 0, kind, 3]).is_ok());
         assert!(options(&[7, 4, kind, 0]).is_ok());
     }
@@ -82,7 +82,7 @@ fn ipv4_options() {
 }
 
 #[test]
-fn udp_lengths() {
+fn udp_lengths_are_checked() {
     let udp = |length: u16| {
         with(|b| {
             b[9] = 17;
@@ -90,14 +90,14 @@ fn udp_lengths() {
         })
     };
     assert!(udp(20).is_ok());
-    assert!(udp(8).is_ok()); // the rest is not the datagram's
+    assert!(udp(8).is_ok()); // the rest is not part of the datagram
     assert_eq!(udp(7), Err(Malformed::Length));
     assert_eq!(udp(0), Err(Malformed::Length));
     assert_eq!(udp(21), Err(Malformed::Length));
 }
 
 #[test]
-fn fragments_that_hide_or_overwrite_ports() {
+fn fragments_that_hide_or_overwrite_ports_are_refused() {
     let first = with(|b| b[6] = 0x20).unwrap();
     assert_eq!((first.fragment, first.source_port), (Fragment::First, 80));
     let later = with(|b| b[7] = 3).unwrap();
@@ -120,7 +120,7 @@ fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn ipv6_extension_headers() {
+fn ipv6_extension_headers_are_checked() {
     let udp = [0, 53, 0, 54, 0, 8, 0, 0];
     let chain = |parts: &[&[u8]]| parts.concat();
     let options = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
@@ -140,7 +140,7 @@ fn ipv6_extension_headers() {
         (later.fragment, later.fragment_id, later.protocol),
         (Fragment::Later, 9, 17)
     );
-    // The first fragment must have the ports.
+    // The first fragment must contain the ports.
     assert_eq!(
         dissect_ip(&ipv6(44, &fragment(17, 1))),
         Err(Malformed::TinyFragment)
@@ -170,7 +170,7 @@ fn ipv6_extension_headers() {
 }
 
 #[test]
-fn frames_that_are_too_short() {
+fn short_frames_are_refused() {
     assert_eq!(dissect(&[0; 13]), Err(Malformed::Truncated));
     let mut tagged = vec![0; 16];
     tagged[12..14].copy_from_slice(&[0x81, 0]);
@@ -192,7 +192,7 @@ fn a_quoted_packet_may_be_cut_after_its_ports() {
 }
 
 #[test]
-fn neighbour_messages_come_back_as_they_were_written() {
+fn neighbour_messages_are_parsed_as_written() {
     let target = 5_u128.into();
     let mac = MacAddress([2, 0, 0, 0, 0, 9]);
     for message in [

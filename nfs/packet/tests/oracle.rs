@@ -1,4 +1,4 @@
-//! Parser, rewriter and tunnels against etherparse: another author's reading of the same RFCs.
+//! Compares parser, rewriter and tunnels with etherparse, an independent implementation of the same RFCs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -103,7 +103,7 @@ fn headers(frame: &[u8]) -> Headers {
     }
 }
 
-/// Parses with etherparse and checks every checksum with it.
+/// Parses with etherparse, and checks every checksum with it.
 fn assert_sound(frame: &[u8]) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let transport = sliced.transport.clone().unwrap();
@@ -143,7 +143,7 @@ fn assert_sound(frame: &[u8]) {
 
 proptest! {
     #[test]
-    fn what_is_found_is_what_was_built(sample in sample(), padding in 0..20_usize) {
+    fn parsed_fields_match_the_built_frame(sample in sample(), padding in 0..20_usize) {
         let mut frame = sample.frame();
         let whole = frame.len();
         frame.resize(whole + padding, 0xaa);
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sequence_number_changes_with_its_checksum(mut sample in sample(), new in any::<u32>()) {
+    fn rewriting_a_sequence_number_updates_the_checksum(mut sample in sample(), new in any::<u32>()) {
         sample.tcp = true;
         let mut frame = sample.frame();
         let found = headers(&frame);
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_of_tcp_change_with_their_checksum(mut sample in sample(), values in any::<(u32, u32, u32)>(), flags in any::<u8>()) {
+    fn setting_tcp_fields_updates_the_checksum(mut sample in sample(), values in any::<(u32, u32, u32)>(), flags in any::<u8>()) {
         sample.tcp = true;
         let mut frame = sample.frame();
         let found = headers(&frame);
@@ -226,7 +226,7 @@ proptest! {
         tcp.set_sequence(values.0);
         tcp.set_acknowledgement(values.1);
         tcp.set_flags(flags & 0x3f);
-        let odd = tcp.options().next().unwrap().at + 1; // an odd offset too
+        let odd = tcp.options().next().unwrap().at + 1; // including an odd offset
         tcp.replace32(odd, values.2);
         prop_assert_eq!((tcp.sequence(), tcp.acknowledgement(), tcp.flags()), (values.0, values.1, flags & 0x3f));
         assert_sound(&frame);
@@ -239,7 +239,7 @@ proptest! {
         let found = headers(&frame);
         let at = usize::from(found.transport) + 16;
         let old = u16::from_be_bytes([frame[at], frame[at + 1]]);
-        // Adding in one's complement: never the same value again.
+        // Adds in one's complement, which never gives the same value.
         let (sum, carry) = old.overflowing_add(error);
         frame[at..at + 2].copy_from_slice(&(sum + u16::from(carry)).to_be_bytes());
         rewrite_address(&mut frame, &found, Side::Destination, sample.address([9; 16]), 99);
@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tunnel_is_what_another_parser_takes_apart(sample in sample(), gue in any::<bool>(), outer_v6 in any::<bool>(), entropy in any::<u16>()) {
+    fn another_parser_accepts_the_tunnel(sample in sample(), gue in any::<bool>(), outer_v6 in any::<bool>(), entropy in any::<u16>()) {
         let frame = sample.frame();
         let found = headers(&frame);
         let (from, to): (IpAddr, IpAddr) = if outer_v6 {
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_lead_outside(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in prop_oneof![Just(0x45_u8), Just(0x46), Just(0x60), any::<u8>()]) {
+    fn no_bytes_make_it_read_out_of_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in prop_oneof![Just(0x45_u8), Just(0x46), Just(0x60), any::<u8>()]) {
         let mut packet = bytes.clone();
         if let Some(byte) = packet.first_mut() { *byte = first; }
         for found in [dissect_ip(&packet), dissect_quoted(&packet)].into_iter().flatten() {
@@ -296,13 +296,13 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_packet_is_seen_or_parsed_as_the_other_does(sample in sample(), at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<prop::sample::Index>()) {
+    fn a_damaged_packet_is_refused_or_parsed_the_same(sample in sample(), at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<prop::sample::Index>()) {
         let mut frame = sample.frame();
         let at = at.index(frame.len());
         frame[at] = value;
         frame.truncate(cut.index(frame.len()) + 1);
         if let Ok(Outcome::Ip(found)) = dissect(&frame) {
-            // Where both find TCP or UDP, they find the same.
+            // Where both find TCP or UDP, they agree.
             if let Ok(sliced) = SlicedPacket::from_ethernet(&frame) {
                 match sliced.transport {
                     Some(TransportSlice::Tcp(tcp)) => prop_assert_eq!((tcp.source_port(), tcp.destination_port()), (found.source_port, found.destination_port)),
