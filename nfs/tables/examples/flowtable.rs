@@ -1,11 +1,11 @@
-//! The table's side of `bench/flowtable`: does what the lines on standard input say, and answers each by a line of numbers.
+//! The table's side of `bench/flowtable`: executes commands from standard input, and answers each with a line of numbers.
 //!
 //! | line | does | answers |
 //! |---|---|---|
 //! | `keys N` | makes N keys and a table for them | bytes of the table |
 //! | `fill THREADS` | empties the table, inserts all keys | operations per microsecond of all threads; inserted |
 //! | `lookup THREADS MILLIS` | looks up all keys in random order, in bulks of 32 | ns per lookup; found; looked up |
-//! | `beside MILLIS` | the same on one thread, while another removes and inserts other keys | and that thread's operations per microsecond |
+//! | `beside MILLIS` | as `lookup` on one thread, while another removes and inserts other keys | as `lookup`, and that thread's operations per microsecond |
 //! | `mixed MILLIS` | nine bulks of lookups, then 32 keys removed and inserted | ns per operation; found; looked up |
 //!
 //! Times are CPU times of the threads that did the work. Keys and their order are those of `bench/nf_benches/flowtable.c`.
@@ -56,13 +56,13 @@ fn main() {
 struct Bench {
     table: Cuckoo<Ipv4Flow, Heap>,
     bytes: usize,
-    /// The last sixteenth is what writers remove and insert while the others are looked up.
+    /// Writers remove and insert the last sixteenth while the others are looked up.
     keys: Vec<Ipv4Flow>,
     /// The stable keys in another order.
     shuffled: Vec<Ipv4Flow>,
     lifetimes: Lifetimes,
     start: Instant,
-    /// Ahead of the clock: a fill lets all records expire.
+    /// The offset of its clock: a fill first lets all records expire.
     ahead: AtomicU64,
 }
 
@@ -110,7 +110,7 @@ impl Bench {
         format!("{rates} {}", self.table.len())
     }
 
-    /// Inserts as a load balancer does, which has looked for the keys before: their memory was asked for.
+    /// Inserts like a load balancer, which has looked up the keys before: their memory is prefetched.
     fn insert(&self, keys: &[Ipv4Flow]) {
         let now = self.now();
         for key in keys {
@@ -131,7 +131,7 @@ impl Bench {
         format!("{nanos} {} {}", sum(|r| r.1), sum(|r| r.2))
     }
 
-    /// Goes round the shuffled keys from `at` on: ns per lookup, found, looked up.
+    /// Looks up the shuffled keys cyclically from `at` on; returns ns per lookup, found, looked up.
     fn look_up(&self, mut at: usize, millis: u64) -> (f64, u64, u64) {
         let mut found = [None; BULK];
         let (mut hits, mut looked_up) = (0, 0);
@@ -177,7 +177,7 @@ impl Bench {
         })
     }
 
-    /// Removes and inserts keys; answers how many operations that was.
+    /// Removes and inserts keys; returns the number of operations.
     fn replace(&self, keys: &[Ipv4Flow]) -> u64 {
         let now = self.now();
         for key in keys {
@@ -218,12 +218,12 @@ impl Bench {
     }
 }
 
-/// Of `count` keys, those that stay while others are written.
+/// Returns how many of `count` keys stay while others are written.
 fn stable(count: usize) -> usize {
     count - count / 16
 }
 
-/// How many were found with the entry that they were inserted with.
+/// Counts the keys that were found with their own entry.
 fn count(keys: &[Ipv4Flow], found: &[Option<Entry>]) -> u64 {
     keys.iter()
         .zip(found)
@@ -242,7 +242,7 @@ fn entry(key: &Ipv4Flow) -> Entry {
     }
 }
 
-/// SplitMix64.
+/// Advances SplitMix64.
 fn mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut x = *state;
@@ -251,7 +251,7 @@ fn mix(state: &mut u64) -> u64 {
     x ^ x >> 31
 }
 
-/// Clients and ports at random, 256 services.
+/// Builds a flow with random client and ports, to one of 256 services.
 fn flow(number: u64) -> Ipv4Flow {
     let mut state = number;
     let random = mix(&mut state);

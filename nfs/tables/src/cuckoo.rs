@@ -1,19 +1,19 @@
 //! The concurrent cuckoo table.
 //!
-//! A key has two buckets of four slots, and is in one of them, or, while it is moved, in both. IPv4 buckets are a cache line each.
+//! A key has two buckets of four slots. Its record is in one of them, or, during a move, in both. An IPv4 bucket is one cache line.
 //!
-//! *Lookups* take no lock and write nothing, but now and then a new expiry. *Inserts* lock one bucket; where both are full, they search, without locks,
-//! the shortest way to make room (breadth first), and then move records along it, from its end. What holds:
+//! *Lookups* take no lock and write nothing except an occasional new expiry. *Inserts* lock one bucket; if both are full, they search without locks
+//! for the shortest way to make room (breadth first), and then move records along it, starting at its end. Invariants:
 //!
-//! 1. Who inserts, changes, moves or removes a key holds the lock of the key's first bucket, and no other lock.
-//! 2. An empty slot belongs to who claimed it (compare and exchange on its data word) until it is filled.
-//! 3. A slot is filled in this order: claimed, so that it is invalid; lanes; data, which makes it valid. The paper writes the key first, while the
-//!    old data is still there: a reader of the new key then gets the old value, and its second look at the key does not tell.
-//! 4. A record is moved by filling the new slot, then emptying the old one, so that it is always in one of them.
-//! 5. A reader that finds a key in neither bucket looks again at the first: if records came there meanwhile, the key may have been among them,
-//!    on its way from the second to the first, and the reader starts over. The paper's reader misses it.
-//! 6. Only a record's expiry changes without the lock, by compare and exchange on the whole data word: it cannot hit another record, and who
-//!    moves or removes the record notices. (The paper writes it blindly.)
+//! 1. A thread that inserts, changes, moves or removes a key holds the lock of the key's first bucket, and no other lock.
+//! 2. An empty slot belongs to the thread that claimed it (compare and exchange on its data word) until it is filled.
+//! 3. A slot is filled in this order: the claim, which makes it invalid; lanes; data, which makes it valid. The paper writes the key first, while the
+//!    old data is still there: a reader of the new key then gets the old value, and checking the key again does not reveal it.
+//! 4. A move fills the new slot, then empties the old one, so that the record is always in one of them.
+//! 5. A reader that finds a key in neither bucket checks the first again: if records were added meanwhile, the key may have been among them,
+//!    moved from the second to the first, and the reader starts over. The paper's reader misses it.
+//! 6. Only a record's expiry changes without the lock, by compare and exchange on the whole data word: it cannot affect another record, and a
+//!    thread that moves or removes the record notices. (The paper writes it unconditionally.)
 
 use std::{marker::PhantomData, sync::Once};
 
@@ -47,8 +47,8 @@ use words::View;
 
 /// A connection table in words, for any number of threads of one process at a time: the concurrent cuckoo table of LB-NIC 3.2.
 ///
-/// Its state is in the words alone. An instance that adopts the words of one that has stopped goes on with its records; if that one was
-/// killed within a call, what the call left half done is cleared before the first change.
+/// Its state is entirely in the words. An instance that adopts the words of a stopped one continues with its records. If the old one was
+/// killed within a call, the partial change is cleaned up before the first new one.
 pub struct Cuckoo<K, M> {
     memory: M,
     shape: Shape,
@@ -58,19 +58,19 @@ pub struct Cuckoo<K, M> {
 }
 
 impl<K: Key, M: Memory> Cuckoo<K, M> {
-    /// Words of memory that a table for `capacity` flows takes: 17.8 bytes a flow for IPv4, 53.4 for IPv6, and at least 4096 slots.
+    /// Returns the words of memory needed for `capacity` flows: 17.8 bytes per flow for IPv4, 53.4 for IPv6, and at least 4096 slots.
     ///
     /// # Errors
-    /// More than 60 million flows.
+    /// If there are more than 60 million flows.
     pub fn words(capacity: usize) -> Result<usize, TableError> {
         let buckets = header::buckets(capacity)?;
         Ok(header::WORDS + buckets as usize * slots::bucket_words::<K>())
     }
 
-    /// A table in this memory: a new one if it is zero, otherwise the one that is there, of the same capacity.
+    /// Opens a table: a new one in zeroed memory, otherwise the existing one, of the same capacity.
     ///
     /// # Errors
-    /// The memory is too small, or holds something else.
+    /// If the memory is too small, or holds something else.
     pub fn open(memory: M, capacity: usize) -> Result<Self, TableError> {
         let random = || {
             use std::hash::{BuildHasher, Hasher};
@@ -83,10 +83,10 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
         )
     }
 
-    /// As [`open`](Self::open); a new table places its keys the same way in each run. For tests: who knows the seed can fill chosen buckets.
+    /// Like [`open`](Self::open), but a new table places its keys the same way in each run. For tests only: the seed reveals which keys share a bucket.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_seeded(memory: M, capacity: usize, seed: u64) -> Result<Self, TableError> {
         // SplitMix64.
         let number = |i: usize| {
@@ -115,7 +115,7 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
         })
     }
 
-    /// Slots, of which about 95 % can be filled.
+    /// Returns the number of slots, of which about 95 % can be filled.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.shape.buckets as usize * slots::SLOTS
@@ -126,7 +126,7 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
         Core::new(View::new(&self.memory), self.shape)
     }
 
-    /// As [`core`](Self::core), to change records.
+    /// Like [`core`](Self::core), for changing records.
     #[inline]
     fn writer(&self) -> Core<K, View<'_, M>> {
         let core = self.core();

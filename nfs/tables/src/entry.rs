@@ -1,24 +1,24 @@
-//! What a table knows about a flow.
+//! The entry that a table stores for a flow.
 
-/// What a load balancer keeps of a connection: 16 bits of its own, usually the backend's index, and the class, which says how long
-/// the record lives without packets.
+/// A load balancer's data about a connection: 16 bits of its own, usually the backend's index, and the class, which determines how
+/// long the record lives without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub value: u16,
     pub class: Class,
 }
 
-/// How far a connection is; see [`Lifetimes`](crate::Lifetimes).
+/// The state of a connection; see [`Lifetimes`](crate::Lifetimes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// TCP, of which only SYNs were seen.
+    /// TCP, only SYNs seen.
     Opening = 0,
-    /// TCP, both sides of which have spoken.
+    /// TCP, both sides have sent.
     Established = 1,
     /// TCP after FIN or RST.
     Closing = 2,
-    /// What has no connection: UDP, QUIC.
+    /// Connectionless: UDP, QUIC.
     Datagram = 3,
 }
 
@@ -30,7 +30,7 @@ impl Class {
         Self::Datagram,
     ];
 
-    /// The class of the two lowest bits.
+    /// Returns the class in the two lowest bits.
     #[inline]
     pub(crate) fn of_bits(bits: u64) -> Self {
         match bits & 3 {

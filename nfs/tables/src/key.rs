@@ -1,4 +1,4 @@
-//! Flows as keys: five fields that name a connection.
+//! Flows as keys: the five fields that identify a connection.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub trait Key: Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static {
     type Lanes: Copy + Eq + Default + AsRef<[u64]> + AsMut<[u64]> + std::fmt::Debug + Send + Sync;
 
-    /// Bits in the tail, at most 40.
+    /// The length of the tail, at most 40 bits.
     const TAIL_BITS: u32;
-    /// Goes into a table's header, so that it is not read as one of other keys.
+    /// The key type's name in a table's header, so that tables with other keys are recognised.
     const NAME: [u8; 4];
 
     fn lanes(&self) -> Self::Lanes;
@@ -36,7 +36,7 @@ pub struct Ipv6Flow {
     pub protocol: u8,
 }
 
-/// The fields in the order that they have in memory, so that the compiler reads them at once.
+/// Packs the fields in their order in memory, so that the compiler reads them in one load.
 #[inline]
 fn tail(source_port: u16, destination_port: u16, protocol: u8) -> u64 {
     u64::from(source_port) | u64::from(destination_port) << 16 | u64::from(protocol) << 32

@@ -1,7 +1,7 @@
-//! Connection tables of load balancers: which backend a flow has.
+//! Connection tables of load balancers: they map a flow to its backend.
 //!
-//! [`ConnectionTable`] is what a load balancer uses. [`Cuckoo`] is the concurrent table of "Offloading Load Balancers onto SmartNICs"
-//! (APSys'21, section 3.2), in words that other processes can adopt; [`Plain`] is a map behind a lock, slow and plainly right.
+//! [`ConnectionTable`] is the interface. [`Cuckoo`] is the concurrent table of "Offloading Load Balancers onto SmartNICs"
+//! (APSys'21, section 3.2), in words that other processes can adopt; [`Plain`] is a map behind a lock, slow and obviously right.
 //!
 //! ```
 //! use nf_arena::Heap;

@@ -1,30 +1,30 @@
-//! How long records live, in ticks.
+//! Lifetimes of records, in ticks.
 
 use std::time::Duration;
 
 use crate::Class;
 
-/// A tick, the unit of lifetimes: 2^31 ns, 2.1 s.
+/// The unit of lifetimes: 2^31 ns, 2.1 s.
 pub const TICK_NANOS: u64 = 1 << TICK_SHIFT;
 const TICK_SHIFT: u32 = 31;
 
-/// A record that has this many ticks or more to live, modulo [`EXPIRY_SPAN`], has expired. What is between the two is the time that
-/// aging has for one pass over the table: 64 ticks, 137 s.
+/// A record with this many ticks left or more, modulo [`EXPIRY_SPAN`], has expired. The difference between the two is the time
+/// in which aging must pass over the table: 64 ticks, 137 s.
 pub(crate) const LIVING_TICKS: u64 = 448;
-/// Expiry times are kept modulo this.
+/// The modulus of expiry times.
 pub(crate) const EXPIRY_SPAN: u64 = 512;
 
-/// How long a record of each class lives after its last packet: at least what is asked for, at most two ticks and a sixteenth more.
-/// The sixteenth keeps most packets from writing: a packet renews the record only when less than the lifetime is left.
+/// The lifetimes of each class after a record's last packet: at least as requested, at most two ticks and a sixteenth more. The
+/// sixteenth saves most packets a write: a packet renews the record only if less than the requested lifetime is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// By class: ticks left from which on a packet need not renew.
+    /// For each class, the remaining ticks at which a packet need not renew.
     enough: [u16; 4],
-    /// By class: ticks that a renewed record has.
+    /// For each class, the ticks that a renewal grants.
     granted: [u16; 4],
 }
 
-/// A lifetime beyond what a record can say.
+/// A lifetime longer than a record can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     pub class: Class,
@@ -35,7 +35,7 @@ impl std::fmt::Display for TooLong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "a lifetime of {:?} for {:?} connections; at most {:?} is possible",
+            "a lifetime of {:?} for {:?} connections, expected at most {:?}",
             self.lifetime,
             self.class,
             Lifetimes::LONGEST
@@ -46,13 +46,13 @@ impl std::fmt::Display for TooLong {
 impl std::error::Error for TooLong {}
 
 impl Lifetimes {
-    /// The longest that can be asked for.
+    /// The longest lifetime.
     pub const LONGEST: Duration = Duration::from_secs(900);
 
-    /// In the order of [`Class::ALL`].
+    /// Takes lifetimes in the order of [`Class::ALL`].
     ///
     /// # Errors
-    /// One is longer than [`LONGEST`](Self::LONGEST).
+    /// If one is longer than [`LONGEST`](Self::LONGEST).
     pub fn new(durations: [Duration; 4]) -> Result<Self, TooLong> {
         let mut lifetimes = Self {
             enough: [0; 4],
@@ -62,7 +62,7 @@ impl Lifetimes {
             if lifetime > Self::LONGEST {
                 return Err(TooLong { class, lifetime });
             }
-            // One more: the tick under way counts for nothing.
+            // One more tick, since the current one is partly over.
             let ticks = lifetime
                 .as_nanos()
                 .div_ceil(u128::from(TICK_NANOS))
@@ -74,7 +74,7 @@ impl Lifetimes {
         Ok(lifetimes)
     }
 
-    /// The moment `nanos` of the state's clock, for the calls of one batch.
+    /// Returns the time `nanos` of the state's clock, for the calls of one batch.
     #[inline]
     #[must_use]
     pub fn at(&self, nanos: u64) -> Now {
@@ -98,7 +98,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// When something happens, and how long records live from then on.
+/// A point in time, and the lifetimes of records renewed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     tick: u64,
@@ -106,26 +106,26 @@ pub struct Now {
 }
 
 impl Now {
-    /// Ticks of the state's clock.
+    /// Returns the time in ticks.
     #[inline]
     #[must_use]
     pub fn tick(&self) -> u64 {
         self.tick
     }
 
-    /// The last tick that a record of this class sees if no packet comes any more.
+    /// Returns the last tick of a record of this class renewed now.
     #[inline]
     pub(crate) fn expiry(&self, class: Class) -> u64 {
         self.tick + u64::from(self.lifetimes.granted[class as usize])
     }
 
-    /// Ticks left from which on a record of this class need not be renewed.
+    /// Returns the remaining ticks at which a record of this class need not be renewed.
     #[inline]
     pub(crate) fn enough(&self, class: Class) -> u64 {
         self.enough_of(class as u64)
     }
 
-    /// The same for the class of the two lowest bits.
+    /// Like [`enough`](Self::enough), for the class in the two lowest bits.
     #[inline]
     pub(crate) fn enough_of(&self, class: u64) -> u64 {
         u64::from(self.lifetimes.enough[(class & 3) as usize])
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes_are_no_shorter_than_asked_and_fit() {
+    fn lifetimes_are_at_least_as_requested_and_fit() {
         for seconds in [0, 1, 10, 20, 60, 300, 899, 900] {
             let lifetime = Duration::from_secs(seconds);
             let lifetimes = Lifetimes::new([lifetime; 4]).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_what_they_say() {
+    fn defaults_match_their_documentation() {
         let durations = [10, 300, 20, 60].map(Duration::from_secs);
         assert_eq!(Lifetimes::default(), Lifetimes::new(durations).unwrap());
     }

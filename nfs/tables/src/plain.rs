@@ -7,8 +7,8 @@ use std::{
 
 use crate::{ConnectionTable, Entry, Full, Insertion, Key, Now};
 
-/// A connection table that is plainly right, and as slow as one lock is. It lives in private memory, so it cannot be moved: for tests and
-/// comparison.
+/// A connection table that is simple enough to be obviously right, and slow because of its lock. It lives in private memory and cannot be moved: for
+/// tests and comparison.
 pub struct Plain<K> {
     records: Mutex<Records<K>>,
     capacity: usize,
@@ -16,14 +16,14 @@ pub struct Plain<K> {
 
 struct Records<K> {
     map: HashMap<K, Record>,
-    /// Keys that the current pass of aging has not looked at yet.
+    /// The keys that the current aging pass has not examined yet.
     to_age: Vec<K>,
 }
 
 #[derive(Clone, Copy)]
 struct Record {
     entry: Entry,
-    /// The last tick that it lives in.
+    /// The last tick in which the record lives.
     expiry: u64,
 }
 
@@ -59,7 +59,7 @@ impl<K: Key> Plain<K> {
     }
 
     fn records(&self) -> MutexGuard<'_, Records<K>> {
-        // A thread that panicked left a map that is whole.
+        // Every change leaves the map consistent, even one that panics.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,7 +178,7 @@ mod tests {
         }
         assert_eq!(table.insert(&key(10), ENTRY, &at(0)), Err(Full));
         assert_eq!((table.len(), table.capacity()), (10, 10));
-        // 33 ticks of the 35 granted ones are enough: a packet renews the record after more than two.
+        // 33 of the 35 granted ticks suffice: a packet renews the record after more than two.
         assert_eq!(table.lookup(&key(0), &at(2)), Some(ENTRY));
         assert_eq!(table.lookup(&key(1), &at(3)), Some(ENTRY));
         assert_eq!(table.lookup(&key(2), &at(35)), Some(ENTRY));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_replaced_and_told() {
+    fn an_expired_record_is_replaced_and_reported() {
         let table = Plain::new(1);
         let new = Entry { value: 8, ..ENTRY };
         table.insert(&key(0), ENTRY, &at(0)).unwrap();

@@ -1,78 +1,78 @@
-//! What a load balancer asks of a connection table.
+//! The interface of a connection table.
 
 use crate::{Entry, Key, Now};
 
-/// Which entry a flow has. Any number of threads may call anything at the same time.
+/// A map from flows to entries. Any number of threads may call any method at the same time.
 ///
-/// A record that has expired is not there for any of these calls, whether it was aged yet or not.
+/// For all of these calls, an expired record does not exist, whether aging has removed it or not.
 pub trait ConnectionTable<K: Key>: Send + Sync {
-    /// The entry of a flow, a packet of which has come: renews the record.
+    /// Returns the entry of a flow for a packet of it, and renews the record.
     fn lookup(&self, key: &K, now: &Now) -> Option<Entry>;
 
-    /// As [`lookup`](Self::lookup), of many at once, which is faster: `found[i]` is the entry of `keys[i]`. The shorter slice says how many.
+    /// Looks up many flows at once, which is faster: `found[i]` is the entry of `keys[i]`. The shorter slice sets the number.
     fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
         for (key, found) in keys.iter().zip(found) {
             *found = self.lookup(key, now);
         }
     }
 
-    /// Asks for the memory that the next call about this key will read, so that it is there by then. [`lookup_bulk`](Self::lookup_bulk) needs no such help.
+    /// Prefetches the memory that the next call for this key reads. [`lookup_bulk`](Self::lookup_bulk) prefetches by itself.
     fn prefetch(&self, key: &K) {
         let _ = key;
     }
 
-    /// Records a new flow. Where it has a record already, that one stays and is renewed, and its entry is the answer: of several threads that insert the same
-    /// flow at once, one gets [`Insertion::Inserted`], and the others what it inserted.
+    /// Records a new flow. An existing record stays, is renewed, and its entry is returned: of several threads that insert the same flow at once,
+    /// one gets [`Insertion::Inserted`], and the others get the entry that it inserted.
     ///
     /// # Errors
-    /// There is no room. Aging makes some.
+    /// If there is no room. Aging makes some.
     fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full>;
 
-    /// Gives a flow the entry `new`, renewed, in place of `old`.
+    /// Replaces a flow's entry `old` by `new`, and renews the record.
     ///
     /// # Errors
-    /// It has another entry than `old`, which stays: that one. None: it has no record.
+    /// If it has an entry other than `old`: that entry, which stays. None: it has no record.
     fn replace(&self, key: &K, old: Entry, new: Entry, now: &Now) -> Result<(), Option<Entry>>;
 
-    /// Forgets a flow, and answers its entry. A record that has expired is forgotten as well, but is not an answer.
+    /// Removes a flow's record and returns its entry. An expired record is removed as well, but not returned.
     fn remove(&self, key: &K, now: &Now) -> Option<Entry>;
 
-    /// A step of aging: looks at the next `budget` records or places for them, where the last step stopped, and removes those that
-    /// have expired, after `expired` was told of each. Answers how many.
+    /// Performs a step of aging: examines the next `budget` records or places, continuing where the last step stopped, and removes expired records
+    /// after passing each to `expired`. Returns their number.
     ///
-    /// The whole table has to be looked at once in 100 s, or records that expired long ago come to life again.
+    /// The whole table must be examined once in 100 s; otherwise records that expired long ago come back to life.
     fn age(&self, budget: usize, now: &Now, expired: &mut dyn FnMut(&K, Entry)) -> usize;
 
-    /// Records, with those that have expired and were not aged yet.
+    /// Returns the number of records, including expired ones that aging has not removed.
     fn len(&self) -> usize;
 
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many records fit for sure; somewhat more may.
+    /// Returns the number of records that fit for certain; somewhat more may fit.
     fn capacity(&self) -> usize;
 
-    /// Calls `visit` with every record that has not expired. One that is inserted, removed or moved meanwhile may be missed or come twice.
+    /// Calls `visit` with every unexpired record. A record that is inserted, removed or moved meanwhile may be missed or visited twice.
     fn for_each(&self, now: &Now, visit: &mut dyn FnMut(&K, Entry));
 }
 
-/// What [`ConnectionTable::insert`] found.
+/// The result of [`ConnectionTable::insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// The flow has a record now. `expired`: the entry of its last one, which had expired but was not aged yet.
+    /// The flow was recorded. `expired`: the entry of its previous record, which had expired but was not removed.
     Inserted { expired: Option<Entry> },
-    /// It had one, with this entry.
+    /// The flow had a record, with this entry.
     Existing(Entry),
 }
 
-/// There is no room for another flow.
+/// The error of a table without room for another flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl std::fmt::Display for Full {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the connection table is full: give it a larger capacity, or its records shorter lifetimes")
+        write!(f, "the connection table is full: raise its capacity, or shorten the lifetimes of its records")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Real threads on one table: readers, writers, aging. Keys that nobody removes are found by every lookup, and no key ever has another one's value.
+//! Real threads on one table: readers, writers, aging. Every lookup must find the stable keys, and no key may ever have another one's value.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use nf_tables::{
 const SEED: u64 = 11;
 const CAPACITY: usize = 20_000;
 const WRITERS: usize = 2;
-/// Stable keys, then those of each writer; at the highest load there are about 95 %.
+/// The stable keys, followed by those of each writer; at the highest load the table is about 95 % full.
 const STABLE: usize = CAPACITY / 2;
 const CHURNING: usize = CAPACITY / 4 + CAPACITY / 40;
 
@@ -31,7 +31,7 @@ fn key(number: usize) -> Ipv4Flow {
     Ipv4Flow::from_words(&[random], mix(random) >> 24)
 }
 
-/// What a key has as its value, always. Only stable keys are established.
+/// Returns the fixed entry of a key. Only stable keys are established.
 fn entry(number: usize) -> Entry {
     let class = if number < STABLE {
         Class::Established
@@ -44,7 +44,7 @@ fn entry(number: usize) -> Entry {
     }
 }
 
-/// CHURN_SECONDS makes it longer.
+/// Returns the duration, which CHURN_SECONDS can extend.
 fn duration() -> Duration {
     let seconds = std::env::var("CHURN_SECONDS")
         .ok()
@@ -53,7 +53,7 @@ fn duration() -> Duration {
 }
 
 #[test]
-fn stable_keys_are_never_missed_and_values_never_wrong() {
+fn lookups_never_miss_stable_keys_nor_return_wrong_values() {
     let memory = Heap::new(Cuckoo::<Ipv4Flow, Heap>::words(CAPACITY).unwrap()).unwrap();
     let table = Cuckoo::open_seeded(memory, CAPACITY, SEED).unwrap();
     let lifetimes = Lifetimes::new([0, 60, 0, 0].map(Duration::from_secs)).unwrap();
@@ -75,7 +75,7 @@ fn stable_keys_are_never_missed_and_values_never_wrong() {
             let (table, now, stopped) = (&table, &now, &stopped);
             scope.spawn(move || read(table, bulk, now, stopped))
         });
-        // Readers keep the stable keys alive; others live for a tick.
+        // Readers keep the stable keys alive; the others live for a tick.
         let aging = scope.spawn(|| {
             let mut aged = 0;
             while !stopped() {
@@ -114,8 +114,8 @@ fn stable_keys_are_never_missed_and_values_never_wrong() {
     let mut records = 0;
     table.for_each(&now(), &mut |_, _| records += 1);
     assert!(table.len() >= records && lookups > 0 && writes > 0 && aged > 0);
-    // After all lifetimes, and before what expired seems to live again.
-    // Nothing is left locked or claimed: the table can be filled, emptied, filled.
+    // After all lifetimes, and before expired records seem alive again.
+    // No slot is left locked or claimed: the table can be filled, emptied and filled.
     let later = lifetimes.at(nanos.load(Ordering::Relaxed) + 40 * TICK_NANOS);
     table.age(table.slots(), &later, &mut |_, _| {});
     assert_eq!(table.len(), 0);
@@ -125,7 +125,7 @@ fn stable_keys_are_never_missed_and_values_never_wrong() {
     assert_eq!(table.len(), CAPACITY);
 }
 
-/// Inserts and removes its own keys, so that it knows what is there, and some of the other writer's, which it does not.
+/// Inserts and removes its own keys, whose state it knows, and some of the other writer's keys, whose state it does not know.
 fn write(
     table: &Cuckoo<Ipv4Flow, Heap>,
     writer: usize,
@@ -136,7 +136,7 @@ fn write(
     let mut there = vec![false; CHURNING];
     let mut writes = 0;
     while !stopped() {
-        // A key that nobody asks for again: aging removes it.
+        // This key is abandoned: aging must remove it.
         let abandoned = (1 << 40) + 2 * writes as usize + writer;
         let _ = table.insert(&key(abandoned), entry(abandoned), &now());
         for step in 0..1000_u64 {
@@ -160,7 +160,7 @@ fn write(
             let number = STABLE + writer * CHURNING + index;
             if there[index] {
                 let removed = table.remove(&key(number), &now());
-                // Expired, if not there.
+                // It may be absent because it expired.
                 assert!(removed.is_none_or(|removed| removed == entry(number)));
                 there[index] = false;
                 continue;
@@ -188,7 +188,7 @@ fn read(
     let mut found = vec![None; CAPACITY];
     let mut lookups = 0;
     while !stopped() {
-        // The next round over the stable keys comes well within a lifetime.
+        // The next round over the stable keys starts well within a lifetime.
         for (start, chunk) in keys.chunks(100).enumerate() {
             if bulk {
                 table.lookup_bulk(chunk, &now(), &mut found);

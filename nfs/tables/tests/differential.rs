@@ -1,4 +1,4 @@
-//! The cuckoo table beside the plain one: the same calls, the same answers.
+//! Compares the cuckoo table with the plain one: the same calls must give the same answers.
 
 #![allow(clippy::unwrap_used)]
 use std::{collections::HashMap, time::Duration};
@@ -15,7 +15,7 @@ enum Call {
     Lookup(u16),
     LookupBulk(Vec<u16>),
     Insert(u16, Entry),
-    /// Of the entry that it has, or of one that it may not have.
+    /// Replaces the flow's own entry, or another one.
     Replace(u16, Option<Entry>, Entry),
     Remove(u16),
     Age,
@@ -54,7 +54,7 @@ proptest! {
     }
 }
 
-/// Keys that differ in one field only, each field in turn.
+/// Returns keys that differ in one field only, each field in turn.
 fn key<K: Key>(number: u16) -> K {
     let mut lanes = K::Lanes::default();
     let mut tail = 0;
@@ -168,7 +168,7 @@ fn same_aging<K: Key>(
             expired.insert(*key, entry);
         });
     }
-    // Twice: a pass that had begun looks at what it has not yet.
+    // Twice, since a pass that has begun examines only the rest.
     for _ in 0..2 {
         plain.age(usize::MAX, now, &mut |key, entry| {
             expected.insert(*key, entry);
@@ -179,7 +179,7 @@ fn same_aging<K: Key>(
     Ok(())
 }
 
-/// Flows as they come: one service, clients in sequence, ports in sequence.
+/// Returns flows in a realistic order: one service, clients and ports in sequence.
 fn flow(number: u32) -> Ipv4Flow {
     Ipv4Flow {
         source: (0x0a00_0000 + number / 64).into(),
@@ -236,7 +236,7 @@ fn fills_to_95_percent_and_loses_nothing() {
     assert_eq!(table.lookup(&flow(1), &now), None);
     assert!(there(count / 2..count));
     assert_eq!(table.len(), (count - count / 2) as usize);
-    // Everything else expires, and there is room again.
+    // All other records expire, and there is room again.
     let later = Lifetimes::default().at(400_000_000_000);
     assert_eq!(
         table.age(table.slots(), &later, &mut |_, _| {}),

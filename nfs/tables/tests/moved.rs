@@ -1,4 +1,4 @@
-//! Tables that change hands: adopted through the arena's file, and copied block by block while they are written.
+//! Tables that change owners: adopted through the arena's file, or copied block by block during writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn records<K: Key>(table: &Cuckoo<K, Region>) -> HashMap<K, Entry> {
     records
 }
 
-fn goes_on_after_adoption<K: Key>() {
+fn adopt_and_continue<K: Key>() {
     let (arena, table) = region::<K>(ArenaBuilder::fresh("test", 1).unwrap());
     for number in 0..CAPACITY as u64 {
         table.insert(&key(number), entry(number), &now()).unwrap();
@@ -65,15 +65,15 @@ fn goes_on_after_adoption<K: Key>() {
 }
 
 #[test]
-fn an_adopted_table_goes_on() {
-    goes_on_after_adoption::<Ipv4Flow>();
-    goes_on_after_adoption::<Ipv6Flow>();
+fn an_adopted_table_continues() {
+    adopt_and_continue::<Ipv4Flow>();
+    adopt_and_continue::<Ipv6Flow>();
 }
 
 #[test]
-fn a_copy_made_while_the_table_is_written_is_equal() {
+fn a_copy_made_during_writes_is_equal() {
     let (arena, table) = region::<Ipv4Flow>(ArenaBuilder::fresh("test", 1).unwrap());
-    // Opened before there is anything in it: with secrets of its own, which the copy replaces.
+    // Opened while empty, with its own secrets, which the copy replaces.
     let (copy_arena, copy) = region::<Ipv4Flow>(ArenaBuilder::fresh("test", 1).unwrap());
     let stop = AtomicBool::new(false);
     let written = AtomicU64::new(0);
@@ -89,7 +89,7 @@ fn a_copy_made_while_the_table_is_written_is_equal() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // Some displaced, some replaced, some renewed, some removed.
+                // Some records are displaced, some replaced, some renewed, some removed.
                 let number = written.load(Ordering::Relaxed);
                 let _ = table.insert(&key(number), entry(number), &now());
                 let old = entry(if number % 2 == 0 { number / 2 } else { number });
@@ -115,7 +115,7 @@ fn a_copy_made_while_the_table_is_written_is_equal() {
 }
 
 #[test]
-fn memory_that_is_not_such_a_table_is_refused() {
+fn memory_without_a_matching_table_is_refused() {
     let words = Cuckoo::<Ipv6Flow, Heap>::words(CAPACITY).unwrap();
     let small = Cuckoo::<Ipv4Flow, _>::open(Heap::new(100).unwrap(), CAPACITY).err();
     assert!(matches!(

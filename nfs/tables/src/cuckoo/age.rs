@@ -1,4 +1,4 @@
-//! Removing what has expired, and going over all records.
+//! Removes expired records, and iterates over all records.
 
 use std::sync::atomic::Ordering;
 
@@ -37,7 +37,7 @@ impl<K: Key, W: Words> Core<K, W> {
         removed
     }
 
-    /// Removes a record, unless a packet came for it meanwhile.
+    /// Removes a record, unless a packet renewed it meanwhile.
     fn expire(&self, seen: Found, now: &Now, expired: &mut dyn FnMut(&K, Entry)) -> bool {
         let Found { bucket, slot, data } = seen;
         let mut change = Change::begin(self.words);
@@ -46,7 +46,7 @@ impl<K: Key, W: Words> Core<K, W> {
         let lock = self.lock(first);
         let index = self.base(bucket) + slot;
         let again = self.words.load(index, Ordering::Relaxed);
-        // As in `displace`: the same record, and then this is its lock and these are its lanes.
+        // As in `displace`: if the record is unchanged, this is its lock, and the lanes are its own.
         if self.differs(data, again) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Changes that are cut off at each of their writes, as by kill -9, and what the next instance makes of it.
+//! Interrupts changes at each of their writes, as kill -9 would, and checks how the next instance recovers.
 
 use std::{cell::Cell, collections::HashMap, panic::AssertUnwindSafe, sync::atomic::Ordering};
 
@@ -14,7 +14,7 @@ use super::{
 
 const CAPACITY: usize = 3_600;
 
-/// Words of an instance that dies at a write.
+/// The words of an instance that dies at a write.
 #[derive(Clone, Copy)]
 struct Mortal<'a> {
     view: View<'a, Heap>,
@@ -22,7 +22,7 @@ struct Mortal<'a> {
 }
 
 impl Mortal<'_> {
-    /// May it write? It dies at the first that it may not; what its unwinding would write is not written.
+    /// Tells whether it may write. It dies at the first refused write; writes of its unwinding are suppressed.
     fn may_write(&self) -> bool {
         let left = self.writes_left.get();
         self.writes_left.set(left.saturating_sub(1));
@@ -94,7 +94,7 @@ fn table() -> Cuckoo<Ipv4Flow, Heap> {
     Cuckoo::open_seeded(Heap::new(words).unwrap(), CAPACITY, 5).unwrap()
 }
 
-/// A table with the words of another, as its next instance finds them.
+/// Returns a table with the words of another, as the next instance finds them.
 fn adopted(from: &Cuckoo<Ipv4Flow, Heap>) -> Cuckoo<Ipv4Flow, Heap> {
     let memory = Heap::new(from.memory.words().len()).unwrap();
     for (to, from) in memory.words().iter().zip(from.memory.words()) {
@@ -106,12 +106,12 @@ fn adopted(from: &Cuckoo<Ipv4Flow, Heap>) -> Cuckoo<Ipv4Flow, Heap> {
 fn records(table: &Cuckoo<Ipv4Flow, Heap>) -> HashMap<Ipv4Flow, Entry> {
     let mut records = HashMap::new();
     table.for_each(&now(), &mut |key, entry| {
-        assert_eq!(records.insert(*key, entry), None, "{key:?} is there twice");
+        assert_eq!(records.insert(*key, entry), None, "{key:?} has two records");
     });
     records
 }
 
-/// Cuts `work` off at its first write, its second, and so on until it is done. `changing` is the key that it is about.
+/// Interrupts `work` at its first write, its second, and so on until it completes. `changing` is the affected key.
 fn cut_everywhere(
     before: &Cuckoo<Ipv4Flow, Heap>,
     changing: &Ipv4Flow,
@@ -128,7 +128,7 @@ fn cut_everywhere(
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| work(&core))).is_ok();
 
         let next = adopted(&cut);
-        // The first change is what looks for damage.
+        // The first change triggers recovery.
         let unrelated = key(1_000_000);
         next.insert(&unrelated, entry(0), &now()).unwrap();
         assert_eq!(next.remove(&unrelated, &now()), Some(entry(0)));
@@ -152,7 +152,7 @@ fn cut_everywhere(
 }
 
 #[test]
-fn inserts_replacements_and_removals() {
+fn interrupted_inserts_replacements_and_removals_recover() {
     let table = table();
     for number in 0..CAPACITY / 2 {
         table.insert(&key(number), entry(number), &now()).unwrap();
@@ -173,12 +173,12 @@ fn inserts_replacements_and_removals() {
 }
 
 #[test]
-fn moves() {
+fn interrupted_moves_recover() {
     let table = table();
     for number in 0..CAPACITY {
         table.insert(&key(number), entry(number), &now()).unwrap();
     }
-    // New keys that both buckets of are full, so that others are moved.
+    // New keys whose buckets are both full, so that other records are moved.
     let mut displacing = (CAPACITY..).map(key).filter(|key| {
         let core = table.core();
         let place = core.place(key);

@@ -1,4 +1,4 @@
-//! Making room in a full bucket by moving records to their other buckets.
+//! Makes room in a full bucket by moving records to their other buckets.
 
 use crate::{Full, Key};
 
@@ -8,29 +8,29 @@ use super::{
     words::Words,
 };
 
-/// Buckets that a search looks at. A chain of moves then has at most five; with four slots a bucket, tables fill to above 95 %.
+/// The number of buckets that a search visits. A chain then has at most five moves; with four slots per bucket, tables fill to above 95 %.
 const SEARCHED: usize = 512;
-/// Plans that others' changes made void before an insert gives up.
+/// The number of plans that other threads may invalidate before an insert gives up.
 const PLANS: u32 = 256;
 
-/// A bucket that the search has come to.
+/// A bucket reached by the search.
 #[derive(Clone, Copy)]
 struct Step {
     bucket: u64,
-    /// The record of an earlier step's bucket that could move here.
+    /// The slot of the earlier step's bucket whose record could move here.
     from: u16,
     slot: u8,
     data: u64,
 }
 
 impl<K: Key, W: Words> Core<K, W> {
-    /// Moves records so that one of the two buckets has an empty slot. Others may take it before the caller does.
+    /// Moves records so that one of the two buckets has an empty slot. Another thread may take it before the caller does.
     ///
     /// # Errors
-    /// The search found no way.
+    /// If the search finds no way.
     #[cold]
     pub(super) fn make_room(&self, buckets: [u64; 2]) -> Result<(), Full> {
-        // Few searches go further; small blocks cost the allocator less.
+        // Few searches go further, and small blocks are cheaper to allocate.
         let mut steps = Vec::with_capacity(40);
         for turn in 0..PLANS {
             steps.clear();
@@ -43,7 +43,7 @@ impl<K: Key, W: Words> Core<K, W> {
         Err(Full)
     }
 
-    /// The shortest way to an empty slot: the step that it ends with. Takes no locks, so what it read may be outdated when it is used.
+    /// Finds the shortest way to an empty slot and returns its last step. Takes no locks, so the plan may be outdated when it is used.
     fn plan(&self, buckets: [u64; 2], steps: &mut Vec<Step>) -> Option<usize> {
         steps.extend(buckets.map(|bucket| Step {
             bucket,
@@ -79,11 +79,11 @@ impl<K: Key, W: Words> Core<K, W> {
         None
     }
 
-    /// Makes the moves of a plan, from its end. False: somebody was in the way.
+    /// Makes the moves of a plan, from its end. False: another thread interfered.
     fn carry_out(&self, steps: &[Step], end: usize) -> bool {
         let mut step = steps[end];
         let mut at = end;
-        // The first two steps are where the room shall be.
+        // The first two steps are the buckets that need room.
         while at >= 2 {
             at = usize::from(step.from);
             let record = Found {
@@ -99,7 +99,7 @@ impl<K: Key, W: Words> Core<K, W> {
         true
     }
 
-    /// Moves a record to its other bucket. False: it is not there any more, or `to` has no empty slot.
+    /// Moves a record to its other bucket. False: it is gone, or `to` has no empty slot.
     pub(super) fn displace(&self, seen: Found, to: u64) -> bool {
         debug_assert!(seen.slot < SLOTS && seen.bucket != to);
         let second = seen.data & record::SECOND != 0;
@@ -109,7 +109,7 @@ impl<K: Key, W: Words> Core<K, W> {
         if self.differs(seen.data, data) {
             return false;
         }
-        // If it is the record that the plan saw, this is its lock, and so its lanes are right and stay.
+        // If it is the planned record, this is its lock, so its lanes are right and stay.
         let lanes = self.lanes(seen.bucket, seen.slot);
         let again = self.words.load(from, std::sync::atomic::Ordering::Relaxed);
         if self.differs(data, again) || self.other(&lanes, seen.bucket) != to {
@@ -120,7 +120,7 @@ impl<K: Key, W: Words> Core<K, W> {
         };
         let copy = self.fill(to, slot, &lanes, again ^ record::SECOND, again);
         self.change(from, |data| {
-            // A reader that renews the old record while the new one is there already: the later expiry counts.
+            // A reader may renew the old record after the copy was made: the later expiry counts.
             self.keep_expiry(copy, data);
             Some(record::emptied(data))
         });

@@ -1,4 +1,4 @@
-//! The words before the buckets: what the table is, its secrets, and its counts.
+//! The words before the buckets: identification, secrets, and counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,35 +6,35 @@ use crate::Key;
 
 use super::{place::Secrets, slots, words::Words};
 
-/// Words of the header: cache lines, of which the first is only read once the table is made.
+/// The length of the header in words. Its first cache line is read-only once the table exists.
 pub(super) const WORDS: usize = 128;
 const LINE_WORDS: usize = 8;
 
 const MAGIC: usize = 0;
 const BUCKETS: usize = 1;
 const SECRETS: usize = 2;
-/// The bucket that aging looks at next, modulo their number.
+/// The bucket that aging examines next, modulo the number of buckets.
 pub(super) const HAND: usize = LINE_WORDS;
-/// The first of the counts, each in a line of its own.
+/// The first count. Each count has its own cache line.
 const COUNTS: usize = 2 * LINE_WORDS;
 const COUNT_LINES: usize = (WORDS - COUNTS) / LINE_WORDS;
-/// The line of those that have none of their own.
+/// The line shared by threads without their own.
 pub(super) const SHARED_LINE: usize = COUNT_LINES - 1;
 
-/// "nftable1" and the name of the keys.
+/// Returns "nftable1" mixed with the keys' name.
 fn magic<K: Key>() -> u64 {
     u64::from_le_bytes(*b"nftable1") ^ u64::from(u32::from_le_bytes(K::NAME)) << 16
 }
 
-/// What can be wrong with a table's memory.
+/// A fault of a table's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The capacity is beyond what a table can have.
+    /// The capacity exceeds the largest table.
     TooLarge { capacity: usize, most: usize },
     /// The memory is too small for the capacity.
     TooSmall { words: usize, needed: usize },
-    /// The memory holds something else than a table of these keys and this capacity.
+    /// The memory holds something other than a table of these keys and this capacity.
     Foreign {
         what: &'static str,
         found: u64,
@@ -46,10 +46,10 @@ impl std::fmt::Display for TableError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLarge { capacity, most } => {
-                write!(f, "a connection table for {capacity} flows: at most {most} are possible; use several")
+                write!(f, "a connection table for {capacity} flows, expected at most {most}; use several tables")
             }
             Self::TooSmall { words, needed } => {
-                write!(f, "{words} words of memory for a connection table that takes {needed}")
+                write!(f, "{words} words of memory for a connection table, expected at least {needed}")
             }
             Self::Foreign {
                 what,
@@ -57,7 +57,7 @@ impl std::fmt::Display for TableError {
                 expected,
             } => write!(
                 f,
-                "the memory holds no connection table of this kind: {what} {found:#x}, expected {expected:#x}"
+                "the memory does not hold a connection table of this kind: {what} {found:#x}, expected {expected:#x}"
             ),
         }
     }
@@ -65,10 +65,10 @@ impl std::fmt::Display for TableError {
 
 impl std::error::Error for TableError {}
 
-/// Buckets of a table that is to hold `capacity` flows at a load of 90 %.
+/// Returns the number of buckets that hold `capacity` flows at a load of 90 %.
 pub(super) fn buckets(capacity: usize) -> Result<u64, TableError> {
     const LEAST: usize = 1 << 10;
-    /// Products of a bucket's number and a tail have 64 bits.
+    // The product of a bucket's number and a tail must fit 64 bits.
     const MOST: usize = 1 << 24;
     let most = MOST * slots::SLOTS / 10 * 9;
     if capacity > most {
@@ -77,7 +77,7 @@ pub(super) fn buckets(capacity: usize) -> Result<u64, TableError> {
     Ok((capacity * 10).div_ceil(9 * slots::SLOTS).max(LEAST) as u64)
 }
 
-/// Writes the header of a new table, or checks that of one that is there.
+/// Writes the header of a new table, or checks that of an existing one.
 pub(super) fn open<K: Key, W: Words>(
     words: W,
     buckets: u64,
@@ -107,7 +107,7 @@ pub(super) fn open<K: Key, W: Words>(
     check("buckets", BUCKETS, buckets)
 }
 
-/// Read anew by each call: words that are copied from another instance come after the table was opened.
+/// Reads the secrets on each call, since a copy from another instance may arrive after the table was opened.
 #[inline]
 pub(super) fn secrets<W: Words>(words: W) -> Secrets {
     Secrets(std::array::from_fn(|index| {
@@ -115,11 +115,11 @@ pub(super) fn secrets<W: Words>(words: W) -> Secrets {
     }))
 }
 
-/// Each count has its records above this, and changes under way below. A thread counts in a line of its own, if it can, and only the sum
-/// means something: a record may come by one line and go by another.
+/// The unit of records in a count; the bits below count pending changes. A thread counts in its own line if it can. Only the sum over all lines
+/// is meaningful: a record may be added in one line and removed in another.
 const RECORD: u64 = 1 << 16;
 
-/// A change to the table under way. One that stays open was cut off: see [`super::recover`].
+/// A pending change of the table. One that stays pending was interrupted: see [`super::recover`].
 pub(super) struct Change<W: Words> {
     words: W,
     line: usize,
@@ -160,23 +160,23 @@ fn add<W: Words>(words: W, line: usize, value: u64) {
     if line == SHARED_LINE {
         words.add(index, value);
     } else {
-        // Nobody else writes it; an addition that others may interfere with would cost as much as an insert's other steps together.
+        // Only this thread writes the line; an atomic addition would cost as much as the rest of an insert.
         let count = words.load(index, Ordering::Relaxed);
         words.store(index, count.wrapping_add(value));
     }
 }
 
-/// Records, and changes under way.
+/// Returns the numbers of records and of pending changes.
 pub(super) fn counted<W: Words>(words: W) -> (usize, u64) {
     let total = (0..COUNT_LINES)
         .map(|line| words.load(COUNTS + line * LINE_WORDS, Ordering::Relaxed))
         .fold(0, u64::wrapping_add);
-    // A sum taken while others count may be off by what they do, also below nothing.
+    // A sum taken during changes may be off by them, even below zero.
     let records = (total as i64 >> RECORD.trailing_zeros()).max(0);
     (records as usize, total & (RECORD - 1))
 }
 
-/// Sets the number of records, and that no change is under way.
+/// Sets the number of records, with no pending change.
 pub(super) fn set_count<W: Words>(words: W, records: usize) {
     for line in 1..COUNT_LINES {
         words.store(COUNTS + line * LINE_WORDS, 0);
@@ -184,10 +184,10 @@ pub(super) fn set_count<W: Words>(words: W, records: usize) {
     words.store(COUNTS, records as u64 * RECORD);
 }
 
-/// Lines that threads of this process have for their own, as bits.
+/// The lines taken by threads of this process, as bits.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// The line that a thread counts in, while it lives: its own, or the one shared by those that came when all were taken.
+/// A thread's line for its lifetime: its own, or the shared one if all were taken.
 struct Line(usize);
 
 impl Line {
@@ -196,7 +196,7 @@ impl Line {
             let line = taken.trailing_ones();
             (line < SHARED_LINE as u32).then_some(taken | 1 << line)
         };
-        // Acquire: who had the line before has written its last.
+        // Acquire: the line's previous owner has finished its writes.
         let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, free);
         Self(taken.map_or(SHARED_LINE, |taken| taken.trailing_ones() as usize))
     }
@@ -215,6 +215,6 @@ pub(super) fn line_of_thread() -> usize {
     thread_local! {
         static LINE: Line = Line::take();
     }
-    // A thread that is ending may have none any more.
+    // A thread that is ending may have lost its line already.
     LINE.try_with(|line| line.0).unwrap_or(SHARED_LINE)
 }

@@ -1,4 +1,4 @@
-//! Inserting, changing and removing one key, under its lock.
+//! Inserts, changes and removes one key, under its lock.
 
 use crate::{Entry, Full, Insertion, Key, Now};
 
@@ -23,7 +23,7 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// None: there is no empty slot.
+    /// Inserts into an empty slot; None: there is none.
     #[inline]
     fn try_insert(
         &self,
@@ -47,7 +47,7 @@ impl<K: Key, W: Words> Core<K, W> {
         Some(Insertion::Inserted { expired: None })
     }
 
-    /// Of a key that has a record, which the caller has locked.
+    /// Handles the insert of a key that has a record; the caller holds its lock.
     fn insert_again(&self, found: Found, content: u64, now: &Now) -> Insertion {
         let index = self.base(found.bucket) + found.slot;
         let (old, replaced) = self.change(index, |data| {
@@ -59,7 +59,7 @@ impl<K: Key, W: Words> Core<K, W> {
                 expired: Some(entry),
             };
         }
-        // Nobody but the holder of the lock takes the record away.
+        // Only the holder of the lock can remove the record.
         let _ = self.renew(Found { data: old, ..found }, now);
         Insertion::Existing(entry)
     }

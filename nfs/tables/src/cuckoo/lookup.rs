@@ -1,4 +1,4 @@
-//! Lookups, one at a time and in bulk.
+//! Lookups, single and in bulk.
 
 use crate::{Entry, Key, Now};
 
@@ -9,10 +9,10 @@ use super::{
     words::Words,
 };
 
-/// Keys whose memory is asked for before the first of them is looked at: enough to hide what memory takes to answer, few enough for
-/// the requests that a core can have open, and to be in the first cache still.
+/// The number of keys prefetched before the first is examined: enough to hide memory latency, few enough for the requests that a core
+/// can have outstanding and for its L1 cache.
 const BULK: usize = 32;
-/// The same, for what is left of a larger number.
+/// The same, for the rest of a larger number of keys.
 const SMALL_BULK: usize = 4;
 
 impl<K: Key, W: Words> Core<K, W> {
@@ -58,8 +58,8 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// What is certain at a first glance is done without a branch that depends on what is in the table, for none of
-    /// those could be predicted: first all first buckets, then the second ones of the rest, then, with all care, what is left.
+    /// Looks up a chunk of keys. Certain results are found without branches that depend on the table's content, which would be
+    /// unpredictable: first all first buckets, then the second buckets of the rest, then the uncertain keys one by one.
     #[inline(always)]
     fn lookup_chunk<const N: usize>(
         &self,
@@ -74,12 +74,12 @@ impl<K: Key, W: Words> Core<K, W> {
             self.prefetch_bucket(first);
             self.prefetch_bucket(second);
         }
-        // Kept apart from its array, a count stays in a register.
+        // A count apart from its array stays in a register.
         let (mut rest, mut rest_count) = ([0_u8; N], 0);
         for (index, place) in places.iter().enumerate() {
             let (data, doubt) = self.glance(place.first(), place.pattern, &place.lanes);
             found[index] = Some(record::entry(data));
-            // Always written, and overwritten by the next one if it does not count.
+            // Always written; the next key overwrites it if it does not count.
             rest[rest_count % N] = index as u8;
             rest_count += usize::from(doubt | record::staleness(data, now) != 0);
         }
@@ -99,7 +99,7 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// Makes a record that was found live on, if that is needed, and answers its entry; None: it has expired.
+    /// Renews a record if needed and returns its entry; None: it has expired.
     #[inline(always)]
     pub(super) fn renew(&self, found: Found, now: &Now) -> Result<Option<Entry>, Gone> {
         match record::renewal(found.data, now) {

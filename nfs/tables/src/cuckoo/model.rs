@@ -1,5 +1,5 @@
-//! The table's own code under loom: every interleaving of its steps (up to some preemptions), and every stale value that the memory model lets
-//! a thread read. Two buckets, and keys chosen for where they go. What the paper does otherwise is here too, and fails.
+//! Runs the table's own code under loom: every interleaving of its steps (up to some preemptions), and every stale value that the memory model allows
+//! a thread to read. The table has two buckets, and the keys are chosen by their place. The paper's variants are modelled as well, and fail.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -29,11 +29,11 @@ const SECRETS: [u64; 3] = [
     0x0fed_cba9_8765_4321,
 ];
 
-/// A word that loom watches.
+/// A word observed by loom.
 ///
-/// loom 0.7 looks for an earlier access that conflicts with a thread's next one at the last access to the word only. After "A loads, B loads, B exchanges"
-/// that is B's own load, and it never tries B's exchange before A's load. So each access is preceded by a step that conflicts with all others: an
-/// addition to a second word, relaxed, which makes nothing visible to anybody.
+/// loom 0.7 compares a thread's next access only with the last access to the word when it looks for conflicts. After "A loads, B loads, B exchanges"
+/// the last one is B's own load, so loom never tries B's exchange before A's load. Each access is therefore preceded by a step that conflicts with all
+/// others: a relaxed addition to a second word, which synchronizes nothing.
 struct Word {
     value: AtomicU64,
     steps: AtomicU64,
@@ -53,7 +53,7 @@ impl Word {
     }
 }
 
-/// The words of a table: the buckets', one for the hand of aging, and one for all counts. Secrets never change.
+/// The words of a table: those of the buckets, one for aging's position, and one for all counts. Secrets never change.
 #[derive(Clone, Copy)]
 struct Modelled<'a> {
     words: &'a [Word],
@@ -75,7 +75,7 @@ impl Words for Modelled<'_> {
     fn load(self, index: usize, order: Ordering) -> u64 {
         match index + self.start {
             index @ 2..=4 => SECRETS[index - 2],
-            // Counts that no thread of a model has.
+            // Counts of other threads, which the model does not have.
             index if (header::HAND + 1..header::WORDS - 8).contains(&index) => 0,
             _ => self.word(index).load(order),
         }
@@ -104,7 +104,7 @@ impl Words for Modelled<'_> {
 
     fn prefetch(self, _index: usize) {}
 
-    /// All of loom's threads are one thread to the system.
+    /// loom runs all its threads in one thread of the system.
     fn count_line(self) -> usize {
         header::SHARED_LINE
     }
@@ -159,7 +159,7 @@ impl Table {
         Core::new(words, shape())
     }
 
-    /// Beside this thread.
+    /// Spawns a thread that works on the table concurrently.
     fn spawn<T: 'static>(
         &self,
         work: impl FnOnce(&Core<Small, Modelled<'_>>) -> T + 'static,
@@ -168,7 +168,7 @@ impl Table {
         thread::spawn(move || work(&table.core()))
     }
 
-    /// All records of a key, wherever they are.
+    /// Returns all records of a key in both buckets.
     fn records(&self, key: &Small) -> Vec<Found> {
         let core = self.core();
         let place = core.place(key);
@@ -191,7 +191,7 @@ fn place(key: &Small) -> Place<[u64; 1]> {
     shape().place(&Secrets(SECRETS), key)
 }
 
-/// Keys that go to `first`, else to the other bucket, and have all the same tag: they differ in their lanes only.
+/// Returns keys whose first bucket is `first`. All have the same tag, so they differ only in their lanes.
 fn keys(first: u64) -> impl Iterator<Item = Small> {
     (1..)
         .map(|lane| Small { lane, tail: 0 })
@@ -218,7 +218,7 @@ fn entry(value: u16) -> Entry {
     }
 }
 
-/// `ticks` after the beginning; records live for ten.
+/// Returns the time `ticks` after the start; records live for ten ticks.
 fn at(ticks: u64) -> Now {
     let lifetimes = Lifetimes::new([Duration::from_nanos(10 * TICK_NANOS); 4]).unwrap();
     lifetimes.at(ticks * TICK_NANOS)
@@ -240,16 +240,19 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
         scenario();
     });
     println!("{} executions", executions.load(Ordering::Relaxed));
-    assert!(executions.load(Ordering::Relaxed) > 1, "loom tried nothing");
+    assert!(
+        executions.load(Ordering::Relaxed) > 1,
+        "loom tried only one execution"
+    );
 }
 
-/// Does loom find an execution in which the scenario fails?
+/// Tells whether loom finds an execution in which the scenario fails.
 fn fails(scenario: impl Fn() + Sync + Send + 'static) -> bool {
     let run = std::panic::AssertUnwindSafe(move || model(scenario));
     std::panic::catch_unwind(run).is_err()
 }
 
-/// The key is put into a bucket: its first, 0, or its second, 1.
+/// Puts the key into a bucket: its first, 0, or its second, 1.
 fn put(core: &Core<Small, Modelled<'_>>, key: &Small, bucket: u64, value: u16, now: &Now) -> Found {
     let place = core.place(key);
     let slot = core.claim(bucket).unwrap();
@@ -258,7 +261,7 @@ fn put(core: &Core<Small, Modelled<'_>>, key: &Small, bucket: u64, value: u16, n
     core.fill(bucket, slot, &place.lanes, pattern, content)
 }
 
-/// LB-NIC's lookup: no second look at the first bucket.
+/// Finds a key by LB-NIC's lookup, without checking the first bucket again.
 fn find_as_in_the_paper(core: &Core<Small, Modelled<'_>>, key: &Small) -> Option<Found> {
     let place = core.place(key);
     let pattern = place.pattern;
@@ -281,7 +284,7 @@ fn find_as_in_the_paper(core: &Core<Small, Modelled<'_>>, key: &Small) -> Option
     }
 }
 
-/// A reader beside a key that moves from its second bucket to its first, and back.
+/// Looks up a key while it moves from its second bucket to its first, and back.
 fn lookup_beside_moves(
     moves: usize,
     find: fn(&Core<Small, Modelled<'_>>, &Small) -> Option<Found>,
@@ -307,11 +310,11 @@ fn a_moving_key_is_found() {
 }
 
 #[test]
-fn a_moving_key_is_missed_by_the_papers_lookup() {
+fn the_papers_lookup_misses_a_moving_key() {
     assert!(fails(|| lookup_beside_moves(1, find_as_in_the_paper)));
 }
 
-/// A reader of one of two keys, the second of which takes the slot of the first.
+/// Looks up one of two keys while the second takes over the first one's slot.
 fn lookup_beside_reuse(
     lookup: fn(&Core<Small, Modelled<'_>>, &Small) -> Option<Entry>,
     sought: usize,
@@ -331,14 +334,14 @@ fn lookup_beside_reuse(
 }
 
 #[test]
-fn a_reused_slot_gives_no_wrong_value() {
+fn a_reused_slot_never_yields_a_wrong_value() {
     model(|| lookup_beside_reuse(|core, key| core.lookup(key, &at(0)), 0, 7));
     model(|| lookup_beside_reuse(|core, key| core.lookup(key, &at(0)), 1, 8));
 }
 
-/// What bulk lookups believe without more ado.
+/// Tests the results that bulk lookups accept without further checks.
 #[test]
-fn a_reused_slot_gives_no_wrong_value_at_a_glance() {
+fn a_reused_slot_never_yields_a_wrong_value_at_a_glance() {
     fn glance(core: &Core<Small, Modelled<'_>>, key: &Small) -> Option<Entry> {
         let place = core.place(key);
         let (data, doubt) = core.glance(place.first(), place.pattern, &place.lanes);
@@ -348,9 +351,9 @@ fn a_reused_slot_gives_no_wrong_value_at_a_glance() {
     model(|| lookup_beside_reuse(glance, 1, 8));
 }
 
-/// LB-NIC's slot: a key word and a data word, written in this order, a fence between them. A free slot has no key.
+/// Models LB-NIC's slot: a key word and a data word, written in this order with a fence between them. A free slot has no key.
 #[test]
-fn a_reused_slot_gives_a_wrong_value_in_the_papers_order() {
+fn a_reused_slot_yields_a_wrong_value_in_the_papers_order() {
     fn reuse(invalidate_data_first: bool) {
         const NOTHING: u64 = 0;
         let slot = Arc::new([Word::new(1), Word::new(10)]);
@@ -402,7 +405,7 @@ fn two_inserts_of_one_key_agree() {
 }
 
 #[test]
-fn an_insert_beside_a_remove_is_before_or_after_it() {
+fn a_concurrent_insert_and_remove_are_ordered() {
     model(|| {
         let table = Table::new();
         table.core().insert(&key(0), entry(7), &at(0)).unwrap();
@@ -421,7 +424,7 @@ fn an_insert_beside_a_remove_is_before_or_after_it() {
 }
 
 #[test]
-fn an_insert_beside_a_move_of_its_key_finds_it() {
+fn an_insert_finds_its_key_during_a_move() {
     model(|| {
         let table = Table::new();
         let moving = put(&table.core(), &key(0), 1, 7, &at(0));
@@ -434,13 +437,13 @@ fn an_insert_beside_a_move_of_its_key_finds_it() {
 }
 
 #[test]
-fn a_renewal_beside_a_move_is_kept_and_hits_nobody_else() {
+fn a_renewal_during_a_move_is_kept_and_affects_no_other_record() {
     model(|| {
         let table = Table::new();
         let moving = put(&table.core(), &key(0), 1, 7, &at(0));
         let mover = table.spawn(move |core| {
             assert!(core.displace(moving, 0));
-            // The old slot gets another record.
+            // The old slot is reused for another record.
             put(core, &key(1), 1, 8, &at(1));
         });
         assert_eq!(table.core().lookup(&key(0), &at(5)), Some(entry(7)));
@@ -459,7 +462,7 @@ fn a_renewal_beside_a_move_is_kept_and_hits_nobody_else() {
         assert_eq!(record::entry(other.data), entry(8));
         assert!(
             record::has_expired(other.data, &at(13)),
-            "the renewal hit another record"
+            "the renewal changed another record"
         );
     });
 }
@@ -469,7 +472,7 @@ fn a_record_is_either_renewed_or_aged() {
     model(|| {
         let table = Table::new();
         table.core().insert(&key(0), entry(7), &at(0)).unwrap();
-        // Its last tick is 11.
+        // The record's last tick is 11.
         let aging = table.spawn(|core| core.age(BUCKETS as usize * SLOTS, &at(12), &mut |_, _| {}));
         let found = table.core().lookup(&key(0), &at(11));
         let aged = aging.join().unwrap();

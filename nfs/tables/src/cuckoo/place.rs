@@ -1,14 +1,14 @@
-//! Which buckets a key has, and what of it is written there.
+//! Places keys: computes a key's two buckets and the part of the key that its record stores.
 //!
-//! The 40 bits of the tail are mixed with all the rest by a Feistel network of two rounds, which can be undone. Of the mixed tail, the first
-//! bucket's number says the leading bits and the tag the others (a quotient and its remainder), so that lanes, tag and place together are the
-//! whole key, without loss. The second bucket's number is the lanes' sum minus the first, so that a record says itself where else it may be.
+//! A Feistel network of two rounds, which is reversible, mixes the 40 bits of the tail with the rest of the key. The first bucket's number
+//! determines the leading bits of the mixed tail, and the tag stores the others (a quotient and its remainder), so lanes, tag and place together
+//! are the whole key, without loss. The second bucket's number is the lanes' sum minus the first, so a record itself tells its other bucket.
 
 use crate::Key;
 
 use super::record::Fields;
 
-/// Secret numbers of a table. Who does not know them cannot choose keys that meet in one bucket.
+/// The secret numbers of a table. Without them, an attacker cannot choose keys that share a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Secrets(pub(super) [u64; Secrets::COUNT]);
 
@@ -16,38 +16,38 @@ impl Secrets {
     pub(super) const COUNT: usize = 3;
 }
 
-/// Multiplies to 128 bits and adds the halves without carry: each bit of the result depends on all of the factors.
+/// Multiplies to 128 bits and XORs the halves: each bit of the result depends on all bits of the factors.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// What depends on the table's size only.
+/// The parameters that depend only on the table's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) buckets: u64,
     pub(super) fields: Fields,
 }
 
-/// A key as it is written, and where.
+/// A key in its stored form, with its place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place<L> {
     pub(super) lanes: L,
-    /// The data word that the key's record has in its first bucket, as far as the key says it.
+    /// The key's part of the record's data word in the first bucket.
     pub(super) pattern: u64,
     first: u32,
     second: u32,
 }
 
 impl<L> Place<L> {
-    /// Number of the first bucket.
+    /// Returns the number of the first bucket.
     #[inline(always)]
     pub(super) fn first(&self) -> u64 {
         self.first.into()
     }
 
-    /// Number of the second bucket.
+    /// Returns the number of the second bucket.
     #[inline(always)]
     pub(super) fn second(&self) -> u64 {
         self.second.into()
@@ -55,11 +55,11 @@ impl<L> Place<L> {
 }
 
 impl Shape {
-    /// `buckets` * 2^`tail_bits` fits 64 bits.
+    /// Requires that `buckets` * 2^`tail_bits` fits 64 bits.
     pub(super) fn new(buckets: u64, tail_bits: u32) -> Self {
         Self {
             buckets,
-            // The bits that the bucket's number says need no place in the tag: the logarithm, rounded down.
+            // The tag omits the bits that the bucket's number determines: the logarithm, rounded down.
             fields: Fields::new(tail_bits - buckets.ilog2()),
         }
     }
@@ -70,8 +70,8 @@ impl Shape {
         let mut lanes = key.lanes();
         lanes.as_mut()[0] ^= round_of_tail(secrets, tail);
         let mixed = round_of_lanes(secrets, lanes.as_ref());
-        // The mixed tail, a number below 2^TAIL_BITS, times the number of buckets: a bucket's number, then the rest, which is the tag and bits
-        // that only repeat it.
+        // The product of the mixed tail, a number below 2^TAIL_BITS, and the number of buckets: a bucket's number, then the tag and some
+        // redundant bits.
         let product = (tail ^ mixed >> (64 - K::TAIL_BITS)) * self.buckets;
         let first = product >> K::TAIL_BITS;
         Place {
@@ -82,7 +82,7 @@ impl Shape {
         }
     }
 
-    /// The other bucket that a record with these lanes may be in.
+    /// Returns the other possible bucket of a record with these lanes.
     #[inline(always)]
     pub(super) fn other<L: AsRef<[u64]>>(&self, secrets: &Secrets, lanes: &L, bucket: u64) -> u64 {
         self.opposite(round_of_lanes(secrets, lanes.as_ref()), bucket)
@@ -91,13 +91,13 @@ impl Shape {
     #[inline(always)]
     fn opposite(&self, mixed: u64, bucket: u64) -> u64 {
         let sum = (u64::from(mixed as u32) * self.buckets) >> 32;
-        // Modulo the number of buckets; both are below it. As a comparison this would become a branch, which goes wrong every other time.
+        // A subtraction modulo the number of buckets. A comparison would become a branch that is mispredicted half of the time.
         let difference = sum.wrapping_sub(bucket);
         let is_negative = (difference as i64 >> 63) as u64;
         difference.wrapping_add(is_negative & self.buckets)
     }
 
-    /// The key of a record whose first bucket is known.
+    /// Reconstructs the key of a record whose first bucket is known.
     pub(super) fn key<K: Key>(
         &self,
         secrets: &Secrets,
@@ -105,7 +105,7 @@ impl Shape {
         first: u64,
         data: u64,
     ) -> K {
-        // The products that fall into this bucket with this tag differ by `buckets` or more, and the tag says them to within less.
+        // Products that fall into this bucket with this tag differ by `buckets` or more, and the tag is more precise than that.
         let least = first << K::TAIL_BITS | self.fields.leading_bits(data) >> (64 - K::TAIL_BITS);
         let mixed = least.div_ceil(self.buckets);
         let tail = mixed ^ round_of_lanes(secrets, lanes.as_ref()) >> (64 - K::TAIL_BITS);
@@ -136,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_can_be_read_back(
+        fn a_key_can_be_reconstructed(
             numbers in prop::array::uniform4(any::<u64>()),
             seed in any::<u64>(),
             buckets in 1_u64 << 10..1 << 24,

@@ -1,13 +1,13 @@
-//! A slot's data word: everything about a record but its lanes.
+//! A slot's data word: a record without its lanes.
 //!
 //! ```text
 //! | present | second | tag | version | value 16 | expiry 9 | class 2 | lock |
 //! ```
 //!
 //! *present, second*: 00 empty, 01 (second) claimed by a thread that fills it, 1x a record, in its first or its second bucket.
-//! *tag*: what the number of the first bucket does not say of the key's tail. *version*: goes up with each record that the slot gets; it has the
-//! bits that the tag leaves, 4 in the smallest table, 12 in one of a million slots. An empty slot keeps tag and version, so that it differs from what it was.
-//! *lock*: of the bucket, in the word of its first slot: who holds it may insert, change, move or remove the records whose first bucket it is.
+//! *tag*: the part of the key's tail that the number of the first bucket does not determine. *version*: increases with each record in the slot; it has
+//! the bits that the tag leaves, 4 in the smallest table, 12 in one of a million slots. An empty slot keeps tag and version, so that it differs from
+//! its earlier states. *lock*: the bucket's, in the word of its first slot; its holder may insert, change, move or remove the records whose first bucket it is.
 
 use crate::{lifetime, Class, Entry, Now};
 
@@ -21,7 +21,7 @@ const VALUE_SHIFT: u32 = 12;
 const VERSION_SHIFT: u32 = 28;
 const ENTRY: u64 = ((1 << VERSION_SHIFT) - (1 << VALUE_SHIFT)) | (3 << CLASS_SHIFT);
 
-/// Where tag and version meet: that depends on the table's size.
+/// The boundary between tag and version, which depends on the table's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
     /// The lowest bit of the tag.
@@ -40,31 +40,31 @@ impl Fields {
         SECOND - self.tag_unit
     }
 
-    /// What a record has there in its first bucket, of whose tag these are the leading bits.
+    /// Returns the pattern in the first bucket of a record whose tag has these leading bits.
     #[inline]
     pub(super) fn pattern(self, bits: u64) -> u64 {
         bits >> 2 & self.tag_mask() | PRESENT
     }
 
-    /// The reverse.
+    /// Returns the leading bits of a tag.
     #[inline]
     pub(super) fn leading_bits(self, data: u64) -> u64 {
         (data & self.tag_mask()) << 2
     }
 
-    /// Is this a record with this pattern?
+    /// Tells whether this is a record with this pattern.
     #[inline]
     pub(super) fn matches(self, data: u64, pattern: u64) -> bool {
         data ^ pattern < self.tag_unit
     }
 
-    /// Zero if it is one.
+    /// Returns zero if this is a record with this pattern.
     #[inline]
     pub(super) fn mismatch(self, data: u64, pattern: u64) -> u64 {
         (data ^ pattern) & self.tag_unit.wrapping_neg()
     }
 
-    /// The word of a record that takes the place of `before`: tag and place from `pattern`, the next version, the rest from `record`. Unlocked.
+    /// Returns the word of a record that replaces `before`: tag and place from `pattern`, the next version, the rest from `record`; unlocked.
     #[inline]
     pub(super) fn successor(self, before: u64, pattern: u64, record: u64) -> u64 {
         let version = self.tag_unit - (1 << VERSION_SHIFT);
@@ -73,7 +73,7 @@ impl Fields {
     }
 }
 
-/// Zero if no record came to or went from a slot between these two states of it.
+/// Returns zero if no record was added to or removed from a slot between these two states of it.
 #[inline]
 pub(super) fn difference(before: u64, after: u64) -> u64 {
     (before ^ after) >> VERSION_SHIFT
@@ -112,7 +112,7 @@ pub(super) fn entry(data: u64) -> Entry {
     }
 }
 
-/// Entry and expiry of a record made now, other bits zero.
+/// Returns entry and expiry of a record created now; other bits are zero.
 #[inline]
 pub(super) fn content(entry: Entry, now: &Now) -> u64 {
     u64::from(entry.value) << VALUE_SHIFT
@@ -120,19 +120,19 @@ pub(super) fn content(entry: Entry, now: &Now) -> u64 {
         | now.expiry(entry.class) << EXPIRY_SHIFT & EXPIRY
 }
 
-/// The word with another content.
+/// Replaces the content of a word.
 #[inline]
 pub(super) fn with_content(data: u64, content: u64) -> u64 {
     data & !(ENTRY | EXPIRY) | content
 }
 
-/// The word with the expiry of another one.
+/// Copies the expiry of another word.
 #[inline]
 pub(super) fn with_expiry_of(data: u64, other: u64) -> u64 {
     data & !EXPIRY | other & EXPIRY
 }
 
-/// Ticks that are left, or [`lifetime::LIVING_TICKS`] or more: it has expired.
+/// Returns the remaining ticks; [`lifetime::LIVING_TICKS`] or more mean expired.
 #[inline]
 fn left(data: u64, now: &Now) -> u64 {
     (data >> EXPIRY_SHIFT).wrapping_sub(now.tick()) & (lifetime::EXPIRY_SPAN - 1)
@@ -143,27 +143,27 @@ pub(super) fn has_expired(data: u64, now: &Now) -> bool {
     left(data, now) >= lifetime::LIVING_TICKS
 }
 
-/// Zero if a record needs no renewal: it has not expired, and enough is left. Without branches.
+/// Returns zero if a record is alive and needs no renewal. Has no branches.
 #[inline(always)]
 pub(super) fn staleness(data: u64, now: &Now) -> u64 {
     let left = left(data, now);
     let enough = now.enough_of(data >> CLASS_SHIFT);
-    // One of the differences is negative where it does.
+    // If not, one of the differences is negative.
     (left.wrapping_sub(enough) | (lifetime::LIVING_TICKS - 1).wrapping_sub(left)) >> 63
 }
 
-/// Does `data` live longer than `other`?
+/// Tells whether `data` expires later than `other`.
 #[inline]
 pub(super) fn outlives(data: u64, other: u64) -> bool {
     let ahead = (data >> EXPIRY_SHIFT).wrapping_sub(other >> EXPIRY_SHIFT);
     (1..lifetime::LIVING_TICKS).contains(&(ahead & (lifetime::EXPIRY_SPAN - 1)))
 }
 
-/// What a packet makes of a record.
+/// The effect of a packet on a record's expiry.
 pub(super) enum Renewal {
-    /// Long enough is left.
+    /// Enough time is left.
     Unneeded,
-    /// The word with its new expiry.
+    /// The record is renewed; this is its new word.
     To(u64),
     Expired,
 }

@@ -1,4 +1,4 @@
-//! Putting in order what an instance left that was killed within a change.
+//! Repairs a table whose instance was killed within a change.
 
 use crate::Key;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl<K: Key, W: Words> Core<K, W> {
-    /// Looks at the whole table, if a change was cut off: 2 ms per million slots. While this runs nobody else may change records.
+    /// Scans the whole table if a change was interrupted: 2 ms per million slots. No other thread may change records meanwhile.
     pub(super) fn recover_if_needed(&self) {
         let (_, under_way) = header::counted(self.words);
         if under_way != 0 {
@@ -36,7 +36,7 @@ impl<K: Key, W: Words> Core<K, W> {
         header::set_count(self.words, records);
     }
 
-    /// Is this a record in its second bucket that is in its first as well? It was being moved.
+    /// Tells whether this record is in its second bucket while the first has it as well: its move was interrupted.
     fn is_second_copy(&self, Found { bucket, slot, data }: Found) -> bool {
         if !record::is_record(data) || data & record::SECOND == 0 {
             return false;

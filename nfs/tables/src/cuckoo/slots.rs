@@ -1,4 +1,4 @@
-//! Buckets and slots: where their words are, how a slot is read, claimed, filled and emptied, how a bucket is locked.
+//! Buckets and slots: where their words are, and how to read, claim, fill, empty and lock them.
 
 use std::{marker::PhantomData, sync::atomic::Ordering};
 
@@ -11,10 +11,10 @@ use super::{
     words::Words,
 };
 
-/// Slots of a bucket.
+/// The number of slots per bucket.
 pub(super) const SLOTS: usize = 4;
 
-/// The table's algorithm over some words.
+/// The table's algorithm over given words.
 pub(super) struct Core<K, W> {
     pub(super) words: W,
     pub(super) shape: Shape,
@@ -22,7 +22,7 @@ pub(super) struct Core<K, W> {
     keys: PhantomData<K>,
 }
 
-/// Words of a bucket. The data words come first, then the lanes, so that both start a cache line or share one:
+/// Returns the words of a bucket. Data words come first, then lanes, so that both start a cache line or share one:
 /// IPv4: 4 + 4, one line. IPv6: 4, 4 unused, 4 x 4, three lines.
 #[inline(always)]
 pub(super) fn bucket_words<K: Key>() -> usize {
@@ -38,7 +38,7 @@ fn lanes_offset<K: Key>() -> usize {
     }
 }
 
-/// A record that was seen.
+/// A record as it was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) bucket: u64,
@@ -47,12 +47,12 @@ pub(super) struct Found {
     pub(super) data: u64,
 }
 
-/// What a look into one bucket for a key says.
+/// The result of looking for a key in one bucket.
 pub(super) enum Look {
     Found(Found),
-    /// Records came or went while it was looked at.
+    /// Records were added or removed during the look.
     Changed,
-    /// The data words that none of which is the key's.
+    /// No record is the key's; these are the data words.
     Missing([u64; SLOTS]),
 }
 
@@ -67,7 +67,7 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// Index of a bucket's first word, which is the data word of its first slot, and so on.
+    /// Returns the index of a bucket's first word, which is the data word of its first slot.
     #[inline(always)]
     pub(super) fn base(&self, bucket: u64) -> usize {
         header::WORDS + bucket as usize * bucket_words::<K>()
@@ -96,7 +96,7 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// The data words of a bucket. What they say was written before them can be read after.
+    /// Reads the data words of a bucket. Reads after this one see everything written before those words.
     #[inline(always)]
     pub(super) fn data(&self, bucket: u64) -> [u64; SLOTS] {
         let words = self.words.window(self.base(bucket), SLOTS);
@@ -113,7 +113,7 @@ impl<K: Key, W: Words> Core<K, W> {
         lanes
     }
 
-    /// The data word of the slot that may hold a record of this pattern and these lanes, and a number that is zero if it does for certain. Without branches.
+    /// Returns the data word of the slot that may match this pattern and these lanes, and a number that is zero if it matches for certain. Has no branches.
     #[inline(always)]
     pub(super) fn glance(&self, bucket: u64, pattern: u64, lanes: &K::Lanes) -> (u64, u64) {
         let words = self.words.window(self.base(bucket), bucket_words::<K>());
@@ -129,16 +129,16 @@ impl<K: Key, W: Words> Core<K, W> {
         (after, doubt | record::difference(before, after))
     }
 
-    /// Did a record come to or go from a slot between these two states of it?
+    /// Tells whether a record was added to or removed from a slot between these two states of it.
     #[inline(always)]
     pub(super) fn differs(&self, before: u64, after: u64) -> bool {
         record::difference(before, after) != 0
     }
 
-    /// Which slots may hold a record of this pattern, as bits.
+    /// Returns the slots that may hold a record with this pattern, as bits.
     #[inline(always)]
     pub(super) fn candidates(&self, data: [u64; SLOTS], pattern: u64) -> u32 {
-        // Without a branch for each slot: which of them it is cannot be predicted.
+        // No branch per slot: the matching slot is unpredictable.
         (0..SLOTS).fold(0, |candidates, slot| {
             candidates | u32::from(self.shape.fields.matches(data[slot], pattern)) << slot
         })
@@ -157,7 +157,7 @@ impl<K: Key, W: Words> Core<K, W> {
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
             let same = self.lanes(bucket, slot) == *lanes;
-            // The lanes are those of the data word if that still says the same: whoever writes lanes makes it say something else first.
+            // The lanes belong to the data word if it is unchanged, since every writer changes the data word before the lanes.
             let again = self.words.load(self.base(bucket) + slot, Ordering::Relaxed);
             if self.differs(data[slot & (SLOTS - 1)], again) {
                 return Look::Changed;
@@ -174,7 +174,7 @@ impl<K: Key, W: Words> Core<K, W> {
         Look::Missing(data)
     }
 
-    /// Where a key's record is. Exact for who holds its lock; for others it was there, or nowhere, at some moment of the call.
+    /// Finds a key's record. Exact for the holder of its lock; for others, the result was true at some moment of the call.
     #[inline]
     pub(super) fn find(&self, place: &Place<K::Lanes>) -> Option<Found> {
         let second = place.second();
@@ -201,14 +201,14 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// Did records come to the bucket since `before` was read?
+    /// Tells whether records were added to the bucket since `before` was read.
     #[inline]
     fn has_changed(&self, bucket: u64, before: &[u64; SLOTS]) -> bool {
         let now = self.data(bucket);
         (0..SLOTS).any(|slot| self.differs(before[slot], now[slot]))
     }
 
-    /// Takes the right to change the records whose first bucket this is.
+    /// Acquires the right to change the records whose first bucket this is.
     #[inline]
     pub(super) fn lock(&self, bucket: u64) -> Lock<'_, K, W> {
         let base = self.base(bucket);
@@ -227,13 +227,13 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// Makes an empty slot of the bucket the caller's own: which, and its data word as it was.
+    /// Claims an empty slot of the bucket; returns the slot and its previous data word.
     #[inline]
     pub(super) fn claim(&self, bucket: u64) -> Option<(usize, u64)> {
         let base = self.base(bucket);
         loop {
             let data = self.data(bucket);
-            // As in `candidates`: which slot is empty cannot be predicted.
+            // As in `candidates`: the empty slot is unpredictable.
             let empty = (0..SLOTS).fold(0, |empty, slot| {
                 empty | u32::from(record::is_empty(data[slot])) << slot
             });
@@ -252,7 +252,7 @@ impl<K: Key, W: Words> Core<K, W> {
         }
     }
 
-    /// Makes a claimed slot hold a record. `pattern`: tag and place; `content`: the rest.
+    /// Fills a claimed slot with a record. `pattern`: tag and place; `content`: the rest.
     #[inline]
     pub(super) fn fill(
         &self,
@@ -269,7 +269,7 @@ impl<K: Key, W: Words> Core<K, W> {
         let data = self.shape.fields.successor(before, pattern, content);
         let index = self.base(bucket) + slot;
         if slot == 0 {
-            // Others lock and unlock the bucket by this word.
+            // Other threads lock and unlock the bucket by this word.
             self.change(index, |now| Some(data | now & record::LOCK));
         } else {
             self.words.store(index, data);
@@ -277,7 +277,7 @@ impl<K: Key, W: Words> Core<K, W> {
         Found { bucket, slot, data }
     }
 
-    /// Replaces a word by what `new` makes of it, until nobody interferes; None: leaves it. Answers what was there, and whether it was replaced.
+    /// Replaces a word by the result of `new`, retrying after interference; None leaves it. Returns the previous word, and whether it was replaced.
     #[inline]
     pub(super) fn change(&self, index: usize, new: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
         let mut data = self.words.load(index, Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! Sizes, secrets, the bits of a record, and steps of aging.
+//! Tests of sizes, secrets, the bits of a record, and steps of aging.
 
 use std::{
     collections::HashSet,
@@ -35,7 +35,7 @@ fn entry(class: Class) -> Entry {
 
 #[test]
 fn sizes_follow_the_capacity() {
-    // Four slots a bucket, 90 % of which are to be filled; a cache line a bucket, or three, and 16 lines of header.
+    // A bucket has four slots, filled to 90 %, in one cache line or three; the header has 16 lines.
     for (capacity, buckets) in [(1, 1024), (3686, 1024), (3687, 1025), (36_000, 10_000)] {
         let table = Cuckoo::<Ipv4Flow, _>::open(memory::<Ipv4Flow>(capacity), capacity).unwrap();
         assert_eq!((table.slots(), table.capacity()), (buckets * 4, capacity));
@@ -114,7 +114,7 @@ fn a_record_is_renewed_when_less_than_its_lifetime_is_left() {
 }
 
 #[test]
-fn of_two_records_the_later_expiry_outlives() {
+fn the_later_of_two_expiries_outlives() {
     let of = |tick| record::content(entry(Class::Opening), &at(tick));
     for start in [0, 400, EXPIRY_SPAN * 7] {
         for (later, outlives) in [
@@ -131,7 +131,7 @@ fn of_two_records_the_later_expiry_outlives() {
 }
 
 #[test]
-fn fields_of_a_record_keep_apart() {
+fn fields_of_a_record_do_not_overlap() {
     let all = u64::MAX;
     let content = record::content(entry(Class::Closing), &at(5));
     assert_eq!(record::with_content(0, content), content);
@@ -154,7 +154,7 @@ fn fields_of_a_record_keep_apart() {
     assert!(fields.matches(data, pattern) && fields.mismatch(data, pattern) == 0);
     let mut versions = HashSet::new();
     for _ in 0..16 {
-        assert!(versions.insert(data >> 28), "a version came again");
+        assert!(versions.insert(data >> 28), "a version repeated");
         assert_eq!(
             (data & record::LOCK, record::entry(data)),
             (0, entry(Class::Closing))
@@ -170,7 +170,7 @@ fn fields_of_a_record_keep_apart() {
 }
 
 #[test]
-fn states_of_a_slot() {
+fn states_of_a_slot_are_told_apart() {
     let content = record::content(entry(Class::Closing), &at(5));
     let record = content | record::PRESENT;
     let second = record | record::SECOND;
@@ -192,7 +192,7 @@ fn states_of_a_slot() {
 }
 
 #[test]
-fn aging_looks_at_as_many_places_as_it_is_told() {
+fn aging_examines_as_many_places_as_its_budget() {
     let table = Cuckoo::open_seeded(memory::<Ipv4Flow>(1), 1, 3).unwrap();
     let insert_all = |now: &Now| {
         for number in 0..2000 {
@@ -223,7 +223,7 @@ fn aging_looks_at_as_many_places_as_it_is_told() {
         assert_eq!((told.len(), table.is_empty()), (2000, true));
         start += 20;
     }
-    // A larger budget than the table has places looks at each once.
+    // A larger budget than the table has places examines each place once.
     insert_all(&at(start));
     assert_eq!(
         table.age(usize::MAX / 2, &at(start + 20), &mut |_, _| {}),
@@ -232,7 +232,7 @@ fn aging_looks_at_as_many_places_as_it_is_told() {
 }
 
 #[test]
-fn threads_count_in_lines_of_their_own_while_there_are_some() {
+fn threads_count_in_their_own_lines_while_any_are_free() {
     const THREADS: usize = 20;
     let all_have_one = Barrier::new(THREADS);
     let shared = AtomicUsize::new(0);
@@ -258,14 +258,14 @@ fn threads_count_in_lines_of_their_own_while_there_are_some() {
         }
         lines.len()
     });
-    // Threads of other tests may have some of the 13.
+    // Threads of other tests may hold some of the 13.
     let shared = shared.into_inner();
     assert!(shared >= THREADS - SHARED_LINE && shared + lines == THREADS);
     assert_eq!(SHARED_LINE, 13);
 }
 
 #[test]
-fn counts_of_all_threads_are_one_sum() {
+fn counts_of_all_threads_add_up() {
     let memory = memory::<Ipv4Flow>(30_000);
     let size = memory.words().len();
     let table = Cuckoo::open_seeded(memory, 30_000, 5).unwrap();
@@ -279,7 +279,7 @@ fn counts_of_all_threads_are_one_sum() {
                     table.insert(&key, entry(Class::Opening), &at(0)).unwrap();
                 }
                 both.wait();
-                // Another thread's, so that records come by one line and go by another.
+                // Removes another thread's records, so that they are added in one line and subtracted in another.
                 for number in 0..600 {
                     let key = flow(((thread + 1) % 20) << 32 | number);
                     assert_eq!(table.remove(&key, &at(0)), Some(entry(Class::Opening)));

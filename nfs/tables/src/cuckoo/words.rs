@@ -1,4 +1,4 @@
-//! The words that a table lives in, as its algorithm sees them.
+//! The interface between the table's algorithm and its words.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,21 +6,21 @@ use nf_arena::Memory;
 
 use super::header;
 
-/// Shared words. Production has [`View`]; models have words whose every interleaving is tried.
+/// Shared words. Production uses [`View`]; models use words whose every interleaving is tried.
 pub(crate) trait Words: Copy {
     fn load(self, index: usize, order: Ordering) -> u64;
-    /// `count` words from `index` on, to be read.
+    /// Returns `count` words from `index` on, for reading.
     fn window(self, index: usize, count: usize) -> Self;
-    /// A release store.
+    /// Stores with release order.
     fn store(self, index: usize, value: u64);
-    /// Acquires and releases; the error is what was there instead.
+    /// Exchanges with acquire and release order; the error is the word found instead.
     fn exchange(self, index: usize, current: u64, new: u64) -> Result<(), u64>;
-    /// Adds with wrap-around, in no order with other words; answers what was there.
+    /// Adds with wrap-around and relaxed order; returns the previous word.
     fn add(self, index: usize, value: u64) -> u64;
     fn prefetch(self, index: usize);
-    /// Which of the counts in the header this thread adds to.
+    /// Returns the header's count line of this thread.
     fn count_line(self) -> usize;
-    /// Somebody else has to go on first, the `turn`th time.
+    /// Waits for another thread to progress, for the `turn`th time.
     fn wait(self, turn: u32);
 }
 
@@ -56,7 +56,7 @@ impl<M: Memory> Words for View<'_, M> {
 
     #[inline(always)]
     fn window(self, index: usize, count: usize) -> Self {
-        // One check of bounds, and the compiler knows the length.
+        // A single bounds check, after which the compiler knows the length.
         Self {
             words: &self.words[index..index + count],
             memory: self.memory,
@@ -94,7 +94,7 @@ impl<M: Memory> Words for View<'_, M> {
     }
 
     fn wait(self, turn: u32) {
-        // Who holds a lock is done within tens of nanoseconds, unless it lost its core.
+        // A lock is held for tens of nanoseconds, unless its holder was preempted.
         if turn < 100 {
             std::hint::spin_loop();
         } else {
