@@ -197,7 +197,7 @@ def test_what_cannot_be_is_refused_with_what_to_do(directory: Path) -> None:
             return wire.run("nf", "sh", "-c", f"{' '.join(command)}; test $? = 1")
 
         said = refused("--port=n0", "--backend=xdp", "--workers=2")
-        assert "port n0: it has 1 receive queue(s) and the workers are 2" in said
+        assert "port n0: it has 1 receive queue(s) for 2 workers" in said
         assert "ethtool -L n0" in said
         assert "port nosuch: cannot find it" in refused("--port=nosuch")
         wire.run("nf", "ip", "link", "set", "n1", "down")

@@ -1,4 +1,4 @@
-//! Limits the packets of each source address; docs/writing-an-nf.md goes through it.
+//! Limits the packets of each source address; docs/writing-an-nf.md explains it.
 
 use std::{
     net::IpAddr,
@@ -13,14 +13,14 @@ use nf_runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What each source may send: so many packets in so many seconds, all at once if it likes.
+/// The rate of each source: `packets` in `per_s` seconds, in a single burst or spread out.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     packets: NonZeroU32,
     #[serde(default = "one")]
     per_s: NonZeroU32,
-    /// Sources that are limited at the same time.
+    /// The number of sources limited at the same time.
     #[serde(default = "many")]
     sources: usize,
 }
@@ -33,7 +33,7 @@ fn many() -> usize {
     65536
 }
 
-/// In nanoseconds.
+/// A rate in nanoseconds.
 #[derive(Clone, Copy)]
 struct Rate {
     window: u64,
@@ -48,7 +48,7 @@ impl Rate {
     }
 }
 
-/// The generic cell rate algorithm (ITU-T I.371): all that is known of a source is when it will have its whole window again.
+/// A limiter by the generic cell rate algorithm (ITU-T I.371): it stores for each source when its whole window is available again.
 pub struct Limiter {
     rested_at: FlowTable<[u8; 16], u64>,
     sources: usize,
@@ -84,7 +84,7 @@ impl NetworkFunction for Limiter {
                         None => packet.drop_for("more sources than the table holds"),
                     }
                 }
-                Ok(_) => (), // ARP, for one
+                Ok(_) => (), // ARP, for example
                 Err(malformed) => packet.drop_for(malformed.name()),
             }
         }
@@ -93,7 +93,7 @@ impl NetworkFunction for Limiter {
     fn configure(&self, config: Config) -> Result<(), Refusal> {
         if config.sources != self.sources {
             let reason = format!(
-                "is {} since the start; to change it, start anew",
+                "is {} and cannot change while the instance runs; start a new one",
                 self.sources
             );
             return Err(Refusal::configuration("sources", reason));
@@ -112,7 +112,7 @@ impl NetworkFunction for Limiter {
 }
 
 impl Limiter {
-    /// May this source send a packet now? None: the table has no room for it.
+    /// Tells whether this source may send a packet now. None: the table has no room for it.
     fn admits(&self, source: &[u8; 16], now: u64, rate: Rate) -> Option<bool> {
         let admit = |rested_at: &mut u64| {
             *rested_at = (*rested_at).clamp(now, now + rate.window);
@@ -123,7 +123,7 @@ impl Limiter {
             }
             admitted
         };
-        // Silent for a window, a source is as one that never sent: the entry may end.
+        // After a silent window, a source is like one that never sent, so its entry may expire.
         self.rested_at
             .update_or_insert(source, now, rate.window, || now, admit)
     }
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// An IPv4 packet from 10.0.0.`source`, and where it goes.
+    /// Builds an IPv4 packet from 10.0.0.`source`.
     fn packet(source: u8) -> Vec<u8> {
         let mut frame = vec![0; 60];
         frame[12..14].copy_from_slice(&[8, 0]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_passes_and_what_claims_to_be_is_looked_at() {
+    fn other_protocols_pass_and_malformed_ip_is_dropped() {
         let mut limiter = Harness::<Limiter>::new(config(1)).unwrap();
         let mut arp = packet(1);
         arp[12..14].copy_from_slice(&[8, 6]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_port_only_what_is_addressed_to_it_goes_back() {
+    fn with_one_port_only_packets_addressed_to_it_go_back() {
         let mut limiter = Harness::<Limiter>::new(config(10)).unwrap().with_ports(1);
         let to = |mac: [u8; 6]| {
             let mut frame = packet(1);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rate_holds_from_the_next_packet_on_and_the_table_stays() {
+    fn a_new_rate_applies_from_the_next_packet_and_the_table_stays() {
         let mut limiter = Harness::new(config(10)).unwrap();
         assert_eq!(passed(&mut limiter, 1, 20), 10);
         limiter.advance(SECOND / 2);
@@ -251,13 +251,13 @@ mod tests {
         let refusal = limiter.function().configure(other).unwrap_err();
         assert_eq!(
             refusal.detail,
-            "sources: is 1000 since the start; to change it, start anew"
+            "sources: is 1000 and cannot change while the instance runs; start a new one"
         );
     }
 
     #[test]
-    fn more_sources_than_any_memory_holds_are_refused() {
-        // Each of these has overflowed into a small number somewhere on the way to a table's size.
+    fn more_sources_than_fit_in_memory_are_refused() {
+        // Unchecked, each of these overflows into a small number on the way to a table's size.
         for sources in [usize::MAX, 1 << 61, 1 << 58, 1 << 50] {
             let refused = Harness::<Limiter>::new(Config {
                 sources,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_used_up_its_rate_has_none_after_a_move_either() {
+    fn a_used_up_rate_stays_used_up_after_a_move() {
         let mut before = Harness::new(config(50)).unwrap();
         assert_eq!(passed(&mut before, 1, 80), 50);
         let mut after = before.adopting(config(50)).unwrap();

@@ -1,4 +1,4 @@
-//! Configuration files: TOML, or JSON where the name says so.
+//! Loads configuration files: TOML, or JSON if the name ends in .json.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::failure::Failure;
 
 /// # Errors
-/// The file cannot be read, or does not hold such a configuration; says where.
+/// If the file cannot be read, or its content is not such a configuration; the error says where.
 pub(crate) fn load<C: DeserializeOwned>(path: &Path) -> Result<C, Failure> {
     let fail = |reason: String| Failure::new(format!("{}: {reason}", path.display()));
     let text =
@@ -15,7 +15,7 @@ pub(crate) fn load<C: DeserializeOwned>(path: &Path) -> Result<C, Failure> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     match extension {
         Some("json") => serde_json::from_str(&text).map_err(|error| fail(error.to_string())),
-        // The message ends with a line break after the line in question.
+        // The parser's message ends with a line break.
         Some("toml") => {
             toml::from_str(&text).map_err(|error| fail(error.to_string().trim_end().to_owned()))
         }
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read_and_errors_say_where() {
+    fn both_formats_are_read_and_errors_name_the_line() {
         let directory = tempfile::tempdir().unwrap();
         let load = |name: &str, text: &str| {
             let path = directory.path().join(name);

@@ -1,9 +1,9 @@
-//! Why the command fails, for people.
+//! Failures of the command, as shown to the user.
 
 use nf_ports::PortError;
 use nf_runtime::Refusal;
 
-/// One message; it names the thing and what to do.
+/// A message that names the thing and what to do.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 

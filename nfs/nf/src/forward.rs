@@ -1,4 +1,4 @@
-//! The smallest network function: a bump in the wire that counts packets per pair of addresses. A start for your own.
+//! The smallest network function: a bump in the wire that counts packets per pair of addresses. Use it as a template.
 
 use bytemuck::{Pod, Zeroable};
 use nf_runtime::{
@@ -7,7 +7,7 @@ use nf_runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The MAC addresses of a frame: what a flow is here.
+/// A flow: the MAC addresses of a frame.
 #[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq)]
 #[repr(C)]
 struct Pair {
@@ -15,13 +15,13 @@ struct Pair {
     padding: [u8; 4],
 }
 
-/// Its configuration.
+/// The configuration.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// Pairs of addresses that are counted at the same time.
+    /// The number of pairs counted at the same time.
     flows: usize,
-    /// Seconds without a packet after which a pair is forgotten.
+    /// The seconds without a packet after which a pair is forgotten.
     idle_s: u64,
 }
 
@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// Packets go from port 0 to port 1 and back; with one port, those that are addressed to it go back where they came from.
+/// A bump in the wire: packets go from port 0 to port 1 and back. With one port, packets addressed to that port are sent back.
 pub(crate) struct Forward {
     packets: FlowTable<Pair, u64>,
     flows: usize,
@@ -78,7 +78,7 @@ impl NetworkFunction for Forward {
             if !context.send_across(packet) {
                 continue;
             }
-            // A table that is full counts no new pairs; their packets go on all the same.
+            // A full table counts no new pairs; their packets are still sent.
             let _ = self
                 .packets
                 .update_or_insert(&pair, now, idle, || 0, |count| *count += 1);
@@ -88,7 +88,7 @@ impl NetworkFunction for Forward {
     fn configure(&self, config: Config) -> Result<(), Refusal> {
         if config.flows != self.flows {
             let reason = format!(
-                "is {} since the start and cannot be changed to {}; start anew for that",
+                "is {} and cannot change to {} while the instance runs; start a new one",
                 self.flows, config.flows
             );
             return Err(Refusal::configuration("flows", reason));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_may_be_kept_for_ever() {
+    fn a_pair_may_be_kept_forever() {
         let forever = Config {
             idle_s: 1 << 60,
             ..Config::default()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_go_on_after_a_move() {
+    fn counts_continue_after_a_move() {
         let mut before = Harness::<Forward>::new(Config::default()).unwrap();
         before.process_all(&[(0, &[9_u8; 60][..]); 100]);
         let mut after = before.adopting(Config::default()).unwrap();

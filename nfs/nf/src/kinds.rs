@@ -1,4 +1,4 @@
-//! Which kinds of network functions there are.
+//! The kinds of network functions in this binary.
 
 use nf_l4lb::L4lb;
 use nf_limiter::Limiter;
@@ -11,7 +11,7 @@ use crate::{
     run::{run, Running},
 };
 
-/// A kind of network function, and how it is run.
+/// A kind of network function, with the ways to run it.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// All of them. A new one is one more line here.
+/// All kinds. Add a new one by adding a line.
 pub(crate) const KINDS: &[Kind] = &[
     Kind::of::<L4lb>(),
     Kind::of::<Limiter>(),
@@ -40,7 +40,7 @@ pub(crate) const KINDS: &[Kind] = &[
 ];
 
 /// # Errors
-/// There is none of this name; says which there are.
+/// If no kind has this name; lists the kinds.
 pub(crate) fn find(name: &str) -> Result<&'static Kind, Failure> {
     let known = || {
         KINDS
@@ -51,7 +51,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Kind, Failure> {
     };
     KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
         Failure::new(format!(
-            "no kind of network function {name:?}; there are: {}",
+            "unknown kind of network function {name:?}; expected one of {}",
             known()
         ))
     })

@@ -23,7 +23,7 @@ fn command() -> Command {
         Arg::new("kind")
             .value_name("KIND")
             .required(true)
-            .help("One of `nf list`")
+            .help("A kind listed by `nf list`")
     };
     let path = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf));
     let config = || {
@@ -31,7 +31,7 @@ fn command() -> Command {
             .long("config")
             .value_name("FILE")
             .required(true)
-            .help("Its configuration, .toml or .json")
+            .help("The configuration, .toml or .json")
     };
     let run = Command::new("run")
         .about("Run a network function on network interfaces")
@@ -43,9 +43,9 @@ fn command() -> Command {
                 .value_name("IF")
                 .required(true)
                 .action(ArgAction::Append)
-                .help("A network interface; once: what is addressed to it leaves where it came from, twice: a bump in the wire"),
+                .help("A network interface. Given once: packets addressed to it leave by it again. Given twice: a bump in the wire"),
         )
-        .arg(path("control").long("control").value_name("SOCKET").help("Serve the control socket there"))
+        .arg(path("control").long("control").value_name("SOCKET").help("Path of the control socket"))
         .arg(
             Arg::new("backend")
                 .long("backend")
@@ -59,15 +59,15 @@ fn command() -> Command {
                 .value_name("N")
                 .value_parser(value_parser!(u16).range(1..=256))
                 .default_value("1")
-                .help("Threads, each with a queue of every port"),
+                .help("Number of threads, each with a queue of every port"),
         )
-        .arg(Arg::new("hold").long("hold").action(ArgAction::SetTrue).help("Keep what arrives until a migration commits"))
+        .arg(Arg::new("hold").long("hold").action(ArgAction::SetTrue).help("Hold arriving packets until a migration commits"))
         .arg(
             Arg::new("arena-fd")
                 .long("arena-fd")
                 .value_name("N")
                 .value_parser(value_parser!(u32))
-                .help("Go on with the state behind this file descriptor, whose owner is no more"),
+                .help("Adopt the state behind this file descriptor, whose owner has ended"),
         )
         .arg(
             Arg::new("rings-fd")
@@ -75,7 +75,7 @@ fn command() -> Command {
                 .value_name("N")
                 .value_parser(value_parser!(u32))
                 .requires("arena-fd")
-                .help("Process first what its owner left in the rings behind this file descriptor"),
+                .help("First process the packets left in the rings behind this file descriptor"),
         );
     let list = Command::new("list")
         .about("Print the kinds of network functions")
@@ -86,19 +86,19 @@ fn command() -> Command {
                 .default_value("text"),
         );
     let replay = Command::new("replay")
-        .about("Send a capture file through a network function; a summary is printed as JSON")
+        .about("Send a capture file through a network function; prints a summary as JSON")
         .arg(kind())
         .arg(
             path("input")
                 .value_name("IN.pcap")
                 .required(true)
-                .help("Packets that come in by the first port"),
+                .help("Capture file to read; its packets arrive by the first port"),
         )
         .arg(
             path("output")
                 .value_name("OUT.pcap")
                 .required(true)
-                .help("What leaves, by any port"),
+                .help("Capture file to write, with the packets sent by any port"),
         )
         .arg(config());
     Command::new("nf")

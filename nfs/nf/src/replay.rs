@@ -1,4 +1,4 @@
-//! `nf replay`: a capture file through a network function. The same file gives the same result: time is that of the packets.
+//! `nf replay`: sends a capture file through a network function. The same file gives the same result, since time is that of the packets.
 
 use std::{path::Path, time::Duration};
 
@@ -13,11 +13,11 @@ use serde_json::{json, Map};
 use crate::{config, failure::Failure};
 
 const TICK_NS: u64 = 10_000_000;
-/// Ticks in a pause between packets: what a function does in small steps is done by then, and a year without packets takes no year.
+/// The maximum of ticks in a pause between packets: enough for work in small steps, without simulating a year tick by tick.
 const TICKS_MAX: u64 = 10_000;
 const MACS: [Mac; 2] = [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1]];
 
-/// What the command line said.
+/// The arguments of the command line.
 pub(crate) struct Files<'a> {
     pub(crate) config: &'a Path,
     pub(crate) input: &'a Path,
@@ -34,7 +34,7 @@ struct Replay<N> {
     dropped: Map<String, serde_json::Value>,
 }
 
-/// Packets come in by port 0, each in a batch of its own; what leaves, by whichever port, is written with the time of the packet before it.
+/// Sends packets by port 0, each in its own batch; writes packets sent by any port with the time of the packet before them.
 pub(crate) fn replay<N: NetworkFunction>(files: &Files<'_>) -> Result<(), Failure> {
     let config: N::Config = config::load(files.config)?;
     let arena =
@@ -74,9 +74,9 @@ pub(crate) fn replay<N: NetworkFunction>(files: &Files<'_>) -> Result<(), Failur
 }
 
 impl<N: NetworkFunction> Replay<N> {
-    /// Lets time pass, with what the function does by itself meanwhile. The packet that waits in the batch stays there.
+    /// Advances time with the function's ticks. The packet that waits in the batch stays there.
     fn go_on_to(&mut self, time: Duration, first: bool) -> Result<(), PortError> {
-        // Time does not go back, whatever order the file has.
+        // Time never goes back, whatever the order in the file.
         let time = u64::try_from(time.as_nanos())
             .unwrap_or(u64::MAX)
             .max(self.now);

@@ -1,4 +1,4 @@
-//! `nf run`: an instance on network interfaces, until it is told to stop.
+//! `nf run`: runs an instance on network interfaces until it is stopped.
 
 use std::{path::Path, sync::Arc, thread};
 
@@ -16,7 +16,7 @@ use signal_hook::{
 
 use crate::{config, failure::Failure};
 
-/// What the command line said.
+/// The arguments of the command line.
 pub(crate) struct Running<'a> {
     pub(crate) config: &'a Path,
     pub(crate) ports: Vec<&'a str>,
@@ -54,7 +54,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
         if signals.forever().next().is_some() {
             stop(&stopped);
         }
-        // A second signal: at once.
+        // A second signal ends the process at once.
         signals.forever().next();
         std::process::exit(1);
     });
@@ -67,7 +67,7 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
         None => None,
     };
     let holding = if running.hold {
-        ", holding what arrives"
+        ", holding arriving packets"
     } else {
         ""
     };
@@ -81,8 +81,8 @@ pub(crate) fn run<N: NetworkFunction>(running: &Running<'_>) -> Result<(), Failu
     ended.map_err(Failure::from)
 }
 
-/// Takes each interface for this instance alone. One that holds may share them with the instance whose state it is to get, which still sends;
-/// it takes them as soon as that has ended.
+/// Claims each interface for this instance. A holding instance may share it with the instance whose state it will get, which still sends;
+/// it takes the claim over when that one ends.
 fn claim_ports(running: &Running<'_>, kind: &str) -> Result<Vec<Claim>, Failure> {
     let control = running.control.and_then(Path::file_name);
     let holder = match control {
@@ -92,7 +92,7 @@ fn claim_ports(running: &Running<'_>, kind: &str) -> Result<Vec<Claim>, Failure>
     let mut each = running.ports.iter().enumerate();
     if let Some((_, name)) = each.find(|(index, name)| running.ports[..*index].contains(name)) {
         return Err(Failure::new(format!(
-            "--port {name}: given twice; each port is an interface of its own"
+            "--port {name}: given twice; each port needs its own interface"
         )));
     }
     let mut claims = Vec::new();
@@ -116,7 +116,7 @@ fn claim_when_free(name: &str, holder: &str) {
                 return;
             }
             Err(PortError::Unfit { .. }) => {}
-            // The interface is gone.
+            // The interface no longer exists.
             Err(_) => return,
         }
     }

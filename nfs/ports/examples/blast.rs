@@ -1,4 +1,4 @@
-//! Frames into one interface as fast as they go, or counted at another: the two ends of a measurement.
+//! Sends frames into one interface as fast as possible, or counts them at another: the two ends of a measurement.
 //!
 //! ```console
 //! $ blast send a0 SECONDS BYTES FLOWS     UDP over IPv4, 10.9.0.1 to 10.9.0.2, source ports in turn

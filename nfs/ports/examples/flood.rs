@@ -1,9 +1,9 @@
-//! Sends UDP packets of some flows as fast as an interface takes them. `bench/veth` runs it.
+//! Sends UDP packets of several flows as fast as an interface takes them. `bench/veth` runs it.
 //!
 //! ```text
-//! flood INTERFACE MAC ADDRESS FLOWS COUNT            to the UDP port 53 of an address, from 10.1.0.1 and as many ports as flows
+//! flood INTERFACE MAC ADDRESS FLOWS COUNT            to UDP port 53 of ADDRESS, from FLOWS ports of 10.1.0.1
 //! ```
-//! One line of JSON: packets that were taken, CPU time of this process in ns.
+//! Prints one line of JSON: packets taken, CPU time of this process in ns.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use nf_ports::{open, Choice};
 
 const BATCH: usize = 64;
-/// Ethernet, IPv4, UDP and 18 bytes: the shortest frame.
+/// The shortest frame: Ethernet, IPv4, UDP and 18 bytes.
 const LENGTH: usize = 60;
 
 fn frame(to: [u8; 6], from: [u8; 6], address: Ipv4Addr, port: u16) -> [u8; LENGTH] {
@@ -35,11 +35,11 @@ fn frame(to: [u8; 6], from: [u8; 6], address: Ipv4Addr, port: u16) -> [u8; LENGT
     frame[34..36].copy_from_slice(&port.to_be_bytes());
     frame[36..38].copy_from_slice(&53_u16.to_be_bytes());
     frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
-    // No UDP checksum: IPv4 allows it, and all that are compared here have the same work.
+    // No UDP checksum: IPv4 allows it, and all compared programs have the same work.
     frame
 }
 
-/// User and system time of this process, in ns.
+/// Returns user and system time of this process, in ns.
 fn cpu_ns() -> u64 {
     let ticks = std::fs::read_to_string("/proc/self/schedstat").unwrap();
     ticks.split(' ').next().unwrap().parse().unwrap()

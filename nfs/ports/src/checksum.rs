@@ -1,7 +1,7 @@
-//! Internet checksums that a sender left to a network card. Between virtual interfaces there is none, so they are completed here.
+//! Internet checksums that a sender left to a network card. Virtual interfaces have no card, so they are completed here.
 
-/// Completes a checksum of which the sender put only the part of the pseudo-header into the field, as Linux does (CHECKSUM_PARTIAL): it covers the frame from
-/// `start` on, and the field is `offset` bytes further. False, and nothing has changed, where that is not in the frame.
+/// Completes a checksum whose field contains only the pseudo-header's sum, as Linux leaves it (CHECKSUM_PARTIAL). The checksum covers the frame from
+/// `start` on, and the field is `offset` bytes further. Returns false, without a change, if that is outside the frame.
 #[must_use]
 pub(crate) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(covered) = frame.get_mut(start..) else {
@@ -11,7 +11,7 @@ pub(crate) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(field) = covered.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) else {
         return false;
     };
-    // Zero would mean "none" to UDP; both stand for the same sum.
+    // Zero would mean "none" to UDP; both values represent the same sum.
     *field = match !sum {
         0 => [0xff, 0xff],
         checksum => checksum.to_be_bytes(),
@@ -19,8 +19,8 @@ pub(crate) fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     true
 }
 
-/// For frames that come without a word on their checksum: completes that of TCP or UDP if the field is what a sender puts there who leaves the rest to a network card.
-/// A frame whose checksum is right is right afterwards, also where both are the same by chance. True: it was completed.
+/// Completes the TCP or UDP checksum of a frame without checksum metadata if its field looks like one left to a network card.
+/// A right checksum stays right, even where both look the same by chance. Returns whether it was completed.
 #[must_use]
 pub(crate) fn complete_if_partial(frame: &mut [u8]) -> bool {
     let Some((segment, pseudo)) = transport(frame) else {
@@ -48,7 +48,7 @@ struct Segment {
     end: usize,
 }
 
-/// Where the TCP or UDP segment of a frame is, and the folded sum of its pseudo-header. None for everything else, and for fragments.
+/// Returns the position of the TCP or UDP segment, and the folded sum of its pseudo-header. None for everything else, and for fragments.
 fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
     const TAGS: [u16; 2] = [0x8100, 0x88a8];
     let half = |at: usize| {
@@ -64,7 +64,7 @@ fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
     let (ethertype, ip) = (half(at)?, at + 2);
     let (protocol, addresses, start, end) = match ethertype {
         0x0800 => {
-            // Fragments carry the checksum of the whole.
+            // A fragment's checksum covers the whole datagram.
             if half(ip + 6)? & 0x3fff != 0 {
                 return None;
             }
@@ -100,11 +100,11 @@ fn transport(frame: &[u8]) -> Option<(Segment, u16)> {
     Some((segment, fold(pseudo)))
 }
 
-/// The sum of the 16-bit words; an odd last byte is the upper half of one.
+/// Sums 16-bit words; an odd last byte is the upper half of one.
 fn sum(bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(4);
     let rest = chunks.remainder();
-    // Words of 32 bits: what carries out of the lower 16 is counted by folding (RFC 1071, section 2).
+    // Sums 32-bit words; folding adds the carries out of the lower 16 bits (RFC 1071, section 2).
     let word = |chunk: &[u8]| {
         chunk
             .first_chunk()
@@ -128,7 +128,7 @@ fn fold(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    /// The sum as RFC 1071 has it, word by word.
+    /// Sums word by word, as RFC 1071 defines it.
     fn slow(bytes: &[u8]) -> u16 {
         let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
         let mut sum: u64 = bytes.chunks(2).map(word).sum();
@@ -138,7 +138,7 @@ mod tests {
         sum as u16
     }
 
-    /// A frame with a TCP or UDP segment whose checksum field holds `field`, and where that is.
+    /// Builds a frame with a TCP or UDP segment whose checksum field contains `field`; returns the positions of both.
     fn frame(tag: bool, v6: bool, protocol: u8, payload: &[u8]) -> (Vec<u8>, usize, usize) {
         let mut frame = vec![2; 12];
         if tag {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_completed_and_a_right_one_left_alone() {
+    fn a_partial_checksum_is_completed_and_a_right_one_kept() {
         for (tag, v6, protocol) in [
             (false, false, TCP),
             (true, false, UDP),
@@ -177,7 +177,7 @@ mod tests {
             for length in [0, 1, 2, 3, 1399, 1400] {
                 let payload: Vec<u8> = (0..length).map(|each| (each * 31 % 251) as u8).collect();
                 let (mut bytes, start, field) = frame(tag, v6, protocol, &payload);
-                // Padding to the shortest frame is not covered.
+                // The checksum does not cover padding to the shortest frame.
                 bytes.extend([0xaa; 7]);
                 let partial = pseudo(&bytes);
                 bytes[field..field + 2].copy_from_slice(&partial.to_be_bytes());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_cut_off_is_not_touched() {
+    fn wrong_and_truncated_segments_are_not_changed() {
         let (mut wrong, _, field) = frame(false, false, TCP, b"payload");
         wrong[field] = 0x12;
         let before = wrong.clone();

@@ -1,7 +1,7 @@
-//! One instance for one interface: two would each process every frame.
+//! Exclusive claims: one instance per interface, since two would each process every frame.
 //!
-//! The claim is the name of a socket in the abstract namespace, which belongs to the network namespace as the interface does. The kernel gives it
-//! back when the process ends, however it ends.
+//! The claim is the name of a socket in the abstract namespace, which like the interface belongs to the network namespace. The kernel releases
+//! it when the process ends, for whatever reason.
 
 use std::{
     fs,
@@ -18,33 +18,32 @@ use crate::{
     interface::Interface,
 };
 
-/// How long the kernel may take to end a process that had the interface.
+/// The time that the kernel may take to end the previous holder.
 const RELEASE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(20);
-/// Bytes of an abstract name.
+/// The length of an abstract name in bytes.
 const NAME_MOST: usize = 107;
 
-/// The right to an interface, until it is dropped.
+/// An exclusive claim to an interface, held until drop.
 pub struct Claim {
     _name: OwnedFd,
-    /// A second name, that of the holder, for whoever is refused.
+    /// A second name that identifies the holder, shown to refused claimants.
     _holder: Option<OwnedFd>,
 }
 
-/// Takes an interface for `holder`, a few words about this instance. A predecessor that was killed a moment ago is waited for.
+/// Claims an interface for `holder`, a few words about this instance. Waits for a predecessor that was killed a moment ago.
 ///
 /// # Errors
-/// There is no such interface, or another instance has it; names that.
+/// If the interface does not exist, or another instance has it; names that instance.
 pub fn claim(interface: &str, holder: &str) -> Result<Claim, PortError> {
     let found = Interface::look(interface)?;
     let name = format!("nf-port-{}", found.index);
     match take(&name, holder, RELEASE) {
         Ok(claim) => Ok(claim),
         Err(Errno::ADDRINUSE) => {
-            let holder =
-                holder_of(&name).unwrap_or_else(|| "a process that is not visible here".into());
+            let holder = holder_of(&name).unwrap_or_else(|| "a process not visible here".into());
             let reason = format!(
-                "another instance runs on it ({holder}), and both would process every frame: stop that one, or take another interface"
+                "another instance runs on it ({holder}), and both would process every frame: stop that one, or use another interface"
             );
             Err(PortError::Unfit {
                 interface: interface.to_owned(),
@@ -55,7 +54,7 @@ pub fn claim(interface: &str, holder: &str) -> Result<Claim, PortError> {
     }
 }
 
-/// Takes a name, as soon as whoever has it gives it back within `patience`.
+/// Takes a name, waiting up to `patience` for its holder to release it.
 fn take(name: &str, holder: &str, patience: Duration) -> Result<Claim, Errno> {
     let end = Instant::now() + patience;
     loop {
@@ -73,7 +72,7 @@ fn take(name: &str, holder: &str, patience: Duration) -> Result<Claim, Errno> {
     }
 }
 
-/// A socket of this abstract name.
+/// Creates a socket with this abstract name.
 fn named(name: &str) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -92,7 +91,7 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// What the holder of this name says of itself.
+/// Returns the description of the holder of this name.
 fn holder_of(name: &str) -> Option<String> {
     let all = fs::read("/proc/self/net/unix").ok()?;
     let start = format!("@{name} ");
@@ -106,8 +105,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_holder_who_is_told_to_others() {
-        // Other runs of this test are in the same network namespace.
+    fn a_name_has_one_holder_which_others_are_told() {
+        // Concurrent runs of this test share the network namespace.
         let name = format!("nf-test-{}", std::process::id());
         let soon = Duration::from_millis(1);
         let held = take(&name, "forward, first.sock", soon).unwrap();
@@ -115,7 +114,7 @@ mod tests {
         let holder = format!("pid {}, forward, first.sock", std::process::id());
         assert_eq!(holder_of(&name), Some(holder));
         assert_eq!(holder_of("nf-test-0"), None);
-        // A predecessor that ends meanwhile is waited for.
+        // A claimant waits for a predecessor that is ending.
         let waiting = name.clone();
         let next = thread::spawn(move || take(&waiting, "third", RELEASE).is_ok());
         drop(held);
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn a_long_name_is_truncated_between_characters() {
         assert_eq!(cut("short"), "short");
         assert_eq!(cut(&"ä".repeat(60)), "ä".repeat(53));
     }

@@ -1,4 +1,4 @@
-//! Why a port cannot be opened or read.
+//! Errors of opening and using ports.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PortError {
-    /// The kernel refused something; `hint` says what can be done, if anything is known.
+    /// The kernel refused a call; `hint` says what to do, if known.
     System {
         interface: String,
         what: &'static str,
         cause: io::Error,
         hint: &'static str,
     },
-    /// The interface is not as this back end needs it; says what to do.
+    /// The interface does not meet this back end's requirements; `reason` says what to do.
     Unfit { interface: String, reason: String },
     /// A capture file that cannot be read or written.
     File { path: String, reason: String },
@@ -50,7 +50,7 @@ impl std::error::Error for PortError {
     }
 }
 
-/// Turns the error of a system call into one that names interface and attempt.
+/// Wraps the error of a system call with the interface and the attempt.
 pub(crate) fn system<'a>(
     interface: &'a str,
     what: &'static str,

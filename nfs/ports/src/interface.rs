@@ -1,4 +1,4 @@
-//! What the kernel says of a network interface. No sysfs: that shows the network namespace in which it was mounted, not ours.
+//! Properties of a network interface, asked of the kernel. It avoids sysfs, which shows the network namespace in which it was mounted.
 
 use std::{
     ffi::CStr,
@@ -33,7 +33,7 @@ struct Request {
 // SAFETY: integers only.
 unsafe impl Plain for Request {}
 
-/// `struct ethtool_channels`, `ethtool_value` and `ethtool_drvinfo` all begin with the command and fit.
+/// `struct ethtool_channels`, `ethtool_value` and `ethtool_drvinfo` begin with the command and fit into it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Ethtool {
@@ -41,7 +41,7 @@ struct Ethtool {
     words: [u32; 63],
 }
 
-/// An interface as it was when it was looked at.
+/// An interface's properties when it was queried.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
     pub(crate) name: String,
@@ -49,12 +49,12 @@ pub(crate) struct Interface {
     pub(crate) mac: Mac,
     pub(crate) mtu: u32,
     pub(crate) is_up: bool,
-    /// Is there a link that works?
+    /// Whether the link is up.
     pub(crate) has_carrier: bool,
     pub(crate) driver: String,
-    /// Receive queues in use.
+    /// The number of receive queues in use.
     pub(crate) queues: u32,
-    /// Does it join frames to longer ones?
+    /// Whether it merges frames (GRO, LRO).
     pub(crate) merges: bool,
 }
 
@@ -102,7 +102,7 @@ impl Interface {
                 .ethtool(ETHTOOL_GLINK)
                 .is_none_or(|words| words[0] != 0),
             driver: asker.driver(),
-            // Drivers that know no channels have one queue.
+            // Drivers without channels have one queue.
             queues: queues.max(1),
             merges,
         })
@@ -110,7 +110,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// Tells later what has become of it: see `Port::state`.
+    /// Returns a function that reports the interface's state later: see `Port::state`.
     pub(crate) fn watch(&self) -> Box<dyn Fn() -> &'static str + Send + Sync> {
         let (name, index) = (self.name.clone(), self.index);
         Box::new(move || match Self::look(&name) {
@@ -147,7 +147,7 @@ impl Asker {
         Ok(argument.data)
     }
 
-    /// The words after the command; None where the driver does not know it.
+    /// Queries a command; returns the words after it, or None if the driver does not support it.
     fn ethtool(&self, command: u32) -> Option<[u32; 63]> {
         let mut ethtool = Ethtool {
             command,
@@ -161,13 +161,13 @@ impl Asker {
                 0,
             ],
         };
-        // The kernel writes what the command says, at most the 196 bytes of `ethtool_drvinfo`: less than `ethtool` has.
+        // The kernel writes as much as the command defines, at most the 196 bytes of `ethtool_drvinfo`, which fit.
         ioctl(self.socket.as_fd(), SIOCETHTOOL, &mut argument).ok()?;
-        // SAFETY: `ethtool` is alive and initialised; a volatile read, since the kernel wrote it through an address that the compiler does not follow.
+        // SAFETY: `ethtool` is alive and initialised; the read is volatile because the kernel wrote through an address that the compiler does not track.
         Some(unsafe { std::ptr::read_volatile(&raw const ethtool.words) })
     }
 
-    /// Empty where it is not known.
+    /// Returns the driver's name; empty if unknown.
     fn driver(&self) -> String {
         let words = self.ethtool(ETHTOOL_GDRVINFO).unwrap_or([0; 63]);
         let bytes: Vec<u8> = words[..8]
@@ -184,7 +184,7 @@ unsafe impl Plain for libc::packet_mreq {}
 // SAFETY: integers only.
 unsafe impl Plain for libc::sockaddr_ll {}
 
-/// Has the interface take frames for all addresses, while `socket`, of family AF_PACKET, is open.
+/// Enables promiscuous mode on the interface while `socket`, of family AF_PACKET, is open.
 pub(crate) fn take_all_addresses(socket: &OwnedFd, index: u32) -> io::Result<()> {
     let mut membership: libc::packet_mreq = zeroed();
     membership.mr_ifindex = index as i32;
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_interface_is_known_and_others_are_named() {
+    fn the_loopback_interface_is_found_and_errors_name_others() {
         let lo = Interface::look("lo").unwrap();
         assert_eq!(lo.watch()(), if lo.is_up { "up" } else { "down" });
         assert_eq!((lo.mac, lo.queues), ([0; 6], 1));

@@ -1,6 +1,6 @@
 //! Ports of network functions: AF_XDP, AF_PACKET, pcap files, memory. See `nfs/README.md`.
 //!
-//! `unsafe` is in the files that call the kernel with pointers: `system`, `interface`, `packet_socket`, and `xdp`.
+//! The files that pass pointers to the kernel contain `unsafe`: `system`, `interface`, `packet_socket`, and `xdp`.
 
 mod checksum;
 mod claim;

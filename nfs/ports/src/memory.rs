@@ -1,4 +1,4 @@
-//! A port whose other end is in the same process: for tests and benches.
+//! A port whose other end is in the same process, for tests and benchmarks.
 
 use std::{
     collections::VecDeque,
@@ -18,21 +18,21 @@ use crate::{
     queue::{Backend, Event, Events, Port, Queue},
 };
 
-/// Frames that a queue keeps in each direction; the next one is lost, as with a network card.
+/// The frames that a queue holds in each direction; further frames are lost, as with a network card.
 const CAPACITY: usize = 1 << 16;
 
 struct Shared {
-    /// Toward the port and away from it.
+    /// Frames toward the port, and frames away from it.
     frames: Mutex<[VecDeque<Vec<u8>>; 2]>,
     left: Condvar,
-    /// Counts up while there is something to receive.
+    /// An eventfd that is readable while there are frames to receive.
     bell: OwnedFd,
     overruns: AtomicU64,
 }
 
 impl Shared {
     fn frames(&self) -> MutexGuard<'_, [VecDeque<Vec<u8>>; 2]> {
-        // Each change is one call on a queue: whole even where a test panicked.
+        // Each change is one call on a queue, so the queues are consistent even after a panic.
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,10 +47,10 @@ struct MemoryQueue {
     events: Arc<Events>,
 }
 
-/// A port with so many queues, and the other ends of them. `index` is what its packets say they came in by.
+/// Creates a port with this many queues, and their other ends. `index` is the port number that its packets carry.
 ///
 /// # Errors
-/// No more file descriptors.
+/// If no file descriptors are left.
 pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire>)> {
     let (mut opened, mut wires, mut all_events) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..queues {
@@ -89,7 +89,7 @@ pub fn port(index: usize, mac: Mac, queues: usize) -> io::Result<(Port, Vec<Wire
 }
 
 impl Wire {
-    /// Sends a frame into the port.
+    /// Sends a frame to the port.
     pub fn send(&self, frame: &[u8]) {
         let mut frames = self.0.frames();
         if frames[0].len() == CAPACITY {
@@ -97,17 +97,17 @@ impl Wire {
             return;
         }
         frames[0].push_back(frame.to_vec());
-        // It cannot overflow with so few frames, and an unread bell is readable already.
+        // So few frames cannot overflow it, and an unread bell is readable anyway.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// The next frame that left by the port, without waiting.
+    /// Returns the next frame that the port sent, without waiting.
     #[must_use]
     pub fn receive(&self) -> Option<Vec<u8>> {
         self.0.frames()[1].pop_front()
     }
 
-    /// The next frame that left by the port; None when none did for so long.
+    /// Returns the next frame that the port sent; None after a timeout.
     #[must_use]
     pub fn receive_within(&self, timeout: Duration) -> Option<Vec<u8>> {
         let end = Instant::now() + timeout;
@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// Frames that the port has not received yet.
+    /// Returns the number of frames that the port has not received yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.0.frames()[0].len()
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_go_through_in_order_and_the_bell_says_so() {
+    fn frames_pass_in_order_and_ring_the_bell() {
         let (mut port, wires) = port(1, [2; 6], 1).unwrap();
         let queue = &mut port.queues[0];
         let mut packets = [Packet::new(), Packet::new()];

@@ -1,8 +1,8 @@
-//! Which back end a port gets.
+//! Chooses a port's back end and opens it.
 
 use crate::{error::PortError, interface::Interface, packet_socket, queue::Port, xdp};
 
-/// What was asked for.
+/// The requested back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// AF_XDP where it works, else AF_PACKET.
@@ -12,10 +12,10 @@ pub enum Choice {
     Packet,
 }
 
-/// Opens the interface of this name with so many queues, each for one worker. `index` is what its packets say they came in by.
+/// Opens an interface with one queue per worker. `index` is the port number that its packets carry.
 ///
 /// # Errors
-/// There is no such interface, or it cannot be used so; says what to do.
+/// If the interface does not exist, or cannot be used like this; the error says what to do.
 pub fn open(name: &str, index: usize, queues: usize, choice: Choice) -> Result<Port, PortError> {
     let interface = Interface::look(name)?;
     let queues = queues.max(1);

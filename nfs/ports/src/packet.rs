@@ -1,36 +1,36 @@
-//! A packet: the bytes of a frame with room around them, where it came from, and where it goes.
+//! A packet: a frame's bytes with room around them, its port of arrival, and its verdict.
 
-/// Room in front of a received frame for headers that a network function adds. At least so many bytes.
+/// The minimum room in front of a received frame, for headers that a network function adds.
 pub const HEADROOM: usize = 128;
 
-/// The longest frame, from the destination MAC address on, without checksum: 9,216 bytes and some more.
+/// The longest frame, from the destination MAC address on, without checksum: somewhat more than 9,216 bytes.
 pub const MAX_FRAME: usize = 9472;
 
-/// Where a frame is put: the headroom that is promised, and room for a VLAN tag that the kernel took out.
+/// The position of a received frame: after the headroom and room for a VLAN tag that the kernel removed.
 const START: usize = HEADROOM + 64;
 
-/// An odd number of cache lines, so that the headers of the packets of a batch do not share the same few sets of the cache.
+/// An odd number of cache lines, so that the packets' headers do not share a few sets of the cache.
 const STORAGE: usize = START + MAX_FRAME;
 const _: () = assert!(STORAGE % 128 == 64);
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It leaves by the port of this index.
+    /// Send it by the port with this index.
     Send(usize),
-    /// It goes nowhere, and is counted under this reason: a few words, the same for all packets of the kind.
+    /// Drop it, counted under this reason: a few words, the same for all packets of the kind.
     Drop(&'static str),
 }
 
 impl Verdict {
-    /// Of a packet that nobody decided about.
+    /// The verdict of an undecided packet.
     pub const NONE: Self = Self::Drop("no verdict");
 }
 
-/// A frame in a buffer of its own, with at least [`HEADROOM`] bytes in front when it was received.
+/// A frame in its own buffer, with at least [`HEADROOM`] bytes in front when received.
 pub struct Packet {
     storage: Box<[u8]>,
     start: usize,
@@ -46,7 +46,7 @@ impl Default for Packet {
 }
 
 impl Packet {
-    /// Without content.
+    /// Creates an empty packet.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Packet {
         }
     }
 
-    /// The frame, from the destination MAC address on, without checksum.
+    /// Returns the frame, from the destination MAC address on, without checksum.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -71,7 +71,7 @@ impl Packet {
         &mut self.storage[self.start..self.end]
     }
 
-    /// Bytes of the frame.
+    /// Returns the frame's length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -83,27 +83,27 @@ impl Packet {
         self.start == self.end
     }
 
-    /// The index of the port that it came in by.
+    /// Returns the index of the port by which it arrived.
     #[inline]
     #[must_use]
     pub fn port(&self) -> usize {
         self.port
     }
 
-    /// Bytes that [`push_front`](Self::push_front) can still add.
+    /// Returns the number of bytes that [`push_front`](Self::push_front) can still add.
     #[must_use]
     pub fn headroom(&self) -> usize {
         self.start
     }
 
-    /// Bytes that [`push_back`](Self::push_back) can still add.
+    /// Returns the number of bytes that [`push_back`](Self::push_back) can still add.
     #[must_use]
     pub fn tailroom(&self) -> usize {
         self.storage.len() - self.end
     }
 
-    /// Makes the frame longer by `count` bytes in front and gives the whole frame; what the new bytes hold is undefined. None, and nothing
-    /// has changed, where there is no such room.
+    /// Extends the frame by `count` bytes in front and returns the whole frame; the content of the new bytes is undefined. Returns None, without
+    /// a change, if there is no room.
     #[inline]
     #[must_use]
     pub fn push_front(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -111,7 +111,7 @@ impl Packet {
         Some(self.bytes_mut())
     }
 
-    /// Takes `count` bytes away in front and gives the rest. None, and nothing has changed, where the frame is shorter.
+    /// Removes `count` bytes in front and returns the rest. Returns None, without a change, if the frame is shorter.
     #[inline]
     #[must_use]
     pub fn pop_front(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -122,8 +122,8 @@ impl Packet {
         Some(self.bytes_mut())
     }
 
-    /// Makes the frame longer by `count` bytes at its end and gives the whole frame; what the new bytes hold is undefined. None, and
-    /// nothing has changed, where there is no such room.
+    /// Extends the frame by `count` bytes at its end and returns the whole frame; the content of the new bytes is undefined. Returns None,
+    /// without a change, if there is no room.
     #[inline]
     #[must_use]
     pub fn push_back(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -134,7 +134,7 @@ impl Packet {
         Some(self.bytes_mut())
     }
 
-    /// Cuts the frame after `length` bytes; a shorter one stays as it is.
+    /// Truncates the frame to `length` bytes; a shorter frame stays unchanged.
     #[inline]
     pub fn truncate(&mut self, length: usize) {
         self.end = self.end.min(self.start.saturating_add(length));
@@ -151,26 +151,26 @@ impl Packet {
         self.verdict = verdict;
     }
 
-    /// It leaves by this port.
+    /// Sets the verdict to send it by this port.
     #[inline]
     pub fn send(&mut self, port: usize) {
         self.verdict = Verdict::Send(port);
     }
 
-    /// It goes nowhere, for this reason.
+    /// Sets the verdict to drop it for this reason.
     #[inline]
     pub fn drop_for(&mut self, reason: &'static str) {
         self.verdict = Verdict::Drop(reason);
     }
 
-    /// For whoever receives: the room for a frame, all of [`MAX_FRAME`]; then [`received`](Self::received).
+    /// Returns the space for receiving a frame, [`MAX_FRAME`] bytes; call [`received`](Self::received) afterwards.
     #[inline]
     #[must_use]
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.storage[START..]
     }
 
-    /// The first `length` bytes of [`space`](Self::space) are a frame from the port of this index; at most [`MAX_FRAME`] of them.
+    /// Makes the first `length` bytes of [`space`](Self::space), at most [`MAX_FRAME`], a frame from the port with this index.
     #[inline]
     pub fn received(&mut self, port: usize, length: usize) {
         self.start = START;
@@ -179,7 +179,7 @@ impl Packet {
         self.verdict = Verdict::NONE;
     }
 
-    /// A copy of a frame, as if it had come in by the port of this index. False, and nothing has changed, when it is longer than [`MAX_FRAME`].
+    /// Copies a frame as if it had arrived by the port with this index. Returns false, without a change, if it is longer than [`MAX_FRAME`].
     #[must_use]
     pub fn fill(&mut self, port: usize, frame: &[u8]) -> bool {
         if frame.len() > MAX_FRAME {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_refused_and_nothing_changes() {
+    fn growth_beyond_the_room_is_refused_without_a_change() {
         let mut packet = packet(&[7; MAX_FRAME]);
         assert!(packet.headroom() >= HEADROOM);
         assert_eq!(packet.tailroom(), 0);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_is_used_again_has_its_room_again() {
+    fn a_reused_buffer_has_its_room_again() {
         let mut packet = packet(b"one");
         let room = packet.headroom();
         assert!(packet.push_front(room).is_some());

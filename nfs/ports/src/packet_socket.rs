@@ -1,6 +1,6 @@
-//! AF_PACKET: works on every interface, and sees what the kernel's own stack sees, too.
+//! AF_PACKET: works on every interface; the kernel's own stack sees the same frames.
 //!
-//! Plain sockets, many frames per call. With several workers each has a socket of one fanout group, which the kernel fills by the hash of the flow.
+//! It uses plain sockets with many frames per call. Several workers have one socket each in a fanout group, over which the kernel spreads flows by hash.
 
 pub(crate) mod sockets;
 
@@ -21,12 +21,12 @@ use crate::{
     system::{check, ioctl, zeroed, Plain},
 };
 
-/// Frames of one call.
+/// The maximum of frames per call.
 const BURST: usize = 64;
-/// The first call for a few: most of the time there are not more, and each one asked for costs.
+/// The size of the first call: usually few frames wait, and each one requested costs time.
 const FIRST_BURST: usize = 4;
 
-/// `struct virtio_net_hdr`, native byte order: what a network card would have to do for a frame.
+/// `struct virtio_net_hdr`, native byte order: the offloads that a frame still needs.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Offload {
@@ -47,7 +47,7 @@ const NO_OFFLOAD: Offload = Offload {
     checksum_offset: 0,
 };
 
-/// Room for one `tpacket_auxdata` beside a frame.
+/// The room for one `tpacket_auxdata` beside a frame.
 const CONTROL: usize = 64;
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
@@ -75,7 +75,7 @@ unsafe impl Plain for mmsghdr {}
 // SAFETY: an integer and a pointer, which may be null.
 unsafe impl Plain for iovec {}
 
-/// What a call reads and writes, kept because setting it up costs.
+/// The buffers of a call, reused because setting them up is expensive.
 struct Buffers {
     offloads: [Offload; BURST],
     controls: [Control; BURST],
@@ -83,7 +83,7 @@ struct Buffers {
     messages: [mmsghdr; BURST],
 }
 
-// SAFETY: the pointers in it are written anew in each call that uses them, and mean nothing in between.
+// SAFETY: each call sets the pointers before it uses them; they are meaningless between calls.
 unsafe impl Send for Buffers {}
 
 pub(crate) struct PacketQueue {
@@ -94,20 +94,20 @@ pub(crate) struct PacketQueue {
     events: Arc<Events>,
 }
 
-/// Opens an interface with so many queues.
+/// Opens an interface with this many queues.
 pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
     let name = &interface.name;
     let sockets = sockets::open(interface, queues)?;
     let mut notes = Vec::new();
     if interface.merges {
         notes.push(format!(
-            "{name} joins frames to longer ones, of which those above {MAX_FRAME} bytes are dropped: ethtool -K {name} gro off lro off"
+            "{name} merges frames (GRO, LRO), and merged frames above {MAX_FRAME} bytes are dropped: ethtool -K {name} gro off lro off"
         ));
     }
     let buffer = sockets::receive_buffer(&sockets[0]);
     if buffer < sockets::BUFFER {
         notes.push(format!(
-            "{name}: a receive buffer of {buffer} bytes, {} are wanted: run it as root, or raise net.core.rmem_max",
+            "{name}: a receive buffer of {buffer} bytes, expected {}: run it as root, or raise net.core.rmem_max",
             sockets::BUFFER
         ));
     }
@@ -130,7 +130,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
 }
 
 impl PacketQueue {
-    /// Of a socket of [`sockets::open`].
+    /// Creates a queue on a socket of [`sockets::open`].
     pub(crate) fn new(socket: &Arc<OwnedFd>, port: usize, events: &Arc<Events>) -> Self {
         Self {
             socket: Arc::clone(socket),
@@ -146,7 +146,7 @@ impl PacketQueue {
         }
     }
 
-    /// One call for at most `BURST` frames; how many messages came.
+    /// Receives at most `BURST` frames by one call; returns the number of messages.
     fn receive_messages(&mut self, into: &mut [Packet]) -> io::Result<usize> {
         let buffers = &mut *self.buffers;
         for (index, packet) in into.iter_mut().enumerate() {
@@ -164,7 +164,7 @@ impl PacketQueue {
             header.msg_control = buffers.controls[index].0.as_mut_ptr().cast();
             header.msg_controllen = CONTROL as _;
         }
-        // SAFETY: the first `into.len()` messages, at most BURST, point to buffers of the lengths that they say: those of `buffers` and the space of
+        // SAFETY: the first `into.len()` messages, at most BURST, point to buffers of the lengths they state: those of `buffers` and the space of
         // the packets in `into`, all of which outlive the call and are borrowed exclusively.
         let count = unsafe {
             libc::recvmmsg(
@@ -187,7 +187,7 @@ impl PacketQueue {
         }
     }
 
-    /// Makes a packet of what came as the message of this index. False: it is none that can go on.
+    /// Makes a packet of the message with this index. Returns false if it cannot be processed.
     fn accept(&self, index: usize, packet: &mut Packet) -> bool {
         let message = &self.buffers.messages[index];
         let offload = self.buffers.offloads[index];
@@ -218,16 +218,16 @@ impl PacketQueue {
         true
     }
 
-    /// The VLAN tag that the kernel took out of a frame: EtherType and content.
+    /// Returns the VLAN tag that the kernel removed from a frame: EtherType and content.
     fn tag(&self, index: usize) -> Option<[u8; 4]> {
         let control = &self.buffers.controls[index];
-        #[allow(clippy::unnecessary_cast)] // With musl it is an u32.
+        #[allow(clippy::unnecessary_cast)] // With musl it is a u32.
         let used = (self.buffers.messages[index].msg_hdr.msg_controllen as usize).min(CONTROL);
         let data = used.checked_sub(size_of::<libc::cmsghdr>())?;
         if data < size_of::<Auxiliary>() {
             return None;
         }
-        // SAFETY: `control` is 64 bytes, aligned to 8: room for a `cmsghdr` at its start, and behind it, which is where CMSG_DATA points on 64-bit Linux, for an `Auxiliary`.
+        // SAFETY: `control` has 64 bytes, aligned to 8: room for a `cmsghdr` at its start, and after it, where CMSG_DATA points on 64-bit Linux, for an `Auxiliary`.
         // Both are plain integers, for which any bytes are valid.
         let (header, auxiliary) = unsafe {
             let header = control.0.as_ptr().cast::<libc::cmsghdr>();
@@ -260,7 +260,7 @@ fn insert_tag(packet: &mut Packet, tag: [u8; 4]) {
     if packet.len() < ADDRESSES {
         return;
     }
-    // There is headroom for it beyond what is promised.
+    // There is reserved room for it besides the headroom.
     if let Some(bytes) = packet.push_front(tag.len()) {
         bytes.copy_within(tag.len()..tag.len() + ADDRESSES, 0);
         bytes[ADDRESSES..ADDRESSES + tag.len()].copy_from_slice(&tag);
@@ -277,14 +277,14 @@ impl Queue for PacketQueue {
             }
             let count = match self.receive_messages(&mut into[kept..kept + asked]) {
                 Ok(count) => count,
-                // The next call tells it again, if it lasts.
+                // If the error persists, the next call reports it.
                 Err(_) if kept > 0 => return Ok(kept),
                 Err(error) => return Err(error),
             };
             let first = kept;
             for index in 0..count {
                 if self.accept(index, &mut into[first + index]) {
-                    // Those that cannot go on leave gaps.
+                    // Frames that were not accepted leave gaps.
                     into.swap(kept, first + index);
                     kept += 1;
                 }
@@ -307,10 +307,10 @@ impl Queue for PacketQueue {
         taken
     }
 
-    /// A queueing discipline may keep frames back; they count until the driver, or the other end of a veth, has them.
+    /// Tells whether all frames have left. Queueing disciplines may delay frames; these count until the driver, or the peer of a veth, has them.
     fn flush(&mut self) -> bool {
         let mut under_way: c_int = 0;
-        // Where the kernel does not say, there is nothing to wait for.
+        // If the kernel cannot tell, there is nothing to wait for.
         ioctl(self.socket.as_fd(), libc::TIOCOUTQ, &mut under_way).is_err() || under_way == 0
     }
 
@@ -320,7 +320,7 @@ impl Queue for PacketQueue {
 }
 
 impl PacketQueue {
-    /// A frame that is refused (longer than the MTU, say) is left out; where nothing goes any more, so are the others.
+    /// Sends a chunk. A refused frame (longer than the MTU, for example) is skipped; if nothing can be sent any more, so is the rest.
     fn transmit_chunk(&mut self, frames: &[&[u8]]) -> usize {
         let buffers = &mut *self.buffers;
         let mut none = NO_OFFLOAD;
@@ -338,7 +338,7 @@ impl PacketQueue {
         let (mut next, mut taken) = (0, 0);
         while next < frames.len() {
             let rest = &mut buffers.messages[next..frames.len()];
-            // SAFETY: the messages point to `none` and the frames, which outlive the call and which the kernel only reads.
+            // SAFETY: the messages point to `none` and to the frames, which outlive the call and are only read by the kernel.
             let count = unsafe {
                 libc::sendmmsg(
                     self.socket.as_raw_fd(),
@@ -353,13 +353,13 @@ impl PacketQueue {
                     taken += count as usize;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // This frame cannot go; others may.
+                // This frame was refused; others may pass.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::EINVAL)) =>
                 {
                     next += 1
                 }
-                // The queue is full, or the interface down.
+                // The queue is full, or the interface is down.
                 Err(_) => break,
             }
         }

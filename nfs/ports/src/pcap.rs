@@ -14,15 +14,15 @@ use pcap_file::{
 
 use crate::{error::PortError, packet::Packet};
 
-/// Reads the packets of a file.
+/// A reader of a capture file.
 pub struct Reader {
     path: PathBuf,
     reader: PcapReader<BufReader<File>>,
-    /// Packets so far.
+    /// The number of packets read.
     count: u64,
 }
 
-/// Writes packets to a file, with times in nanoseconds.
+/// A writer of a capture file, with times in nanoseconds.
 pub struct Writer {
     path: PathBuf,
     writer: PcapWriter<BufWriter<File>>,
@@ -37,7 +37,7 @@ fn error(path: &Path, reason: impl std::fmt::Display) -> PortError {
 
 impl Reader {
     /// # Errors
-    /// There is no such file, it is no classic pcap file, or its frames are not Ethernet's.
+    /// If the file does not exist, is not a classic pcap file, or does not contain Ethernet frames.
     pub fn open(path: &Path) -> Result<Self, PortError> {
         let file = File::open(path).map_err(|cause| error(path, cause))?;
         let reader = PcapReader::new(BufReader::new(file))
@@ -54,10 +54,10 @@ impl Reader {
         })
     }
 
-    /// The next packet, as if it had come in by port 0, and its time since 1970; None at the end.
+    /// Reads the next packet, as if it had arrived by port 0, and its time since 1970; None at the end.
     ///
     /// # Errors
-    /// The file is damaged, or the frame longer than a packet can be; the next call goes on behind that.
+    /// If the file is damaged, or the frame longer than a packet can be; the next call continues after it.
     pub fn next_packet(&mut self, packet: &mut Packet) -> Result<Option<Duration>, PortError> {
         let Some(next) = self.reader.next_packet() else {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Reader {
 
 impl Writer {
     /// # Errors
-    /// The file cannot be made.
+    /// If the file cannot be created.
     pub fn create(path: &Path) -> Result<Self, PortError> {
         let file = File::create(path).map_err(|cause| error(path, cause))?;
         let header = PcapHeader {
@@ -92,17 +92,17 @@ impl Writer {
     }
 
     /// # Errors
-    /// The disk is full.
+    /// If the disk is full.
     pub fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), PortError> {
         let packet = PcapPacket::new(time, frame.len() as u32, frame);
         let written = self.writer.write_packet(&packet);
         written.map(drop).map_err(|cause| error(&self.path, cause))
     }
 
-    /// Writes what is still in memory.
+    /// Flushes buffered packets.
     ///
     /// # Errors
-    /// The disk is full.
+    /// If the disk is full.
     pub fn finish(self) -> Result<(), PortError> {
         let mut file = self.writer.into_writer();
         std::io::Write::flush(&mut file).map_err(|cause| error(&self.path, cause))
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_packets_are_read_back() {
         let path = std::env::temp_dir().join(format!("nf-pcap-{}", std::process::id()));
         let time = Duration::new(1_700_000_000, 123_456_789);
         let mut writer = Writer::create(&path).unwrap();

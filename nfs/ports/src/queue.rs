@@ -1,4 +1,4 @@
-//! What a worker sees of a port, and what the rest of the program sees of it.
+//! The interface of a port: queues for workers, and status for the rest of the program.
 
 use std::{
     io,
@@ -11,43 +11,43 @@ use std::{
 
 use crate::packet::{Mac, Packet};
 
-/// One queue of a port. It belongs to one worker; what its worker sends leaves by it as well.
+/// One queue of a port. It belongs to one worker, which also sends by it.
 pub trait Queue: Send {
-    /// Fills packets from the first on with what has come in, without waiting; how many.
+    /// Receives frames into packets, from the first on, without waiting; returns their number.
     ///
     /// # Errors
-    /// The interface is down or gone; it may come back.
+    /// If the interface is down or gone; it may come back.
     fn receive(&mut self, into: &mut [Packet]) -> io::Result<usize>;
 
-    /// Sends frames in this order; how many were taken. The others are lost and counted in the queue's [`Events`].
+    /// Sends frames in this order; returns the number taken. The others are lost and counted in the queue's [`Events`].
     fn transmit(&mut self, frames: &[&[u8]]) -> usize;
 
-    /// Has everything that was taken left? Asked again until it says so.
+    /// Tells whether every taken frame has left. The caller repeats it until it returns true.
     fn flush(&mut self) -> bool {
         true
     }
 
-    /// Readable when there is something to receive.
+    /// Returns a descriptor that is readable while there are frames to receive.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The same, for what comes in on a second way.
+    /// Returns a second such descriptor, for frames that arrive another way.
     fn second_descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// What can happen to a frame at a port besides going through.
+/// An event of a frame at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is longer than a packet can be.
+    /// Dropped: longer than a packet can be.
     TooLong,
-    /// It is several segments in one that a network card was meant to take apart.
+    /// Dropped: several segments in one, which a network card was meant to split.
     Unsegmented,
-    /// Its sender left the checksum to a network card; it was completed. The frame went on.
+    /// Its sender left the checksum to a network card. The frame was completed and passed on.
     ChecksumCompleted,
     /// The interface did not take it.
     NotSent,
-    /// It came by a receive queue that has no AF_XDP socket. The frame went on, at a higher cost.
+    /// It arrived by a receive queue without an AF_XDP socket. The frame was passed on, at a higher cost.
     Unbound,
 }
 
@@ -61,7 +61,7 @@ impl Event {
     ];
 }
 
-/// Counts of a queue, written by its worker and read by anybody.
+/// The event counts of a queue, written by its worker and read by any thread.
 #[derive(Default)]
 pub struct Events([AtomicU64; Event::ALL.len()]);
 
@@ -78,7 +78,7 @@ impl Events {
         self.0[event as usize].load(Ordering::Relaxed)
     }
 
-    /// All of them, by name.
+    /// Iterates over all counts by name.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Event::ALL
             .iter()
@@ -86,7 +86,7 @@ impl Events {
     }
 }
 
-/// What a port runs on.
+/// The back end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     Xdp,
@@ -104,22 +104,22 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// A port that was opened.
+/// An open port.
 pub struct Port {
-    /// The interface's.
+    /// The interface's name.
     pub name: String,
     pub backend: Backend,
-    /// How it runs, and why so: "copy mode, native; chosen because ...".
+    /// The mode of the back end, and the reason: "copy mode, native; chosen because ...".
     pub how: String,
-    /// What whoever runs it should know: settings of the interface that cost packets.
+    /// Notes for the operator: settings of the interface that cost packets.
     pub notes: Vec<String>,
     pub mac: Mac,
-    /// What the interface is now: `up`, `no carrier`, `down`, or `gone`; after `gone` the instance has to be restarted when the interface is back.
+    /// Returns the interface's state: `up`, `no carrier`, `down`, or `gone`. After `gone` the instance must be restarted once the interface is back.
     pub state: Box<dyn Fn() -> &'static str + Send + Sync>,
-    /// One for each worker.
+    /// One queue per worker.
     pub queues: Vec<Box<dyn Queue>>,
-    /// One for each queue.
+    /// The events of each queue.
     pub events: Vec<Arc<Events>>,
-    /// Frames that the kernel dropped because a queue was full, since the port was opened.
+    /// Returns the number of frames that the kernel dropped because a queue was full, since the port was opened.
     pub overruns: Box<dyn Fn() -> u64 + Send + Sync>,
 }

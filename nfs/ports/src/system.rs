@@ -1,4 +1,4 @@
-//! System calls on sockets that take a plain structure.
+//! System calls on sockets with plain structures.
 
 use std::{
     io,
@@ -7,7 +7,7 @@ use std::{
 
 use libc::{c_int, c_ulong, socklen_t};
 
-/// Structures of the kernel: `repr(C)`, and any bytes are a valid value, zeros among them.
+/// Kernel structures: `repr(C)`, and any bytes are a valid value, including zeros.
 ///
 /// # Safety
 /// Implement it only for such types.
@@ -16,7 +16,7 @@ pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: an integer.
 unsafe impl Plain for c_int {}
 
-/// Zeros as a value.
+/// Returns a value of all zeros.
 pub(crate) fn zeroed<T: Plain>() -> T {
     // SAFETY: the trait's contract.
     unsafe { std::mem::zeroed() }
@@ -33,7 +33,7 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
 pub(crate) fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
     let descriptor = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: it is new and belongs to nobody else.
+    // SAFETY: it is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn get_option<T: Plain>(
     let mut value: T = zeroed();
     let mut length = size_of::<T>() as socklen_t;
     let pointer = std::ptr::from_mut(&mut value).cast();
-    // SAFETY: `pointer` is valid for `length` bytes, more than which the kernel does not write; what it leaves is zero, and any bytes are a T.
+    // SAFETY: `pointer` is valid for `length` bytes, and the kernel writes no more than that; the rest is zero, and any bytes are a T.
     check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, pointer, &mut length) })?;
     Ok(value)
 }
@@ -69,13 +69,13 @@ pub(crate) fn bind<T: Plain>(socket: BorrowedFd<'_>, address: &T) -> io::Result<
     check(unsafe { libc::bind(socket.as_raw_fd(), pointer, length) }).map(drop)
 }
 
-/// An ioctl whose argument is a structure without pointers.
+/// Calls an ioctl whose argument is a structure without pointers.
 pub(crate) fn ioctl<T: Plain>(
     socket: BorrowedFd<'_>,
     request: c_ulong,
     argument: &mut T,
 ) -> io::Result<()> {
     let pointer = std::ptr::from_mut(argument);
-    // SAFETY: the callers pair each request with the structure that it is defined for, and the kernel stays within that.
+    // SAFETY: callers pair each request with the structure defined for it, and the kernel stays within that structure.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), request as _, pointer) }).map(drop)
 }

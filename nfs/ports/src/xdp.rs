@@ -1,8 +1,8 @@
-//! AF_XDP: frames come past the kernel's own stack, and leave past its queueing disciplines.
+//! AF_XDP: frames bypass the kernel's own stack on receiving, and its queueing disciplines on sending.
 //!
-//! A program on the interface sends every frame of a receive queue to the socket of that queue. The kernel copies frames into and out of memory that it
-//! shares with us (without copies where the driver can). When the process ends, however it ends, the program is gone. Queues that the interface gets
-//! later are served `beside`.
+//! A program on the interface redirects every frame of a receive queue to the queue's socket. The kernel copies frames into and out of shared
+//! memory (or avoids the copies where the driver can). When the process ends, for whatever reason, the program is detached. `beside` serves
+//! queues that the interface gets later.
 
 mod beside;
 mod memory;
@@ -33,19 +33,19 @@ use memory::Memory;
 use program::{attach, Attached};
 use ring::{Consumer, Place, Producer};
 
-/// Frames that wait to be received, at most: some milliseconds of a busy port. A power of two.
+/// The capacity of the receive rings in frames: some milliseconds of a busy port. A power of two.
 const RECEIVE: u32 = 4096;
-/// Frames on their way out, at most. A power of two.
+/// The capacity of the transmit rings in frames. A power of two.
 const TRANSMIT: u32 = 1024;
-/// What the kernel keeps free in front of a received frame (XDP_PACKET_HEADROOM).
+/// The space that the kernel keeps free in front of a received frame (XDP_PACKET_HEADROOM).
 const KERNEL_HEADROOM: u32 = 256;
-/// Ethernet header and two VLAN tags.
+/// The length of an Ethernet header with two VLAN tags.
 const LINK_HEADER: u32 = 22;
-/// Attempts to have the kernel send before frames are given up; each sends 32.
+/// Attempts to make the kernel send before frames are dropped; each attempt sends 32.
 const KICKS: usize = 256;
-/// How long a queue may still be taken by a process that is no more.
+/// The time for which a terminated process may still occupy a queue.
 const RELEASE: Duration = Duration::from_secs(2);
-/// Drivers of interfaces whose other end may leave checksums to a network card that is not there, and AF_XDP does not tell.
+/// Drivers of virtual interfaces. The peer may leave checksums to a network card that does not exist, and AF_XDP does not report it.
 const VIRTUAL: [&str; 3] = ["veth", "tun", "virtio_net"];
 
 // SAFETY: integers only.
@@ -59,10 +59,10 @@ unsafe impl Plain for xdp_umem_reg {}
 // SAFETY: an integer.
 unsafe impl Plain for u32 {}
 
-/// One socket with its rings and its memory: chunks 0..RECEIVE are for what comes in, the others for what goes out.
+/// One socket with its rings and its memory: chunks 0..RECEIVE are for receiving, the others for sending.
 struct XdpQueue {
     socket: Arc<OwnedFd>,
-    /// Kept for as long as a queue is there.
+    /// Keeps the program attached as long as a queue exists.
     _attached: Arc<Attached>,
     beside: Beside,
     memory: Memory,
@@ -71,20 +71,20 @@ struct XdpQueue {
     received: Consumer,
     transmit: Producer,
     completed: Consumer,
-    /// Chunks for sending that are neither in the ring nor under way.
+    /// Chunks for sending that are neither in the ring nor in transmission.
     free: Vec<u64>,
     port: usize,
     completes_checksums: bool,
     events: Arc<Events>,
 }
 
-/// Opens an interface with so many queues.
+/// Opens an interface with this many queues.
 pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<Port, PortError> {
     let name = &interface.name;
     let chunk = chunk_size(interface)?;
     if interface.queues as usize != queues {
         let reason = format!(
-            "it has {} receive queue(s) and the workers are {queues}, but AF_XDP needs one for each: ethtool -L {name} combined {queues} \
+            "it has {} receive queue(s) for {queues} workers, but AF_XDP needs one per worker: ethtool -L {name} combined {queues} \
              (veth: rx {queues} tx {queues}), or --workers {}",
             interface.queues, interface.queues
         );
@@ -106,7 +106,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
     );
     let completes_checksums = !program.is_native || VIRTUAL.contains(&interface.driver.as_str());
     let attached = Arc::new(program);
-    // After the program: what it sends elsewhere does not come here. They also have the interface take frames for all addresses.
+    // After the program is attached, so that frames it redirects do not arrive here. These sockets also make the interface accept all addresses.
     let beside = sockets::open(interface, queues)?;
     let events: Vec<Arc<Events>> = opened.iter().map(|_| Arc::default()).collect();
     let each = opened.into_iter().zip(&events).zip(&beside);
@@ -137,7 +137,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
         backend: Backend::Xdp,
         how,
         notes: vec![format!(
-            "{name}: what is sent by AF_XDP goes past queueing disciplines (tc)"
+            "{name}: frames sent by AF_XDP bypass queueing disciplines (tc)"
         )],
         mac: interface.mac,
         state: interface.watch(),
@@ -150,7 +150,7 @@ pub(crate) fn open(interface: &Interface, port: usize, queues: usize) -> Result<
     })
 }
 
-/// Bytes of a chunk, into which the longest frame of the interface has to fit.
+/// Returns the size of a chunk, which must hold the longest frame of the interface.
 fn chunk_size(interface: &Interface) -> Result<u32, PortError> {
     let longest = interface.mtu + LINK_HEADER + KERNEL_HEADROOM;
     [2048, 4096]
@@ -172,7 +172,7 @@ fn lost(socket: BorrowedFd<'_>) -> u64 {
     statistics.map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
 }
 
-/// A socket that is bound to a receive queue, before any frame comes.
+/// A socket bound to a receive queue, before any frame arrives.
 struct Opened {
     socket: Arc<OwnedFd>,
     memory: Memory,
@@ -247,11 +247,11 @@ impl Opened {
         target.sxdp_ifindex = interface.index;
         target.sxdp_queue_id = queue;
         bind_when_free(socket.as_fd(), &target).map_err(fail(
-            "cannot bind an AF_XDP socket (busy: another one has this queue)",
+            "cannot bind an AF_XDP socket (busy: another socket has this queue)",
         ))?;
         let options: u32 =
             get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_OPTIONS).unwrap_or(0);
-        // Frames under way count against it; the default is full after 200.
+        // Frames in transmission count against it; the default is full after 200.
         let _ = set_option(
             socket.as_fd(),
             libc::SOL_SOCKET,
@@ -270,7 +270,7 @@ impl Opened {
     }
 }
 
-/// The kernel frees a queue some time after the process is gone that had it.
+/// Binds a socket, waiting until the kernel has freed the queue of a terminated process.
 fn bind_when_free(socket: BorrowedFd<'_>, target: &sockaddr_xdp) -> io::Result<()> {
     let end = Instant::now() + RELEASE;
     loop {
@@ -284,7 +284,7 @@ fn bind_when_free(socket: BorrowedFd<'_>, target: &sockaddr_xdp) -> io::Result<(
 }
 
 impl XdpQueue {
-    /// Chunks that have been sent can be used again.
+    /// Reclaims chunks that have been sent.
     fn reclaim(&mut self) {
         while let Some((address, _)) = self.completed.pop() {
             self.free.push(address);
@@ -292,7 +292,7 @@ impl XdpQueue {
         self.completed.release();
     }
 
-    /// Has the kernel send what is in the ring; an error that lasts, if there is one.
+    /// Makes the kernel send the frames in the ring; returns an error if it persists.
     fn kick(&mut self) -> io::Result<()> {
         for _ in 0..KICKS {
             if self.transmit.is_empty() {
@@ -310,7 +310,7 @@ impl XdpQueue {
                 )
             };
             match check(sent as c_int) {
-                // One call sends a part only.
+                // One call sends only a part.
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {
@@ -343,7 +343,7 @@ impl Queue for XdpQueue {
             } else {
                 self.events.add(Event::TooLong, 1);
             }
-            // The kernel gives the place of the frame; the chunk begins before it.
+            // The kernel returns the position of the frame; the chunk begins before it.
             self.fill.push(address - address % u64::from(self.chunk), 0);
         }
         self.received.release();
@@ -369,7 +369,7 @@ impl Queue for XdpQueue {
         for frame in frames {
             if self.free.is_empty() {
                 self.transmit.submit();
-                // What cannot leave now is counted below, as what found no chunk.
+                // Frames that cannot leave now are counted below, with those that found no chunk.
                 let _ = self.kick();
                 self.reclaim();
             }
@@ -384,7 +384,7 @@ impl Queue for XdpQueue {
             taken += 1;
         }
         self.transmit.submit();
-        // An interface that is down keeps what is in the ring until it is up.
+        // An interface that is down keeps the frames in the ring until it is up.
         let _ = self.kick();
         self.reclaim();
         self.events

@@ -1,4 +1,4 @@
-//! The sockets of a port: made, set up, and joined to one group.
+//! The sockets of a port: created, configured, and joined to one fanout group.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::{
     system::{get_option, set_option, socket, Plain},
 };
 
-/// Bytes that the kernel keeps for a socket in each direction. The default, 208 KiB, is full after 90 short frames.
+/// The socket buffer in each direction, in bytes. The default, 208 KiB, is full after 90 short frames.
 pub(super) const BUFFER: c_int = 8 << 20;
 
 // SAFETY: integers only.
@@ -25,7 +25,7 @@ unsafe impl Plain for libc::tpacket_stats {}
 // SAFETY: an integer and a pointer, which may be null.
 unsafe impl Plain for sock_fprog {}
 
-/// Opens this many sockets, which share the interface's frames by the hash of the flow.
+/// Opens `count` sockets, over which the kernel spreads the interface's flows by hash.
 pub(crate) fn open(interface: &Interface, count: usize) -> Result<Vec<Arc<OwnedFd>>, PortError> {
     let name = &interface.name;
     let sockets = (0..count)
@@ -42,15 +42,15 @@ pub(crate) fn open(interface: &Interface, count: usize) -> Result<Vec<Arc<OwnedF
         ))?;
     }
     for socket in &sockets {
-        open_filter(socket).map_err(system(name, "cannot open the filter"))?;
+        open_filter(socket).map_err(system(name, "cannot remove the filter"))?;
     }
     Ok(sockets)
 }
 
-/// A socket that receives nothing yet.
+/// Creates a socket that receives nothing yet.
 fn new_socket(interface: &Interface) -> Result<OwnedFd, PortError> {
     let name = &interface.name;
-    // Protocol 0: nothing comes in before it is bound.
+    // Protocol 0 receives nothing until the socket is bound.
     let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK)
         .map_err(system(name, "cannot make an AF_PACKET socket"))?;
     let set = |level, option, value: c_int, what| {
@@ -60,7 +60,7 @@ fn new_socket(interface: &Interface) -> Result<OwnedFd, PortError> {
         libc::SOL_PACKET,
         libc::PACKET_IGNORE_OUTGOING,
         1,
-        "cannot leave out what is sent (Linux 4.20 or newer can)",
+        "cannot ignore outgoing frames (needs Linux 4.20 or newer)",
     )?;
     set(
         libc::SOL_PACKET,
@@ -78,14 +78,14 @@ fn new_socket(interface: &Interface) -> Result<OwnedFd, PortError> {
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
         (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
     ] {
-        // The kernel doubles what it is asked for.
+        // The kernel doubles the requested size.
         if set_option(socket.as_fd(), libc::SOL_SOCKET, forced, &(BUFFER / 2)).is_err() {
-            // As much as there is; `open` tells if it is too little.
+            // Takes what is allowed; `open` reports it if it is too little.
             let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, plain, &(BUFFER / 2));
         }
     }
     take_all_addresses(&socket, interface.index)
-        .map_err(system(name, "cannot take frames for all addresses"))?;
+        .map_err(system(name, "cannot enable promiscuous mode"))?;
     close_filter(&socket).map_err(system(name, "cannot set a filter"))?;
     Ok(socket)
 }
@@ -94,7 +94,7 @@ pub(super) fn receive_buffer(socket: &OwnedFd) -> c_int {
     get_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0)
 }
 
-/// Lets nothing through: until all sockets are one group, each would get every frame.
+/// Installs a filter that drops everything: until the sockets are one group, each would receive every frame.
 fn close_filter(socket: &OwnedFd) -> io::Result<()> {
     let mut nothing = sock_filter {
         code: (libc::BPF_RET | libc::BPF_K) as u16,
@@ -106,7 +106,7 @@ fn close_filter(socket: &OwnedFd) -> io::Result<()> {
         len: 1,
         filter: &raw mut nothing,
     };
-    // The kernel copies the program while `nothing` lives.
+    // The kernel copies the program during the call, while `nothing` lives.
     set_option(
         socket.as_fd(),
         libc::SOL_SOCKET,
@@ -119,7 +119,7 @@ fn open_filter(socket: &OwnedFd) -> io::Result<()> {
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
 }
 
-/// Makes the sockets one group; the hash of a frame's flow says which of them gets it.
+/// Joins the sockets to one group, in which the hash of a frame's flow selects the socket.
 fn join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
     let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
     let first = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
@@ -139,12 +139,12 @@ fn join(sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
         .try_for_each(|socket| fanout(socket, value))
 }
 
-/// Frames that the sockets lost for want of room, since they were opened.
+/// Returns a function that counts the frames lost to full sockets since they were opened.
 pub(crate) fn overruns(sockets: Vec<Arc<OwnedFd>>) -> Box<dyn Fn() -> u64 + Send + Sync> {
     let total = AtomicU64::new(0);
     Box::new(move || {
         for socket in &sockets {
-            // Reading sets the kernel's count back to zero.
+            // Reading resets the kernel's count to zero.
             let new = get_option::<libc::tpacket_stats>(
                 socket.as_fd(),
                 libc::SOL_PACKET,

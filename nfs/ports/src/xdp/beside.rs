@@ -1,5 +1,5 @@
-//! Receive queues that the interface got after the port was opened (`ethtool -L`). No AF_XDP socket is bound to them, so the program lets their
-//! frames pass to the kernel's stack, where AF_PACKET sees them, and no others.
+//! Receive queues added to the interface after the port was opened (`ethtool -L`). They have no AF_XDP socket, so the program passes their
+//! frames to the kernel's stack, where AF_PACKET receives them, and no others.
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
@@ -12,23 +12,23 @@ use crate::{
     queue::{Event, Events, Queue},
 };
 
-/// Looking costs a system call: while nothing comes, one call to receive of so many looks.
+/// While nothing comes, only one in this many calls looks, since a look costs a system call.
 const SELDOM: u32 = 32;
-/// Calls that look each time after something came.
+/// The number of calls that look every time after a frame came.
 const ALERT: u32 = 4096;
 
 /// One worker's share of these frames.
 pub(super) struct Beside {
     queue: PacketQueue,
     events: Arc<Events>,
-    /// Calls until the next look, while nothing comes.
+    /// Calls left until the next look, while nothing comes.
     until_look: u32,
-    /// Calls that still look each time.
+    /// Calls left that look every time.
     alert: u32,
 }
 
 impl Beside {
-    /// On a socket of `packet_socket::sockets`.
+    /// Receives from a socket of `packet_socket::sockets`.
     pub(super) fn new(socket: &Arc<OwnedFd>, port: usize, events: &Arc<Events>) -> Self {
         Self {
             queue: PacketQueue::new(socket, port, events),
@@ -38,12 +38,12 @@ impl Beside {
         }
     }
 
-    /// Fills packets with what has come in; how many.
+    /// Receives frames into packets; returns their number.
     pub(super) fn receive(&mut self, into: &mut [Packet]) -> usize {
         if into.is_empty() || !self.is_due() {
             return 0;
         }
-        // That an interface is down or gone is in the port's state.
+        // The port's state reports an interface that is down or gone.
         let count = self.queue.receive(into).unwrap_or(0);
         if count > 0 {
             self.alert = ALERT;

@@ -1,4 +1,4 @@
-//! Memory that is shared with the kernel: frames, and rings.
+//! Memory shared with the kernel: frames and rings.
 
 use std::{
     io,
@@ -7,22 +7,22 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64},
 };
 
-/// Invariant: `bytes` bytes from `start`, which is page aligned, stay mapped, readable and writable, until drop.
+/// Invariant: the `bytes` bytes from `start`, which is page aligned, stay mapped, readable and writable until drop.
 pub(super) struct Memory {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, whichever thread has it; what the kernel does with it is the same everywhere.
+// SAFETY: the mapping belongs to this value alone, in whichever thread; the kernel's use of it does not depend on the thread.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Zeroed memory.
+    /// Maps zeroed memory.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
         Self::map(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, bytes, 0)
     }
 
-    /// A ring of a socket, all of its pages at once.
+    /// Maps a socket's ring, with all pages populated.
     pub(super) fn ring(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         Self::map(
             socket.as_raw_fd(),
@@ -34,7 +34,7 @@ impl Memory {
 
     fn map(descriptor: i32, flags: i32, bytes: usize, offset: u64) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that is in use.
+        // SAFETY: a new mapping at an address chosen by the kernel does not touch memory in use.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -54,22 +54,22 @@ impl Memory {
         }
     }
 
-    /// Where it is, for the kernel.
+    /// Returns the address, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Is a range of bytes inside?
+    /// Tells whether a range of bytes is inside.
     fn holds(&self, offset: u64, length: usize) -> bool {
         offset
             .checked_add(length as u64)
             .is_some_and(|end| end <= self.bytes as u64)
     }
 
-    /// Copies bytes out. What is outside stays as it was in `into`.
+    /// Copies bytes out. If they are not inside, `into` stays unchanged.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
         if self.holds(offset, into.len()) {
-            // SAFETY: inside the mapping, by the line above; `into` is other memory. The chunk came out of a ring: the kernel does not write it before it goes back.
+            // SAFETY: inside the mapping, as checked above; `into` is other memory. The chunk came out of a ring: the kernel does not write it until it goes back.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     self.start.as_ptr().add(offset as usize),
@@ -80,10 +80,10 @@ impl Memory {
         }
     }
 
-    /// Copies bytes in; not, where they would not be inside.
+    /// Copies bytes in, unless they would lie outside.
     pub(super) fn write(&mut self, offset: u64, from: &[u8]) {
         if self.holds(offset, from.len()) {
-            // SAFETY: as in `read`; the kernel does not look at the chunk before it goes into a ring.
+            // SAFETY: as in `read`; the kernel does not read the chunk until it goes into a ring.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     from.as_ptr(),
@@ -94,27 +94,27 @@ impl Memory {
         }
     }
 
-    /// A counter of a ring. `offset` is a multiple of 4 inside.
+    /// Returns a counter of a ring. `offset` is a multiple of 4, inside the mapping.
     #[inline]
     pub(super) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0 && self.holds(offset as u64, 4));
-        // SAFETY: inside and aligned, by the line above; the kernel reads and writes it atomically as well.
+        // SAFETY: inside and aligned, as checked above; the kernel accesses it atomically as well.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
-    /// A word of a ring's entry. `offset` is a multiple of 8 inside.
+    /// Returns a word of a ring's entry. `offset` is a multiple of 8, inside the mapping.
     #[inline]
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && self.holds(offset as u64, 8));
-        // SAFETY: inside and aligned, by the line above. That the kernel does not write the entry meanwhile is by the ring's counters; a value from it is
-        // checked by whoever uses it.
+        // SAFETY: inside and aligned, as checked above. The ring's counters ensure that the kernel does not write the entry meanwhile; callers check
+        // values read from it.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nothing borrows it any more.
+        // SAFETY: it was mapped with this length, and no borrow of it remains.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,9 +1,9 @@
-//! The program that sends each frame to the socket of its queue. It is short enough to be written by hand, and needs no compiler and no library:
+//! The program that redirects each frame to its queue's socket. It is short enough to write by hand, without compiler or library:
 //!
 //! ```text
 //! r2 = context.rx_queue_index
 //! r1 = the map of sockets
-//! r3 = XDP_PASS                     what to do with frames of a queue without a socket
+//! r3 = XDP_PASS                     the action for frames of a queue without a socket
 //! return bpf_redirect_map(r1, r2, r3)
 //! ```
 
@@ -35,14 +35,14 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// Offset of `rx_queue_index` in `struct xdp_md`.
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// The program on its interface. It is taken away when this is dropped, or the process ends.
+/// A program attached to its interface. It is detached on drop, or when the process ends.
 pub(super) struct Attached {
     _link: OwnedFd,
     pub(super) mode: &'static str,
     pub(super) is_native: bool,
 }
 
-/// Sends each receive queue of the interface to the socket of its number.
+/// Attaches a program that redirects each receive queue of the interface to the socket of its number.
 pub(super) fn attach(
     interface: &Interface,
     sockets: &[Arc<OwnedFd>],
@@ -60,9 +60,9 @@ pub(super) fn attach(
             is_native: true,
         }),
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            Err(fail("another XDP program is on it (ip link shows it; `ip link set dev ... xdp off` takes it away)")(error))
+            Err(fail("another XDP program is attached (ip link shows it; `ip link set dev ... xdp off` detaches it)")(error))
         }
-        // The driver has no XDP, or none in this setting of the interface.
+        // The driver has no XDP, or not with the interface's current settings.
         Err(_) => {
             let link = link(&program, interface.index, XDP_FLAGS_SKB_MODE).map_err(fail("cannot attach an XDP program"))?;
             Ok(Attached {
@@ -74,7 +74,7 @@ pub(super) fn attach(
     }
 }
 
-/// The argument of a call: the first bytes of `union bpf_attr`; those that are not named are zero.
+/// The argument of a call: the leading bytes of `union bpf_attr`; the others are zero.
 #[repr(C, align(8))]
 struct Attribute([u32; 32]);
 
@@ -85,7 +85,7 @@ impl Attribute {
         Self(attribute)
     }
 
-    /// Puts a pointer at this word, whose number is even.
+    /// Puts a pointer at this word, whose index is even.
     fn pointer<T: ?Sized>(mut self, word: usize, to: &T) -> Self {
         let address =
             (std::ptr::from_ref(to).cast::<u8>().expose_provenance() as u64).to_ne_bytes();
@@ -103,10 +103,10 @@ impl Attribute {
     }
 }
 
-/// What `attribute` points to has to be alive, and as large as the command says: each caller is a few lines below.
+/// Calls bpf(2). The target of each pointer in `attribute` must be alive and as large as the command requires: each caller is a few lines below.
 fn bpf(command: u32, attribute: &Attribute) -> io::Result<i32> {
     let size = size_of::<Attribute>() as u32;
-    // SAFETY: `attribute` is valid for `size` bytes; the kernel only reads it and, with these commands, what it points to.
+    // SAFETY: `attribute` is valid for `size` bytes; the kernel only reads it and, with these commands, the targets of its pointers.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attribute), size) };
     check(result as i32)
@@ -114,7 +114,7 @@ fn bpf(command: u32, attribute: &Attribute) -> io::Result<i32> {
 
 fn descriptor(command: u32, attribute: &Attribute) -> io::Result<OwnedFd> {
     let descriptor = bpf(command, attribute)?;
-    // SAFETY: the commands that this is called with return a new descriptor, close-on-exec, that belongs to nobody else.
+    // SAFETY: the commands used here return a new descriptor, close-on-exec, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -135,11 +135,11 @@ fn put(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
     bpf(BPF_MAP_UPDATE_ELEM, &attribute).map(drop)
 }
 
-/// One instruction: `code`, destination and source register, offset, immediate.
+/// Encodes one instruction: `code`, destination and source register, offset, immediate.
 fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> u64 {
     let [low, high] = offset.to_ne_bytes();
     let [a, b, c, d] = immediate.to_ne_bytes();
-    // struct bpf_insn has bit fields: the first is in the low half on little-endian machines.
+    // struct bpf_insn has bit fields; the first is in the low half on little-endian machines.
     let registers = if cfg!(target_endian = "little") {
         source << 4 | destination
     } else {

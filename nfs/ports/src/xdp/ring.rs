@@ -1,6 +1,6 @@
-//! The four rings of a socket: each has one writer and one reader, one of which is the kernel.
+//! The four rings of a socket. Each has one writer and one reader, and one of these is the kernel.
 //!
-//! Thread safety: a ring belongs to one thread. Counters run freely and are cut to the ring's size at use.
+//! Thread safety: a ring belongs to one thread. Counters run freely and are reduced to the ring's size on use.
 
 use std::{io, os::fd::BorrowedFd, sync::atomic::Ordering};
 
@@ -8,7 +8,7 @@ use libc::xdp_ring_offset;
 
 use super::memory::Memory;
 
-/// Where a ring is: offset of the mapping, layout, entries. Its entries are addresses alone, or descriptors: address, and length with options.
+/// The place of a ring: offset of the mapping, layout, number of entries. An entry is an address, or a descriptor: address, length and options.
 pub(super) enum Place {
     Address(u64, xdp_ring_offset, u32),
     Descriptor(u64, xdp_ring_offset, u32),
@@ -51,10 +51,10 @@ impl Ring {
     }
 }
 
-/// A ring that we write.
+/// A ring written by this process.
 pub(super) struct Producer {
     ring: Ring,
-    /// Entries that were ever written, and how many of them the kernel has been told of.
+    /// The number of entries ever written, and the number that the kernel has been told of.
     written: u32,
     submitted: u32,
 }
@@ -68,7 +68,7 @@ impl Producer {
         }
     }
 
-    /// Adds an entry; the kernel sees it after [`submit`](Self::submit). There is room: never are more chunks in use than a ring has entries.
+    /// Adds an entry; the kernel sees it after [`submit`](Self::submit). There is always room, since a ring has as many entries as there are chunks.
     #[inline]
     pub(super) fn push(&mut self, address: u64, length: u32) {
         let entry = self.ring.entry(self.written);
@@ -77,7 +77,7 @@ impl Producer {
             .word(entry)
             .store(address, Ordering::Relaxed);
         if self.ring.entry_bytes == 16 {
-            // struct xdp_desc: the address, then length and options, 32 bits each.
+            // struct xdp_desc: the address, then length and options of 32 bits each.
             self.ring
                 .memory
                 .half(entry + 8)
@@ -101,7 +101,7 @@ impl Producer {
         }
     }
 
-    /// Has the kernel taken all?
+    /// Tells whether the kernel has taken all entries.
     pub(super) fn is_empty(&self) -> bool {
         self.ring
             .memory
@@ -110,7 +110,7 @@ impl Producer {
             == self.submitted
     }
 
-    /// Does the kernel want to be told by a system call?
+    /// Tells whether the kernel needs a system call to wake up.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring
@@ -122,10 +122,10 @@ impl Producer {
     }
 }
 
-/// A ring that the kernel writes.
+/// A ring written by the kernel.
 pub(super) struct Consumer {
     ring: Ring,
-    /// Entries that were ever read, and how many the kernel had written when we looked last.
+    /// The number of entries ever read, and the number written by the kernel at the last look.
     read: u32,
     known: u32,
 }
@@ -139,7 +139,7 @@ impl Consumer {
         }
     }
 
-    /// The next entry: address, and length where the ring has one. The kernel may use its place again after [`release`](Self::release).
+    /// Returns the next entry: address, and length where the ring has one. The kernel may reuse it after [`release`](Self::release).
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(u64, u32)> {
         if self.read == self.known {
