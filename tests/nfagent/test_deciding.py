@@ -281,6 +281,7 @@ def test_waiting_ends_with_the_decider(world: DecideWorld) -> None:
     world.decider.start()
     before = world.store.last_event
     world.decider.stop()
+    assert world.decider._thread.daemon  # whoever forgets to end it ends all the same
     assert not world.decider._thread.is_alive()
     assert world.decider._await(before, time.monotonic() + 3600) == (False, before)
 

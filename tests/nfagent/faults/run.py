@@ -269,19 +269,25 @@ class _NoThread:
 
 
 class _NoOutage:
-    """In the place of `nfagent.migrate.outage.Outage`, which looks at sockets."""
+    """In the place of `nfagent.migrate.outage.Outage`, which looks at sockets; ``world`` is set on a subclass."""
 
-    def __init__(self, *_: object) -> None:
-        """Nothing is measured."""
+    world: World
+
+    def __init__(self, sockets: list[Path], switches: list[str], is_in_step: Callable[[], bool], file: Path) -> None:
+        names = ", ".join(path.name for path in sockets)
+        self._what = f"measure {names} and {', '.join(switches)} into {file.name}"
+        self._is_in_step = is_in_step
 
     def start(self) -> None:
         """Begin."""
+        self.world.note(f"{self._what}, {'in step' if self._is_in_step() else 'out of step'}")
 
     def seconds(self) -> float:
-        return 0.0
+        return 0.004
 
     def stop(self, *, ended: bool) -> None:
         """End."""
+        self.world.note(f"measured, {'for good' if ended else 'so far'}")
 
 
 class _NoTeller:
@@ -298,10 +304,10 @@ class _NoTeller:
 def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
     """Within, time, threads, sockets and switches are made up; what is given binds them to a world."""
     connection, plumbing = type("Connection", (FakeConnection,), {}), type("Plumbing", (FakePlumbing,), {})
-    pulse = type("Pulse", (FakePulse,), {})
+    pulse, outage = type("Pulse", (FakePulse,), {}), type("Outage", (_NoOutage,), {})
 
     def bind(world: World) -> None:
-        connection.world = plumbing.world = pulse.world = world
+        connection.world = plumbing.world = pulse.world = outage.world = world
 
     def is_stopped(pid: int) -> bool:
         return pulse.world.machines.is_stopped(pid)
@@ -316,7 +322,7 @@ def _made_up(clock: Clock) -> Iterator[Callable[[World], None]]:
         patch.setattr(wiring, "ServerPlumbing", plumbing)
         patch.setattr(wiring, "Plumbing", plumbing)
         patch.setattr(locations, "_Teller", _NoTeller)
-        patch.setattr(migrator, "Outage", _NoOutage)
+        patch.setattr(migrator, "Outage", outage)
         patch.setattr(protocol, "ThreadPoolExecutor", _NoThreads)
         patch.setattr(protocol, "threading", SimpleNamespace(Event=_NoEvent))
         patch.setattr(reconcile, "threading", SimpleNamespace(Thread=_NoThread))
