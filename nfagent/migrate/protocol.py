@@ -117,8 +117,8 @@ def commit(move: Move) -> None:
     new.phase()  # both connections are there now
     move.parts.store.checkpoint()
     journal.step("freeze")
-    ways = move.parts.switching.passing(old.running.location, new.running.location)
-    with ways as pass_switches, ThreadPoolExecutor(1) as beside, _undisturbed():
+    pass_switches = move.parts.switching.passing(old.running.location, new.running.location)
+    with ThreadPoolExecutor(1) as beside, _undisturbed():
         if why := beside.submit(pass_switches, _PASS_S).result():  # its thread is there now
             raise TurnBackError(f"a switch on the way does not answer: {why}")
         frozen = time.monotonic()

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -32,8 +31,8 @@ _BOUNDED_QUIESCE_S = 1.0
 _ROUNDS = 2
 _QUIESCE_S = 2.0  # a switch that hangs forwards nothing either
 _BATCH = 32  # packets: NETDEV_MAX_BURST
-_TURNS = 3  # before the first answer it may have polled too early
-_FRESH_S = 0.01  # in which no backlog comes to be that this many turns do not forward
+_TURNS = 2  # before the first answer it may have polled too early
+_FRESH_S = 0.01  # in which no backlog comes to be that one more turn does not forward
 _STATISTICS = "dpif-netdev/pmd-stats-show"
 _RECEIVED = re.compile(r"^main thread:\n\s+packets received: (\d+)", re.MULTILINE)
 _TURN_S = 1.0
@@ -118,7 +117,7 @@ class Switching(Protocol):
         """Remove what led to the old interface."""
         ...
 
-    def passing(self, old: str, new: str) -> AbstractContextManager[Callable[[float], str | None]]:
+    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
         """Something ready to be called when the process at ``old`` has just sent its last packet, with a limit in s.
 
         When that returns, what it sent has passed the switches on which packets of ``new`` could overtake it, or the
@@ -180,21 +179,18 @@ class ServerSwitching:
     def _on_the_way(self, locations: Sequence[str]) -> list[str]:
         return list(dict.fromkeys((*locations, self._config.hypervisor.name)))
 
-    @contextlib.contextmanager
-    def passing(self, old: str, new: str) -> Iterator[Callable[[float], str | None]]:
+    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
         names = dict.fromkeys((old, self._config.hypervisor.name, new))  # in the order in which packets pass them
-        with contextlib.ExitStack() as stack:
-            daemons = [daemon for name in names if (daemon := self._daemon(stack, name)) is not None]
-            yield _Passing(daemons)
+        return _Passing([path for name in names if (path := self._control(name)) is not None])
 
-    def _daemon(self, stack: contextlib.ExitStack, name: str) -> Unixctl | None:
-        switch = self._config.find_switch(name)
+    def _control(self, name: str) -> Path | None:
+        path = Path(self._config.find_switch(name).control or "")
         try:
-            daemon = Unixctl(Path(switch.control or ""), _TURN_S)
+            Unixctl(path, _TURN_S).close()
         except ToolError as error:
             _log.info("%s cannot be asked whether packets have passed it: %s", name, error)
             return None
-        return stack.enter_context(contextlib.closing(daemon))
+        return path
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         with contextlib.ExitStack() as stack:
@@ -306,11 +302,13 @@ def _revalidate(switch: SwitchConfig) -> bool:
 class _Passing:
     """Lets switches forward all that waits at their ports.
 
-    Between two answers on its control socket, a switch's main thread polls every port once and takes up to 32 packets
-    of each. Ports that are polled by threads of their own (DPDK, AF_XDP) do not let packets wait.
+    In each turn a switch's main thread polls every port, takes up to 32 packets of each, and then accepts connections
+    to its control socket. So between the answers on two connections, one after the other, every port was polled. (On
+    one connection a turn answers several requests.) Ports that are polled by threads of their own (DPDK, AF_XDP) do not
+    let packets wait.
     """
 
-    def __init__(self, daemons: list[Unixctl]) -> None:
+    def __init__(self, daemons: list[Path]) -> None:
         self._daemons = daemons
         self._passed = float("-inf")
 
@@ -330,32 +328,36 @@ class _Passing:
         return None
 
 
-def _turn(daemon: Unixctl) -> None:
+def _turn(daemon: Path) -> None:
     """Let a switch forward what has come since it had no backlog, a moment ago."""
     for _ in range(_TURNS):
-        daemon.call("version")
+        _ask(daemon, "version")
 
 
-def _empty(daemon: Unixctl, deadline: float) -> None:
+def _empty(daemon: Path, deadline: float) -> None:
     """Wait until none of a switch's ports has a backlog, as after the switch has stood still.
 
     At 32 packets in each turn, some 160,000/s, a backlog cannot be told from traffic: hence the deadline.
     """
     before = _received(daemon)
-    daemon.call("version")  # before the first answer it may have polled too early
     while (now := _received(daemon)) - before >= _BATCH and time.monotonic() < deadline:
         before = now
 
 
-def _received(daemon: Unixctl) -> int:
+def _received(daemon: Path) -> int:
     """How many packets the main thread has taken from ports; 0: it has no datapath in user space."""
     try:
-        answer = daemon.call(_STATISTICS)
+        answer = _ask(daemon, _STATISTICS)
     except ToolError:
-        daemon.call("version")  # it lives, or this fails, too
+        _ask(daemon, "version")  # it lives, or this fails, too
         return 0
     found = _RECEIVED.search(answer)
     return int(found[1]) if found else 0
+
+
+def _ask(daemon: Path, command: str) -> str:
+    with contextlib.closing(Unixctl(daemon, _TURN_S)) as control:
+        return control.call(command)
 
 
 def _await_round(daemon: Unixctl) -> None:
