@@ -1,4 +1,4 @@
-//! Any bytes as requests on the control socket, however they are cut.
+//! Feeds arbitrary bytes, split arbitrarily, to the control socket as requests.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(lines.check().is_ok() || stream.len() > MAX_LINE);
     }
     let mut expected: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
-    // What follows the last end of a line is not one yet.
+    // The bytes after the last line end are not a line yet.
     expected.pop();
     assert_eq!(whole, expected);
     for line in &whole {

@@ -1,4 +1,4 @@
-//! Any bytes through the parser; what it accepts through the rewriter, the views, and a tunnel.
+//! Feeds arbitrary bytes to the parser, and accepted packets to the rewriter, the views, and a tunnel.
 
 #![no_main]
 

@@ -406,7 +406,7 @@ fn packets_for_other_addresses_are_dropped_and_counted() {
 }
 
 #[test]
-fn it_is_full_at_the_shares_that_are_configured() {
+fn it_reports_full_at_the_configured_shares() {
     let six = json!({"name": "six", "address": "fd77::1", "port": 80, "protocol": "tcp", "mode": "ipip",
         "backends": [{"name": "a", "address": "fd00::11"}]});
     // 41 of 4096 records; 11 of 1024 sessions.

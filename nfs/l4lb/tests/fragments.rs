@@ -79,7 +79,7 @@ fn fragments_follow_their_first() {
 }
 
 #[test]
-fn fragments_without_a_first_are_dropped_under_their_name() {
+fn fragments_without_a_first_are_dropped_and_counted() {
     let mut lb = lb(json!([vip("nat", &[11])]));
     let client = Sent::client(4000, ACK).payload(&[5; 300]);
     let dropped = |lb: &mut Harness<L4lb>, sent: &Sent| {
@@ -121,7 +121,7 @@ fn fragments_count_as_traffic_both_ways() {
             panic!()
         };
         lb.process(0, &second);
-        // 308 bytes of UDP in two packets with a header of 20 each.
+        // 308 bytes of UDP in two packets with a header of 20 bytes each.
         assert_eq!(counted(&lb), [2, 348, 0, 0], "{mode} {snat}");
         if mode == "nat" {
             let port = u16::from_be_bytes([one[34], one[35]]);

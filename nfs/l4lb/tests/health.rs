@@ -16,7 +16,7 @@ const MILLISECOND: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Server {
     Answers(&'static str),
-    /// These bytes, whatever was asked.
+    /// Answers any request with these bytes.
     Says(&'static str),
     Refuses,
     Silent,
@@ -189,7 +189,7 @@ fn a_backend_gets_connections_before_its_first_check_and_after_it() {
 }
 
 #[test]
-fn checks_of_many_backends_share_the_ports_that_there_are() {
+fn checks_of_many_backends_share_ports() {
     // 2267 pairs from 61000 on: the backends with numbers 2267 and 2268 have the ports of 0 and 1.
     let others: Value = (0..2267_u32)
         .map(|number| {
@@ -212,7 +212,7 @@ fn checks_of_many_backends_share_the_ports_that_there_are() {
     lab.lb = start(config);
     lab.run(2);
     assert_eq!((lab.health(11), lab.health(12)), ("up".into(), "up".into()));
-    // Two checks in a row do not have the same port.
+    // Consecutive checks use different ports.
     let expected = [(11, 61_000), (12, 61_002), (11, 61_001), (12, 61_003)];
     assert_eq!(lab.begun[..4], expected);
 }
@@ -344,7 +344,7 @@ fn unsolicited_answers_change_nothing() {
 }
 
 #[test]
-fn the_status_counts_once_it_is_there_whole() {
+fn the_status_counts_once_it_is_complete() {
     for (text, health) in [
         ("HTTP/1.1 200", "up"),
         ("HTTP/1.1 500", "down"),
@@ -363,7 +363,7 @@ fn the_status_counts_once_it_is_there_whole() {
             .count();
         assert!(asked >= 2, "{asked}");
     }
-    // A shorter piece is not the end of a check, which is repeated in its 500 ms.
+    // A shorter piece does not end the check, which retransmits within its 500 ms.
     let mut lab = Lab2::new(http(), "keep");
     lab.set(11, Server::Says("HTTP/1.1 20"));
     (0..4).for_each(|_| {
@@ -378,7 +378,7 @@ fn the_status_counts_once_it_is_there_whole() {
 }
 
 #[test]
-fn an_answer_counts_from_the_backend_and_its_port_only() {
+fn only_an_answer_from_the_backend_and_its_port_counts() {
     let mut lab = Lab2::new(tcp(), "keep");
     lab.lb.advance(100 * MILLISECOND);
     lab.lb.tick();

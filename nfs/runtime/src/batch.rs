@@ -1,11 +1,11 @@
-//! The packets that are decided together.
+//! Batches: packets that are decided together.
 
 use nf_ports::{Packet, Verdict};
 
-/// Frames that a network function may add to one batch.
+/// The frames that a network function may add to one batch.
 pub const MAX_EMITTED: usize = 256;
 
-/// At most [`Batch::MAX`] packets, and what the network function adds to them.
+/// At most [`Batch::MAX`] packets, and the frames that the network function adds.
 ///
 /// ```
 /// use nf_runtime::{Batch, Verdict};
@@ -24,7 +24,7 @@ pub struct Batch {
     emitted: Emitted,
 }
 
-/// What a network function sends besides the packets that it received.
+/// The frames that a network function sends besides the received packets.
 #[derive(Default)]
 pub struct Emitted {
     frames: Vec<Packet>,
@@ -32,7 +32,7 @@ pub struct Emitted {
     refused: u64,
 }
 
-/// There is no room for another frame, or not for one of this length.
+/// The error of a full batch, or of a frame that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -43,10 +43,10 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Packets in a batch.
+    /// The maximum of packets in a batch.
     pub const MAX: usize = 64;
 
-    /// Without packets. Takes memory once: a batch is used again and again.
+    /// Creates an empty batch. Allocates once: a batch is reused.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Batch {
         &mut self.packets[..self.count]
     }
 
-    /// The packets and what is added to them, to be used at once.
+    /// Returns the packets and the added frames, for use at the same time.
     #[inline]
     #[must_use]
     pub fn parts(&mut self) -> (&mut [Packet], &mut Emitted) {
@@ -92,10 +92,10 @@ impl Batch {
         self.emitted.emit(port, frame)
     }
 
-    /// Adds a packet as if it had come in by the port of this index.
+    /// Adds a packet as if it had arrived by the port with this index.
     ///
     /// # Errors
-    /// The batch is full, or the frame too long.
+    /// If the batch is full, or the frame too long.
     pub fn push(&mut self, port: usize, frame: &[u8]) -> Result<(), NoRoom> {
         let packet = self.packets.get_mut(self.count).ok_or(NoRoom)?;
         if !packet.fill(port, frame) {
@@ -105,30 +105,30 @@ impl Batch {
         Ok(())
     }
 
-    /// Forgets all packets and all that was added.
+    /// Removes all packets and added frames.
     pub fn clear(&mut self) {
         self.count = 0;
         self.emitted.count = 0;
         self.emitted.refused = 0;
     }
 
-    /// Packets that can still be filled, for whoever receives; then [`filled`](Self::filled).
+    /// Returns the packets that are still free for receiving; call [`filled`](Self::filled) afterwards.
     pub fn free(&mut self) -> &mut [Packet] {
         &mut self.packets[self.count..]
     }
 
-    /// The first `count` of [`free`](Self::free) are packets now.
+    /// Adds the first `count` packets of [`free`](Self::free) to the batch.
     pub fn filled(&mut self, count: usize) {
         self.count = Self::MAX.min(self.count + count);
     }
 
-    /// The frames that were added, each with the verdict to be sent.
+    /// Returns the added frames, each with the verdict to send it.
     #[must_use]
     pub fn emitted(&self) -> &[Packet] {
         &self.emitted.frames[..self.emitted.count]
     }
 
-    /// Frames that could not be added since the last [`clear`](Self::clear).
+    /// Returns the number of frames that could not be added since the last [`clear`](Self::clear).
     #[must_use]
     pub fn emit_refused(&self) -> u64 {
         self.emitted.refused
@@ -136,7 +136,7 @@ impl Batch {
 }
 
 impl Emitted {
-    /// Sends a frame by the port of this index, after the packets of this batch. False when it cannot: more than [`MAX_EMITTED`]
+    /// Sends a frame by the port with this index, after the packets of this batch. Returns false if it cannot: more than [`MAX_EMITTED`]
     /// frames in one batch, or a frame that is too long. The runtime counts those.
     pub fn emit(&mut self, port: usize, frame: &[u8]) -> bool {
         if self.count == self.frames.len() && self.count < MAX_EMITTED {
@@ -162,7 +162,7 @@ mod tests {
     use nf_ports::MAX_FRAME;
 
     #[test]
-    fn a_batch_holds_so_many_packets_and_no_more() {
+    fn a_batch_holds_at_most_its_maximum_of_packets() {
         let mut batch = Batch::new();
         for index in 0..Batch::MAX {
             batch.push(index, &[index as u8; 60]).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emitted_is_bounded_and_what_is_not_is_counted() {
+    fn emitted_frames_are_bounded_and_the_others_counted() {
         let mut batch = Batch::new();
         assert!(!batch.emit(0, &[0; MAX_FRAME + 1]));
         for _ in 0..MAX_EMITTED {

@@ -1,11 +1,11 @@
-//! What a network function knows of where it runs.
+//! The context in which a network function runs.
 
 use nf_ports::{Mac, Packet};
 
-/// Why [`Context::send_across`] drops a packet.
+/// The reason for which [`Context::send_across`] drops a packet.
 pub const NOT_ADDRESSED: &str = "not addressed to this port";
 
-/// The same for a whole batch.
+/// The context of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     now: u64,
@@ -16,7 +16,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// For workers, tests and benches. `macs`: the address of each port.
+    /// Creates a context, for workers, tests and benchmarks. `macs`: the address of each port.
     #[must_use]
     pub fn new(now: u64, worker: usize, workers: usize, macs: &'a [Mac]) -> Self {
         Self {
@@ -28,28 +28,28 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What [`last_turn`](Self::last_turn) is to say.
+    /// Sets the value of [`last_turn`](Self::last_turn).
     #[must_use]
     pub fn with_last_turn(mut self, nanoseconds: u64) -> Self {
         self.last_turn = nanoseconds;
         self
     }
 
-    /// Nanoseconds that this worker's turn before this one took, receiving, processing and sending, if it brought packets.
+    /// Returns the nanoseconds of this worker's previous turn that brought packets: receiving, processing and sending.
     #[inline]
     #[must_use]
     pub fn last_turn(&self) -> u64 {
         self.last_turn
     }
 
-    /// Nanoseconds of the state's clock, taken once for the batch.
+    /// Returns the time of the state's clock in nanoseconds, read once per batch.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// The index of the worker that asks, below [`workers`](Self::workers).
+    /// Returns the index of the calling worker, below [`workers`](Self::workers).
     #[inline]
     #[must_use]
     pub fn worker(&self) -> usize {
@@ -68,15 +68,15 @@ impl<'a> Context<'a> {
         self.macs.len()
     }
 
-    /// The MAC address of a port; zeros where there is no such port.
+    /// Returns the MAC address of a port; zeros if the port does not exist.
     #[inline]
     #[must_use]
     pub fn mac(&self, port: usize) -> Mac {
         self.macs.get(port).copied().unwrap_or_default()
     }
 
-    /// Sends a packet on by the other port. With one port that is the one that it came in by, and only what is addressed to it goes back: what a switch
-    /// sent to all of its ports it would send to all again. False: it is dropped.
+    /// Sends a packet by the other port. With one port, sends it back only if it is addressed to that port, since a switch would flood other
+    /// frames again. Returns false if it was dropped.
     #[inline]
     pub fn send_across(&self, packet: &mut Packet) -> bool {
         let ports = self.ports();
@@ -99,7 +99,7 @@ mod tests {
     const MACS: [Mac; 3] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
 
     #[test]
-    fn it_says_what_it_was_made_with() {
+    fn it_returns_what_it_was_created_with() {
         let context = Context::new(5, 6, 7, &MACS).with_last_turn(8);
         let numbers = [context.now(), context.last_turn()];
         assert_eq!(numbers, [5, 8]);
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(Context::new(5, 6, 7, &MACS).last_turn(), 0);
     }
 
-    /// What becomes of a frame to this address that came in by this port, of so many.
+    /// Returns the verdict for a frame to this address that arrived by `port`, one of `ports`.
     fn across(ports: usize, port: usize, to: Mac) -> (bool, Verdict) {
         let mut packet = Packet::new();
         assert!(packet.fill(port, &[&to[..], b"the rest"].concat()));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_go_on_by_the_next_port() {
+    fn packets_leave_by_the_next_port() {
         let other = [2, 9, 9, 9, 9, 9];
         for (ports, port, next) in [(2, 0, 1), (2, 1, 0), (3, 1, 2), (3, 2, 0)] {
             for to in [MACS[port], other] {

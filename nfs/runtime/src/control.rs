@@ -1,7 +1,7 @@
-//! The control socket: one JSON object per line each way, and file descriptors beside the lines. `nfs/README.md`, "The control socket".
+//! The control socket: one JSON object per line each way, with file descriptors beside the lines. See `nfs/README.md`, "The control socket".
 //!
-//! A thread per client, and not many clients. What a client may cost is bounded: the length of a line, the descriptors with it, and how long it may
-//! take to read an answer or to send something.
+//! Each client has a thread, and the number of clients is limited. So is each client's cost: the length of a line, the descriptors with it, and
+//! the time to read an answer or to send a request.
 
 mod line;
 mod socket;
@@ -27,39 +27,39 @@ pub use self::line::{parse, Lines, MAX_LINE};
 use self::socket::{bind, receive, send};
 pub use self::verbs::{Reply, Request, Verbs};
 
-/// Clients at the same time; one more is told so.
+/// The maximum of concurrent clients; further ones get an error.
 const MAX_CLIENTS: usize = 32;
-/// A client that does not take its answer for so long is dropped.
+/// The time within which a client must read its answer, or be disconnected.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A client that sends nothing for so long is dropped: its place may be the last one.
+/// The time within which a client must send something, or be disconnected to make room.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Descriptors with one line.
+/// The maximum of descriptors with one line.
 pub const MAX_DESCRIPTORS: usize = 8;
 
-/// A control socket that is served until this is dropped.
+/// A control socket, served until drop.
 pub struct Server {
     path: PathBuf,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody can connect any more; clients that are connected end with the process.
+        // New clients cannot connect; connected ones stay until the process ends.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Serves `verbs` on a socket of this name, which only this user can open.
+/// Serves `verbs` on a socket at this path, which only this user can open.
 ///
 /// # Errors
-/// Somebody serves it already, or it cannot be made.
+/// If another process serves it, or it cannot be created.
 pub fn serve(path: &Path, verbs: Verbs) -> Result<Server, Refusal> {
     serve_while_busy(path, verbs, IDLE_TIMEOUT)
 }
 
-/// As [`serve`], to clients that send something at least every so often.
+/// Like [`serve`], but with another idle timeout for clients.
 ///
 /// # Errors
-/// As [`serve`].
+/// Those of [`serve`].
 pub fn serve_while_busy(path: &Path, verbs: Verbs, idle: Duration) -> Result<Server, Refusal> {
     let listener = bind(path)?;
     let verbs = Arc::new(verbs);
@@ -68,7 +68,7 @@ pub fn serve_while_busy(path: &Path, verbs: Verbs, idle: Duration) -> Result<Ser
         for client in listener.incoming() {
             match client {
                 Ok(client) => welcome(client, idle, &verbs, &clients),
-                // Out of descriptors, mostly: it passes when clients leave.
+                // Probably out of descriptors, until clients disconnect.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -89,7 +89,7 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Refusal>
     })
 }
 
-/// One client less when it is dropped.
+/// A client's place, freed on drop.
 struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -118,10 +118,10 @@ fn welcome(client: UnixStream, idle: Duration, verbs: &Arc<Verbs>, clients: &Arc
         return;
     }
     let verbs = Arc::clone(verbs);
-    // Without a thread the client sees its connection closed.
+    // Without a thread, the client's connection is closed.
     let _ = start("client", move || {
         let _place = place;
-        // It went away, or does not read: nobody is left to be told.
+        // The client has disconnected, or does not read: the error has no recipient.
         let _ = converse(&client, &verbs);
     });
 }
@@ -136,7 +136,7 @@ fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
             return Ok(());
         }
         lines.push(&buffer[..count]);
-        // They belong to the line that the last byte is of: one with descriptors is sent by one call.
+        // Descriptors belong to the line of the last byte: a line with descriptors is sent by one call.
         let mut complete = lines.complete();
         let ends_here = buffer[..count].ends_with(b"\n");
         descriptors.append(&mut received);
@@ -150,7 +150,7 @@ fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
             let answer = parse(line).and_then(|(verb, arguments)| {
                 if own.len() > MAX_DESCRIPTORS {
                     let detail = format!(
-                        "{} file descriptors with one line, at most {MAX_DESCRIPTORS} are taken",
+                        "{} file descriptors with one line, expected at most {MAX_DESCRIPTORS}",
                         own.len()
                     );
                     return Err(Refusal::new("malformed", detail));
@@ -168,7 +168,7 @@ fn converse(client: &UnixStream, verbs: &Verbs) -> io::Result<()> {
             }
         }
         if let Err(refusal) = lines.check() {
-            // Where the next line begins is not known any more.
+            // The start of the next line is unknown, so the connection ends.
             return send(client, &answer_line(&Err(refusal)), &[]);
         }
         if descriptors.len() > MAX_DESCRIPTORS {

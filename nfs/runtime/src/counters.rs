@@ -1,10 +1,10 @@
-//! Counters on their way to whoever asks: as JSON and as Prometheus text.
+//! Formats counters as JSON and as Prometheus text.
 
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-/// What a counter may do, in Prometheus' words.
+/// The type of a counter, in Prometheus's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Counter,
@@ -18,7 +18,7 @@ struct Sample {
     value: f64,
 }
 
-/// Collects counters. Names are like `backend_packets`: small letters, digits, underscores; other characters become underscores.
+/// Collects counters. Names look like `backend_packets`: lower-case letters, digits, underscores; other characters become underscores.
 ///
 /// ```
 /// use nf_runtime::CounterSink;
@@ -33,7 +33,7 @@ pub struct CounterSink {
 }
 
 impl CounterSink {
-    /// For a network function of this kind.
+    /// Creates a sink for a network function of this kind.
     #[must_use]
     pub fn new(kind: &str) -> Self {
         Self {
@@ -42,12 +42,12 @@ impl CounterSink {
         }
     }
 
-    /// Something that only grows.
+    /// Adds a value that only grows.
     pub fn counter(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
         self.add(name, Kind::Counter, labels, value as f64);
     }
 
-    /// Something that goes up and down.
+    /// Adds a value that goes up and down.
     pub fn gauge(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.add(name, Kind::Gauge, labels, value);
     }
@@ -65,7 +65,7 @@ impl CounterSink {
         });
     }
 
-    /// `{"name{label=\"value\"}": number}`.
+    /// Returns `{"name{label=\"value\"}": number}`.
     #[must_use]
     pub fn json(&self) -> Value {
         let mut map = Map::new();
@@ -76,7 +76,7 @@ impl CounterSink {
         Value::Object(map)
     }
 
-    /// The text format of Prometheus, version 0.0.4: `nf_` in front of every name, the kind as a label, all samples of a name together.
+    /// Returns Prometheus's text format, version 0.0.4: `nf_` before every name, the kind as a label, all samples of a name together.
     #[must_use]
     pub fn text(&self) -> String {
         let mut names: Vec<(&str, Kind)> = Vec::new();
@@ -102,7 +102,7 @@ impl CounterSink {
     }
 }
 
-/// Whole numbers without a point.
+/// Writes whole numbers without a decimal point.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && (0.0..9e15).contains(&value) {
         Value::from(value as u64)
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_of_one_name_stand_together_and_labels_are_escaped() {
+    fn samples_are_grouped_by_name_and_labels_escaped() {
         let mut out = CounterSink::new("x");
         out.counter("Drops-total", &[("why", "a \"b\"\n")], 1);
         out.gauge("util", &[], 0.5);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn large_counts_stay_whole() {
+    fn large_counts_stay_exact() {
         let mut out = CounterSink::new("x");
         out.counter("bytes", &[], 1 << 52);
         assert_eq!(out.json()["bytes"].as_u64(), Some(1 << 52));

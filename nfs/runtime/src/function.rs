@@ -1,4 +1,4 @@
-//! What a network function is.
+//! The interface of a network function.
 
 use serde::{de::DeserializeOwned, Serialize};
 use serde_json::Value;
@@ -7,75 +7,75 @@ use crate::{state::StateBuilder, Batch, Context, CounterSink, OldState, Refusal}
 
 /// A packet function, its configuration, and the state that it declares.
 ///
-/// Thread safety: `process` runs on several workers at once; state that changes is in the arena's structures, which are made for that.
-/// Everything else comes from one thread at a time, beside the workers.
+/// Thread safety: several workers run `process` at once; changing state belongs in the arena's structures, which allow it.
+/// All other methods are called by one thread at a time, concurrently with the workers.
 pub trait NetworkFunction: Send + Sync + Sized + 'static {
     /// Its name for `nf run`.
     const KIND: &'static str;
     /// One line for `nf list`.
     const SUMMARY: &'static str;
-    /// Raised when the meaning of its state changes.
+    /// The version of its state's meaning; raise it when the meaning changes.
     const SCHEMA: u32;
-    /// An unknown key is an error if the type says so: `#[serde(deny_unknown_fields)]`.
+    /// The configuration. Unknown keys are errors if the type says so: `#[serde(deny_unknown_fields)]`.
     type Config: DeserializeOwned + Serialize + Clone + Send + Sync + 'static;
 
-    /// Checks the configuration against the ports that the instance has.
+    /// Checks the configuration against the instance's number of ports.
     ///
     /// # Errors
-    /// It needs other ones.
+    /// If it needs another number.
     fn fits(config: &Self::Config, ports: usize) -> Result<(), Refusal> {
         let _ = (config, ports);
         Ok(())
     }
 
-    /// Checks the configuration and declares the state. State that is adopted (`state.is_adopted()`) may still belong to the instance before: it must
-    /// not be changed here.
+    /// Checks the configuration and declares the state. Adopted state (`state.is_adopted()`) may still belong to the previous instance and must not
+    /// be changed here.
     ///
     /// # Errors
-    /// The configuration cannot be, in whole or in part.
+    /// If any part of the configuration is wrong.
     fn create(config: Self::Config, state: &mut StateBuilder) -> Result<Self, Refusal>;
 
-    /// Decides each packet of a batch: changes it in place and sets its verdict. A packet without one is dropped and counted.
+    /// Decides each packet of a batch: changes it in place and sets its verdict. A packet without a verdict is dropped and counted.
     fn process(&self, batch: &mut Batch, context: &Context<'_>);
 
-    /// A new configuration while packets flow.
+    /// Applies a new configuration while packets flow.
     ///
     /// # Errors
-    /// The configuration cannot be; the old one stays, whole.
+    /// If the configuration is wrong; the old one stays in force as a whole.
     fn configure(&self, config: Self::Config) -> Result<(), Refusal>;
 
-    /// The state is this instance's now, and may have changed since `create`: once after the start, and when a migration commits. Here anything that
-    /// is kept outside the arena is read from it, and what is in it may be changed.
+    /// Takes over the state, which may have changed since `create`: called once after the start, and when a migration commits. It loads everything
+    /// that is kept outside the arena, and may change the state.
     fn resumed(&self, context: &Context<'_>) {
         let _ = context;
     }
 
-    /// Is there something for [`tick`](Self::tick) to do? Asked now and then; a function that says no lets an idle worker sleep on.
+    /// Tells whether [`tick`](Self::tick) has something to do. Returning false lets an idle worker sleep on.
     fn wants_tick(&self) -> bool {
         true
     }
 
-    /// About every 10 ms, on worker 0, between batches: aging, health, load. In small steps: packets wait meanwhile.
-    /// `out` has no packets; what is emitted into it is sent.
+    /// Does periodic work, about every 10 ms, on worker 0 between batches: aging, health, load. Work in small steps, since packets wait meanwhile.
+    /// `out` has no packets; frames emitted into it are sent.
     fn tick(&self, context: &Context<'_>, out: &mut Batch) {
         let _ = (context, out);
     }
 
-    /// What it counts, in the order in which it is to be shown. Asked beside the workers: `context` tells the time; its worker means nothing.
+    /// Reports its counters in display order. Called concurrently with the workers: `context` gives the time; its worker is meaningless.
     fn counters(&self, context: &Context<'_>, out: &mut CounterSink) {
         let _ = (context, out);
     }
 
-    /// Requests of its own on the control socket: `{"do": "l4lb.drain", ...}` comes here as `drain`, with the whole request. None: no such verb.
+    /// Answers a verb of its own on the control socket: `{"do": "l4lb.drain", ...}` arrives here as `drain`, with the whole request. None: unknown verb.
     fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
         let _ = (verb, arguments);
         None
     }
 
-    /// Moves state of an older schema into the new arena, that of `to`.
+    /// Moves state of an older schema into the new arena of `to`.
     ///
     /// # Errors
-    /// It cannot; the default never can.
+    /// If it cannot; the default never can.
     fn upgrade(from: &OldState, to: &Self) -> Result<(), Refusal> {
         let _ = (from, to);
         Err(Refusal::schema())

@@ -1,10 +1,10 @@
-//! Which packets a worker may process, and the handshake by which that changes: what migration moves an instance with.
+//! The gate: controls which packets a worker may process, with a handshake for changes. Migration moves an instance by it.
 //!
-//! Each worker is in a [`Mode`]. Whoever controls gives all workers [`Order`]s at once; each takes its own between two batches and answers;
-//! where it is to send no more, after everything that it sent has left. When [`Gate::order`] returns, the orders are in force everywhere.
+//! Each worker is in a [`Mode`]. The controller gives all workers [`Order`]s at once; each worker takes its own between two batches and answers,
+//! if it must stop sending only after everything it sent has left. When [`Gate::order`] returns, the orders are in force everywhere.
 //!
-//! A worker's packets come, in this order, from the sources that were injected, from its store, and from its ports. It never takes one from
-//! further back while there is one, or may yet be one, further in front: so no packet overtakes another that came in by the same queue.
+//! A worker's packets come, in this order, from the injected sources, from its store, and from its ports. It takes no packet from
+//! further back while an earlier one has, or may yet have, packets: so no packet overtakes another that arrived by the same queue.
 //!
 //! ```text
 //! mode    injected sources      store           ports
@@ -13,9 +13,9 @@
 //! Relay   into the sink         into the sink   into the sink when the others are empty
 //! ```
 //!
-//! A part of what is held may be let go before the rest ([`Order::Fence`], [`Order::Release`]): it is processed when no source has a frame now.
+//! A part of the held frames may be released before the rest ([`Order::Fence`], [`Order::Release`]): it is processed when no source has a frame now.
 //!
-//! Where a store or a sink has no room, frames stay in the port's queue. What is lost there, the port counts.
+//! If a store or a sink has no room, frames stay in the port's queue. The port counts frames lost there.
 
 mod intake;
 mod release;
@@ -39,12 +39,12 @@ use crate::Refusal;
 pub(crate) use intake::Intake;
 pub use store::{FrameSink, FrameSource, FrameStore, MemoryStore, Taken};
 
-/// What a worker does with packets.
+/// A worker's treatment of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It processes them.
+    /// It processes them all.
     Run,
-    /// It processes those that are injected and keeps what its ports deliver.
+    /// It processes injected packets and stores those from its ports.
     Hold,
     /// It processes none: all go into a sink.
     Relay,
@@ -61,36 +61,36 @@ impl Mode {
     }
 }
 
-/// What a worker is told.
+/// An order to a worker.
 pub enum Order {
     /// [`Mode::Run`].
     Run,
-    /// [`Mode::Hold`], with a store for what ports deliver. One that has frames already stays in use, and this one is dropped.
+    /// [`Mode::Hold`], with a store for frames from ports. A store that still has frames stays in use, and this one is dropped.
     Hold(Box<dyn FrameStore>),
-    /// [`Mode::Relay`], into this sink. Not while a worker has sources: what comes out of them would come out twice if the move is given up.
+    /// [`Mode::Relay`], into this sink. Refused while a worker has sources: their frames would appear twice if the move is rolled back.
     Relay(Box<dyn FrameSink>),
-    /// One more source of frames, behind those that it has.
+    /// Adds a source of frames after the existing ones.
     Inject(Box<dyn FrameSource>),
-    /// Remembers what is in the store now.
+    /// Sets the fence after the frames in the store now.
     Fence,
-    /// What was in the store at the last [`Order::Fence`] may be processed.
+    /// Lets frames before the last [`Order::Fence`] be processed.
     Release,
-    /// The answer waits until what the worker has sent has left.
+    /// Delays the answer until the frames that the worker has sent have left.
     Flush,
-    /// The answer waits until each port of the worker was found empty after this, and what was received is where it belongs.
+    /// Delays the answer until each port of the worker was found empty after this order, and its frames are where they belong.
     Sweep,
-    /// The worker ends.
+    /// Ends the worker.
     Stop,
 }
 
-/// The handshake between whoever controls and the workers.
+/// The handshake between the controller and the workers.
 pub struct Gate {
     desks: Vec<Desk>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What only one worker looks at.
+/// The desk of one worker.
 struct Desk {
     bell: OwnedFd,
     waiting: AtomicBool,
@@ -104,20 +104,20 @@ struct State {
 #[derive(Default)]
 struct WorkerState {
     orders: Vec<Order>,
-    /// Batches of orders given, and answered.
+    /// The number of batches of orders given, and the number answered.
     given: u64,
     answered: u64,
-    /// Why the last answer was none.
+    /// The problem reported by the last answer.
     problem: Option<String>,
     sources: usize,
     ended: bool,
 }
 
 impl Gate {
-    /// For so many workers, all in this mode already.
+    /// Creates a gate for this many workers, all in this mode.
     ///
     /// # Errors
-    /// No more file descriptors.
+    /// If no file descriptors are left.
     pub fn new(workers: usize, mode: Mode) -> Result<Arc<Self>, Refusal> {
         let desk = |_| {
             let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
@@ -144,7 +144,7 @@ impl Gate {
         self.desks.len()
     }
 
-    /// The mode that was ordered last.
+    /// Returns the mode ordered last.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.state().mode
@@ -154,11 +154,11 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives each worker the orders that `orders` makes for its index; they are taken together. Returns when all have answered.
+    /// Gives each worker the orders that `orders` returns for its index; a worker takes them together. Returns when all have answered.
     ///
     /// # Errors
-    /// A worker did not answer in time: the orders are on their way all the same, so ask again (`Sweep`, say) or give up the instance.
-    /// They are refused, and none is given (code `busy`), see [`Order::Relay`]. Or what a worker sent cannot leave, because its interface takes nothing more: its orders are in force.
+    /// If a worker did not answer in time: the orders are on their way all the same, so ask again (`Sweep`, for example) or abandon the instance.
+    /// If the orders are refused and none was given (code `busy`), see [`Order::Relay`]. If sent frames cannot leave, because the interface takes no more: the orders are in force.
     pub fn order(
         &self,
         timeout: Duration,
@@ -171,7 +171,7 @@ impl Gate {
             .flatten()
             .any(|order| matches!(order, Order::Relay(_)));
         if relays && state.workers.iter().any(|worker| worker.sources > 0) {
-            let detail = "packets of the move before are not all processed yet; ask again";
+            let detail = "packets of the previous move are still being processed; retry";
             return Err(Refusal::new("busy", detail));
         }
         let mut awaited = Vec::with_capacity(state.workers.len());
@@ -191,17 +191,17 @@ impl Gate {
         })
     }
 
-    /// Waits until no worker has a source left that was injected: each was read to its end.
+    /// Waits until no worker has an injected source left: each was read to its end.
     ///
     /// # Errors
-    /// Not in time.
+    /// If the time is over.
     pub fn wait_injected(&self, timeout: Duration) -> Result<(), Refusal> {
         self.wait(self.state(), timeout, |_, worker| {
             (worker.sources == 0).then_some(Ok(()))
         })
     }
 
-    /// Waits until `done` says so of each worker, and gives the first problem.
+    /// Waits until `done` is true for each worker, and returns the first problem.
     fn wait(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -232,19 +232,19 @@ impl Gate {
         Ok(())
     }
 
-    /// Has all workers look around: something that they ask for when they are idle may have changed.
+    /// Wakes all workers: a condition that they check when idle may have changed.
     pub fn wake_all(&self) {
         (0..self.desks.len()).for_each(|index| self.wake(index));
     }
 
     fn wake(&self, index: usize) {
-        // It fails when the bell has rung 2^64 - 2 times unheard: heard it is all the same.
+        // Fails when the bell has 2^64 - 2 unread rings, which are noticed as well.
         let _ = rustix::io::write(&self.desks[index].bell, &1_u64.to_ne_bytes());
     }
 
     // ---- for workers
 
-    /// Readable when the worker is to look around.
+    /// Returns a descriptor that is readable when the worker must look around.
     pub(crate) fn bell(&self, worker: usize) -> BorrowedFd<'_> {
         self.desks[worker].bell.as_fd()
     }
@@ -253,13 +253,13 @@ impl Gate {
         let _ = rustix::io::read(&self.desks[worker].bell, &mut [0; 8]);
     }
 
-    /// Are there orders? One load, for every turn of the worker's loop.
+    /// Tells whether there are orders. One load, for every turn of the worker's loop.
     #[inline]
     pub(crate) fn is_waiting(&self, worker: usize) -> bool {
         self.desks[worker].waiting.load(Ordering::Acquire)
     }
 
-    /// The orders, and the number to answer with.
+    /// Takes the orders, and the number to answer with.
     pub(crate) fn take(&self, worker: usize) -> (Vec<Order>, u64) {
         self.desks[worker].waiting.store(false, Ordering::Release);
         let state = &mut self.state().workers[worker];
@@ -273,7 +273,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// How many sources the worker has.
+    /// Sets the worker's number of sources.
     pub(crate) fn set_sources(&self, worker: usize, count: usize) {
         self.state().workers[worker].sources = count;
         self.changed.notify_all();
@@ -286,8 +286,8 @@ impl Gate {
 }
 
 impl Order {
-    /// Is what the worker has sent to have left when it answers? So it is where it sends nothing of its own from here on: with queueing disciplines, and
-    /// over another path, what somebody else sends could overtake it.
+    /// Tells whether the answer must wait until sent frames have left. This holds if the worker will not send by itself any more: with queueing
+    /// disciplines, or over another path, another sender's frames could overtake them.
     pub(crate) fn flushes(&self) -> bool {
         matches!(
             self,

@@ -26,13 +26,13 @@ use crate::{
 };
 use status::PortStatus;
 
-/// How long workers may take to come to the end of a batch and to answer.
+/// The time in which workers must finish a batch and answer.
 pub const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of frames that each worker holds back at most for a new instance.
+/// The maximum of bytes of frames that each worker holds for a new instance.
 const HOLD_BYTES: usize = 256 << 20;
 
-/// A network function and the state that it was made for.
+/// A network function and the state it was created on.
 pub struct Loaded<N> {
     pub function: N,
     pub arena: Arena,
@@ -41,10 +41,10 @@ pub struct Loaded<N> {
 }
 
 impl<N: NetworkFunction> Loaded<N> {
-    /// Makes the function on this arena. It is not told that the state is its own: see [`Instance::install`].
+    /// Creates the function on this arena, without telling it that the state is its own: see [`Instance::install`].
     ///
     /// # Errors
-    /// The configuration cannot be, or the state does not fit.
+    /// If the configuration is wrong, or the state incompatible.
     pub fn new(arena: ArenaBuilder, config: N::Config) -> Result<Self, Refusal> {
         let mut state = StateBuilder::new(arena);
         let function = N::create(config, &mut state)?;
@@ -58,7 +58,7 @@ impl<N: NetworkFunction> Loaded<N> {
     }
 }
 
-/// What the workers run; they look again whenever they take orders.
+/// The function that the workers run; they check for another one whenever they take orders.
 pub(crate) struct Slot<N>(Mutex<Option<Arc<Loaded<N>>>>);
 
 impl<N> Slot<N> {
@@ -74,16 +74,16 @@ impl<N> Slot<N> {
     }
 }
 
-/// One running network function: its workers, and what is known of it.
+/// A running network function: its workers and its status.
 ///
 /// Thread safety: every method may be called from any thread. Whatever changes the function's state or its right to packets (`configure`, its own
-/// verbs, migration) does so under [`changes`](Self::changes), one at a time.
+/// verbs, migration) holds [`changes`](Self::changes), one at a time.
 pub struct Instance<N: NetworkFunction> {
     gate: Arc<Gate>,
     slot: Arc<Slot<N>>,
     config: Mutex<N::Config>,
     changes: Mutex<()>,
-    /// Another instance was started with this configuration, to take over.
+    /// Whether another instance was started with this configuration, to take over.
     kept: AtomicBool,
     totals: Vec<Arc<Totals>>,
     began: Instant,
@@ -101,11 +101,11 @@ struct Ending {
 }
 
 impl<N: NetworkFunction> Instance<N> {
-    /// Starts the workers. With `hold` they keep all frames, and the function is made, on fresh state, but not [installed](Self::install).
-    /// With an arena it is made on that, which nobody else uses any more.
+    /// Starts the workers. With `hold` they store all frames, and the function is created on fresh state but not [installed](Self::install).
+    /// With an arena, the function is created on that; nothing else may use the arena any more.
     ///
     /// # Errors
-    /// The configuration or the state is refused; a port has not one queue for each worker; no more threads.
+    /// If the configuration or the state is refused, a port does not have one queue per worker, or no threads are left.
     pub fn start(options: Options, config: N::Config) -> Result<Arc<Self>, Refusal> {
         let workers = options.workers()?;
         N::fits(&config, options.ports.len())?;
@@ -176,19 +176,19 @@ impl<N: NetworkFunction> Instance<N> {
         Ok(())
     }
 
-    /// The workers' handshake.
+    /// Returns the workers' handshake.
     #[must_use]
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
-    /// The function that was installed last, or made at the start.
+    /// Returns the function installed last, or created at the start.
     #[must_use]
     pub fn loaded(&self) -> Option<Arc<Loaded<N>>> {
         self.slot.get()
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     #[must_use]
     pub fn config(&self) -> N::Config {
         self.config
@@ -197,12 +197,12 @@ impl<N: NetworkFunction> Instance<N> {
             .clone()
     }
 
-    /// Held by whoever changes the function's state, or who may change it.
+    /// Locks changes; held by every caller that may change the function's state.
     pub fn changes(&self) -> MutexGuard<'_, ()> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes this the function of all workers, with `resumed`, and from the next order on they use it. Its state is this instance's own now.
+    /// Installs a function for all workers, with `resumed`; they use it from the next order on. Its state now belongs to this instance.
     /// The caller holds [`changes`](Self::changes), and no worker processes packets.
     pub fn install(&self, loaded: Arc<Loaded<N>>) {
         self.make_current(loaded);
@@ -213,18 +213,18 @@ impl<N: NetworkFunction> Instance<N> {
         self.slot.set(loaded);
     }
 
-    /// For what is asked beside the workers.
+    /// Returns a context for calls outside the workers.
     #[must_use]
     pub fn context(&self, loaded: &Loaded<N>) -> Context<'_> {
         Context::new(loaded.clock.now(), 0, self.gate.workers(), &[])
     }
 
-    /// What migration refuses without anybody to answer to.
+    /// Returns the counters of migration's refusals that have no requester to tell.
     pub(crate) fn refused(&self) -> Arc<Refused> {
         Arc::clone(&self.refused)
     }
 
-    /// Something that `status` is to show; null takes it away.
+    /// Adds a value to `status`; null removes it.
     pub fn note(&self, name: &str, value: Value) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if value.is_null() {
@@ -234,16 +234,16 @@ impl<N: NetworkFunction> Instance<N> {
         }
     }
 
-    /// A new configuration, whole.
+    /// Applies a new configuration as a whole.
     ///
     /// # Errors
-    /// The function refuses it, or is not there yet; the old one stays.
+    /// If the function refuses it, or does not exist yet; the old one stays.
     pub fn configure(&self, config: N::Config) -> Result<(), Refusal> {
         let _changes = self.changes();
         self.refuse_while_moving("configure")?;
         let loaded = self
             .loaded()
-            .ok_or_else(|| Refusal::new("not-yet", "there is no state yet"))?;
+            .ok_or_else(|| Refusal::new("not-yet", "the instance has no state yet"))?;
         N::fits(&config, self.ports.len())?;
         loaded.function.configure(config.clone())?;
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
@@ -251,7 +251,7 @@ impl<N: NetworkFunction> Instance<N> {
         Ok(())
     }
 
-    /// A request of the function's own; None: it knows no such verb.
+    /// Answers a verb of the function's own; None: unknown verb.
     pub fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
         let _changes = self.changes();
         if let Err(refusal) = self.refuse_while_moving(verb) {
@@ -262,7 +262,7 @@ impl<N: NetworkFunction> Instance<N> {
         answer
     }
 
-    /// Refuses new configurations and the function's own verbs, or takes them again: what they change would not be at the instance that takes over.
+    /// Starts or stops refusing new configurations and the function's own verbs: their changes would not reach the instance that takes over.
     pub(crate) fn keep_configuration(&self, keep: bool) {
         let _changes = self.changes();
         self.kept.store(keep, Ordering::Relaxed);
@@ -274,7 +274,7 @@ impl<N: NetworkFunction> Instance<N> {
             return Ok(());
         }
         let detail = format!(
-            "{what}: this instance is on the move (mode {}); ask the one that runs",
+            "{what}: this instance is being migrated (mode {}); ask the one that runs",
             mode.name()
         );
         Err(Refusal::new("moving", detail))
@@ -284,10 +284,10 @@ impl<N: NetworkFunction> Instance<N> {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the workers after their batches, with what they sent gone. The instance is [finished](Self::finish) by whoever asked.
+    /// Ends the workers after their batches, when their sent frames have left. The caller must [finish](Self::finish) the instance.
     ///
     /// # Errors
-    /// A worker did not answer, or had panicked.
+    /// If a worker did not answer, or had panicked.
     pub fn stop_workers(&self) -> Result<(), Refusal> {
         let workers = std::mem::take(&mut self.ending().workers);
         let ordered = if workers.is_empty() {
@@ -296,7 +296,7 @@ impl<N: NetworkFunction> Instance<N> {
             self.gate.order(ORDER_TIMEOUT, |_| vec![Order::Stop])
         };
         let panicked = if ordered.is_ok() {
-            // Each has answered, or has ended before.
+            // Each worker has answered or ended.
             workers
                 .into_iter()
                 .filter_map(|worker| worker.join().err())
@@ -314,16 +314,16 @@ impl<N: NetworkFunction> Instance<N> {
         Ok(())
     }
 
-    /// Lets [`wait`](Self::wait) return.
+    /// Makes [`wait`](Self::wait) return.
     pub fn finish(&self) {
         self.ending().asked = true;
         self.ended.notify_all();
     }
 
-    /// Waits until somebody [finishes](Self::finish) the instance.
+    /// Waits until the instance is [finished](Self::finish).
     ///
     /// # Errors
-    /// A worker ended unasked: the network function panicked.
+    /// If a worker ended unexpectedly: the network function panicked.
     pub fn wait(&self) -> Result<(), Refusal> {
         let mut ending = self.ending();
         loop {
@@ -335,19 +335,19 @@ impl<N: NetworkFunction> Instance<N> {
                 let detail = format!("{name} ended: the network function {} panicked", N::KIND);
                 return Err(Refusal::new("worker", detail));
             }
-            // A thread that panics rings nobody: hence the timeout.
+            // A panicking thread signals nothing: hence the timeout.
             let waited = self.ended.wait_timeout(ending, Duration::from_millis(500));
             ending = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// An arena that was handed over by its descriptor's number at the start of the process.
+/// Opens an arena that was handed over by its descriptor's number at the start of the process.
 ///
 /// # Errors
-/// There is no such descriptor.
+/// If the descriptor does not exist.
 pub fn inherited_arena(number: u32) -> Result<OwnedFd, Refusal> {
-    // A second descriptor for the same memory: taking over the number itself cannot be done safely.
+    // Opens a second descriptor for the same memory: taking over the number itself cannot be done safely.
     let path = format!("/proc/self/fd/{number}");
     let opened = std::fs::OpenOptions::new()
         .read(true)

@@ -1,19 +1,19 @@
-//! How a running instance gives its work to another: `nfs/README.md`, "Migration".
+//! Migration: hands a running instance's work to another one. See `nfs/README.md`, "Migration".
 //!
-//! [`Migration`] is one instance's part in it: what the verbs of the control socket do. Whoever drives asks two of them, the old instance
-//! and the new one, in the order of the table there.
+//! [`Migration`] is one instance's part: it implements verbs of the control socket. The agent calls those of the old and the new instance in the
+//! order of the table there.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `subject.rs` | what migration needs of an instance |
-//! | `source.rs` | the verbs of the instance that gives |
-//! | `target.rs` | the verbs of the instance that takes |
-//! | `urgent.rs` | what is done while another verb waits |
-//! | `ring.rs`, `relay.rs` | frames that wait; markers |
-//! | `stream.rs`, `receiver.rs` | both ends of the way on which state is copied |
-//! | `wire.rs` | state and frames on a stream |
-//! | `secret.rs`, `sealed.rs` | keys; a stream that nobody else can read or change |
-//! | `socket.rs`, `outcome.rs` | connections and threads that are waited for, with limits |
+//! | `subject.rs` | the interface of an instance to migration |
+//! | `source.rs` | the verbs of the old instance |
+//! | `target.rs` | the verbs of the new instance |
+//! | `urgent.rs` | verbs that act while another verb waits |
+//! | `ring.rs`, `relay.rs` | waiting frames; markers |
+//! | `stream.rs`, `receiver.rs` | both ends of the connection on which state is copied |
+//! | `wire.rs` | messages of state and frames |
+//! | `secret.rs`, `sealed.rs` | keys; an encrypted, authenticated stream |
+//! | `socket.rs`, `outcome.rs` | connections and threads, with limits on waits |
 
 mod outcome;
 mod receiver;
@@ -55,24 +55,24 @@ use subject::{Moving, Subject};
 use target::Arriving;
 use urgent::Urgent;
 
-/// The kind of the arena that the rings are in.
+/// The kind of the arena that contains the rings.
 const RINGS: &str = "nf-relay";
 
-/// How long a verb waits unless the request says otherwise.
+/// The default limit of a verb's wait.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// And at most: no time is beyond what the clock can say.
+/// The maximum limit, which the clock can still express.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Rings in an arena, one a queue.
+/// Rings in an arena, one per queue.
 type Rings = Vec<Arc<Ring<Region>>>;
 
-/// The answer to a verb, and descriptors that go with it.
+/// The answer to a verb, with its descriptors.
 pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
 
 /// An instance's part in migrations.
 ///
-/// Thread safety: verbs wait for each other, not longer than an order to the workers may take; `orphaned` does not wait, and `thaw` ends the wait of the
-/// verb before it.
+/// Thread safety: verbs wait for each other, at most as long as an order to the workers may take; `orphaned` does not wait, and `thaw` ends the wait of
+/// the verb before it.
 pub struct Migration {
     subject: Arc<dyn Subject>,
     current: Mutex<Current>,
@@ -80,21 +80,21 @@ pub struct Migration {
 }
 
 struct Current {
-    /// Of the migration that is under way, or of the last one.
+    /// The epoch of the current migration, or of the last one.
     epoch: u64,
     phase: Phase,
-    /// What was answered to the verbs of this epoch: asked again, it is answered again.
+    /// The answers to the verbs of this epoch, for repeated requests.
     answers: BTreeMap<&'static str, Value>,
 }
 
 enum Phase {
-    /// It processes packets; no migration is under way.
+    /// It processes packets, without a migration.
     Running,
-    /// It was started to wait for the state of another.
+    /// It was started to take over another's state.
     Waiting,
     Leaving(Box<Leaving>),
     Arriving(Arriving),
-    /// It has given its work away, or was told to forget it: only to be stopped.
+    /// It has handed over its work, or was aborted: it can only be stopped.
     Gone,
 }
 
@@ -114,11 +114,11 @@ const VERBS: [&str; 13] = [
     "prepare", "precopy", "freeze", "delta", "commit", "relayed", "drain", "thaw", "hold",
     "release", "handover", "abort", "orphaned",
 ];
-/// Asked again they do again what they do: they are asked many times in one migration.
+/// Verbs that act again on each request: one migration calls them many times.
 const REPEATED: [&str; 2] = ["relayed", "release"];
 
 impl Migration {
-    /// Of an instance whose workers run, or hold.
+    /// Creates the part of an instance whose workers run or hold.
     #[must_use]
     pub fn of<N: NetworkFunction>(instance: &Arc<Instance<N>>) -> Self {
         let waits = instance.gate().mode() == Mode::Hold;
@@ -139,7 +139,7 @@ impl Migration {
         }
     }
 
-    /// Adds the verbs to those of a control socket.
+    /// Adds the verbs to a control socket's verbs.
     pub fn add_to(self, verbs: &mut Verbs) {
         let migration = Arc::new(self);
         for verb in VERBS {
@@ -157,10 +157,10 @@ impl Migration {
         }
     }
 
-    /// Does what a verb says. Descriptors that came with the request are taken or closed.
+    /// Executes a verb. Takes or closes the descriptors that came with the request.
     ///
     /// # Errors
-    /// The verb makes no sense now, or what it should do cannot be done; the phase is what it was.
+    /// If the verb is out of turn or fails; the phase stays the same.
     pub fn answer(
         &self,
         verb: &'static str,
@@ -168,8 +168,8 @@ impl Migration {
         descriptors: Vec<OwnedFd>,
     ) -> Answer {
         let epoch = number(arguments, "epoch")?
-            .ok_or_else(|| missing("epoch", "the number of the migration"))?;
-        // Not in turn: the verb that is being done may wait for just this.
+            .ok_or_else(|| missing("epoch", "expected the number of the migration"))?;
+        // Not queued behind the current verb, which may wait for exactly this one.
         let told = self.urgent().tell(verb, epoch);
         if verb == "orphaned" {
             told?;
@@ -195,7 +195,7 @@ impl Migration {
         Ok((answer, descriptors))
     }
 
-    /// Waits until no other verb is being done.
+    /// Waits until no other verb is in progress.
     fn turn(&self, verb: &str, longest: Duration) -> Result<MutexGuard<'_, Current>, Refusal> {
         let end = Instant::now() + longest;
         loop {
@@ -204,7 +204,7 @@ impl Migration {
                 Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) if Instant::now() > end => {
                     let detail = format!(
-                        "{verb:?}: another verb is being done, and has not ended within {longest:?}; ask again"
+                        "{verb:?}: another verb is in progress and did not end within {longest:?}; retry"
                     );
                     return Err(Refusal::new("busy", detail));
                 }
@@ -274,7 +274,7 @@ impl Migration {
 }
 
 impl Current {
-    /// What can be done to the migration while a verb of it waits.
+    /// Returns the actions that work while a verb waits.
     fn urgent(&self) -> Urgent {
         match &self.phase {
             Phase::Leaving(leaving) => Urgent::of_old(self.epoch, leaving.over()),
@@ -283,12 +283,12 @@ impl Current {
         }
     }
 
-    /// May this verb of this epoch be looked at?
+    /// Checks that a verb of this epoch is in turn.
     fn enter(&mut self, epoch: u64, verb: &str) -> Result<(), Refusal> {
         if epoch < self.epoch {
             return Err(Refusal::new(
                 "epoch",
-                format!("epoch {epoch} is over; this is epoch {}", self.epoch),
+                format!("epoch {epoch} is over; expected epoch {}", self.epoch),
             ));
         }
         if epoch > self.epoch {
@@ -312,7 +312,7 @@ impl Current {
 }
 
 impl Phase {
-    /// The descriptors that went with an answer that is given again.
+    /// Returns the descriptors of an answer that is repeated.
     fn descriptors_again(&self, verb: &str) -> Result<Vec<OwnedFd>, Refusal> {
         match (verb, self) {
             ("prepare", Self::Leaving(leaving)) => leaving.descriptors(),
@@ -332,7 +332,7 @@ fn missing(name: &str, what: &str) -> Refusal {
     Refusal::new("malformed", format!("{name:?} is missing: {what}"))
 }
 
-/// A whole number, if it is there.
+/// Reads an optional whole number.
 fn number(arguments: &Value, name: &str) -> Result<Option<u64>, Refusal> {
     match arguments.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -340,13 +340,13 @@ fn number(arguments: &Value, name: &str) -> Result<Option<u64>, Refusal> {
             Some(number) => Ok(Some(number)),
             None => Err(Refusal::new(
                 "malformed",
-                format!("{name:?} is {value}, expected a whole number from 0 on"),
+                format!("{name:?} is {value}, expected a whole number of at least 0"),
             )),
         },
     }
 }
 
-/// A text, if it is there.
+/// Reads an optional text.
 fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, Refusal> {
     match arguments.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -358,7 +358,7 @@ fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, Refusal
     }
 }
 
-/// How long a verb may wait, where the request says so.
+/// Reads the optional limit of a verb's wait.
 fn milliseconds(arguments: &Value) -> Result<Option<Duration>, Refusal> {
     Ok(number(arguments, "timeout_ms")?.map(|wait| Duration::from_millis(wait).min(LONGEST)))
 }
@@ -367,7 +367,7 @@ fn timeout(arguments: &Value) -> Result<Duration, Refusal> {
     Ok(milliseconds(arguments)?.unwrap_or(TIMEOUT))
 }
 
-/// Rings of so many words, one a queue: in a new arena, or in that of another instance.
+/// Opens rings of `words` words, one per queue: in a new arena, or in that of another instance.
 fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena, Rings), Refusal> {
     let mut rings = Vec::with_capacity(count);
     for index in 0..count {
@@ -377,10 +377,10 @@ fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena
     Ok((builder.finish()?, rings))
 }
 
-/// What an instance that is dead left in its rings, for the one that goes on with its state.
+/// Opens the frames that a dead instance left in its rings, for the instance that adopts its state.
 ///
 /// # Errors
-/// The descriptor is not that of rings.
+/// If the descriptor is not that of rings.
 pub fn orphans(rings_of: OwnedFd) -> Result<Box<dyn FrameSource>, Refusal> {
     let builder = ArenaBuilder::adopt(rings_of, RINGS, 1)?;
     let regions = builder.adopted_regions();

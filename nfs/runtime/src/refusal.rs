@@ -1,4 +1,4 @@
-//! Why a network function does not do what it was asked to.
+//! Refusals: why a network function does not do what was requested.
 
 use std::{
     collections::BTreeMap,
@@ -7,9 +7,9 @@ use std::{
 
 use nf_arena::ArenaError;
 
-/// A request, a configuration or a state that is not accepted. Nothing has changed.
+/// A refused request, configuration or state. Nothing has changed.
 ///
-/// `code` is for programs and stays the same over versions; `detail` names the thing, its value, what was expected.
+/// `code` is for programs and stable across versions; `detail` names the thing, its value, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub code: &'static str,
@@ -25,16 +25,16 @@ impl Refusal {
         }
     }
 
-    /// A configuration that cannot be: `path` is where, `"vips[2].backends[0].address"`.
+    /// Refuses a configuration; `path` is the place of the fault: `"vips[2].backends[0].address"`.
     #[must_use]
     pub fn configuration(path: &str, reason: impl std::fmt::Display) -> Self {
         Self::new("configuration", format!("{path}: {reason}"))
     }
 
-    /// State of another schema that this version cannot take over.
+    /// Refuses state of another schema that this version cannot take over.
     #[must_use]
     pub fn schema() -> Self {
-        Self::new("schema", "this kind has no upgrade from that schema")
+        Self::new("schema", "this kind cannot upgrade state of that schema")
     }
 }
 
@@ -58,7 +58,7 @@ impl From<ArenaError> for Refusal {
     }
 }
 
-/// What was refused without anybody to answer to, counted by reason.
+/// Counts of refusals that have no requester to tell, by reason.
 #[derive(Debug, Default)]
 pub(crate) struct Refused(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -68,7 +68,7 @@ impl Refused {
         *counts.entry(reason).or_insert(0) += 1;
     }
 
-    /// The counts, in the order of the reasons.
+    /// Returns the counts, in the order of the reasons.
     pub(crate) fn all(&self) -> Vec<(&'static str, u64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts

@@ -1,16 +1,16 @@
-//! State of a network function: what it declares, and the structures that it declares.
+//! The state of a network function: its declaration, and the structures in it.
 //!
-//! All of them live in the instance's arena and so move with it. They are shared by the workers: each method takes `&self`.
+//! All structures live in the instance's arena and so move with it. The workers share them: each method takes `&self`.
 //!
-//! State that is *adopted* may still belong to the instance before, which goes on writing it: opening a structure changes nothing in it, and
-//! a function's `create` must not either. When that instance has stopped, the runtime calls `resumed`. Where it died instead, [`Repairs`]
-//! come first.
+//! *Adopted* state may still belong to the previous instance, which continues to write it: opening a structure changes nothing in it, and
+//! a function's `create` must not either. When that instance has stopped, the runtime calls `resumed`. If it died instead, [`Repairs`]
+//! run first.
 //!
-//! | structure | what it is for |
+//! | structure | purpose |
 //! |---|---|
-//! | [`FlowTable`] | a value per key, with a time to live: what a function knows of each flow |
+//! | [`FlowTable`] | a value per key, with a time to live: data about each flow |
 //! | [`Shared`] | one value that all workers read and change |
-//! | [`Timers`] | calls at a time, each with a number that says what for |
+//! | [`Timers`] | timed calls, each with a number that identifies its purpose |
 
 mod flow_table;
 mod keyed_hash;
@@ -26,10 +26,10 @@ use nf_arena::{Arena, ArenaBuilder, Clock, Region};
 
 use crate::Refusal;
 
-/// What is in an arena can be copied as bytes: no pointers, no padding, every bit pattern valid. `#[derive(Pod)]` checks it.
+/// Plain data that can be copied as bytes: no pointers, no padding, every bit pattern valid. `#[derive(Pod)]` checks it.
 pub use bytemuck::Pod;
 
-/// Collects what state a network function has, in its `create`.
+/// Collects the state declared by a network function's `create`.
 ///
 /// The same calls with the same arguments give the same schema, and so an arena that another instance with this configuration can adopt.
 pub struct StateBuilder {
@@ -37,12 +37,12 @@ pub struct StateBuilder {
     repairs: Repairs,
 }
 
-/// What makes structures whole after a process died while it changed them.
+/// Repairs of structures whose process died while it changed them.
 #[derive(Default)]
 pub struct Repairs(Vec<Box<dyn Fn() + Send + Sync>>);
 
 impl Repairs {
-    /// Only while nobody else uses the state.
+    /// Runs all repairs. No other thread or process may use the state meanwhile.
     pub fn run(&self) {
         self.0.iter().for_each(|repair| repair());
     }
@@ -57,29 +57,29 @@ impl StateBuilder {
         }
     }
 
-    /// Does the state come with content, from an instance before?
+    /// Tells whether the state has content from a previous instance.
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.builder.is_adopted()
     }
 
-    /// Words for a structure of the function's own. `layout` changes when their meaning does.
+    /// Declares words for a custom structure. `layout` must change with their meaning.
     ///
     /// # Errors
-    /// As [`ArenaBuilder::region`].
+    /// Those of [`ArenaBuilder::region`].
     pub fn region(&mut self, name: &str, layout: &str, words: usize) -> Result<Region, Refusal> {
         Ok(self.builder.region(name, layout, words)?)
     }
 
-    /// Has something done to a structure of the function's own before the state of a process that died is used.
+    /// Registers a repair of a custom structure, to run before the state of a process that died is used.
     pub fn on_repair(&mut self, repair: impl Fn() + Send + Sync + 'static) {
         self.repairs.0.push(Box::new(repair));
     }
 
-    /// A table for at least `capacity` flows.
+    /// Declares a table for at least `capacity` flows.
     ///
     /// # Errors
-    /// As [`region`](Self::region).
+    /// Those of [`region`](Self::region).
     pub fn flow_table<K: Pod, V: Pod>(
         &mut self,
         name: &str,
@@ -98,10 +98,10 @@ impl StateBuilder {
         Ok(table)
     }
 
-    /// One value that all workers share; `initial` unless the state is adopted.
+    /// Declares one value that all workers share; it starts as `initial` unless the state is adopted.
     ///
     /// # Errors
-    /// As [`region`](Self::region).
+    /// Those of [`region`](Self::region).
     pub fn shared<T: Pod>(&mut self, name: &str, initial: T) -> Result<Shared<T>, Refusal> {
         let region = self.region(name, &Shared::<T>::layout(), Shared::<T>::words())?;
         self.on_repair({
@@ -115,10 +115,10 @@ impl StateBuilder {
         Ok(shared)
     }
 
-    /// Timers, at most `capacity` at a time.
+    /// Declares timers, at most `capacity` at a time.
     ///
     /// # Errors
-    /// As [`region`](Self::region).
+    /// Those of [`region`](Self::region).
     pub fn timers(&mut self, name: &str, capacity: usize) -> Result<Timers, Refusal> {
         let region = self.region(name, Timers::LAYOUT, Timers::words(capacity))?;
         self.on_repair({
@@ -128,10 +128,10 @@ impl StateBuilder {
         Ok(Timers::open(region))
     }
 
-    /// The arena with everything that was declared, its clock, and what to do first where its last owner died.
+    /// Returns the arena with all declared structures, its clock, and the repairs to run if its last owner died.
     ///
     /// # Errors
-    /// The arena that is adopted holds something that was not declared.
+    /// If the adopted arena contains something that was not declared.
     pub fn finish(self) -> Result<(Arena, Clock, Repairs), Refusal> {
         let arena = self.builder.finish()?;
         let clock = arena.clock();

@@ -1,4 +1,4 @@
-//! A network function without ports, threads or real time: for the tests and benches of those who write one.
+//! Runs a network function without ports, threads or real time: for tests and benchmarks.
 
 use std::os::fd::AsFd;
 
@@ -7,17 +7,17 @@ use nf_ports::{Mac, Verdict};
 
 use crate::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// It left by the port of this index, like this.
+    /// It was sent by the port with this index, with this content.
     Sent(usize, Vec<u8>),
-    /// It went nowhere, for this reason.
+    /// It was dropped for this reason.
     Dropped(&'static str),
 }
 
 /// One instance of `N` on one worker. Ports 0, 1, ... have the addresses 02:00:00:00:00:00, 02:00:00:00:00:01, ...; time stands still
-/// until it is [advanced](Self::advance).
+/// unless it is [advanced](Self::advance).
 pub struct Harness<N> {
     function: N,
     arena: Arena,
@@ -28,19 +28,19 @@ pub struct Harness<N> {
 }
 
 impl<N: NetworkFunction> Harness<N> {
-    /// Two ports, fresh state, time at one second.
+    /// Creates an instance with two ports, fresh state, and the time at one second.
     ///
     /// # Errors
-    /// As `create` of the function.
+    /// Those of the function's `create`.
     pub fn new(config: N::Config) -> Result<Self, Refusal> {
         let arena = ArenaBuilder::fresh(N::KIND, N::SCHEMA)?;
         Self::build(arena, config, 1_000_000_000)
     }
 
-    /// On the same state as another instance, as after a move on one machine, at the same time.
+    /// Creates another instance on the same state, as after a move on one machine, at the same time.
     ///
     /// # Errors
-    /// As `create` of the function; the state does not fit.
+    /// Those of the function's `create`, or an incompatible state.
     pub fn adopting(&self, config: N::Config) -> Result<Self, Refusal> {
         let file = self
             .arena
@@ -67,7 +67,7 @@ impl<N: NetworkFunction> Harness<N> {
         Ok(harness)
     }
 
-    /// With so many ports.
+    /// Sets the number of ports.
     #[must_use]
     pub fn with_ports(mut self, count: usize) -> Self {
         self.macs = Self::macs(count);
@@ -88,7 +88,7 @@ impl<N: NetworkFunction> Harness<N> {
         &self.arena
     }
 
-    /// Nanoseconds.
+    /// Returns the time in nanoseconds.
     pub fn now(&self) -> u64 {
         self.now
     }
@@ -101,18 +101,18 @@ impl<N: NetworkFunction> Harness<N> {
         Context::new(self.now, 0, 1, &self.macs)
     }
 
-    /// One packet, in a batch of its own.
+    /// Processes one packet in its own batch.
     ///
     /// # Panics
-    /// The frame is longer than a packet can be.
+    /// If the frame is longer than a packet can be.
     pub fn process(&mut self, port: usize, frame: &[u8]) -> Output {
         self.process_all(&[(port, frame)]).remove(0)
     }
 
-    /// Packets (port, frame), as many as possible in a batch; what became of each, in the same order.
+    /// Processes packets (port, frame), as many as possible per batch; returns their results in order.
     ///
     /// # Panics
-    /// A frame is longer than a packet can be.
+    /// If a frame is longer than a packet can be.
     pub fn process_all(&mut self, frames: &[(usize, &[u8])]) -> Vec<Output> {
         let mut outputs = Vec::with_capacity(frames.len());
         for chunk in frames.chunks(Batch::MAX) {
@@ -141,7 +141,7 @@ impl<N: NetworkFunction> Harness<N> {
         outputs
     }
 
-    /// What a worker would do about every 10 ms. Time is not advanced.
+    /// Does a worker's periodic work, due about every 10 ms. Does not advance time.
     pub fn tick(&mut self) {
         self.batch.clear();
         let context = Context::new(self.now, 0, 1, &self.macs);
@@ -161,12 +161,12 @@ impl<N: NetworkFunction> Harness<N> {
         self.emitted.extend(sent);
     }
 
-    /// The frames (port, frame) that the function added since this was asked last.
+    /// Returns the frames (port, frame) that the function has added since the last call.
     pub fn take_emitted(&mut self) -> Vec<(usize, Vec<u8>)> {
         std::mem::take(&mut self.emitted)
     }
 
-    /// Its counters, as in `{"do": "counters"}`.
+    /// Returns its counters, as in `{"do": "counters"}`.
     pub fn counters(&self) -> serde_json::Value {
         let mut out = CounterSink::new(N::KIND);
         self.function.counters(&self.context(), &mut out);

@@ -1,4 +1,4 @@
-//! State that an older version of a network function left.
+//! State of an older version of a network function.
 
 use std::os::fd::OwnedFd;
 
@@ -18,15 +18,15 @@ impl OldState {
         Self { file, kind }
     }
 
-    /// To declare again what the function declared under this schema, and to read it.
+    /// Declares again what the function declared under this schema, for reading it.
     ///
     /// # Errors
-    /// The state is none, or cannot be mapped.
+    /// If the state is not an arena, or cannot be mapped.
     pub fn declare(&self, schema: u32) -> Result<StateBuilder, Refusal> {
         let file = self.file.try_clone().map_err(|error| {
             Refusal::new(
                 "system",
-                format!("cannot take the old state's descriptor: {error}"),
+                format!("cannot duplicate the old state's descriptor: {error}"),
             )
         })?;
         Ok(StateBuilder::new(ArenaBuilder::adopt(

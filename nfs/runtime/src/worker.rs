@@ -20,23 +20,23 @@ use crate::{
     Batch, Context, NetworkFunction,
 };
 
-/// How long what was sent may take to leave before orders are answered without it.
+/// The time in which sent frames must leave; orders are answered without them afterwards.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a worker is made of. Shared parts are those that others look at.
+/// A worker's parts. Shared ones are read by other threads.
 pub(crate) struct Worker<N> {
     pub(crate) index: usize,
     pub(crate) intake: Intake,
     pub(crate) gate: Arc<Gate>,
     pub(crate) slot: Arc<Slot<N>>,
     pub(crate) totals: Arc<Totals>,
-    /// When the instance began.
+    /// The start of the instance.
     pub(crate) began: Instant,
     pub(crate) macs: Arc<[Mac]>,
 }
 
-/// Says that the worker has ended, also when the network function panics.
+/// Reports that the worker has ended, even if the network function panicked.
 struct Ending {
     gate: Arc<Gate>,
     index: usize,
@@ -49,7 +49,7 @@ impl Drop for Ending {
 }
 
 impl<N: NetworkFunction> Worker<N> {
-    /// Until it is ordered to stop.
+    /// Runs until it is ordered to stop.
     pub(crate) fn run(mut self) {
         let _ending = Ending {
             gate: Arc::clone(&self.gate),
@@ -60,13 +60,13 @@ impl<N: NetworkFunction> Worker<N> {
         let mut idle = Idle::default();
         let mut next_tick = Instant::now();
         let mut sources = 0;
-        // An answer that waits for the end of a sweep.
+        // An answer delayed until the end of a sweep.
         let mut sweeping = None;
         let mut last_turn = 0;
         loop {
             if self.gate.is_waiting(self.index) {
                 let (orders, number) = self.gate.take(self.index);
-                // What goes on sending need not wait for what it has sent.
+                // A worker that continues to send need not wait until its frames have left.
                 let leaves = orders.iter().any(Order::flushes);
                 let problem = if leaves { self.flush() } else { None };
                 let stop = orders.iter().any(|order| matches!(order, Order::Stop));
@@ -124,7 +124,7 @@ impl<N: NetworkFunction> Worker<N> {
         }
     }
 
-    /// Takes in what there is, processes it, and sends. Was there anything?
+    /// Receives, processes and sends packets. Returns whether there was anything to do.
     fn turn(&mut self, loaded: Option<&Loaded<N>>, batch: &mut Batch, last_turn: u64) -> bool {
         batch.clear();
         let moved = self.intake.turn(batch);
@@ -152,12 +152,12 @@ impl<N: NetworkFunction> Worker<N> {
         true
     }
 
-    /// Only while all packets are this instance's to process does its state change by itself.
+    /// Tells whether `tick` may run: the state changes by itself only while this instance processes all packets.
     fn ticks(&self) -> bool {
         self.index == 0 && self.intake.mode() == Mode::Run && self.intake.sources() == 0
     }
 
-    /// Did it send anything?
+    /// Runs the function's tick. Returns whether it sent anything.
     fn tick(&mut self, loaded: &Loaded<N>, batch: &mut Batch) -> bool {
         if !loaded.function.wants_tick() {
             return false;
@@ -186,7 +186,7 @@ impl<N: NetworkFunction> Worker<N> {
             match packet.verdict() {
                 Verdict::Drop(reason) => self.totals.dropped(reason),
                 Verdict::Send(port) if port >= ports => {
-                    self.totals.dropped("sent to a port that there is not")
+                    self.totals.dropped("sent to a port that does not exist")
                 }
                 Verdict::Send(_) => {}
             }
@@ -213,7 +213,7 @@ impl<N: NetworkFunction> Worker<N> {
         }
     }
 
-    /// Waits until all that was sent has left; what is in the way if it cannot.
+    /// Waits until all sent frames have left; returns the obstacle if they cannot.
     fn flush(&mut self) -> Option<String> {
         let end = Instant::now() + FLUSH_TIMEOUT;
         for port in 0..self.macs.len() {
@@ -223,7 +223,7 @@ impl<N: NetworkFunction> Worker<N> {
             while !queue.flush() {
                 if Instant::now() > end {
                     return Some(format!(
-                        "worker {}: frames that were sent by port {port} do not leave",
+                        "worker {}: frames sent by port {port} do not leave",
                         self.index
                     ));
                 }

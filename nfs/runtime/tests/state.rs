@@ -1,4 +1,4 @@
-//! The structures of state against plain models, alone and shared by threads, and adopted by a second owner.
+//! Compares the structures of state with plain models: alone, shared by threads, and adopted by a second owner.
 
 #![allow(clippy::unwrap_used)]
 
@@ -57,7 +57,7 @@ struct Count {
 
 proptest! {
     #[test]
-    fn a_flow_table_is_a_map_whose_entries_end(steps in prop::collection::vec(flow_step(), 0..200)) {
+    fn a_flow_table_is_a_map_whose_entries_expire(steps in prop::collection::vec(flow_step(), 0..200)) {
         let mut builder = fresh();
         let mut table: FlowTable<[u8; 13], Count> = builder.flow_table("flows", 100).unwrap();
         let (mut arena, ..) = builder.finish().unwrap();
@@ -163,13 +163,13 @@ proptest! {
 }
 
 #[test]
-fn a_full_table_refuses_and_forgets_nothing() {
+fn a_full_table_refuses_new_keys_and_keeps_the_old() {
     let mut builder = fresh();
     let table: FlowTable<u64, u64> = builder.flow_table("flows", 10_000).unwrap();
     let add = |key| table.update_or_insert(&key, 1, 1000, || key, |_| ());
     assert!(
         (0..10_000_u64).all(|key| add(key).is_some()),
-        "as many as asked for"
+        "fewer than its capacity"
     );
     let kept = (0..100_000_u64)
         .filter(|key| add(*key).is_some())
@@ -180,14 +180,14 @@ fn a_full_table_refuses_and_forgets_nothing() {
     assert!(!table.is_empty(1) && table.is_empty(1001));
 }
 
-/// Keys that fill one part of a table that hashes without a secret fill no part of this one, and its heirs find them all.
+/// Keys that fill one part under a hash without a secret fill no part of this table, and its next owners find them all.
 #[test]
-fn where_a_key_goes_is_secret_and_stays_the_same_for_heirs() {
+fn a_keys_place_is_secret_and_survives_adoption() {
     let places = || {
         let mut builder = fresh();
         let table: FlowTable<u64, u64> = builder.flow_table("flows", 2_000).unwrap();
         let arena = builder.finish().unwrap().0;
-        // One at a time: which words of the arena a key changes.
+        // Finds the words of the arena that a key changes, one key at a time.
         let place = |key: u64| {
             table.replace(&key, 1, 10, 7);
             let region = arena.region("flows").unwrap();
@@ -214,10 +214,10 @@ fn where_a_key_goes_is_secret_and_stays_the_same_for_heirs() {
 }
 
 #[test]
-fn the_newest_replace_the_entries_that_end_first() {
+fn new_entries_replace_those_that_end_first() {
     let mut builder = fresh();
     let table: FlowTable<u64, u64> = builder.flow_table("flows", 64).unwrap();
-    // These end late, and stay.
+    // These end late and stay.
     (0..20).for_each(|key| assert!(!table.replace(&key, 1, 1 << 40, key)));
     let evicted = (100..10_000_u64)
         .filter(|key| table.replace(key, *key, 200, *key))
@@ -225,10 +225,10 @@ fn the_newest_replace_the_entries_that_end_first() {
     assert!(evicted > 9_000, "{evicted}");
     assert!((0..20).all(|key| table.look(&key, 9_999) == Some(key)));
     assert!((9_950..10_000).all(|key| table.look(&key, 9_999) == Some(key)));
-    // The same key again takes no room.
+    // An existing key takes no room.
     assert!(!table.replace(&9_999, 9_999, 100, 5));
     assert_eq!(table.look(&9_999, 9_999), Some(5));
-    // Looking does not prolong a life.
+    // Looking does not renew.
     assert_eq!(table.look(&9_999, 10_098), Some(5));
     assert_eq!(table.look(&9_999, 10_099), None);
 }
@@ -257,12 +257,12 @@ fn workers_share_flows_and_values() {
 }
 
 #[test]
-fn a_lock_held_by_a_process_that_died_does_not_hang_its_heir() {
+fn a_lock_of_a_dead_process_does_not_block_its_successor() {
     let mut builder = fresh();
     let shared: Shared<u64> = builder.shared("value", 5).unwrap();
     let (arena, ..) = builder.finish().unwrap();
     let dies = thread::spawn(move || shared.update(|_| std::panic::panic_any("dies here")));
-    // A panic unwinds and frees the lock; a killed process does not.
+    // A panic frees the lock while unwinding, unlike a kill, so the test takes it again.
     assert!(dies.join().is_err());
     nf_arena::Memory::words(arena.region("value").unwrap())[0]
         .store(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,19 +1,19 @@
-//! Requests as they come: bytes, lines, JSON.
+//! Parses requests: bytes, lines, JSON.
 
 use serde_json::{Map, Value};
 
 use crate::Refusal;
 
-/// Bytes of a line, without its end.
+/// The maximum length of a line without its end.
 pub const MAX_LINE: usize = 4 << 20;
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 #[derive(Default)]
 pub struct Lines {
     bytes: Vec<u8>,
-    /// Bytes in front that were given out.
+    /// The number of leading bytes already returned.
     used: usize,
-    /// Bytes in front that are known to hold no further end of a line.
+    /// The number of leading bytes searched for the end of a line.
     searched: usize,
 }
 
@@ -25,7 +25,7 @@ impl Lines {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Lines that [`next`](Self::next) will give.
+    /// Returns the number of complete lines.
     #[must_use]
     pub fn complete(&self) -> usize {
         let from = self.searched.max(self.used);
@@ -35,8 +35,8 @@ impl Lines {
             .count()
     }
 
-    /// The next whole line, without its end.
-    #[allow(clippy::should_implement_trait)] // It lends.
+    /// Returns the next complete line, without its end.
+    #[allow(clippy::should_implement_trait)] // The line borrows from it.
     pub fn next(&mut self) -> Option<&[u8]> {
         let from = self.searched.max(self.used);
         let Some(length) = self.bytes[from..].iter().position(|byte| *byte == b'\n') else {
@@ -49,27 +49,27 @@ impl Lines {
     }
 
     /// # Errors
-    /// The line that has begun is too long to go on with.
+    /// If the current line is too long.
     pub fn check(&self) -> Result<(), Refusal> {
         let length = self.bytes.len() - self.used;
         if length <= MAX_LINE {
             return Ok(());
         }
-        let detail = format!("a line of more than {length} bytes, at most {MAX_LINE} are taken; the connection is closed");
+        let detail = format!("a line of more than {length} bytes, expected at most {MAX_LINE}; the connection is closed");
         Err(Refusal::new("line-too-long", detail))
     }
 }
 
-/// The verb of a request, and the whole request.
+/// Returns the verb of a request, and the whole request.
 ///
 /// # Errors
-/// It is not a JSON object with a string `do`; says where.
+/// If it is not a JSON object with a string `do`; says where.
 pub fn parse(line: &[u8]) -> Result<(String, Map<String, Value>), Refusal> {
     let malformed = |detail: String| Refusal::new("malformed", detail);
-    let value: Value = serde_json::from_slice(line)
-        .map_err(|error| malformed(format!("a line that is not JSON: {error}")))?;
+    let value: Value =
+        serde_json::from_slice(line).map_err(|error| malformed(format!("not JSON: {error}")))?;
     let Value::Object(arguments) = value else {
-        let detail = "a line that is not a JSON object; expected {\"do\": VERB, ...}";
+        let detail = "not a JSON object; expected {\"do\": VERB, ...}";
         return Err(malformed(detail.into()));
     };
     match arguments.get("do") {
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_come_out_whole_however_the_bytes_are_cut(
+        fn lines_are_complete_however_the_bytes_are_split(
             lines in prop::collection::vec("[a-z{}]{0,40}", 0..20),
             cuts in prop::collection::vec(1_usize..50, 1..20),
         ) {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_is_wrong() {
+    fn errors_name_the_fault() {
         for (line, expected) in [
             (&b"{"[..], "not JSON"),
             (b"", "not JSON"),

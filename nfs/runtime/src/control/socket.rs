@@ -22,7 +22,7 @@ use rustix::{
 use super::MAX_DESCRIPTORS;
 use crate::Refusal;
 
-/// A listening socket of this name, mode 0600. A file that a process left which is no more is replaced.
+/// Binds a listening socket at this path, with mode 0600. Replaces a file left by a process that has ended.
 pub(super) fn bind(path: &Path) -> Result<UnixListener, Refusal> {
     let refused = |what: &str, error: io::Error| {
         Refusal::new(
@@ -33,34 +33,34 @@ pub(super) fn bind(path: &Path) -> Result<UnixListener, Refusal> {
     match UnixStream::connect(path) {
         Ok(_) => {
             let detail = format!(
-                "control socket {}: somebody serves it already",
+                "control socket {}: another process serves it",
                 path.display()
             );
             return Err(Refusal::new("control-socket", detail));
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
-                .map_err(|error| refused("cannot replace the old one", error))?;
+                .map_err(|error| refused("cannot replace the old socket", error))?;
         }
-        // Mostly: there is none. Anything else, bind says better.
+        // Usually the file does not exist. bind reports everything else better.
         Err(_) => {}
     }
-    listen(path).map_err(|error| refused("cannot be made", error))
+    listen(path).map_err(|error| refused("cannot be created", error))
 }
 
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Before it has a name: bind gives the file this mode.
+    // Set before bind, which gives the file this mode.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, 16)?;
     Ok(UnixListener::from(socket))
 }
 
-/// What has come, at most `into`, and the descriptors with it; 0 bytes: the other end is closed.
+/// Receives at most `into` bytes, and the descriptors with them; 0 bytes: the other end has closed.
 pub(super) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    // One more than is taken, so that too many are seen to be too many; what is beyond, the kernel closes.
+    // One more than allowed, so that too many are noticed; the kernel closes the rest.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS + 1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut buffers = [IoSliceMut::new(into)];
@@ -79,7 +79,7 @@ pub(super) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, 
     Ok((message.bytes, descriptors))
 }
 
-/// Sends all bytes, the descriptors with the first.
+/// Sends all bytes, with the descriptors beside the first.
 pub(super) fn send(to: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
     let mut descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut rest = bytes;

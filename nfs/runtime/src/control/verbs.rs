@@ -1,4 +1,4 @@
-//! What can be asked.
+//! The verbs of a control socket.
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
@@ -6,23 +6,23 @@ use serde_json::{json, Map, Value};
 
 use crate::{Instance, NetworkFunction, Refusal};
 
-/// A line that was received.
+/// A received request.
 pub struct Request {
     pub verb: String,
-    /// The whole object, `do` included.
+    /// The whole object, including `do`.
     pub arguments: Map<String, Value>,
-    /// What came beside the line.
+    /// The descriptors that came with the line.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Default)]
 pub struct Reply {
-    /// An object.
+    /// The answer's object.
     pub value: Value,
-    /// To go beside the line.
+    /// The descriptors to send with the line.
     pub descriptors: Vec<OwnedFd>,
-    /// To be done when the answer has been sent.
+    /// An action for after the answer was sent.
     pub then: Option<Box<dyn FnOnce()>>,
 }
 
@@ -37,16 +37,16 @@ impl From<Value> for Reply {
 
 type Handler = Box<dyn Fn(Request) -> Result<Reply, Refusal> + Send + Sync>;
 
-/// The verbs that a control socket knows. Each client's requests come one after another, those of several at the same time.
+/// The verbs known to a control socket. Requests of one client are sequential, those of several clients concurrent.
 #[derive(Default)]
 pub struct Verbs {
     handlers: BTreeMap<&'static str, Handler>,
-    /// The network function's own: "KIND.verb".
+    /// The network function's verbs: "KIND.verb".
     own: Option<(&'static str, Handler)>,
 }
 
 impl Verbs {
-    /// Those that every instance has: status, pauses, config, configure, counters, metrics, stop, and the function's own.
+    /// Returns the verbs of every instance: status, pauses, config, configure, counters, metrics, stop, and the function's own.
     #[must_use]
     pub fn of<N: NetworkFunction>(instance: &Arc<Instance<N>>) -> Self {
         let mut verbs = Self::default();
@@ -71,7 +71,7 @@ impl Verbs {
         verbs.add("configure", move |mut request| {
             let config = request.arguments.remove("config");
             let config =
-                config.ok_or_else(|| Refusal::new("malformed", "configure needs \"config\""))?;
+                config.ok_or_else(|| Refusal::new("malformed", "\"config\" is missing"))?;
             let config = serde_json::from_value(config)
                 .map_err(|error| Refusal::new("configuration", format!("config: {error}")))?;
             this.configure(config)?;
@@ -103,7 +103,7 @@ impl Verbs {
         verbs
     }
 
-    /// One more verb; one of the same name is replaced.
+    /// Adds a verb, replacing one of the same name.
     pub fn add(
         &mut self,
         verb: &'static str,
@@ -129,7 +129,7 @@ impl Verbs {
                 let mut refusal = unknown(&request.verb);
                 refusal
                     .detail
-                    .push_str(&format!("; there are {}", known.join(", ")));
+                    .push_str(&format!("; expected one of {}", known.join(", ")));
                 Err(refusal)
             }
         }
@@ -138,5 +138,5 @@ impl Verbs {
 
 fn unknown(verb: &str) -> Refusal {
     let verb: String = verb.chars().take(60).collect();
-    Refusal::new("verb-unknown", format!("no verb {verb:?}"))
+    Refusal::new("verb-unknown", format!("unknown verb {verb:?}"))
 }

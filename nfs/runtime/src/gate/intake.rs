@@ -1,4 +1,4 @@
-//! The side of the worker: where its next packets come from, and where those go that it may not process.
+//! The worker's side of the gate: the origin of its next packets, and the destination of those it may not process.
 
 use std::{collections::VecDeque, io, time::Instant};
 
@@ -7,36 +7,36 @@ use nf_ports::{Packet, Queue};
 use super::{release::Releases, FrameSink, FrameSource, FrameStore, Mode, Order, Taken};
 use crate::Batch;
 
-/// What one turn did.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// Packets that came from ports.
+    /// The number of packets received from ports.
     pub(crate) received: usize,
     pub(crate) received_bytes: usize,
-    /// Frames that were put into the store or the sink.
+    /// The number of frames put into the store or the sink.
     pub(crate) stored: usize,
 }
 
-/// A worker's queues, and what stands before them.
+/// A worker's queues, and the stores and sources before them.
 pub(crate) struct Intake {
     queues: Vec<Box<dyn Queue>>,
     mode: Mode,
     sources: VecDeque<Box<dyn FrameSource>>,
     store: Option<Box<dyn FrameStore>>,
-    /// Of what is in the store.
+    /// The releases from the store.
     releases: Releases,
-    /// Frames that may be taken out of the store in this turn.
+    /// The number of frames that this turn may take out of the store.
     quota: usize,
     sink: Option<Box<dyn FrameSink>>,
-    /// Frames stayed in a port for want of room elsewhere.
+    /// Whether frames stayed in a port because there was no room elsewhere.
     blocked: bool,
-    /// Counts turns, see `turn`.
+    /// The number of turns, see `turn`.
     turns: usize,
-    /// The port that is asked first: each in turn, so that a busy one does not starve the others.
+    /// The first port to ask; it rotates, so that a busy port does not starve the others.
     first: usize,
-    /// While a sweep is under way: the ports that were not found empty yet.
+    /// During a sweep: the ports not yet found empty.
     unswept: Vec<bool>,
-    /// The error of each port's last call, until one succeeds.
+    /// The error of each port's last call, if it failed.
     errors: Vec<Option<io::Error>>,
 }
 
@@ -74,17 +74,17 @@ impl Intake {
         self.sources.len()
     }
 
-    /// What each port's last call to receive failed with.
+    /// Returns the error of each port's last receive, if it failed.
     pub(crate) fn errors(&self) -> &[Option<io::Error>] {
         &self.errors
     }
 
-    /// Is there something to wait for that no descriptor tells of?
+    /// Tells whether the worker waits for something that no descriptor signals.
     pub(crate) fn is_awaiting_more(&self) -> bool {
         self.blocked || self.has_backlog() || self.releases.is_leaving()
     }
 
-    /// Is something in front of the ports?
+    /// Tells whether frames wait before those of the ports.
     pub(crate) fn has_backlog(&self) -> bool {
         !self.sources.is_empty() || (self.mode != Mode::Hold && !self.store_is_empty())
     }
@@ -117,13 +117,13 @@ impl Intake {
         }
     }
 
-    /// Is no sweep under way (any more)?
+    /// Tells whether no sweep is in progress.
     pub(crate) fn is_swept(&self) -> bool {
         let relayed = self.mode != Mode::Relay || !self.has_backlog();
         relayed && !self.unswept.contains(&true)
     }
 
-    /// Fills `batch`, which is empty, with what is to be processed now; frames that are not go where the mode says.
+    /// Fills `batch`, which is empty, with packets to process now; other frames go where the mode says.
     pub(crate) fn turn(&mut self, batch: &mut Batch) -> Moved {
         self.blocked = false;
         match self.mode {
@@ -132,8 +132,8 @@ impl Intake {
                 self.receive(batch)
             }
             Mode::Run | Mode::Hold => {
-                // What the ports deliver must not wait there until what is in front is done. But a store that is being emptied must
-                // become empty under any load: then three batches are taken out for each that comes in.
+                // Frames at the ports must not wait until the backlog is done. But a store that is being emptied must
+                // become empty under any load: so it takes three batches out for each one that comes in.
                 self.turns += 1;
                 let emptying = self.mode == Mode::Run && self.sources.is_empty();
                 self.quota = if emptying {
@@ -196,7 +196,7 @@ impl Intake {
     }
 
     fn receive_into_store(&mut self, batch: &mut Batch) -> Moved {
-        // Sources without a store: frames stay in the ports until the sources have ended.
+        // Sources without a store: frames stay in the ports until the sources end.
         let Some(mut store) = self.store.take() else {
             return Moved::default();
         };
@@ -206,7 +206,7 @@ impl Intake {
         moved
     }
 
-    /// `batch` serves as the buffers in between; it is empty again afterwards.
+    /// Receives frames into a sink. `batch` is the buffer between; it is empty again afterwards.
     fn receive_into<S: FrameSink + ?Sized>(&mut self, sink: &mut S, batch: &mut Batch) -> Moved {
         let mut moved = Moved::default();
         let ports = self.queues.len();
@@ -235,7 +235,7 @@ impl Intake {
         }
     }
 
-    /// From the sources, and then from the store as far as that may be taken from.
+    /// Takes the next packet from the sources, then from the store as far as allowed.
     fn next_of_backlog(&mut self, packet: &mut Packet) -> Taken {
         while let Some(source) = self.sources.front_mut() {
             match source.take(packet) {
@@ -296,7 +296,7 @@ mod tests {
 
     type Frames = VecDeque<(usize, Vec<u8>)>;
 
-    /// A sink whose content the test reads back, and which has room for so many frames.
+    /// A sink with room for a limited number of frames, whose content the test reads back.
     #[derive(Clone, Default)]
     struct Relay(Arc<Mutex<Frames>>, usize);
 
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Gives some frames, with pauses, and ends.
+    /// A source that gives some frames, with pauses, and ends.
     struct Source(Frames, usize);
 
     impl FrameSource for Source {
@@ -371,7 +371,7 @@ mod tests {
             self.intake.obey(Order::Relay(Box::new(self.relay.clone())));
         }
 
-        /// What was relayed comes back, as after `thaw`.
+        /// Runs the worker; relayed frames come back first, as after `thaw`.
         fn run(&mut self, store: bool) {
             let frames = std::mem::take(&mut *self.relay.0.lock().unwrap());
             if store {
@@ -396,7 +396,7 @@ mod tests {
                     0..=2 => (0..50).for_each(|_| world.arrive(0)),
                     3 => world.arrive(1),
                     4..=7 => drop(world.turn()),
-                    // As `Gate::order` has it: no relaying before what was injected is done with.
+                    // As in `Gate::order`: no relaying before injected frames are done.
                     8 if world.intake.sources() == 0 && world.relay.0.lock().unwrap().is_empty() => world.hold(),
                     9 if world.intake.sources() == 0 => world.relay(),
                     10 => world.run(true),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn while_relaying_nothing_is_processed_and_what_was_held_goes_first() {
+    fn while_relaying_nothing_is_processed_and_held_frames_go_first() {
         let mut world = World::new();
         world.hold();
         for _ in 0..5 {
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_at_the_fence_is_let_go_between_frames_of_the_sources() {
+    fn fenced_frames_are_released_between_frames_of_the_sources() {
         let mut world = World::new();
         world.hold();
         let relayed = (100..104_u32).map(|number| (1, number.to_le_bytes().to_vec()));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sink_has_no_room_for_stays_in_the_port() {
+    fn frames_without_room_in_the_sink_stay_in_the_port() {
         let mut world = World::new();
         world.relay.1 = 0;
         world.relay();
@@ -470,7 +470,7 @@ mod tests {
         assert!(!world.intake.is_awaiting_more());
         assert_eq!(world.turn(), 0);
         assert_eq!(world.wires[1].waiting(), 1);
-        // No descriptor tells when the sink has room.
+        // No descriptor signals room in the sink.
         assert!(world.intake.is_awaiting_more());
         world.intake.obey(Order::Sweep);
         world.turn();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_tell_what_they_moved() {
+    fn turns_report_what_they_moved() {
         let mut world = World::new();
         let turn = |world: &mut World| {
             world.batch.clear();
@@ -508,7 +508,7 @@ mod tests {
         let mut world = World::new();
         let mut firsts = Vec::new();
         for _ in 0..4 {
-            // More than a batch from each.
+            // More than a batch from each port.
             for _ in 0..Batch::MAX {
                 world.arrive(0);
                 world.arrive(1);
@@ -536,7 +536,7 @@ mod tests {
         while world.intake.releases.quota_of_all(Instant::now()) != usize::MAX {
             std::hint::spin_loop();
         }
-        // One turn in seven takes in from the two ports, and the others take out.
+        // One turn in seven receives from the two ports, and the others empty the store.
         let mut taken_in = 0;
         for _ in 0..70 {
             world.arrive(1);

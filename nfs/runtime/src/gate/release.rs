@@ -1,17 +1,17 @@
-//! How fast what was held leaves again.
+//! Paces the release of held frames.
 
 use std::time::{Duration, Instant};
 
 use crate::Batch;
 
-/// So many times as fast as it came in: who took it in at that rate before can, and the first frames, which have waited longest, do not wait longer.
+/// The release rate relative to the arrival rate: the receiver sustains the latter, and the frames that waited longest wait no longer.
 const FASTER: f64 = 3.0;
-/// Frames per second that anybody can take in.
+/// A rate that any receiver sustains, in frames per second.
 const SLOWEST: f64 = 2000.0;
-/// Without a limit after that, so that it ends whatever comes in meanwhile.
+/// The time after which the limit is lifted, so that the release ends under any load.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Counts what is held, and what of it may leave: the frames up to a fence, once that is let go, or all.
+/// Counts held frames and those that may leave: the frames before a released fence, or all.
 ///
 /// ```text
 /// the store, oldest first:   leaving | fenced | held
@@ -21,19 +21,19 @@ pub(super) struct Releases {
     leaving: Release,
     fenced: Held,
     held: Held,
-    /// All of it leaves.
+    /// Whether all frames may leave.
     empties: bool,
 }
 
-/// Frames that came one after the other.
+/// A number of consecutive frames.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
-    /// When the first one came.
+    /// The time at which the first one arrived.
     since: Option<Instant>,
     frames: usize,
 }
 
-/// Spreads the release of frames: at full speed it would overflow the queue that they go to, a switch's port for instance.
+/// Spreads the release of frames: at full speed it would overflow the next queue, a switch's port for example.
 #[derive(Debug, Default)]
 struct Release {
     of: Held,
@@ -50,7 +50,7 @@ struct Begun {
 }
 
 impl Releases {
-    /// So many frames more.
+    /// Adds held frames.
     pub(super) fn holds(&mut self, frames: usize) {
         if frames > 0 {
             self.held.since.get_or_insert_with(Instant::now);
@@ -58,18 +58,18 @@ impl Releases {
         }
     }
 
-    /// What is held now is before the fence.
+    /// Sets the fence after the frames held now.
     pub(super) fn fence(&mut self) {
         self.fenced = self.fenced.and(std::mem::take(&mut self.held));
     }
 
-    /// What is before the fence may leave.
+    /// Lets the frames before the fence leave.
     pub(super) fn release(&mut self) {
         let of = self.leaving.of.and(std::mem::take(&mut self.fenced));
         self.leaving = Release { of, begun: None };
     }
 
-    /// Nothing may leave.
+    /// Lets no frame leave.
     pub(super) fn keep(&mut self) {
         self.fence();
         self.release();
@@ -80,12 +80,12 @@ impl Releases {
         };
     }
 
-    /// Is there something that may leave before the rest?
+    /// Tells whether some frames may leave before the rest.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.of.frames > 0
     }
 
-    /// How many frames may leave now; the first call begins.
+    /// Returns the number of frames that may leave now; the first call starts the clock.
     pub(super) fn quota(&mut self, now: Instant) -> usize {
         match self.leaving.of.frames {
             0 => 0,
@@ -93,7 +93,7 @@ impl Releases {
         }
     }
 
-    /// How many may leave where all may; the first call begins.
+    /// Returns that number when all frames may leave; the first call starts the clock.
     pub(super) fn quota_of_all(&mut self, now: Instant) -> usize {
         if !self.empties {
             self.fence();
@@ -103,7 +103,7 @@ impl Releases {
         self.leaving.quota(now)
     }
 
-    /// The oldest frame has left.
+    /// Counts the oldest frame as gone.
     pub(super) fn released(&mut self) {
         if let Some(begun) = &mut self.leaving.begun {
             begun.released += 1;
@@ -118,7 +118,7 @@ impl Releases {
 }
 
 impl Held {
-    /// These, and then others.
+    /// Joins these frames with later ones.
     fn and(self, then: Self) -> Self {
         Self {
             since: if self.frames > 0 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leaves_three_times_as_fast_as_it_came() {
+    fn frames_leave_three_times_as_fast_as_they_came() {
         let (mut releases, begin) = releases(10_000, after(100));
         assert_eq!(releases.quota_of_all(begin), Batch::MAX);
         leave(&mut releases, Batch::MAX);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn little_leaves_at_a_rate_that_anybody_takes() {
+    fn few_frames_leave_at_a_rate_that_any_receiver_sustains() {
         let (mut releases, begin) = releases(100, after(200));
         releases.quota_of_all(begin);
         leave(&mut releases, Batch::MAX);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_whatever_comes_in_meanwhile() {
+    fn the_release_ends_under_any_load() {
         let (mut releases, begin) = releases(1000, after(50));
         releases.quota_of_all(begin);
         assert_eq!(releases.quota_of_all(begin + after(50)), usize::MAX);
@@ -201,12 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_the_fence_stays() {
+    fn frames_after_the_fence_stay() {
         let (mut releases, begin) = releases(10, after(10));
         assert_eq!(releases.quota(begin), 0);
         releases.fence();
         releases.holds(5);
-        assert_eq!(releases.quota(begin), 0, "a fence alone lets nothing go");
+        assert_eq!(releases.quota(begin), 0, "a fence alone releases nothing");
         releases.release();
         releases.fence();
         assert_eq!(releases.quota(begin), 10);

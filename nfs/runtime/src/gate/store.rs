@@ -1,40 +1,40 @@
-//! Where frames wait that are not to be processed now: what migration implements.
+//! Interfaces of stores, sinks and sources for frames that are not processed now; migration implements them.
 
 use std::collections::VecDeque;
 
 use nf_ports::{Packet, MAX_FRAME};
 
-/// Takes frames in order. One worker at a time puts into it.
+/// A sink for frames, in order. One worker at a time puts frames into it.
 pub trait FrameSink: Send {
-    /// Frames of any length that it surely takes now.
+    /// Returns the number of frames of any length that it can certainly take now.
     fn room(&self) -> usize;
 
-    /// Appends a frame that came in by the port of this index. Called only where there is [`room`](Self::room).
+    /// Appends a frame that arrived by the port with this index. Called only if there is [`room`](Self::room).
     fn put(&mut self, port: usize, frame: &[u8]);
 }
 
-/// Gives frames in order. One worker at a time takes from it; it may be filled elsewhere meanwhile.
+/// A source of frames, in order. One worker at a time takes from it; it may be filled concurrently.
 pub trait FrameSource: Send {
-    /// Puts the next frame, if there is one, into `packet` ([`Packet::fill`]).
+    /// Puts the next frame, if any, into `packet` ([`Packet::fill`]).
     fn take(&mut self, packet: &mut Packet) -> Taken;
 }
 
-/// What a source gave.
+/// The result of taking from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     Frame,
-    /// None now; there may be more.
+    /// None now; more may come.
     Nothing,
-    /// None now and none later.
+    /// None now or later.
     End,
 }
 
-/// Gives back in order what was put into it. [`Taken::End`] and [`Taken::Nothing`] say the same of it: it is empty.
+/// A store that returns its frames in order. [`Taken::End`] and [`Taken::Nothing`] both mean that it is empty.
 pub trait FrameStore: FrameSink + FrameSource {
     fn is_empty(&self) -> bool;
 }
 
-/// A store in this process' memory, for so many bytes of frames.
+/// A store in this process's memory, limited in bytes.
 pub struct MemoryStore {
     frames: VecDeque<(usize, Box<[u8]>)>,
     bytes: usize,
@@ -42,7 +42,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// A frame costs its bytes and about so many more.
+    /// The overhead of a frame in bytes, besides its content.
     const OVERHEAD: usize = 64;
 
     #[must_use]
@@ -72,7 +72,7 @@ impl FrameSource for MemoryStore {
             return Taken::End;
         };
         self.bytes -= frame.len() + Self::OVERHEAD;
-        // What was a packet fits into one.
+        // A stored frame was a packet, so it fits into one.
         let _ = packet.fill(port, &frame);
         Taken::Frame
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_makes_room_again() {
+    fn taking_frames_makes_room_again() {
         let mut store = MemoryStore::new(4 * (MAX_FRAME + MemoryStore::OVERHEAD));
         let empty = store.room();
         assert_eq!(empty, 4);

@@ -1,4 +1,4 @@
-//! What an instance is started with.
+//! The options of an instance.
 
 use std::os::fd::OwnedFd;
 
@@ -9,23 +9,23 @@ use crate::{gate::FrameSource, Refusal};
 /// Ports and state of an instance.
 #[derive(Default)]
 pub struct Options {
-    /// Each with as many queues as the others: one for each worker.
+    /// The ports, all with the same number of queues: one per worker.
     pub ports: Vec<Port>,
-    /// Keep what arrives until a migration commits.
+    /// Whether to hold arriving packets until a migration commits.
     pub hold: bool,
-    /// The state of an instance that is no more.
+    /// The state of an instance that has ended.
     pub arena: Option<OwnedFd>,
-    /// What that instance had received and not processed: comes before all that the ports deliver.
+    /// The packets that instance had received but not processed; they precede those from the ports.
     pub backlog: Option<Box<dyn FrameSource>>,
 }
 
 impl Options {
-    /// How many workers the ports are made for.
+    /// Returns the number of workers that the ports were opened for.
     pub(super) fn workers(&self) -> Result<usize, Refusal> {
         let Some(first) = self.ports.first() else {
             return Err(Refusal::new(
                 "configuration",
-                "an instance needs a port at least",
+                "an instance needs at least one port",
             ));
         };
         let workers = first.queues.len();

@@ -1,4 +1,4 @@
-//! What an instance says of itself.
+//! The status of an instance.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     CounterSink, NetworkFunction,
 };
 
-/// A port without its queues, which the workers have.
+/// A port without its queues, which belong to the workers.
 pub(super) struct PortStatus {
     name: String,
     backend: Backend,
@@ -23,7 +23,7 @@ pub(super) struct PortStatus {
     overruns: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
-/// The ports for the status, and for each worker its queue of each port.
+/// Splits ports into their status, and each worker's queue of each port.
 pub(super) fn split(
     ports: Vec<Port>,
     workers: usize,
@@ -64,7 +64,7 @@ impl PortStatus {
         Value::Object(port)
     }
 
-    /// Settings of the interface that cost packets or time, as far as frames have shown them.
+    /// Lists settings of the interface that cost packets or time, as far as frames have revealed them.
     fn hints(&self) -> Vec<String> {
         let name = &self.name;
         let sum = |event| -> u64 { self.events.iter().map(|events| events.get(event)).sum() };
@@ -72,20 +72,20 @@ impl PortStatus {
         let mut hints = Vec::new();
         if unsegmented > 0 {
             hints.push(format!(
-                "{name}: {unsegmented} frames of several segments were dropped: have the other end send segments, ethtool -K INTERFACE tso off gso off"
+                "{name}: {unsegmented} frames of several segments were dropped: disable offloads at the sender, ethtool -K INTERFACE tso off gso off"
             ));
         }
         if unbound > 0 {
             hints.push(format!(
-                "{name}: {unbound} frames came by receive queues that AF_XDP does not serve, since their number changed after the start; they take AF_PACKET, which costs more: \
-                 restart with as many --workers as it has receive queues, or set it back to {} with ethtool -L",
+                "{name}: {unbound} frames arrived by receive queues added after the start, which AF_XDP does not serve; they take AF_PACKET, which costs more: \
+                 restart with one --workers per receive queue, or set their number back to {} with ethtool -L",
                 self.events.len()
             ));
         }
         hints
     }
 
-    /// Events, summed over the queues.
+    /// Sums events over the queues.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         let mut counts = vec![("receive_overruns", (self.overruns)())];
         for (index, events) in self.events.iter().enumerate() {
@@ -114,7 +114,7 @@ impl<N: NetworkFunction> Instance<N> {
         sums
     }
 
-    /// As the verb `status` answers.
+    /// Returns the answer to the verb `status`.
     #[must_use]
     pub fn status(&self) -> Value {
         let sums = self.sums();
@@ -152,8 +152,8 @@ impl<N: NetworkFunction> Instance<N> {
         Value::Object(status)
     }
 
-    /// As the verb `pauses` answers: how old the instance is, and when no worker processed a packet for 10 ms or longer, in microseconds since it
-    /// began. Of each worker the newest 256 are known; one that lasts has no end.
+    /// Returns the answer to the verb `pauses`: the instance's age, and when no worker processed a packet for 10 ms or longer, in microseconds since
+    /// its start. The newest 256 of each worker are known; one that is not over has no end.
     #[must_use]
     pub fn pauses(&self) -> Value {
         let workers = self.totals.iter().map(|totals| totals.pauses.all());
@@ -163,7 +163,7 @@ impl<N: NetworkFunction> Instance<N> {
         json!({ "age_us": self.began.elapsed().as_micros() as u64, "pauses_us": pauses })
     }
 
-    /// All counters: the runtime's, those of the ports, and the function's own.
+    /// Returns all counters: the runtime's, the ports' and the function's.
     #[must_use]
     pub fn counters(&self) -> CounterSink {
         let mut out = CounterSink::new(N::KIND);

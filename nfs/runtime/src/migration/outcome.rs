@@ -1,11 +1,11 @@
-//! What comes of something that another thread does.
+//! The outcome of another thread's work.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::Duration,
 };
 
-/// What a thread has come to, once it has.
+/// The outcome of a thread, once it is known.
 pub(super) struct Outcome<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
@@ -29,7 +29,7 @@ impl<T> Default for Outcome<T> {
 }
 
 impl<T: Clone> Outcome<T> {
-    /// Says what came of it; only the first word counts.
+    /// Sets the outcome; only the first call counts.
     pub(super) fn settle(&self, outcome: Result<T, String>) {
         let mut settled = self
             .0
@@ -40,7 +40,7 @@ impl<T: Clone> Outcome<T> {
         self.0.changed.notify_all();
     }
 
-    /// Waits for it; None: not in time.
+    /// Waits for the outcome; None: the time is over.
     pub(super) fn wait(&self, longest: Duration) -> Option<Result<T, String>> {
         let settled = self
             .0

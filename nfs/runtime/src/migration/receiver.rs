@@ -1,4 +1,4 @@
-//! The new instance's end of the way on which state is copied.
+//! The new instance's end of the connection on which state is copied.
 
 use std::{
     io::{self, BufReader, ErrorKind, Write},
@@ -23,41 +23,41 @@ use super::{
 };
 use crate::refusal::Refused;
 
-/// The other instance's clock when its state was complete.
+/// The outcome of the copy: the old instance's clock when its state was complete.
 pub(super) type Delivery = Outcome<u64>;
 
-/// How long a connection may take to say who it is.
+/// The time in which a connection must prove its identity.
 const GREETING: Duration = Duration::from_secs(2);
-/// Connections that have not said who they are, at most.
+/// The maximum of connections that have not proved their identity.
 const STRANGERS: usize = 16;
-/// How long a ring may stay full once the old instance is given up.
+/// The time for which a ring may stay full after the old instance was given up.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Puts what the other instance sends where it belongs.
+/// Receives the old instance's messages, and stores their state and frames.
 pub(super) struct Receiver {
     pub(super) epoch: u64,
     pub(super) secret: Secret,
     pub(super) arena: Arena,
     pub(super) rings: Rings,
     pub(super) delivery: Delivery,
-    /// Ends the wait for connections, and that for bytes where none come.
+    /// Ends the wait for connections and for bytes.
     pub(super) over: Over,
     pub(super) refused: Arc<Refused>,
-    /// One connection has proved that it is the old instance's; there is no second one.
+    /// Whether a connection has proved to be the old instance's; there is no second one.
     pub(super) taken: AtomicBool,
 }
 
-/// The old instance, which knows the secret.
+/// The old instance, authenticated by the secret.
 struct Sender {
     from: BufReader<Opener<Connection>>,
     answers: Sealer<Connection>,
 }
 
 impl Receiver {
-    /// Takes connections until one is the old instance's, and then what that sends; calls `ended` when nothing more comes.
+    /// Accepts connections until one is the old instance's, and then its messages; calls `ended` when nothing more comes.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// If the system cannot start a thread.
     pub(super) fn start(
         self: Arc<Self>,
         listener: Listener,
@@ -97,7 +97,7 @@ impl Receiver {
             let connection = match listener.accept(patience) {
                 Ok(Some(connection)) => connection,
                 Ok(None) => continue,
-                // Out of descriptors, mostly.
+                // Probably out of descriptors.
                 Err(_) => {
                     thread::sleep(LOOK);
                     continue;
@@ -122,7 +122,7 @@ impl Receiver {
         }
     }
 
-    /// The old instance, if that is who connected.
+    /// Authenticates a connection; None: it is not the old instance's.
     fn welcome(&self, connection: Connection) -> Option<Sender> {
         let reason = match self.greet(connection) {
             Ok(sender) => return Some(sender),
@@ -156,7 +156,7 @@ impl Receiver {
             let _ = sender.say(&reason);
             return Err(io::Error::new(kind, reason));
         }
-        // One that goes now was the old instance all the same: `receive_all` finds the connection closed.
+        // A peer that disconnects now was the old instance all the same: `receive_all` finds the connection closed.
         let _ = sender.say("");
         let patience = Patience {
             stall: None,
@@ -168,7 +168,7 @@ impl Receiver {
         Ok(sender)
     }
 
-    /// Why a greeting of who knows the secret is not accepted; None: it is, and none after it.
+    /// Returns the reason to refuse an authenticated greeting; None: it is accepted, and no later one is.
     fn refuse(&self, epoch: u64, schema: u64) -> Option<(ErrorKind, String)> {
         let (expected, here) = (self.epoch, self.arena.schema());
         let kind = ErrorKind::InvalidInput;
@@ -219,13 +219,13 @@ impl Receiver {
                 }
                 Message::Frame { queue, port, bytes } => self.put(queue, port, bytes)?,
                 Message::End { queue } => drop(self.ring(queue)?.end()),
-                other => return Err(io::Error::other(format!("out of turn: {other:?}"))),
+                other => return Err(io::Error::other(format!("unexpected message: {other:?}"))),
             }
         }
         Ok(())
     }
 
-    /// Workers empty the ring; until they have, the sender waits.
+    /// Puts a frame into the ring, waiting until the workers have made room.
     fn put(&self, queue: usize, port: usize, bytes: &[u8]) -> io::Result<()> {
         let ring = self.ring(queue)?;
         let mut full_since = None;
@@ -233,7 +233,7 @@ impl Receiver {
             let since = *full_since.get_or_insert_with(Instant::now);
             if self.over.is_set() && since.elapsed() > FULL {
                 return Err(io::Error::other(format!(
-                    "queue {queue} is not read any more"
+                    "queue {queue} has no reader any more"
                 )));
             }
             thread::sleep(Duration::from_micros(50));
@@ -250,7 +250,7 @@ impl Receiver {
 }
 
 impl Sender {
-    /// Answers: nothing, or why not.
+    /// Sends an answer: empty, or the reason of a refusal.
     fn say(&mut self, line: &str) -> io::Result<()> {
         self.answers.write_all(format!("{line}\n").as_bytes())?;
         self.answers.flush()

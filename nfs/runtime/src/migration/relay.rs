@@ -1,4 +1,4 @@
-//! Rings as what workers put frames into and take frames from; and the marker that says that no path leads here any more.
+//! Rings as sinks and sources of the workers, and the markers that end old paths.
 
 use std::{
     collections::BTreeSet,
@@ -23,16 +23,16 @@ use crate::{
     refusal::Refused,
 };
 
-/// EtherType "local experimental 1" (IEEE 802): no tenant's.
+/// EtherType "local experimental 1" (IEEE 802), which tenants do not use.
 const MARKER_TYPE: [u8; 2] = [0x88, 0xb5];
 const MARKER_MAGIC: &[u8; 4] = b"nfmg";
 const MARKER_BYTES: usize = 64;
-/// Epoch and number: what the code is of.
+/// The length of the authenticated part: epoch and number.
 const SIGNED_BYTES: usize = 12;
 
-/// The marker of a path: a frame that goes down it last. 64 bytes, to and from addresses that the path needs.
+/// Builds a path's marker: the last frame sent down the path. It has 64 bytes; the addresses are those that the path needs.
 ///
-/// Only who knows the secret can make one, and each number has its own code: one that was seen is of no use for another.
+/// Making one requires the secret, and each number has its own code, so a marker that was seen cannot be used for another number.
 ///
 /// ```
 /// use nf_runtime::migration::{marker, Secret};
@@ -61,7 +61,7 @@ pub fn marker(
     frame
 }
 
-/// What a marker says, and its code, which may be wrong; None for any other frame. A VLAN tag in front is looked through: a path may add one.
+/// Parses a marker: the authenticated part, and its code, which may be wrong. None for any other frame. Skips a VLAN tag, which a path may add.
 fn read_marker(frame: &[u8]) -> Option<(&[u8; SIGNED_BYTES], &[u8; CODE_BYTES])> {
     let tagged = frame.get(12..14)? == [0x81, 0x00];
     let rest = frame
@@ -72,7 +72,7 @@ fn read_marker(frame: &[u8]) -> Option<(&[u8; SIGNED_BYTES], &[u8; CODE_BYTES])>
     Some((signed, rest.first_chunk()?))
 }
 
-/// Epoch and number.
+/// Parses epoch and number.
 fn read_signed(signed: &[u8; SIGNED_BYTES]) -> (u64, u32) {
     let value = signed
         .iter()
@@ -80,7 +80,7 @@ fn read_signed(signed: &[u8; SIGNED_BYTES]) -> (u64, u32) {
     ((value >> 32) as u64, value as u32)
 }
 
-/// The markers of an epoch that were seen.
+/// The markers of an epoch that have arrived.
 pub(super) struct Markers {
     epoch: u64,
     key: hmac::Key,
@@ -100,7 +100,7 @@ impl Markers {
         }
     }
 
-    /// Takes a frame that is a marker of this migration; false: it is a frame like any other.
+    /// Consumes a frame if it is a marker of this migration; false: it is an ordinary frame.
     fn see(&self, frame: &[u8]) -> bool {
         let Some((signed, code)) = read_marker(frame) else {
             return false;
@@ -122,7 +122,7 @@ impl Markers {
         true
     }
 
-    /// Waits for the markers of these paths, and forgets those of smaller numbers. When one is not there in time, those that are are the error.
+    /// Waits for the markers of these paths, and discards those of smaller numbers. On a timeout, the error lists the markers that arrived.
     pub(super) fn wait(&self, paths: Range<u32>, timeout: Duration) -> Result<(), BTreeSet<u32>> {
         let end = Instant::now() + timeout;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +143,7 @@ impl Markers {
     }
 }
 
-/// Where a frozen worker puts what arrives: into its ring, but for markers, which have arrived.
+/// A frozen worker's sink: puts frames into its ring, and consumes markers.
 pub(super) struct RelaySink<M> {
     pub(super) ring: Arc<Ring<M>>,
     pub(super) markers: Arc<Markers>,
@@ -156,13 +156,13 @@ impl<M: Memory> FrameSink for RelaySink<M> {
 
     fn put(&mut self, port: usize, frame: &[u8]) {
         if !self.markers.see(frame) {
-            // `room` said that there is some.
+            // `room` has reported room.
             let _ = self.ring.push(port, frame);
         }
     }
 }
 
-/// After the end of a relay: nothing should arrive any more. What does is counted, and gone.
+/// A sink for frames after the end of a relay, when none should arrive: it counts and drops them.
 pub(super) struct StraySink(pub(super) Arc<AtomicU64>);
 
 impl FrameSink for StraySink {
@@ -175,7 +175,7 @@ impl FrameSink for StraySink {
     }
 }
 
-/// The frames of some rings, as they come. It ends when each ring has; or, once their writer is known to be dead, when each is empty.
+/// A source of the frames of some rings. It ends when each ring has ended or, once their writer is known to be dead, is empty.
 pub(super) struct RelaySource<M> {
     rings: Vec<Arc<Ring<M>>>,
     orphaned: Arc<AtomicBool>,
@@ -202,11 +202,11 @@ impl<M: Memory> FrameSource for RelaySource<M> {
     fn take(&mut self, packet: &mut Packet) -> Taken {
         let mut index = 0;
         while let Some(ring) = self.rings.get(index) {
-            // Before the look into the ring: a writer that died wrote nothing after it.
+            // Checked before the ring: after its death the writer wrote nothing more.
             let orphaned = self.orphaned.load(Ordering::Acquire);
             match ring.pop(&mut self.frame) {
                 Some(Record::Frame { port, .. }) => {
-                    // What was a packet at the other instance fits into one here.
+                    // The frame was a packet at the other instance, so it fits into one here.
                     let _ = packet.fill(port, &self.frame);
                     self.taken.fetch_add(1, Ordering::Relaxed);
                     return Taken::Frame;
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(
             ring.frames(),
             6,
-            "what is not a marker of this migration is a frame like any other"
+            "other frames than markers of this migration are relayed"
         );
         assert_eq!(
             refused.all(),
@@ -287,13 +287,13 @@ mod tests {
         assert_eq!(
             markers.wait(1..3, Duration::ZERO),
             Err(BTreeSet::from([1])),
-            "what came before is forgotten"
+            "earlier markers are discarded"
         );
         assert_eq!(ring.frames(), 6);
     }
 
     #[test]
-    fn a_source_ends_with_its_rings_or_with_their_writer() {
+    fn a_source_ends_with_its_rings_or_their_writer() {
         let rings = vec![ring(), ring()];
         let (orphaned, taken) = (
             Arc::new(AtomicBool::new(false)),

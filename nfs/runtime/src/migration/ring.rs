@@ -1,6 +1,6 @@
-//! Frames that wait: those that a frozen instance relays, and those that the new one holds.
+//! Rings of waiting frames: those that a frozen instance relays, and those that the new one holds.
 //!
-//! One writer, one reader, each a thread or a process. A ring in a memfd outlives both, and says in words how far each had come.
+//! A ring has one writer and one reader, each a thread or a process. A ring in a memfd outlives both, and stores their positions.
 //!
 //! ```text
 //! word 0: words ever written | word 1: frames ever written | word 8: words ever read | word 9: frames ever read | from 16: a power of two of words of records
@@ -13,7 +13,7 @@ use nf_arena::Memory;
 
 const WRITTEN: usize = 0;
 const NUMBER: usize = 1;
-/// A line of its own: the reader's.
+/// The reader's words, on their own cache line.
 const READ: usize = 8;
 const READ_NUMBER: usize = 9;
 const RECORDS: usize = 16;
@@ -22,20 +22,20 @@ const RECORD_HEADER: usize = 2;
 const FRAME: u64 = 1;
 const END: u64 = 2;
 
-/// What was read from a ring.
+/// A record read from a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A frame that came in at `port`, the `number`-th of its queue.
+    /// A frame that arrived at `port`, the `number`-th of its queue.
     Frame { port: usize, number: u64 },
-    /// Nothing follows.
+    /// The end: nothing follows.
     End,
 }
 
-/// There is no room now: leave the frame where it is, and come again.
+/// The error of a full ring: leave the frame where it is, and retry later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFull;
 
-/// A ring of frames over memory.
+/// A ring of frames in memory.
 pub struct Ring<M> {
     memory: M,
     mask: u64,
@@ -44,17 +44,17 @@ pub struct Ring<M> {
 impl<M: Memory> Ring<M> {
     pub const LAYOUT: &'static str = "frames v1";
 
-    /// Words for a ring with room for `bytes` of frames at least.
+    /// Returns the words for a ring with room for at least `bytes` of frames.
     #[must_use]
     pub fn words(bytes: usize) -> usize {
         RECORDS + bytes.div_ceil(8).next_power_of_two()
     }
 
-    /// The ring in this memory, with what is in it; zeros are an empty ring. `memory` has as many words as [`words`](Self::words) says.
+    /// Opens the ring in this memory, with its content; zeros are an empty ring. `memory` has as many words as [`words`](Self::words) returns.
     #[must_use]
     pub fn open(memory: M) -> Self {
         let room = memory.words().len().saturating_sub(RECORDS).max(1) as u64;
-        // The largest power of two that fits, whoever sized it.
+        // The largest power of two that fits, for any size of memory.
         let mask = (1_u64 << room.ilog2()) - 1;
         Self { memory, mask }
     }
@@ -62,20 +62,20 @@ impl<M: Memory> Ring<M> {
     /// Appends a frame. Only the writer may call this.
     ///
     /// # Errors
-    /// [`RingFull`]; nothing was written.
+    /// [`RingFull`], without a change.
     pub fn push(&self, port: usize, frame: &[u8]) -> Result<(), RingFull> {
         self.write(FRAME, port, frame)
     }
 
-    /// Says that nothing follows. Only the writer may call this.
+    /// Appends the end: nothing follows. Only the writer may call this.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// Those of [`push`](Self::push).
     pub fn end(&self) -> Result<(), RingFull> {
         self.write(END, 0, &[])
     }
 
-    /// The next record; the frame's bytes replace what is in `frame`. Only the reader may call this.
+    /// Takes the next record; a frame's bytes replace the content of `frame`. Only the reader may call this.
     pub fn pop(&self, frame: &mut Vec<u8>) -> Option<Record> {
         let read = self.get(READ, Ordering::Relaxed);
         if read == self.get(WRITTEN, Ordering::Acquire) {
@@ -95,7 +95,7 @@ impl<M: Memory> Ring<M> {
         Some(match header >> 40 {
             END => Record::End,
             _ => {
-                // Last: whoever goes on after a reader that died here must not take a frame for read that it is yet to read.
+                // Last: if this reader dies here, its successor must not take the frame for read.
                 self.put(READ_NUMBER, number + 1);
                 Record::Frame {
                     port: (header >> 32) as usize & 0xff,
@@ -105,33 +105,33 @@ impl<M: Memory> Ring<M> {
         })
     }
 
-    /// Frames of up to `length` bytes that [`push`](Self::push) surely takes now.
+    /// Returns how many frames of up to `length` bytes [`push`](Self::push) can certainly take now.
     #[must_use]
     pub fn room(&self, length: usize) -> usize {
         let used = self.get(WRITTEN, Ordering::Relaxed) - self.get(READ, Ordering::Acquire);
-        // One record is kept back for the end.
+        // One record is reserved for the end.
         ((self.mask + 1 - used).saturating_sub(Self::record_words(0)) / Self::record_words(length))
             as usize
     }
 
-    /// Has everything been read that was written?
+    /// Tells whether everything written has been read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.get(READ, Ordering::Acquire) == self.get(WRITTEN, Ordering::Acquire)
     }
 
-    /// Frames that were ever written.
+    /// Returns the number of frames ever written.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.get(NUMBER, Ordering::Acquire)
     }
 
-    /// Frames that were ever read.
+    /// Returns the number of frames ever read.
     #[must_use]
     pub fn frames_read(&self) -> u64 {
         let written = self.frames();
         if self.is_empty() {
-            return written; // also when a reader died before it had counted the last one
+            return written; // even if a reader died before it counted the last one
         }
         self.get(READ_NUMBER, Ordering::Acquire)
     }
@@ -160,7 +160,7 @@ impl<M: Memory> Ring<M> {
         if kind == FRAME {
             self.put(NUMBER, number + 1);
         }
-        // Last, with Release: the record is whole for whoever sees it, also when this process dies here.
+        // Last, with Release: whoever sees the record sees all of it, even if this process dies here.
         self.put(WRITTEN, written + words);
         Ok(())
     }
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in(steps in prop::collection::vec((any::<bool>(), 0_usize..3, 0_usize..200), 0..300)) {
+        fn frames_come_out_unchanged_and_in_order(steps in prop::collection::vec((any::<bool>(), 0_usize..3, 0_usize..200), 0..300)) {
             let ring = ring(1024);
             let (mut model, mut number, mut frame) = (VecDeque::new(), 0, Vec::new());
             for (push, port, length) in steps {
@@ -231,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn as_many_frames_fit_as_there_is_room_for() {
+    fn as_many_frames_fit_as_room_reports() {
         for (bytes, words) in [(0, 17), (8, 17), (9, 18), (1024, 144), (1025, 272)] {
             assert_eq!(Ring::<Heap>::words(bytes), words);
         }
         let mut frame = Vec::new();
-        // 128 words of records, each of two words and the frame's, and two for the end.
+        // 128 words of records: each takes two words and the frame's, and two are reserved for the end.
         for (length, room) in [(0, 63), (1, 42), (8, 42), (9, 31), (1000, 0), (992, 1)] {
             let ring = ring(1024);
             for turn in 0..3 {
@@ -264,12 +264,12 @@ mod tests {
             "exactly as long as the ring"
         );
         assert_eq!((full.end(), full.is_empty()), (Err(RingFull), false));
-        // Memory of another size: the largest power of two in it.
+        // Memory of another size: the ring uses the largest power of two in it.
         assert_eq!(Ring::open(Heap::new(16 + 127).unwrap()).room(0), 31);
     }
 
     #[test]
-    fn what_a_reader_that_died_did_not_count_counts_as_read() {
+    fn frames_a_dead_reader_did_not_count_count_as_read() {
         let (ring, mut frame) = (ring(1024), Vec::new());
         for number in 0..3_u8 {
             ring.push(0, &[number]).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_and_a_reader_at_once() {
+    fn a_writer_and_a_reader_run_concurrently() {
         const FRAMES: u64 = 50_000;
         let ring = ring(4096);
         thread::scope(|scope| {

@@ -1,11 +1,11 @@
-//! A stream that only who knows the secret can write, read, or change: what state that is copied travels on.
+//! A stream that only holders of the secret can write, read, or change: it carries copied state.
 //!
 //! ```text
 //! connection: nonce of the old instance (32 bytes) -> | <- nonce of the new one (32 bytes) | records each way
 //! record    : length of the rest (4 bytes, little endian) | content, encrypted | tag (16 bytes)
 //! ```
-//! AES-256-GCM; each direction has a key of its own, made of the secret and both nonces, and numbers its records. So none can be replayed, left out,
-//! or put elsewhere; the first one of each side proves that it knows the secret.
+//! It uses AES-256-GCM. Each direction has its own key, derived from the secret and both nonces, and numbers its records. So records cannot be
+//! replayed, omitted or moved, and the first one of each side proves knowledge of the secret.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -13,7 +13,7 @@ use ring::aead::{Aad, LessSafeKey, Nonce, NONCE_LEN};
 
 use super::secret::{nonce, Secret, NONCE_BYTES};
 
-/// Bytes of content in one record, at most.
+/// The maximum of content bytes in one record.
 const RECORD_BYTES: usize = 1 << 18;
 const TAG_BYTES: usize = 16;
 
@@ -24,10 +24,10 @@ pub(super) struct Sealed<S> {
 }
 
 impl<S: Read + Write> Sealed<S> {
-    /// The old instance's end. `again` is the same connection.
+    /// Creates the old instance's end. `again` is the same connection.
     ///
     /// # Errors
-    /// The connection breaks.
+    /// If the connection breaks.
     pub(super) fn of_old(mut socket: S, again: S, secret: &Secret) -> io::Result<Self> {
         let mine = nonce()?;
         socket.write_all(&mine)?;
@@ -40,10 +40,10 @@ impl<S: Read + Write> Sealed<S> {
         })
     }
 
-    /// The new instance's end.
+    /// Creates the new instance's end.
     ///
     /// # Errors
-    /// The connection breaks.
+    /// If the connection breaks.
     pub(super) fn of_new(mut socket: S, again: S, secret: &Secret) -> io::Result<Self> {
         let mine = nonce()?;
         let mut theirs = [0; NONCE_BYTES];
@@ -58,10 +58,10 @@ impl<S: Read + Write> Sealed<S> {
 }
 
 fn no_keys() -> io::Error {
-    io::Error::other("no keys could be made")
+    io::Error::other("cannot derive keys")
 }
 
-/// A key with the number of its next record.
+/// A key and the number of its next record.
 struct Numbered {
     key: LessSafeKey,
     next: u64,
@@ -76,11 +76,11 @@ impl Numbered {
     }
 }
 
-/// Encrypts what is written; a record leaves when it is full, or by `flush`.
+/// A writer that encrypts; it sends a record when it is full, or on `flush`.
 pub(super) struct Sealer<W> {
     to: W,
     key: Numbered,
-    /// Room for the length, and content.
+    /// The record: room for the length, then content.
     record: Vec<u8>,
 }
 
@@ -112,7 +112,7 @@ impl<W: Write> Sealer<W> {
             .key
             .key
             .seal_in_place_separate_tag(nonce, Aad::from(&*length), content)
-            .map_err(|_| io::Error::other("a record could not be encrypted"))?;
+            .map_err(|_| io::Error::other("cannot encrypt a record"))?;
         self.record.extend_from_slice(tag.as_ref());
         let written = self.to.write_all(&self.record);
         self.record.truncate(LENGTH_BYTES);
@@ -137,12 +137,12 @@ impl<W: Write> Write for Sealer<W> {
     }
 }
 
-/// Decrypts what is read. A record that was changed, or is not the next one, is an error of the kind `PermissionDenied`.
+/// A reader that decrypts. A record that was changed or is out of order is an error of kind `PermissionDenied`.
 pub(super) struct Opener<R> {
     from: R,
     key: Numbered,
     record: Vec<u8>,
-    /// Of the record: what is content and was not read yet.
+    /// The unread content in the record.
     unread: std::ops::Range<usize>,
 }
 
@@ -186,7 +186,7 @@ impl<R: Read> Opener<R> {
 fn forged() -> io::Error {
     io::Error::new(
         ErrorKind::PermissionDenied,
-        "a record that is not of who knows the secret of this migration",
+        "a record without the secret of this migration",
     )
 }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_both_ways_and_is_not_on_the_wire() {
+    fn content_is_read_both_ways_and_encrypted_on_the_wire() {
         let (mut old, mut new) = pair("1", "1");
         let long: Vec<u8> = (0..3 * RECORD_BYTES + 17)
             .map(|index| index as u8)
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_secret_is_refused() {
+    fn a_peer_without_the_secret_is_refused() {
         let (mut old, mut new) = pair("1", "2");
         old.out.write_all(b"state").unwrap();
         old.out.flush().unwrap();
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     }
 
-    /// Records as they are on the wire, and what a reader of them says after they were tampered with.
+    /// Returns the reader's result after `change` tampered with the records on the wire.
     fn tampered(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> io::Result<Vec<u8>> {
         let (mut old, mut new) = pair("1", "1");
         let mut records = Vec::new();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_changed_replayed_or_left_out_is_refused() {
+    fn changed_replayed_and_omitted_records_are_refused() {
         assert_eq!(tampered(|_| ()).unwrap(), b"onetwo");
         type Change = fn(&mut Vec<Vec<u8>>);
         let changes: [Change; 6] = [

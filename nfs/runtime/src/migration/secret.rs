@@ -1,4 +1,4 @@
-//! What only the two instances of a migration and whoever drives it know: the keys of markers and of the copied state.
+//! The secret shared by the two instances of a migration and the agent: it yields the keys of markers and of the copied state.
 
 use ring::{
     aead::{LessSafeKey, UnboundKey, AES_256_GCM},
@@ -11,10 +11,10 @@ use super::{missing, text};
 use crate::Refusal;
 
 pub(super) const NONCE_BYTES: usize = 32;
-/// Bytes of a marker's code.
+/// The length of a marker's code in bytes.
 pub(super) const CODE_BYTES: usize = 32;
 const SECRET_BYTES: usize = 32;
-/// What the keys are for, so that none serves two purposes.
+/// The purposes of keys, so that no key serves two.
 const MARKERS: &[u8] = b"nf migration: markers";
 const TO_NEW: &[u8] = b"nf migration: old to new";
 const TO_OLD: &[u8] = b"nf migration: new to old";
@@ -23,7 +23,7 @@ const TO_OLD: &[u8] = b"nf migration: new to old";
 #[derive(Clone)]
 pub struct Secret([u8; SECRET_BYTES]);
 
-/// The keys of one connection, one for each direction.
+/// The keys of one connection, one per direction.
 pub(super) struct Keys {
     pub(super) to_new: LessSafeKey,
     pub(super) to_old: LessSafeKey,
@@ -33,10 +33,10 @@ impl Secret {
     /// Reads `secret`, 64 hexadecimal digits.
     ///
     /// # Errors
-    /// It is missing or is something else; its value is not repeated.
+    /// If it is missing or wrong; the error does not repeat its value.
     pub(super) fn of(arguments: &Value) -> Result<Self, Refusal> {
-        let digits =
-            text(arguments, "secret")?.ok_or_else(|| missing("secret", "64 hexadecimal digits"))?;
+        let digits = text(arguments, "secret")?
+            .ok_or_else(|| missing("secret", "expected 64 hexadecimal digits"))?;
         Self::parse(digits).ok_or_else(|| {
             Refusal::new(
                 "malformed",
@@ -64,13 +64,13 @@ impl Secret {
         Some(Self(bytes))
     }
 
-    /// The key that markers are signed with.
+    /// Returns the key that authenticates markers.
     pub(super) fn marker_key(&self) -> hmac::Key {
         let outer = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&outer, MARKERS).as_ref())
     }
 
-    /// The keys of a connection to which each side has contributed a nonce: no two connections share one.
+    /// Derives the keys of a connection. Each side contributes a nonce, so no two connections share a key.
     pub(super) fn keys(
         &self,
         of_old: &[u8; NONCE_BYTES],
@@ -92,11 +92,11 @@ impl Secret {
     }
 }
 
-/// A number that is used once.
+/// Generates a nonce: a number used once.
 pub(super) fn nonce() -> std::io::Result<[u8; NONCE_BYTES]> {
     let mut nonce = [0; NONCE_BYTES];
     let filled = SystemRandom::new().fill(&mut nonce);
-    filled.map_err(|_| std::io::Error::other("the system has no random numbers"))?;
+    filled.map_err(|_| std::io::Error::other("the system provides no random numbers"))?;
     Ok(nonce)
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_64_hexadecimal_digits_and_is_not_repeated() {
+    fn a_secret_is_64_hexadecimal_digits_and_errors_do_not_repeat_it() {
         let refusal = |value: Value| Secret::of(&value).err().unwrap().detail;
         assert!(refusal(json!({})).contains("\"secret\" is missing"));
         for wrong in [

@@ -1,4 +1,4 @@
-//! Connections between two instances, on which nothing waits without an end.
+//! Connections between two instances, on which every wait has a limit.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -18,10 +18,10 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::Refusal;
 
-/// How often a wait looks whether it is over.
+/// The interval at which a wait checks whether it was ended.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// Ends waits before their limit, from another thread.
+/// A handle that ends waits before their limit, from another thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Over(Arc<AtomicU8>);
 
@@ -30,7 +30,7 @@ const OVER: u8 = 1;
 const KEPT: u8 = 2;
 
 impl Over {
-    /// Ends the waits, now and later, unless they are [kept](Self::keep).
+    /// Ends waits, now and later, unless they are [kept](Self::keep).
     pub(super) fn set(&self) {
         let _ = self
             .0
@@ -41,7 +41,7 @@ impl Over {
         self.0.load(Ordering::Acquire) == OVER
     }
 
-    /// Lets nothing end the waits from here on; false: they have been ended.
+    /// Protects the waits from being ended from here on; false: they have been ended.
     pub(super) fn keep(&self) -> bool {
         let kept = self
             .0
@@ -50,26 +50,28 @@ impl Over {
     }
 }
 
-/// How long reads and writes of a connection wait.
+/// The limits of a connection's reads and writes.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
-    /// Without any progress; None: as long as it takes.
+    /// The limit without any progress; None: unlimited.
     pub(super) stall: Option<Duration>,
-    /// Altogether.
+    /// The limit of the whole exchange.
     pub(super) until: Option<Instant>,
     pub(super) over: Over,
 }
 
 impl Patience {
-    /// Looks whether there is time left altogether: one that sends byte after byte gets no more of it.
+    /// Checks the limit of the whole exchange, which a peer that sends byte after byte does not extend.
     fn check_until(&self) -> io::Result<()> {
         match self.until {
-            Some(until) if Instant::now() >= until => Err(timed_out("it took too long".into())),
+            Some(until) if Instant::now() >= until => {
+                Err(timed_out("the exchange took too long".into()))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Looks whether a wait that began then goes on.
+    /// Checks whether a wait that began at `began` may continue.
     fn check(&self, began: Instant) -> io::Result<()> {
         if self.over.is_set() {
             return Err(timed_out("the wait was ended".into()));
@@ -94,14 +96,14 @@ fn is_idle(error: &io::Error) -> bool {
     )
 }
 
-/// A stream socket, by either address: `unix:/path`, `tcp:host:port`.
+/// A stream socket of either address family: `unix:/path`, `tcp:host:port`.
 #[derive(Debug)]
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-/// A connection. Reading goes on as long as bytes come, also when its waits have been ended; writing does not.
+/// A connection. After its waits were ended, it reads bytes that are there but no longer writes.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
@@ -127,7 +129,7 @@ impl Connection {
     }
 
     /// # Errors
-    /// Nobody listens at `to`, or it is not an address.
+    /// If nothing listens at `to`, or it is not an address.
     pub(super) fn connect(
         to: &str,
         longest: Duration,
@@ -206,17 +208,17 @@ impl Write for Connection {
     }
 }
 
-/// Where an instance waits for connections.
+/// A listening socket of an instance.
 pub(super) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens, and says at which address.
+    /// Listens, and returns the address.
     ///
     /// # Errors
-    /// It is not an address, or not of this machine.
+    /// If it is not an address, or not one of this machine.
     pub(super) fn bind(at: &str) -> Result<(Self, String), Refusal> {
         let failed = |error| Refusal::new("system", format!("cannot listen on {at:?}: {error}"));
         match at.split_once(':') {
@@ -238,10 +240,10 @@ impl Listener {
         }
     }
 
-    /// The next connection; None: none came for a moment.
+    /// Accepts the next connection; None: none came for a moment.
     ///
     /// # Errors
-    /// The system has no room for one now.
+    /// If the system lacks resources for one now.
     pub(super) fn accept(&self, patience: Patience) -> io::Result<Option<Connection>> {
         let wait = Timespec {
             tv_sec: 0,

@@ -1,4 +1,4 @@
-//! The instance that gives its work away.
+//! The old instance of a migration: the one that hands over.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -31,13 +31,13 @@ use crate::{
     Refusal, ORDER_TIMEOUT,
 };
 
-/// Bytes of frames that each ring holds unless the request says otherwise: half a second of 1,500-byte frames at 10 Gb/s divided by 40; memory
-/// is used only as it fills.
+/// The default capacity of each ring in bytes of frames: half a second of 1,500-byte frames at 10 Gb/s divided by 40. Memory is used
+/// only as a ring fills.
 const RING_BYTES: u64 = 16 << 20;
 const ROUNDS: u64 = 5;
-/// What may be left for the time in which packets wait: half a millisecond at 16 Gb/s.
+/// The default remainder that pre-copy leaves for the freeze: half a millisecond at 16 Gb/s.
 const FIT_BYTES: u64 = 1 << 20;
-/// How long the new instance may take nothing and answer nothing.
+/// The time in which the new instance must make progress.
 const STALL: Duration = Duration::from_secs(5);
 
 pub(super) struct Leaving {
@@ -49,14 +49,14 @@ pub(super) struct Leaving {
     stray: Arc<AtomicU64>,
     secret: Secret,
     stream: Option<Stream>,
-    /// Ends what waits for the new instance.
+    /// Ends waits for the new instance.
     over: Over,
-    /// How many frames the relay could not send, once it has ended.
+    /// The number of frames that the relay could not send, once it has ended.
     relay: Option<Outcome<u64>>,
     arena: OwnedFd,
-    /// Workers were told to relay, perhaps in vain: `freeze` may have failed.
+    /// Whether workers were ordered to relay. They may not have complied: `freeze` may have failed.
     relays: bool,
-    /// All has come by the old paths that ever will: `drain` may fail after that, and markers are strays then.
+    /// Whether the old paths are empty for good: `drain` may fail after that, and later markers are strays.
     quiet: bool,
 }
 
@@ -84,12 +84,12 @@ impl Leaving {
         }
     }
 
-    /// Ends what waits for the new instance, before the commit.
+    /// Returns the handle that ends waits for the new instance, before the commit.
     pub(super) fn over(&self) -> Over {
         self.over.clone()
     }
 
-    /// `{epoch, secret, ring_bytes?}`: the state's and the rings' descriptors, and what is needed to use them. Packets go on.
+    /// Answers `{epoch, secret, ring_bytes?}` with the descriptors of the state and the rings, and their parameters. Packets continue.
     pub(super) fn prepare(
         subject: &dyn Subject,
         epoch: u64,
@@ -133,7 +133,7 @@ impl Leaving {
         Ok((leaving, answer, descriptors))
     }
 
-    /// The state's, and the rings'.
+    /// Returns the descriptors of the state and the rings.
     pub(super) fn descriptors(&self) -> Result<Vec<OwnedFd>, Refusal> {
         Ok(vec![
             self.arena.try_clone().map_err(descriptor)?,
@@ -141,7 +141,7 @@ impl Leaving {
         ])
     }
 
-    /// `{epoch, to, rate_mbps?, fit_bytes?, rounds?, timeout_ms?}`: copies the state to the new instance while packets go on, until what is left is little.
+    /// Answers `{epoch, to, rate_mbps?, fit_bytes?, rounds?, timeout_ms?}`: copies the state to the new instance while packets continue, until the rest is small.
     pub(super) fn precopy(
         &mut self,
         subject: &dyn Subject,
@@ -149,7 +149,7 @@ impl Leaving {
     ) -> Result<Value, Refusal> {
         self.expect("precopy", &[Step::Prepared])?;
         let to = text(arguments, "to")?
-            .ok_or_else(|| missing("to", "the address that \"hold\" answered"))?;
+            .ok_or_else(|| missing("to", "expected the address that \"hold\" answered"))?;
         let fit = number(arguments, "fit_bytes")?.unwrap_or(FIT_BYTES);
         let rounds = number(arguments, "rounds")?.unwrap_or(ROUNDS);
         let stall = milliseconds(arguments)?.unwrap_or(STALL);
@@ -171,7 +171,7 @@ impl Leaving {
         Ok(json!({"rounds": round, "bytes": sent, "left": dirty_bytes(arena)}))
     }
 
-    /// Every worker stops at the end of its batch, with all sent; what arrives from now on goes into the rings.
+    /// Stops every worker at the end of its batch, after its frames have left; frames arriving from now on go into the rings.
     pub(super) fn freeze(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("freeze", &[Step::Prepared])?;
         let start = Instant::now();
@@ -182,14 +182,14 @@ impl Leaving {
             };
             vec![Order::Relay(Box::new(sink))]
         });
-        // Orders that a worker did not answer well are in force all the same, or will be.
+        // Orders not answered in time are in force all the same, or will be.
         self.relays = subject.gate().mode() == Mode::Relay;
         ordered?;
         self.step = Step::Frozen;
         Ok(json!({"stopped_us": start.elapsed().as_micros() as u64}))
     }
 
-    /// `{epoch, timeout_ms?}`: what became dirty since the pre-copy, and the digest of all; the new instance has checked it.
+    /// Answers `{epoch, timeout_ms?}`: sends the blocks that became dirty since the pre-copy, and the digest of the whole state, which the new instance checks.
     pub(super) fn delta(
         &mut self,
         subject: &dyn Subject,
@@ -199,7 +199,7 @@ impl Leaving {
         let Some(stream) = &mut self.stream else {
             return Err(Refusal::new(
                 "out-of-turn",
-                "\"delta\" without \"precopy\": state that is shared is not copied",
+                "\"delta\" without \"precopy\": shared state is not copied",
             ));
         };
         stream.set_stall(milliseconds(arguments)?.unwrap_or(STALL));
@@ -215,7 +215,7 @@ impl Leaving {
         Ok(json!({"bytes": bytes, "digest": format!("{digest:032x}")}))
     }
 
-    /// The right to send is the other's. Where state was copied, the rings are read here and sent over.
+    /// Gives up the right to send. Where state was copied, the relay reads the rings and sends their frames to the new instance.
     pub(super) fn commit(&mut self) -> Result<Value, Refusal> {
         let ready = if self.stream.is_some() {
             Step::Delivered
@@ -240,8 +240,8 @@ impl Leaving {
         Ok(json!({}))
     }
 
-    /// `{epoch, paths, first?, timeout_ms?}`: waits for the markers of all paths, whose numbers begin with `first`, sees every queue empty, and says how
-    /// many frames were put into each ring until then: what was sent by the old paths before the markers is among them.
+    /// Answers `{epoch, paths, first?, timeout_ms?}`: waits for the markers of all paths, numbered from `first` on, and until every queue was empty.
+    /// Returns how many frames each ring has got by then: they include everything sent down the old paths before the markers.
     pub(super) fn relayed(
         &self,
         subject: &dyn Subject,
@@ -249,12 +249,12 @@ impl Leaving {
     ) -> Result<Value, Refusal> {
         self.expect("relayed", &[Step::Given])?;
         let paths = number(arguments, "paths")?
-            .ok_or_else(|| missing("paths", "how many markers were sent"))?;
+            .ok_or_else(|| missing("paths", "expected the number of markers sent"))?;
         let first = number(arguments, "first")?.unwrap_or(0) as u32;
         let numbers = first..first.saturating_add(paths as u32);
         if let Err(seen) = self.markers.wait(numbers.clone(), timeout(arguments)?) {
             let detail = format!(
-                "of the markers {numbers:?} only {seen:?} arrived; send them again and ask again"
+                "only the markers {seen:?} of {numbers:?} arrived; send them again and retry"
             );
             return Err(Refusal::new("timeout", detail));
         }
@@ -265,7 +265,7 @@ impl Leaving {
         Ok(json!({"relayed": frames}))
     }
 
-    /// As `relayed`, and ends the rings.
+    /// Like `relayed`, and ends the rings.
     pub(super) fn drain(
         &mut self,
         subject: &dyn Subject,
@@ -281,30 +281,30 @@ impl Leaving {
         })?;
         let relayed: Vec<u64> = self.rings.iter().map(|ring| ring.frames()).collect();
         for ring in &self.rings {
-            // A record of room is always kept for this one.
+            // The ring always keeps room for this record.
             let _ = ring.end();
         }
         let lost = self.await_relay(timeout(arguments)?)?;
         Ok(json!({"relayed": relayed, "lost": lost}))
     }
 
-    /// Waits until the relay, where there is one, has sent all; how many frames it could not send.
+    /// Waits until the relay, if there is one, has sent everything; returns the number of frames it could not send.
     fn await_relay(&mut self, longest: Duration) -> Result<u64, Refusal> {
         let Some(relay) = &self.relay else {
             return Ok(0);
         };
         let Some(ended) = relay.wait(longest) else {
             let detail = format!(
-                "the new instance does not take what is relayed, within {longest:?}; ask again"
+                "the new instance did not take all relayed frames within {longest:?}; retry"
             );
             return Err(Refusal::new("timeout", detail));
         };
-        // Said once: whoever drives goes on all the same.
+        // Reported once; the agent continues in any case.
         self.relay = None;
         ended.map_err(|reason| Refusal::new("peer", reason))
     }
 
-    /// Back to work: first what came in since the freeze.
+    /// Resumes work, first with the frames that arrived since the freeze.
     pub(super) fn thaw(&mut self, subject: &dyn Subject) -> Result<Value, Refusal> {
         self.expect("thaw", &[Step::Prepared, Step::Frozen, Step::Delivered])?;
         self.over.set();

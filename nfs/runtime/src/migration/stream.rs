@@ -1,4 +1,4 @@
-//! The way from the old instance to the new one, where state is copied.
+//! The old instance's end of the connection on which state is copied.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::Refusal;
 
-/// How long the relay waits for a new instance that takes nothing: what it has not taken by then is lost.
+/// The time in which the new instance must make progress during the relay; frames it has not taken by then are lost.
 const RELAY_STALL: Duration = Duration::from_secs(30);
-/// The new instance reads its state for the digest at this rate at least.
+/// The minimum rate at which the new instance reads its state for the digest.
 const DIGEST_BYTES_PER_S: f64 = 200e6;
 
 /// The connection to the new instance.
@@ -33,7 +33,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Waits for the other end no longer than `stall` at a time, and not when it is `over`.
+    /// Connects. Waits for the other end at most `stall` at a time, and not once it is `over`.
     pub(super) fn connect(
         to: &str,
         secret: &Secret,
@@ -57,7 +57,7 @@ impl Stream {
         })
     }
 
-    /// From here on it waits for the other end at most so long at a time.
+    /// Sets the limit of waits without progress.
     pub(super) fn set_stall(&mut self, stall: Duration) {
         self.out.connection().patience.stall = Some(stall);
         self.answers.get_mut().connection().patience.stall = Some(stall);
@@ -77,7 +77,7 @@ impl Stream {
         Ok(sent)
     }
 
-    /// Waits for the new instance's word on what was sent.
+    /// Waits for the new instance's answer to what was sent.
     pub(super) fn accepted(&mut self) -> Result<(), Refusal> {
         let mut line = String::new();
         if self.answers.read_line(&mut line).map_err(peer)? == 0 {
@@ -93,7 +93,7 @@ impl Stream {
         }
     }
 
-    /// As `accepted`, where the new instance looks at all of its state first.
+    /// Like `accepted`, where the new instance reads all of its state first.
     pub(super) fn accepted_whole(&mut self, arena: &Arena) -> Result<(), Refusal> {
         let patience = &mut self.answers.get_mut().connection().patience;
         let digest = Duration::from_secs_f64(arena.bytes() as f64 / DIGEST_BYTES_PER_S);
@@ -101,10 +101,10 @@ impl Stream {
         self.accepted()
     }
 
-    /// Nothing ends its waits any more but their limits.
+    /// Protects the waits from being ended: from here on, only their limits end them.
     ///
     /// # Errors
-    /// They were ended.
+    /// If they were ended.
     pub(super) fn keep(&self) -> Result<(), Refusal> {
         if self.over.keep() {
             return Ok(());
@@ -115,9 +115,9 @@ impl Stream {
         ))
     }
 
-    /// Sends what comes into the rings until each has ended; says how many frames could not be sent.
+    /// Relays frames from the rings until each has ended; the outcome is the number of frames that could not be sent.
     ///
-    /// When the connection breaks, it empties the rings all the same: what is behind them, the markers of the old paths too, waits for room in them.
+    /// When the connection breaks, it empties the rings all the same: the frames behind, including the markers of the old paths, need room in them.
     pub(super) fn relay(mut self, rings: &[Arc<Ring<Region>>], outcome: &Outcome<u64>) {
         self.set_stall(RELAY_STALL);
         let (mut open, mut frame) = (vec![true; rings.len()], Vec::new());
@@ -149,7 +149,7 @@ impl Stream {
                 if broken.is_none() {
                     broken = self.out.flush().err();
                 }
-                // The rings are shared memory without a bell; this lasts as long as the old path is in use.
+                // The rings are shared memory without a bell; this loop runs only as long as the old path is in use.
                 thread::sleep(Duration::from_micros(50));
             }
         }
@@ -160,7 +160,7 @@ impl Stream {
     }
 }
 
-/// Waits so that no more than a rate is sent, on average since the start: a PCIe link's share.
+/// Paces sending to an average rate since the start: a share of a PCIe link.
 struct Pace {
     bytes_per_s: Option<f64>,
     since: Instant,
@@ -180,12 +180,12 @@ impl Pace {
         thread::sleep(self.pause_after(bytes, self.since.elapsed()));
     }
 
-    /// How long to wait after these bytes, sent so long after the start.
+    /// Returns the time to wait after these bytes, sent `elapsed` after the start.
     fn pause_after(&mut self, bytes: usize, elapsed: Duration) -> Duration {
         let Some(rate) = self.bytes_per_s else {
             return Duration::ZERO;
         };
-        // A pause saves up nothing: what was not sent then is not sent faster now.
+        // A pause earns no credit: the bytes not sent then are not sent faster now.
         let elapsed = elapsed.as_secs_f64() * rate;
         self.spent = self.spent.max(elapsed - rate / 1000.0) + bytes as f64;
         Duration::from_secs_f64(((self.spent - elapsed) / rate).max(0.0))
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_leave_at_the_rate_and_pauses_save_up_a_millisecond() {
+    fn bytes_leave_at_the_rate_and_pauses_earn_at_most_a_millisecond() {
         let millis = Duration::from_millis;
         // 8 Mb/s: 1,000 bytes a millisecond.
         let mut pace = Pace::new(Some(8));

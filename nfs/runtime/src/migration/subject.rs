@@ -1,4 +1,4 @@
-//! What migration needs of an instance, whatever network function it runs.
+//! The interface of an instance to migration, independent of its network function.
 
 use std::{
     os::fd::OwnedFd,
@@ -15,19 +15,19 @@ pub(super) trait Subject: Send + Sync {
     fn arena(&self) -> Result<Arena, Refusal>;
     fn gate(&self) -> &Gate;
     fn configuration(&self) -> Value;
-    /// From now on, or no more, are new configurations refused: the other instance was started with this one.
+    /// Starts or stops refusing new configurations, since the other instance was started with this one.
     fn keep_configuration(&self, keep: bool);
-    /// Makes ready to go on with the state of an instance that still uses it.
+    /// Prepares to adopt the state of an instance that still uses it.
     fn adopt(&self, state: OwnedFd) -> Result<(), Refusal>;
-    /// The state, adopted or copied here, is this instance's own now.
+    /// Takes over the adopted or copied state.
     fn take_over(&self, repair: bool) -> Result<(), Refusal>;
-    /// Counts what is refused.
+    /// Returns the counters of refusals.
     fn refused(&self) -> Arc<Refused>;
-    /// For `status`.
+    /// Shows the migration in `status`.
     fn show(&self, migration: Value);
 }
 
-/// An instance, and the state that it will go on with.
+/// An instance, and the state that it will take over.
 pub(super) struct Moving<N: NetworkFunction> {
     instance: Arc<Instance<N>>,
     pending: Mutex<Option<Pending<N>>>,
@@ -35,7 +35,7 @@ pub(super) struct Moving<N: NetworkFunction> {
 
 enum Pending<N> {
     Adopted(Arc<Loaded<N>>),
-    /// Of another schema: its content goes into the fresh state when nobody changes it any more.
+    /// State of another schema: its content moves to the fresh state once nothing changes it any more.
     Upgrade(OldState),
 }
 
@@ -57,7 +57,7 @@ impl<N: NetworkFunction> Moving<N> {
     fn loaded(&self) -> Result<Arc<Loaded<N>>, Refusal> {
         self.instance
             .loaded()
-            .ok_or_else(|| Refusal::new("not-yet", "there is no state yet"))
+            .ok_or_else(|| Refusal::new("not-yet", "the instance has no state yet"))
     }
 }
 
@@ -90,7 +90,7 @@ impl<N: NetworkFunction> Subject for Moving<N> {
         let pending = match adopted.and_then(|arena| Loaded::new(arena, self.instance.config())) {
             Ok(loaded) => Pending::Adopted(Arc::new(loaded)),
             Err(differs) if differs.code == "schema" => {
-                // Tried now, into a state that is thrown away: after the commit it must not fail. The refusal that names the region says more than "no upgrade".
+                // Tries the upgrade now, on state that is thrown away, since it must not fail after the commit. The refusal that names the region is the clearer one.
                 let old = OldState::new(again, N::KIND);
                 N::upgrade(&old, &self.fresh()?.function).map_err(|_| differs)?;
                 Pending::Upgrade(old)

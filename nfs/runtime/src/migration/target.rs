@@ -1,4 +1,4 @@
-//! The instance that takes the work over.
+//! The new instance of a migration: the one that takes over.
 
 use std::{
     os::fd::OwnedFd,
@@ -24,29 +24,29 @@ use super::{
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
-/// How long `commit` waits, unless the request says otherwise, for the end of the state, which `delta` has sent already.
+/// The default limit of `commit`'s wait for the end of the state, which `delta` has already sent.
 const DELIVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Arriving {
     committed: bool,
     rings: Rings,
-    /// Nobody writes into the rings any more.
+    /// Whether the rings have no writer any more.
     orphaned: Arc<AtomicBool>,
-    /// Ends the wait for what the old instance sends.
+    /// Ends the wait for the old instance's messages.
     over: Over,
-    /// Frames that were taken from the rings.
+    /// The number of frames taken from the rings.
     taken: Arc<AtomicU64>,
-    /// Where state is copied.
+    /// The delivery of copied state.
     delivery: Option<Delivery>,
-    /// The name of the moment until which `release` will let go what was held.
+    /// The name of the fence up to which `release` will release held frames.
     fence: Option<u64>,
-    /// Workers were given state and rings, even if `commit` failed then: rings given twice would have a reader that never sees their end.
+    /// Whether workers were given state and rings, even if `commit` failed then: if given twice, a ring would have a second reader that never sees its end.
     injected: bool,
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        // After a handover the rings have ended; before the commit nobody is to send state here any more.
+        // After a handover the rings have ended; before the commit no state may arrive here any more.
         self.over.set();
     }
 }
@@ -60,8 +60,8 @@ impl Arriving {
         }
     }
 
-    /// `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors that `prepare` gave, or `{epoch, mode: "copy", secret, listen, rings}`. The
-    /// workers hold already.
+    /// Answers `{epoch, mode: "memfd", rings: {queues, words}}` with the descriptors of `prepare`, or `{epoch, mode: "copy", secret, listen, rings}`. The
+    /// workers are holding already.
     pub(super) fn hold(
         subject: &Arc<dyn Subject>,
         epoch: u64,
@@ -70,7 +70,7 @@ impl Arriving {
     ) -> Result<(Self, Value), Refusal> {
         let shape = arguments
             .get("rings")
-            .ok_or_else(|| missing("rings", "what \"prepare\" answered"))?;
+            .ok_or_else(|| missing("rings", "expected what \"prepare\" answered"))?;
         let size = |name| {
             number(shape, name)?
                 .map(|size| size as usize)
@@ -82,7 +82,7 @@ impl Arriving {
                 let Ok([state, rings]) = <[OwnedFd; 2]>::try_from(descriptors) else {
                     return Err(missing(
                         "descriptors",
-                        "those that \"prepare\" gave, beside the line",
+                        "expected those of \"prepare\", beside the line",
                     ));
                 };
                 subject.adopt(state)?;
@@ -120,7 +120,7 @@ impl Arriving {
         arguments: &Value,
     ) -> Result<Value, Refusal> {
         let at = text(arguments, "listen")?
-            .ok_or_else(|| missing("listen", "unix:/path or tcp:address:port (0: any)"))?;
+            .ok_or_else(|| missing("listen", "expected unix:/path or tcp:address:port (0: any)"))?;
         let secret = Secret::of(arguments)?;
         let (listener, address) = Listener::bind(at)?;
         let delivery = Delivery::default();
@@ -136,7 +136,7 @@ impl Arriving {
         });
         let (orphaned, subject) = (Arc::clone(&self.orphaned), Arc::clone(subject));
         let ended = move || {
-            // Nobody writes into the rings any more: they end where they are empty.
+            // The rings have no writer any more: they end where they are empty.
             orphaned.store(true, Ordering::Release);
             subject.gate().wake_all();
         };
@@ -147,7 +147,7 @@ impl Arriving {
         Ok(json!({"address": address}))
     }
 
-    /// Has the rings end where they are empty: nobody writes into them any more. What is on its way where state is copied comes before.
+    /// Lets the rings end where they are empty, since they have no writer any more. Where state is copied, frames on their way come first.
     pub(super) fn orphan(&self) -> impl Fn() + Send + Sync {
         let (over, orphaned) = (self.over.clone(), Arc::clone(&self.orphaned));
         let is_copied = self.delivery.is_some();
@@ -159,8 +159,8 @@ impl Arriving {
         }
     }
 
-    /// The right to send is this instance's: it processes what the other relays. What its ports deliver it still holds.
-    /// `repair`: the instance before died, perhaps while it changed something.
+    /// Takes over the right to send: processes the frames that the other instance relays. Frames from its own ports stay held.
+    /// `repair`: the previous instance died, perhaps during a change.
     pub(super) fn commit(
         &mut self,
         subject: &dyn Subject,
@@ -177,7 +177,7 @@ impl Arriving {
         if let Some(delivery) = &self.delivery {
             let clock = delivery
                 .wait(milliseconds(arguments)?.unwrap_or(DELIVERY))
-                .unwrap_or_else(|| Err("it has not come yet".into()))
+                .unwrap_or_else(|| Err("it has not arrived yet".into()))
                 .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
             subject.arena()?.clock().resume(clock);
         }
@@ -199,8 +199,8 @@ impl Arriving {
         Ok(json!({}))
     }
 
-    /// `{epoch, fence, reached?, relayed?, timeout_ms?}`: remembers what is held now as `fence`. First, when `reached` is the fence of before, and the
-    /// first `relayed` frames of each ring are processed, what was held then is let go: nothing that is older came by the old paths after those frames.
+    /// Answers `{epoch, fence, reached?, relayed?, timeout_ms?}`: sets the fence `fence` after the frames held now. First, if `reached` is the previous fence,
+    /// and the first `relayed` frames of each ring are processed, releases the frames before it: no older frame came down the old paths after those.
     pub(super) fn release(
         &mut self,
         subject: &dyn Subject,
@@ -210,15 +210,15 @@ impl Arriving {
             return Err(out_of_turn("release", self.name()));
         }
         let fence = number(arguments, "fence")?
-            .ok_or_else(|| missing("fence", "a number that was not used before"))?;
+            .ok_or_else(|| missing("fence", "expected a number that was not used before"))?;
         if self.fence == Some(fence) {
-            return Ok(json!({})); // it was asked before
+            return Ok(json!({})); // a repeated request
         }
         let reached = number(arguments, "reached")?;
         let gate = subject.gate();
         if reached.is_some() && reached == self.fence {
             self.await_processed(subject, arguments)?;
-            // Orders that a worker does not answer in time come into force later: what is fenced then is behind these markers.
+            // An order not answered in time takes effect later: the frames fenced then are after these markers.
             self.fence = None;
             gate.order(ORDER_TIMEOUT, |_| vec![Order::Release, Order::Fence])?;
         } else {
@@ -228,7 +228,7 @@ impl Arriving {
         Ok(json!({}))
     }
 
-    /// Until each ring's first frames, as many as `relayed` says, are processed.
+    /// Waits until each ring's first `relayed` frames are processed.
     fn await_processed(&self, subject: &dyn Subject, arguments: &Value) -> Result<(), Refusal> {
         let frames: Option<Vec<u64>> = arguments
             .get("relayed")
@@ -236,17 +236,17 @@ impl Arriving {
             .and_then(|all| all.iter().map(Value::as_u64).collect());
         let frames = frames
             .filter(|frames| frames.len() == self.rings.len())
-            .ok_or_else(|| missing("relayed", "what \"relayed\" answered"))?;
+            .ok_or_else(|| missing("relayed", "expected what \"relayed\" answered"))?;
         let end = Instant::now() + timeout(arguments)?;
         for (ring, frames) in self.rings.iter().zip(frames) {
             loop {
-                // Before the look into the ring: nobody wrote into it after that.
+                // Checked before the ring: after this, nothing was written into it.
                 let orphaned = self.orphaned.load(Ordering::Acquire);
                 if ring.frames_read() >= frames || (orphaned && ring.is_empty()) {
                     break;
                 }
                 if Instant::now() > end {
-                    let detail = format!("{} of {frames} frames are processed", ring.frames_read());
+                    let detail = format!("processed {} of {frames} frames", ring.frames_read());
                     return Err(Refusal::new("timeout", detail));
                 }
                 thread::sleep(Duration::from_micros(20));
@@ -255,7 +255,7 @@ impl Arriving {
         processed_and_left(subject)
     }
 
-    /// `{epoch, timeout_ms?}`: when every ring has ended and is empty, what was held, and then what the ports deliver.
+    /// Answers `{epoch, timeout_ms?}`: when every ring has ended and is empty, processes held frames, and then frames from the ports.
     pub(super) fn handover(
         &mut self,
         subject: &dyn Subject,
@@ -273,7 +273,7 @@ impl Arriving {
     }
 
     /// # Errors
-    /// After the commit there is no way back.
+    /// If the migration is committed: there is no way back.
     pub(super) fn may_abort(&self) -> Result<(), Refusal> {
         if self.committed {
             Err(out_of_turn("abort", self.name()))
@@ -283,8 +283,8 @@ impl Arriving {
     }
 }
 
-/// Waits until what workers have taken is processed, which it is between two batches; and, where what is let go then may be another worker's to send, by
-/// another queue, until it has left.
+/// Waits until the frames taken by workers are processed, which they are between two batches. If another worker may send the released frames by
+/// another queue, also waits until the taken ones have left.
 fn processed_and_left(subject: &dyn Subject) -> Result<(), Refusal> {
     let gate = subject.gate();
     let several = gate.workers() > 1;

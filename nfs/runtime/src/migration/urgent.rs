@@ -1,9 +1,9 @@
-//! What is done at once, also while another verb waits: the ways out of that wait.
+//! Verbs that act at once, even while another verb waits: they end that wait.
 
 use super::socket::Over;
 use crate::Refusal;
 
-/// The ways out of what is going on now, of one epoch.
+/// The ways to end the current wait, for one epoch.
 #[derive(Default)]
 pub(super) struct Urgent {
     epoch: u64,
@@ -11,9 +11,9 @@ pub(super) struct Urgent {
 }
 
 enum WayOut {
-    /// Ends the waits for the new instance.
+    /// Ends waits for the new instance.
     Old(Over),
-    /// Says that the old instance writes nothing any more.
+    /// Notes that the old instance writes nothing any more.
     New(Box<dyn Fn() + Send + Sync>),
 }
 
@@ -39,13 +39,13 @@ impl Urgent {
         }
     }
 
-    /// Takes the way out that this verb is; most are none.
+    /// Acts on a verb that ends a wait; most verbs do not.
     ///
     /// # Errors
-    /// Another migration is meant.
+    /// If the verb is meant for another migration.
     pub(super) fn tell(&self, verb: &str, epoch: u64) -> Result<(), Refusal> {
         if epoch != self.epoch {
-            let detail = format!("{verb:?} of epoch {epoch}; this is epoch {}", self.epoch);
+            let detail = format!("{verb:?} of epoch {epoch}, expected epoch {}", self.epoch);
             return Err(Refusal::new("epoch", detail));
         }
         match (verb, &self.way_out) {

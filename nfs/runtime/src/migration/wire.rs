@@ -1,23 +1,23 @@
-//! What goes from the old instance to the new one where state is copied: a stream of messages.
+//! The messages from the old instance to the new one where state is copied.
 //!
 //! ```text
 //! message: kind (1 byte) | length of the rest (4 bytes) | the rest              all little endian
 //! HELLO  : epoch u64 | schema u64
 //! BLOCKS : region u32 | first block u32 | words                                   consecutive blocks, at most 64 KiB
-//! WHOLE  : clock of the arena, ns u64                                              every block is there: both sides start to take the digest
+//! WHOLE  : clock of the arena, ns u64                                              every block was sent: both sides start computing the digest
 //! DIGEST : digest of the whole arena u128
 //! FRAME  : queue u32 | port u32 | number u64 | bytes
 //! END    : queue u32                                                              no frame of this queue follows
 //! ```
-//! The new instance answers HELLO and DIGEST with a line of text: empty, or why not.
+//! The new instance answers HELLO and DIGEST with a line of text: empty, or the reason of a refusal.
 
 use std::io::{self, Read, Write};
 
 use nf_arena::{Arena, BLOCK_WORDS};
 
-/// Bytes of blocks in one message, at most.
+/// The maximum of bytes of blocks in one message.
 const BLOCKS_BYTES: usize = 64 * 1024;
-/// The longest message: a jumbo frame, or a full BLOCKS.
+/// The maximum length of a message: a jumbo frame, or a full BLOCKS.
 const MESSAGE_BYTES: usize = BLOCKS_BYTES + 1024;
 
 const HELLO: u8 = 1;
@@ -27,7 +27,7 @@ const FRAME: u8 = 4;
 const END: u8 = 5;
 const WHOLE: u8 = 6;
 
-/// A message, read.
+/// A message as read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
     Hello {
@@ -85,7 +85,7 @@ impl Message<'_> {
         }
     }
 
-    /// Reads one message; what it borrows is in `buffer`. None: the stream ended between two messages.
+    /// Reads one message, which borrows from `buffer`. None: the stream ended between two messages.
     pub(super) fn read<'a>(
         from: &mut impl Read,
         buffer: &'a mut Vec<u8>,
@@ -98,7 +98,7 @@ impl Message<'_> {
         let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if length > MESSAGE_BYTES {
             return Err(invalid(format!(
-                "a message of {length} bytes, at most {MESSAGE_BYTES} are possible"
+                "a message of {length} bytes, expected at most {MESSAGE_BYTES}"
             )));
         }
         buffer.resize(length, 0);
@@ -106,7 +106,7 @@ impl Message<'_> {
         let message = parse(head[0], buffer);
         message.map(Some).ok_or_else(|| {
             invalid(format!(
-                "a message of kind {} and {length} bytes makes no sense",
+                "a message of kind {} cannot have {length} bytes",
                 head[0]
             ))
         })
@@ -171,9 +171,9 @@ fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// Sends every block that is dirty, and clears its mark. Bytes of state that were sent.
+/// Sends every dirty block, and clears its mark. Returns the bytes of state sent.
 ///
-/// `pace` is told of each message's bytes, and may wait.
+/// `pace` is called with each message's bytes, and may wait.
 pub(super) fn send_dirty(
     arena: &Arena,
     out: &mut impl Write,
@@ -188,7 +188,7 @@ pub(super) fn send_dirty(
         let mut first = 0;
         for block in 0..=region.blocks() {
             let taken = block < region.blocks() && region.take_block(block, &mut block_words);
-            // A run ends with a clean block, the last block, or a full message.
+            // A run ends at a clean block, the last block, or a full message.
             if !run.is_empty() && (!taken || run.len() + BLOCK_WORDS * 8 > BLOCKS_BYTES) {
                 Message::Blocks {
                     region: index,
@@ -213,7 +213,7 @@ pub(super) fn send_dirty(
     Ok(sent)
 }
 
-/// Puts blocks where they belong.
+/// Stores received blocks in their regions.
 pub(super) fn put_blocks(
     arena: &Arena,
     region: usize,
@@ -222,7 +222,7 @@ pub(super) fn put_blocks(
 ) -> io::Result<()> {
     let Some(target) = arena.regions().get(region) else {
         return Err(invalid(format!(
-            "blocks of region {region}, of {} regions",
+            "blocks of region {region}, but there are {} regions",
             arena.regions().len()
         )));
     };
@@ -246,7 +246,7 @@ pub(super) fn put_blocks(
     Ok(())
 }
 
-/// Bytes of blocks that are dirty now.
+/// Returns the bytes of dirty blocks.
 pub(super) fn dirty_bytes(arena: &Arena) -> u64 {
     arena
         .regions()
@@ -274,7 +274,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
         #[test]
-        fn what_is_dirty_arrives(writes in prop::collection::vec((0_usize..30_000, any::<u64>()), 0..500)) {
+        fn dirty_blocks_arrive(writes in prop::collection::vec((0_usize..30_000, any::<u64>()), 0..500)) {
             let (from, to) = (arena(), arena());
             let mut stream = Vec::new();
             send_dirty(&from, &mut stream, |_| ()).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_do_not_fit_are_refused_by_name() {
+    fn blocks_that_do_not_fit_are_refused_and_name_the_region() {
         let to = arena();
         let refused = |region, first, bytes: usize| {
             put_blocks(&to, region, first, &vec![0; bytes])
@@ -324,7 +324,10 @@ mod tests {
                 .unwrap()
                 .to_string()
         };
-        assert_eq!(refused(2, 0, 512), "blocks of region 2, of 2 regions");
+        assert_eq!(
+            refused(2, 0, 512),
+            "blocks of region 2, but there are 2 regions"
+        );
         assert_eq!(
             refused(1, 469, 8),
             "block 469 of region \"large\" with 8 bytes does not fit"

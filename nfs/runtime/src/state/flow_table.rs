@@ -1,7 +1,7 @@
-//! A value per key, for network functions that keep something of each flow.
+//! A flow table: a value per key, for network functions that keep data about each flow.
 //!
-//! Simple rather than fast: a *part* of 64 slots that the key's hash picks, one lock a part, a byte of the hash per slot (its tag)
-//! to find the key by. The hash has a secret, which is in front of the parts: whoever sends packets cannot fill a chosen part. What is looked up for every packet of millions of flows belongs in a table of `nf-tables`.
+//! It is simple rather than fast: the key's hash selects a *part* of 64 slots with one lock, and a byte of the hash per slot (its tag)
+//! finds the key. The hash has a secret, stored before the parts, so senders of packets cannot fill a chosen part. Lookups for every packet of millions of flows belong in a table of `nf-tables`.
 
 use std::{marker::PhantomData, sync::atomic::Ordering};
 
@@ -14,17 +14,17 @@ use super::{
     spin::{self, Lock},
 };
 
-/// Slots that one lock guards; also how far a key may be from where it belongs.
+/// The number of slots under one lock, and the farthest that a key may be from its place.
 const PART: usize = 64;
-/// Parts are filled to this share on average when the table has as many flows as asked for: a part that is full by bad
-/// luck refuses a flow, which at 5/8 happens to about 1 of 40,000 parts.
+/// The average load of parts when the table holds its capacity. A part that is full by bad luck refuses a flow, which at 5/8 happens to
+/// about 1 of 40,000 parts.
 const FILL: (usize, usize) = (5, 8);
-/// Words before the first part: the secret of the hash, on a line of its own.
+/// The words before the first part: the hash's secret, on its own cache line.
 const HEADER: usize = 8;
-/// Words before a part's slots: the lock on a line of its own, and the tags of the slots (0: empty).
+/// The words before a part's slots: the lock on its own cache line, and the tags of the slots (0: empty).
 const TAGS: usize = 8;
 const PART_HEADER: usize = TAGS + PART / 8;
-/// Words before a slot's key: when it ends.
+/// The words before a slot's key: its end.
 const SLOT_HEADER: usize = 1;
 
 /// A table in the arena with a time to live per entry.
@@ -43,7 +43,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         )
     }
 
-    /// Where no memory has so many, as many as can be said: the arena refuses them.
+    /// Returns the size in words, saturated: the arena refuses sizes that no memory has.
     pub(super) fn words(capacity: usize) -> usize {
         Self::parts_for(capacity)
             .saturating_mul(Self::part_words())
@@ -77,24 +77,24 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         }
     }
 
-    /// Of a table that is new.
+    /// Chooses the key of a new table's hash.
     pub(super) fn choose_key(&self) {
         write_words(&self.region, 0, bytemuck::bytes_of(&HashKey::random().0));
     }
 
-    /// For [`super::Repairs`]. An entry that was being put in is not there, or whole; one that was being changed may be half old.
+    /// Frees the locks, for [`super::Repairs`]. A half-inserted entry is absent or complete; a half-changed one may be partly old.
     pub(super) fn free_locks(&self) {
         self.all_parts()
             .for_each(|part| spin::free(&self.region, part));
     }
 
-    /// The value of a key that has not ended, and a new end for it.
+    /// Returns the value of an unexpired key, and renews its end.
     #[must_use]
     pub fn get(&self, key: &K, now: u64, ttl: u64) -> Option<V> {
         self.update(key, now, ttl, |value| *value)
     }
 
-    /// Changes the value of a key that has not ended, and gives it a new end: `now + ttl`, nanoseconds. None: there is no such key.
+    /// Changes the value of an unexpired key, and sets its end to `now + ttl`, nanoseconds. None: the key does not exist.
     pub fn update<R>(
         &self,
         key: &K,
@@ -112,7 +112,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         Some(result)
     }
 
-    /// Changes the value of a key that has not ended, and leaves its end as it is. None: there is no such key.
+    /// Changes the value of an unexpired key, and keeps its end. None: the key does not exist.
     pub fn amend<R>(&self, key: &K, now: u64, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let (part, tag) = self.place(key);
         let _lock = Lock::take(&self.region, part);
@@ -123,7 +123,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         Some(result)
     }
 
-    /// As [`update`](Self::update), after `fresh` was put in where there is no such key. None: its part is full.
+    /// Like [`update`](Self::update), but first inserts `fresh` if the key does not exist. None: its part is full.
     pub fn update_or_insert<R>(
         &self,
         key: &K,
@@ -142,12 +142,12 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         self.put_value(part, slot, &value);
         self.put_key(part, slot, key);
         self.put_end(part, slot, now.saturating_add(ttl));
-        // Last: whoever adopts the table of a process that died here finds the slot empty, or whole.
+        // Last: if this process dies earlier, the table's next owner finds the slot empty, else complete.
         self.put_tag(part, slot, tag);
         Some(result)
     }
 
-    /// Puts a value in for a key, whatever was there. Where the key's part is full, the entry that would end first makes room. True: one did.
+    /// Puts a value for a key, whether it existed or not. If the key's part is full, it evicts the entry that ends first. True: it evicted one.
     pub fn replace(&self, key: &K, now: u64, ttl: u64, value: V) -> bool {
         let (part, tag) = self.place(key);
         let _lock = Lock::take(&self.region, part);
@@ -159,10 +159,10 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         free.is_none()
     }
 
-    /// Puts a value in for a key that has none. Err: the key's value, which stays and does not live longer for it; None: its part is full.
+    /// Inserts a value for a key that does not exist. Err: the existing value, which stays and keeps its end; None: its part is full.
     ///
     /// # Errors
-    /// As said.
+    /// As described above.
     pub fn insert(&self, key: &K, now: u64, ttl: u64, value: V) -> Result<(), Option<V>> {
         let (part, tag) = self.place(key);
         let _lock = Lock::take(&self.region, part);
@@ -174,13 +174,13 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         Ok(())
     }
 
-    /// The value of a key that has not ended; it does not live longer for it.
+    /// Returns the value of an unexpired key, and keeps its end.
     #[must_use]
     pub fn look(&self, key: &K, now: u64) -> Option<V> {
         self.amend(key, now, |value| *value)
     }
 
-    /// Takes a key out; its value if it was there.
+    /// Removes a key; returns its value if it existed.
     pub fn remove(&self, key: &K, now: u64) -> Option<V> {
         let (part, tag) = self.place(key);
         let _lock = Lock::take(&self.region, part);
@@ -190,7 +190,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         Some(value)
     }
 
-    /// Calls `look` with each entry that has not ended. Entries that come or go meanwhile may be seen or not.
+    /// Calls `look` with each unexpired entry. Entries inserted or removed meanwhile may be missed.
     pub fn for_each(&self, now: u64, mut look: impl FnMut(&K, &V)) {
         for part in self.all_parts() {
             let _lock = Lock::take(&self.region, part);
@@ -200,7 +200,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         }
     }
 
-    /// Entries that have not ended. Looks at the whole table.
+    /// Counts unexpired entries. Scans the whole table.
     #[must_use]
     pub fn len(&self, now: u64) -> usize {
         self.all_parts()
@@ -212,7 +212,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
             .sum()
     }
 
-    /// Has every entry ended?
+    /// Tells whether every entry has expired.
     #[must_use]
     pub fn is_empty(&self, now: u64) -> bool {
         self.len(now) == 0
@@ -222,9 +222,9 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         (0..self.parts).map(|part| HEADER + part * Self::part_words())
     }
 
-    /// Where a key's part starts, and its tag: 1 to 255.
+    /// Returns the start of a key's part, and the key's tag: 1 to 255.
     fn place(&self, key: &K) -> (usize, u8) {
-        // Read each time: where the state is copied here, the key comes with it.
+        // Read on each call: where the state is a copy, the secret arrives with it.
         let mut secret = [0; 2];
         read_words(&self.region, 0, bytemuck::bytes_of_mut(&mut secret));
         let hash = HashKey(secret).hash(bytemuck::bytes_of(key));
@@ -233,13 +233,13 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         (HEADER + part * Self::part_words(), tag)
     }
 
-    /// The slot with this key, if it has not ended.
+    /// Returns the slot of this key, if it has not expired.
     fn find(&self, part: usize, tag: u8, key: &K, now: u64) -> Option<usize> {
         const ONES: u64 = 0x0101_0101_0101_0101;
         for group in 0..PART / 8 {
             let tags = self.region.words()[part + TAGS + group].load(Ordering::Relaxed);
-            // A byte of `different` is 0 where the tag is the same. The usual test for zero bytes may also mark the
-            // byte after one; the key decides.
+            // A byte of `different` is 0 where the tags are equal. The usual test for zero bytes may also mark the
+            // byte after one; comparing the key decides.
             let different = tags ^ (ONES * u64::from(tag));
             let mut same = different.wrapping_sub(ONES) & !different & (ONES << 7);
             while same != 0 {
@@ -254,12 +254,12 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         None
     }
 
-    /// A slot whose entry is gone or has ended.
+    /// Returns a slot whose entry is empty or has expired.
     fn free(&self, part: usize, now: u64) -> Option<usize> {
         (0..PART).find(|slot| !self.is_live(part, *slot, now))
     }
 
-    /// The slot of a full part whose entry ends first.
+    /// Returns the slot of a full part whose entry ends first.
     fn soonest(&self, part: usize) -> usize {
         (0..PART)
             .min_by_key(|slot| self.end(part, *slot))
@@ -274,7 +274,7 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
         self.tag(part, slot) != 0 && self.end(part, slot) > now
     }
 
-    /// Gives a slot to an entry. An heir of a process that died here finds the old entry, none, or the new one.
+    /// Fills a slot with an entry. If this process dies meanwhile, the next owner finds the old entry, none, or the new one.
     fn fill(&self, part: usize, slot: usize, key: &K, end: u64, value: &V, tag: u8) {
         self.put_tag(part, slot, 0);
         self.put_value(part, slot, value);
@@ -342,10 +342,10 @@ impl<K: Pod, V: Pod> FlowTable<K, V> {
 mod tests {
     use super::*;
 
-    /// Instances before and after this one have the same layout.
+    /// Earlier and later instances must have the same layout.
     #[test]
-    fn sizes_are_those_of_the_layout() {
-        // A header; then parts, each of its lock's line, 8 words of tags, and 64 slots of an end, a key and a value.
+    fn sizes_match_the_layout() {
+        // A header; then parts, each with its lock's line, 8 words of tags, and 64 slots of an end, a key and a value.
         let words = |part: usize, parts: usize| 8 + parts * (8 + 8 + 64 * part);
         for (capacity, parts) in [(0, 1), (1, 1), (40, 1), (41, 2), (80, 2), (81, 4), (161, 8)] {
             assert_eq!(FlowTable::<u64, u64>::words(capacity), words(3, parts));

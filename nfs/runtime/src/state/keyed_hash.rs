@@ -1,15 +1,15 @@
-//! SipHash-1-3 (Aumasson and Bernstein, 2012) with a key that is part of the state: whoever does not know it cannot choose keys that collide.
+//! SipHash-1-3 (Aumasson and Bernstein, 2012) with a key that is part of the state: without the key, an attacker cannot choose keys that collide.
 //!
-//! Written here because an instance has to hash as the one before it did, whatever compiler built either; the standard library promises no algorithm.
+//! It is implemented here because an instance must hash like its predecessor, whatever compiler built either; the standard library does not fix an algorithm.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// The secret of one table.
+/// The secret key of one table.
 #[derive(Clone, Copy)]
 pub(super) struct HashKey(pub(super) [u64; 2]);
 
 impl HashKey {
-    /// Two new secret words.
+    /// Generates a random key.
     pub(super) fn random() -> Self {
         let word = || RandomState::new().build_hasher().finish();
         Self([word(), word()])
@@ -34,7 +34,7 @@ impl HashKey {
             word.copy_from_slice(chunk);
             absorb(u64::from_le_bytes(word), &mut state);
         }
-        // The last word: what is left, and the length.
+        // The last word: the remaining bytes and the length.
         let mut last = [0; 8];
         last[..words.remainder().len()].copy_from_slice(words.remainder());
         last[7] = bytes.len() as u8;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_algorithm_of_the_standard_library_and_depends_on_the_key() {
+    fn it_matches_the_standard_library_and_depends_on_the_key() {
         // Today's `DefaultHasher` is SipHash-1-3 with the key 0, 0.
         let bytes: Vec<u8> = (0..100).collect();
         for length in 0..bytes.len() {

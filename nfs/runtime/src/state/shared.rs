@@ -1,4 +1,4 @@
-//! One value that all workers read and change.
+//! A shared value that all workers read and change.
 
 use std::{marker::PhantomData, sync::atomic::Ordering};
 
@@ -7,7 +7,7 @@ use nf_arena::{Memory, Region};
 
 use super::spin::Lock;
 
-/// Word 0 is the lock; the value follows on a line of its own.
+/// The value's first word. Word 0 is the lock; the value has its own cache line.
 const VALUE: usize = 8;
 
 /// A plain value in the arena.
@@ -32,14 +32,14 @@ impl<T: Pod> Shared<T> {
         }
     }
 
-    /// The value as it is now, whole.
+    /// Returns a consistent copy of the value.
     #[must_use]
     pub fn get(&self) -> T {
         let _lock = Lock::take(&self.region, 0);
         self.take()
     }
 
-    /// Changes the value; no other worker sees or changes it meanwhile. `change` must not use this value again.
+    /// Changes the value while no other worker can read or change it. `change` must not use this value again.
     pub fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let _lock = Lock::take(&self.region, 0);
         let mut value = self.take();
@@ -59,7 +59,7 @@ impl<T: Pod> Shared<T> {
     }
 }
 
-/// Copies words from `start` on into `bytes`; what is left of the last word is not looked at.
+/// Copies words from `start` on into `bytes`; ignores the rest of the last word.
 #[inline]
 pub(super) fn read_words(memory: &impl Memory, start: usize, bytes: &mut [u8]) {
     let words = &memory.words()[start..start + bytes.len().div_ceil(8)];
@@ -68,7 +68,7 @@ pub(super) fn read_words(memory: &impl Memory, start: usize, bytes: &mut [u8]) {
     }
 }
 
-/// The opposite of [`read_words`]; the rest of the last word becomes zero.
+/// Copies `bytes` into words, the opposite of [`read_words`]; the rest of the last word becomes zero.
 #[inline]
 pub(super) fn write_words(memory: &impl Memory, start: usize, bytes: &[u8]) {
     let words = &memory.words()[start..start + bytes.len().div_ceil(8)];

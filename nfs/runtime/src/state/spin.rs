@@ -1,12 +1,12 @@
-//! A lock that is a word of the arena.
+//! A spin lock in a word of the arena.
 
 use std::sync::atomic::Ordering;
 
 use nf_arena::Memory;
 
-/// Held for some nanoseconds, by threads that do not sleep meanwhile.
+/// A held lock: for some nanoseconds, by threads that do not sleep meanwhile.
 ///
-/// A process that dies while it holds the lock leaves it locked in the arena, and what it protects half changed: see [`super::Repairs`].
+/// A process that dies while holding the lock leaves it locked in the arena, and the protected data half changed: see [`super::Repairs`].
 pub(super) struct Lock<'a> {
     memory: &'a dyn Memory,
     index: usize,
@@ -21,7 +21,7 @@ impl<'a> Lock<'a> {
             .is_err()
         {
             turns += 1;
-            // On one core the holder needs this core to go on.
+            // On a single core, the holder needs the core to continue.
             if turns % 64 == 0 {
                 std::thread::yield_now();
             }
@@ -40,7 +40,7 @@ pub(super) fn free(memory: &impl Memory, index: usize) {
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         self.memory.words()[self.index].store(0, Ordering::Release);
-        // A copy of the state that was made meanwhile has it locked.
+        // A copy made meanwhile contains the lock as held.
         self.memory.touch(self.index);
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_was_copied_while_it_was_held_is_copied_again() {
+    fn a_lock_copied_while_held_is_copied_again() {
         let mut builder = ArenaBuilder::fresh("test", 1).unwrap();
         let region = builder.region("lock", "u64", 1).unwrap();
         let mut words = Vec::new();

@@ -1,6 +1,6 @@
-//! Calls at a time: a hashed wheel (Varghese and Lauck, SOSP 1987, scheme 6) in the arena.
+//! Timers: a hashed wheel (Varghese and Lauck, SOSP 1987, scheme 6) in the arena.
 //!
-//! A turn of the wheel takes 4096 ticks of 2^23 ns, 34 s; what is due later stays in its slot until its turn comes. Setting,
+//! A turn of the wheel takes 4096 ticks of 2^23 ns, 34 s; later timers stay in their slot until their turn. Setting,
 //! stopping and firing a timer take constant time.
 
 use std::sync::atomic::Ordering;
@@ -9,11 +9,11 @@ use nf_arena::{Memory, Region};
 
 use super::spin::{self, Lock};
 
-/// 8.4 ms: timers are for what happens to flows, not to packets.
+/// A tick of 8.4 ms: timers are for events of flows, not of packets.
 const TICK_SHIFT: u32 = 23;
 const SLOTS: usize = 4096;
 
-/// Words of the region: the lock; the tick that was looked at last; the first free entry; how many were used ever; then the
+/// The words of the region: the lock; the last tick processed; the first free entry; the number of entries ever used; then the
 /// wheel's slots; then the entries. An index is stored plus one: 0 is "none", and a region of zeros is an empty wheel.
 const LOCK: usize = 0;
 const DONE: usize = 8;
@@ -22,7 +22,7 @@ const USED: usize = 10;
 const WHEEL: usize = 16;
 const ENTRIES: usize = WHEEL + SLOTS;
 
-/// Words of an entry: when (0: free), what for, next and previous of its slot, how often it was set.
+/// The words of an entry: due time (0: free), token, next and previous of its slot, and how often it was set.
 const DUE: usize = 0;
 const TOKEN: usize = 1;
 const NEXT: usize = 2;
@@ -30,7 +30,7 @@ const PREVIOUS: usize = 3;
 const GENERATION: usize = 4;
 const ENTRY_WORDS: usize = 8;
 
-/// A timer that was set, to stop it by. May be kept in state; one that has fired stops nothing.
+/// A handle of a timer, for stopping it. It may be kept in state; after the timer has fired it stops nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Timer {
@@ -38,7 +38,7 @@ pub struct Timer {
     generation: u32,
 }
 
-/// Timers of one network function.
+/// The timers of one network function.
 pub struct Timers {
     region: Region,
     capacity: usize,
@@ -56,7 +56,7 @@ impl Timers {
         Self { region, capacity }
     }
 
-    /// For [`super::Repairs`]: makes the lists anew from the entries.
+    /// Rebuilds the lists from the entries, for [`super::Repairs`].
     pub(super) fn relink(&self) {
         spin::free(&self.region, LOCK);
         let used = (self.get(USED) as usize).min(self.capacity);
@@ -76,8 +76,8 @@ impl Timers {
         }
     }
 
-    /// Sets a timer: [`fire`](Self::fire) gives `token` at the first tick after `due`, nanoseconds of the arena's clock. None: there are as
-    /// many as there can be.
+    /// Sets a timer: [`fire`](Self::fire) returns `token` at the first tick after `due`, nanoseconds of the arena's clock. None: all
+    /// timers are in use.
     pub fn set(&self, due: u64, token: u64) -> Option<Timer> {
         let _lock = Lock::take(&self.region, LOCK);
         let entry = self.allocate()?;
@@ -92,7 +92,7 @@ impl Timers {
         })
     }
 
-    /// Stops a timer; false if it has fired or was stopped.
+    /// Stops a timer; returns false if it has fired or was stopped.
     pub fn stop(&self, timer: Timer) -> bool {
         let _lock = Lock::take(&self.region, LOCK);
         let entry = timer.entry as usize;
@@ -105,12 +105,12 @@ impl Timers {
         is_set
     }
 
-    /// Takes out what is due, at most `limit` at a time, and appends the tokens to `tokens`. True: there is more.
+    /// Removes due timers, at most `limit` per call, and appends their tokens to `tokens`. True: there are more.
     pub fn fire(&self, now: u64, limit: usize, tokens: &mut Vec<u64>) -> bool {
         let _lock = Lock::take(&self.region, LOCK);
         let tick = now >> TICK_SHIFT;
         let done = self.get(DONE);
-        // After a long pause one turn of the wheel sees every slot.
+        // After a long pause, one turn of the wheel visits every slot.
         let first = (done + 1).max(tick.saturating_sub(SLOTS as u64 - 1));
         let room = tokens.len() + limit;
         for at in first..=tick {
@@ -128,13 +128,13 @@ impl Timers {
                 tokens.push(self.entry_get(index, TOKEN));
                 self.release(index);
             }
-            // The tick that is under way is looked at again: what is set for it now has to fire too.
+            // The current tick is processed again, since timers may still be set for it.
             self.put(DONE, at.min(tick.saturating_sub(1)));
         }
         false
     }
 
-    /// The slot that is looked at in the tick after `due`; one that is past already comes with the next look.
+    /// Returns the slot processed in the tick after `due`; a due time in the past is processed next.
     fn slot_of(&self, due: u64) -> usize {
         let tick = (due >> TICK_SHIFT) + 1;
         tick.max(self.get(DONE) + 1) as usize % SLOTS
@@ -158,7 +158,7 @@ impl Timers {
         let head = WHEEL + slot;
         let first = self.get(head);
         self.entry_put(entry, NEXT, first);
-        // The head of slot s is stored as "previous" with the top bit, so that taking the first out knows whose head to change.
+        // The head of slot s is stored as "previous" with the top bit, so that removing the first entry finds the head to change.
         self.entry_put(entry, PREVIOUS, slot as u64 | 1 << 63);
         if first != 0 {
             self.entry_put(first as usize - 1, PREVIOUS, entry as u64 + 1);

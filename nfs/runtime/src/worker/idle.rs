@@ -1,4 +1,4 @@
-//! What a worker does while there is nothing to do: look again for a moment where packets come fast, else sleep.
+//! The behaviour of an idle worker: it polls for a moment where packets come fast, else it sleeps.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::gate::{Gate, Intake};
 
-/// How long a busy worker goes on looking. Where packets come further apart than this, looking would only burn the processor.
+/// The time for which a busy worker keeps polling. If packets are further apart, polling would only waste CPU time.
 const SPIN: Duration = Duration::from_micros(50);
-/// A look around now and then even if nobody rings: nothing depends on it.
+/// The longest sleep. Nothing depends on it.
 const LONG: Duration = Duration::from_secs(10);
-/// While something is awaited that cannot ring: a relay that another process writes.
+/// The sleep while waiting for something that cannot signal: a relay that another process writes.
 const SHORT: Duration = Duration::from_micros(100);
-/// An interface that is down or gone is asked again so often.
+/// The retry interval for an interface that is down or gone.
 const DOWN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Idle {
     now: Instant,
-    /// Since when nothing came.
+    /// The time since which nothing came.
     since: Option<Instant>,
-    /// Did the last wait end so soon that looking on would have been as good?
+    /// Whether the last wait was so short that polling would have been as good.
     fast: bool,
 }
 
@@ -34,7 +34,7 @@ impl Default for Idle {
 }
 
 impl Idle {
-    /// The time when something was waited for last, or done.
+    /// Returns the time of the last wait or work.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
@@ -44,7 +44,7 @@ impl Idle {
         self.since = None;
     }
 
-    /// Returns when there may be something to do, at the latest at `tick`.
+    /// Waits until there may be something to do, at most until `tick`.
     pub(crate) fn wait(
         &mut self,
         gate: &Gate,
@@ -78,7 +78,7 @@ impl Idle {
 fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient: bool) {
     let bell = PollFd::from_borrowed_fd(gate.bell(worker), PollFlags::IN);
     let mut descriptors = vec![bell];
-    // While frames stay in the ports because there is no room for them elsewhere, a port's descriptor would never let it sleep.
+    // While frames stay in the ports for lack of room elsewhere, a port's descriptor would wake it constantly.
     if patient {
         let queues = intake.queues().iter().zip(intake.errors());
         descriptors.extend(
@@ -93,7 +93,7 @@ fn sleep(gate: &Gate, worker: usize, intake: &Intake, timeout: Duration, patient
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
-    // Interrupted or not: whoever waits looks again.
+    // Interrupted or not, the caller checks again.
     let _ = poll(&mut descriptors, Some(&timeout));
     if !descriptors[0].revents().is_empty() {
         gate.silence(worker);

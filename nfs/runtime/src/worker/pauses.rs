@@ -1,4 +1,4 @@
-//! When a worker processed nothing, so that whoever asks later tells an outage from a steady service, to the microsecond.
+//! Records when a worker processed nothing, so that outages can later be told from steady service, to the microsecond.
 
 use std::{
     collections::VecDeque,
@@ -8,21 +8,21 @@ use std::{
     },
 };
 
-/// Shorter ones are not kept: with any traffic there are too many.
+/// The shortest pause that is kept: with any traffic there are too many shorter ones.
 const SHORTEST_US: u64 = 10_000;
-/// The newest ones.
+/// The number of pauses kept, the newest ones.
 const KEPT: usize = 256;
 const OPEN: u64 = u64::MAX;
 
-/// A time without packets, on the clock of its instance: microseconds since that began.
+/// A time without packets, in microseconds since its instance started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub(crate) from: u64,
-    /// None: it lasts.
+    /// None: it is not over.
     pub(crate) to: Option<u64>,
 }
 
-/// Pauses of one worker: it alone writes, anybody reads.
+/// The pauses of one worker: only the worker writes, any thread reads.
 #[derive(Default)]
 pub(crate) struct Pauses {
     last: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    /// Notes that packets were processed just now.
+    /// Notes that packets have just been processed.
     #[inline]
     pub(crate) fn processed(&self, now: u64) {
         let last = self.last.load(Ordering::Relaxed);
@@ -49,9 +49,9 @@ impl Pauses {
         ended.push_back(Pause { from, to: Some(to) });
     }
 
-    /// The newest ones, oldest first; the one that lasts is the last.
+    /// Returns the newest pauses, oldest first; one that is not over is the last.
     pub(crate) fn all(&self) -> Vec<Pause> {
-        // The lock first: a pause that ends meanwhile is then seen once, as one that lasts.
+        // Locks first: a pause that ends meanwhile then appears once, as not over.
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let from = self.last.load(Ordering::Acquire);
         let lasts = Pause { from, to: None };
@@ -60,7 +60,7 @@ impl Pauses {
     }
 }
 
-/// The times that are in all of two lists, as far as they are long enough.
+/// Intersects two lists, keeping the intervals that are long enough.
 pub(crate) fn common(one: &[Pause], other: &[Pause]) -> Vec<Pause> {
     let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
     let mut found = Vec::new();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn long_pauses_are_kept_and_the_one_that_lasts() {
+    fn long_pauses_and_the_current_one_are_kept() {
         let worker = Pauses::default();
         assert_eq!(worker.all(), pauses(&[], 0));
         for now in [9_999, 19_998, 29_998, 30_000, 70_000] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_one_of_all_workers() {
+    fn a_pause_is_common_to_all_workers() {
         let one = pauses(&[(0, 50_000), (100_000, 200_000)], 300_000);
         let other = pauses(
             &[(20_000, 30_000), (45_000, 120_000), (191_000, 400_000)],

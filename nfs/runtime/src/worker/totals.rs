@@ -1,4 +1,4 @@
-//! What a worker counts: it alone writes, anybody reads.
+//! A worker's counters: only the worker writes, any thread reads.
 
 use std::sync::{
     atomic::{AtomicU64, Ordering},
@@ -7,10 +7,10 @@ use std::sync::{
 
 use super::pauses::Pauses;
 
-/// Reasons for drops that are told apart; the others are counted together.
+/// The number of drop reasons counted separately; the others are counted together.
 const REASONS: usize = 64;
 
-/// Counts of one worker since it started.
+/// The counters of one worker since it started.
 pub(crate) struct Totals {
     received: AtomicU64,
     received_bytes: AtomicU64,
@@ -26,20 +26,20 @@ pub(crate) struct Totals {
     pub(crate) pauses: Pauses,
 }
 
-/// A look at them, or the sum over several workers.
+/// A copy of the counters, or their sum over several workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     pub(crate) stored: u64,
     pub(crate) processed: u64,
-    /// Nanoseconds in turns that brought packets; looking for some in vain does not count.
+    /// The nanoseconds of turns that brought packets; empty turns do not count.
     pub(crate) busy_ns: u64,
     pub(crate) batches: u64,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) not_emitted: u64,
-    /// By reason, in the order of the first of each.
+    /// Drops by reason, in the order in which the reasons appeared.
     pub(crate) dropped: Vec<(&'static str, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl Default for Totals {
     }
 }
 
-/// One writer: no need for an atomic addition.
+/// Adds without an atomic addition, since there is only one writer.
 #[inline]
 fn add(to: &AtomicU64, count: u64) {
     to.store(to.load(Ordering::Relaxed) + count, Ordering::Relaxed);
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_of_all_workers() {
+    fn sums_cover_all_workers() {
         let count = |times: usize| {
             let totals = Totals::default();
             for _ in 0..times {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_counted_by_reason_and_reasons_are_bounded() {
+    fn drops_are_counted_by_a_bounded_number_of_reasons() {
         let totals = Totals::default();
         for number in 0..REASONS + 5 {
             let reason: &'static str = Box::leak(format!("reason {number}").into_boxed_str());

@@ -1,4 +1,4 @@
-//! The control socket and clients that do not behave.
+//! The control socket, with well-behaved and misbehaving clients.
 
 use std::{
     io::{self, BufRead, BufReader, IoSlice, Read, Write},
@@ -32,11 +32,11 @@ impl Served {
         Self::to_clients(SOON)
     }
 
-    /// To those that send something at least so often.
+    /// Serves with this idle timeout.
     fn to_clients(idle: Duration) -> Self {
         let rig = Rig::new(1, Config::default());
         let mut verbs = Verbs::of(&rig.instance);
-        // Gives back what it got.
+        // Returns the request's descriptors.
         verbs.add("pass", |request| {
             Ok(Reply {
                 value: json!({ "count": request.descriptors.len() }),
@@ -85,7 +85,7 @@ impl Client {
 }
 
 #[test]
-fn every_verb_answers() {
+fn every_verb_is_answered() {
     let served = Served::new();
     let mut client = served.client();
     served.rig.wires[0][0].send(b"a");
@@ -120,29 +120,29 @@ fn every_verb_answers() {
 }
 
 #[test]
-fn what_is_refused_is_named_and_changes_nothing() {
+fn refusals_name_the_fault_and_change_nothing() {
     let served = Served::new();
     let mut client = served.client();
     for (request, code, detail) in [
         (
             json!({ "do": "dance" }),
             "verb-unknown",
-            "no verb \"dance\"; there are config, configure, counters, metrics, pass, status, stop",
+            "unknown verb \"dance\"; expected one of config, configure, counters, metrics, pass, status, stop",
         ),
         (
             json!({ "do": "echo.dance" }),
             "verb-unknown",
-            "no verb \"echo.dance\"",
+            "unknown verb \"echo.dance\"",
         ),
         (
             json!({ "do": "other.say" }),
             "verb-unknown",
-            "no verb \"other.say\"",
+            "unknown verb \"other.say\"",
         ),
         (
             json!({ "do": "configure" }),
             "malformed",
-            "configure needs \"config\"",
+            "\"config\" is missing",
         ),
         (
             json!({ "do": "configure", "config": { "tocks": 1 } }),
@@ -170,7 +170,7 @@ fn what_is_refused_is_named_and_changes_nothing() {
 }
 
 #[test]
-fn half_lines_many_lines_and_endless_lines() {
+fn partial_multiple_and_endless_lines() {
     let served = Served::new();
     let mut client = served.client();
     client.raw(b"{\"do\": \"con");
@@ -179,7 +179,7 @@ fn half_lines_many_lines_and_endless_lines() {
         assert!(client.answer().get(expected).is_some());
     }
     served.client().raw(b"{\"do\": ");
-    // It says so before all of it was sent, and closes: writing fails then.
+    // The server refuses it before it is complete, and closes: the write fails then.
     let mut endless = served.client();
     let mut writer = endless.0.get_ref().try_clone().unwrap();
     let written =
@@ -197,7 +197,7 @@ fn half_lines_many_lines_and_endless_lines() {
 }
 
 #[test]
-fn clients_beside_each_other_and_one_too_many() {
+fn clients_are_concurrent_and_limited_in_number() {
     let served = Served::new();
     let mut clients: Vec<Client> = (0..32).map(|_| served.client()).collect();
     for client in &mut clients {
@@ -207,7 +207,7 @@ fn clients_beside_each_other_and_one_too_many() {
         served.client().answer()["error"]["code"],
         "too-many-clients"
     );
-    // A client that reads nothing and asks for a lot costs no other anything.
+    // A client that requests a lot without reading does not slow the others.
     let mut slow = clients.pop().unwrap();
     slow.0.get_ref().set_nonblocking(true).unwrap();
     while slow
@@ -223,7 +223,7 @@ fn clients_beside_each_other_and_one_too_many() {
 }
 
 #[test]
-fn clients_that_say_nothing_leave_their_places() {
+fn silent_clients_are_disconnected() {
     let served = Served::to_clients(Duration::from_millis(200));
     let clients: Vec<Client> = (0..32).map(|_| served.client()).collect();
     for mut client in clients {
@@ -235,7 +235,7 @@ fn clients_that_say_nothing_leave_their_places() {
 }
 
 #[test]
-fn descriptors_travel_both_ways_with_their_line() {
+fn descriptors_pass_both_ways_with_their_line() {
     let served = Served::new();
     let client = UnixStream::connect(served.path()).unwrap();
     client.set_read_timeout(Some(SOON)).unwrap();
@@ -278,11 +278,11 @@ fn descriptors_travel_both_ways_with_their_line() {
 }
 
 #[test]
-fn a_socket_that_is_served_is_not_taken_over_and_one_that_was_left_is() {
+fn a_stale_socket_is_replaced_and_a_served_one_is_not() {
     let served = Served::new();
     let refusal = serve(&served.path(), Verbs::default()).err().unwrap();
     assert!(
-        refusal.detail.contains("somebody serves it already"),
+        refusal.detail.contains("another process serves it"),
         "{refusal}"
     );
     let left = served.directory.path().join("left.sock");

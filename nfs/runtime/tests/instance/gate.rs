@@ -1,4 +1,4 @@
-//! Instances that stop processing and go on, under traffic.
+//! Instances that stop and resume processing under traffic.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use nf_runtime::{
 
 use crate::support::{Config, Rig, SOON};
 
-/// Between two instances: what the old one relays, the new one takes.
+/// The relay between two instances.
 #[derive(Clone, Default)]
 struct Pipe(Arc<Mutex<VecDeque<Option<Vec<u8>>>>>);
 
@@ -48,7 +48,7 @@ fn store() -> Box<MemoryStore> {
     Box::new(MemoryStore::new(1 << 30))
 }
 
-/// A whole move, as migration does it, while packets go to the old instance and then to the new one; both are real instances with threads.
+/// A whole move, step by step as in migration, while packets go to the old instance and then to the new one; both are real instances with threads.
 #[test]
 fn a_move_under_traffic_keeps_every_packet_in_order() {
     for _ in 0..10 {
@@ -60,7 +60,7 @@ fn a_move_under_traffic_keeps_every_packet_in_order() {
             let sender = scope.spawn(|| {
                 let (mut number, mut after) = (0_u32, 0);
                 while after < 3000 {
-                    // Both workers' queues get the same numbers.
+                    // The queues of both workers get the same numbers.
                     let rig = if flipped.load(Ordering::SeqCst) {
                         &new
                     } else {
@@ -87,7 +87,7 @@ fn a_move_under_traffic_keeps_every_packet_in_order() {
             new.instance.gate().order(SOON, inject).unwrap();
             flipped.store(true, Ordering::SeqCst);
             let sent = sender.join().unwrap();
-            // What the old instance has received by now is all that it will: it is at the end of its queues.
+            // The old instance has received everything it will: its queues are empty.
             old.instance
                 .gate()
                 .order(SOON, |_| vec![Order::Sweep])
@@ -119,7 +119,7 @@ fn a_move_under_traffic_keeps_every_packet_in_order() {
 }
 
 #[test]
-fn a_move_that_is_given_up_goes_on_where_it_was() {
+fn an_abandoned_move_resumes_without_loss() {
     let rig = Rig::new(1, Config::default());
     let pipe = Pipe::default();
     rig.instance
@@ -156,7 +156,7 @@ fn a_move_that_is_given_up_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_is_named() {
+fn the_error_names_a_worker_that_does_not_answer() {
     let rig = Rig::new(1, Config::default());
     // A sweep into a sink without room never ends.
     struct Full;

@@ -27,7 +27,7 @@ pub struct Config {
     pub refuse: bool,
 }
 
-/// Sends packets to the other port, but for those that start with a letter that says otherwise.
+/// A function that sends packets to the other port, unless their first letter requests something else.
 pub struct Echo {
     pub packets: Shared<u64>,
     pub ticks: AtomicU64,
@@ -98,7 +98,7 @@ impl NetworkFunction for Echo {
     }
 }
 
-/// An instance with two ports; `wires[port][worker]` are their other ends.
+/// An instance with two ports; `wires[port][worker]` are the ports' other ends.
 pub struct Rig {
     pub instance: Arc<Instance<Echo>>,
     pub wires: Vec<Vec<Wire>>,
@@ -123,7 +123,7 @@ impl Rig {
         Self { instance, wires }
     }
 
-    /// The next frame that leaves by this port on the queue of this worker.
+    /// Returns the next frame that leaves by this port on this worker's queue.
     pub fn out(&self, port: usize, worker: usize) -> Vec<u8> {
         self.wires[port][worker].receive_within(SOON).unwrap()
     }
@@ -131,7 +131,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // A test that stopped it, or whose function panicked, has looked at that itself.
+        // Tests that stopped the instance, or whose function panicked, check the result themselves.
         let _ = self.instance.stop_workers();
     }
 }

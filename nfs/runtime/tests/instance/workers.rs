@@ -1,4 +1,4 @@
-//! What workers do with packets, and what they do without.
+//! Workers: forwarding, counting, ticking, idling, and failing.
 
 use std::{
     sync::atomic::Ordering,
@@ -34,13 +34,13 @@ fn each_worker_forwards_its_queues_and_verdicts_are_counted() {
     assert_eq!(dropped["asked to"], 2);
     assert_eq!(dropped["no verdict"], 1);
     assert_eq!(dropped["empty"], 1);
-    assert_eq!(dropped["sent to a port that there is not"], 1);
+    assert_eq!(dropped["sent to a port that does not exist"], 1);
     let mut counters = rig.instance.counters().json();
     let all = counters.as_object_mut().unwrap();
     for name in ["busy_ns", "batches"] {
         assert!(all.remove(name).unwrap().as_u64() > Some(0));
     }
-    // Of each port.
+    // The overruns of each port.
     let overruns = |port| format!("port_receive_overruns{{port=\"memory{port}\"}}");
     assert!([0, 1].iter().all(|port| all.contains_key(&overruns(port))));
     all.retain(|name, count| !name.starts_with("port_") || *count != 0);
@@ -50,7 +50,7 @@ fn each_worker_forwards_its_queues_and_verdicts_are_counted() {
         "packets_kept_or_relayed": 0, "frames_not_emitted": 0,
         "packets_dropped{reason=\"asked to\"}": 2, "packets_dropped{reason=\"no verdict\"}": 1,
         "packets_dropped{reason=\"empty\"}": 1,
-        "packets_dropped{reason=\"sent to a port that there is not\"}": 1,
+        "packets_dropped{reason=\"sent to a port that does not exist\"}": 1,
         "seen": 11,
     });
     assert_eq!(counters, expected);
@@ -69,7 +69,7 @@ fn many_packets_stay_in_order() {
 }
 
 #[test]
-fn it_ticks_when_the_function_wants_it() {
+fn a_worker_ticks_when_the_function_wants_it() {
     let rig = Rig::new(
         2,
         Config {
@@ -92,7 +92,7 @@ fn it_ticks_when_the_function_wants_it() {
         std::thread::yield_now();
     }
     rig.instance.configure(Config::default()).unwrap();
-    // One may be under way.
+    // A tick may be in progress.
     rig.instance.gate().order(SOON, |_| vec![]).unwrap();
     let after = ticks();
     rig.wires[0][0].send(b"a");
@@ -101,14 +101,14 @@ fn it_ticks_when_the_function_wants_it() {
 }
 
 #[test]
-fn turns_that_brought_packets_are_busy_and_no_others() {
+fn only_turns_that_brought_packets_are_busy() {
     let rig = Rig::new(1, Config::default());
     let begun = Instant::now();
     for _ in 0..10 {
         rig.wires[0][0].send(b"a");
         rig.out(1, 0);
     }
-    // Its answer comes after the turn under way.
+    // The worker answers after its current turn.
     rig.instance.gate().order(SOON, |_| vec![]).unwrap();
     let elapsed = begun.elapsed().as_nanos() as u64;
     let status = rig.instance.status();
@@ -118,7 +118,7 @@ fn turns_that_brought_packets_are_busy_and_no_others() {
     assert_eq!(rig.instance.counters().json()["busy_ns"], busy);
 }
 
-/// CPU time, so that whatever else runs on the machine does not matter. Other tests of this process do: hence a process of its own.
+/// Measures CPU time, which other processes do not affect. Other tests of this process would, so it runs in its own process.
 #[test]
 fn an_idle_instance_takes_no_cpu_time() {
     if std::env::var_os("NF_IDLE_TEST").is_none() {
@@ -143,7 +143,7 @@ fn an_idle_instance_takes_no_cpu_time() {
 }
 
 #[test]
-fn ports_that_do_not_match_are_refused() {
+fn ports_without_a_queue_per_worker_are_refused() {
     let refused = |queues: &[usize]| {
         let mut options = Options::default();
         for (index, queues) in queues.iter().enumerate() {
@@ -154,12 +154,12 @@ fn ports_that_do_not_match_are_refused() {
             nf_runtime::Instance::<crate::support::Echo>::start(options, Config::default());
         started.err().unwrap().detail
     };
-    assert!(refused(&[]).contains("needs a port"));
+    assert!(refused(&[]).contains("needs at least one port"));
     assert!(refused(&[2, 1]).contains("port memory1: 1 queues, expected 2"));
 }
 
 #[test]
-fn a_function_that_panics_ends_the_instance_and_says_so() {
+fn a_panicking_function_ends_the_instance_with_an_error() {
     let rig = Rig::new(2, Config::default());
     rig.wires[0][1].send(b"p");
     let refusal = rig.instance.wait().unwrap_err();

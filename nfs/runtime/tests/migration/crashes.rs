@@ -1,5 +1,5 @@
-//! One of the two dies at a step. In a process a thread cannot be killed: an instance that "dies" here ends its workers between two batches
-//! and is never asked again. Processes that are killed are in `tests/nfs`.
+//! One of the two instances dies at a step. Threads of a process cannot be killed, so an instance that "dies" here ends its workers between two
+//! batches and gets no more requests. Tests with killed processes are in `tests/nfs`.
 
 use std::{thread, time::Duration};
 
@@ -10,13 +10,13 @@ use crate::world::{check_all, collect, Driver, How, Rig, Traffic, SOON};
 
 const FLOWS: u16 = 20;
 
-/// What an instance has not taken from its ports is lost when it dies. Here that is nothing: each port was found empty.
+/// Waits until each port is empty: frames that an instance has not received when it dies are lost.
 fn take_in_all(rig: &Rig) {
     let gate = rig.instance.gate();
     gate.order(SOON, |_| vec![Order::Sweep]).unwrap();
 }
 
-/// The new instance dies after each step before the commit: the old one goes on as if nothing had been.
+/// The new instance dies after each step before the commit: the old one continues as if nothing had happened.
 #[test]
 fn the_new_one_dies_before_the_commit() {
     for how in [How::Memfd, How::Copy] {
@@ -45,7 +45,7 @@ fn the_new_one_dies_before_the_commit() {
     }
 }
 
-/// The old one dies before the commit: another takes its state and its ring, both of which whoever drives has kept.
+/// The old instance dies before the commit: another one takes its state and its ring, which the agent has kept.
 #[test]
 fn the_old_one_dies_before_the_commit() {
     for steps in [1, 3] {
@@ -77,7 +77,7 @@ fn the_old_one_dies_before_the_commit() {
     }
 }
 
-/// The old one dies after the commit: the new one processes what is in the ring.
+/// The old instance dies after the commit: the new one processes the frames in the ring.
 #[test]
 fn the_old_one_dies_after_the_commit() {
     let (old, new) = (Rig::new(2, false), Rig::new(2, true));
@@ -109,7 +109,7 @@ fn the_old_one_dies_after_the_commit() {
     );
 }
 
-/// The new one dies after the commit: a third takes the state and the ring, and the old one relays on.
+/// The new instance dies after the commit: a third one takes the state and the ring, and the old one keeps relaying.
 #[test]
 fn the_new_one_dies_after_the_commit() {
     let (old, new, third) = (Rig::new(2, false), Rig::new(2, true), Rig::new(2, true));

@@ -1,4 +1,4 @@
-//! One of the two instances hangs: it is there, and does nothing. Whoever drives can go back or on without it.
+//! One of the two instances hangs: it exists but does nothing. The agent can roll back or go forward without it.
 
 use std::{
     io::{Read, Write},
@@ -20,12 +20,12 @@ use crate::world::{authentic, check_all, collect, Rig, Traffic, SECRET, SOON};
 
 const FLOWS: u16 = 10;
 
-/// What is between two instances; while it is paused, each seems to hang to the other.
+/// A proxy between two instances; while it is paused, each seems to hang to the other.
 #[derive(Clone, Default)]
 struct Between(Arc<AtomicBool>);
 
 impl Between {
-    /// Takes one connection at `at` and makes one to `to`.
+    /// Accepts one connection at `at` and connects to `to`.
     fn listen(&self, at: &Path, to: &str) {
         let (listener, to) = (UnixListener::bind(at).unwrap(), to.to_owned());
         let this = self.clone();
@@ -59,7 +59,7 @@ impl Between {
 }
 
 struct World {
-    /// What the old instance relays from.
+    /// The ring from which the old instance relays.
     ring: Ring<Region>,
     old: Rig,
     new: Rig,
@@ -68,7 +68,7 @@ struct World {
 }
 
 impl World {
-    /// Two instances; all state but the last is copied.
+    /// Creates two instances; all state but the last blocks is copied.
     fn copied() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (old, new) = (Rig::new(1, false), Rig::new(1, true));
@@ -112,13 +112,13 @@ impl World {
         }
     }
 
-    /// Sends until the relay waits for room on the way to the new instance, which hangs; how many frames that were.
+    /// Sends until the relay waits for room toward the new instance, which hangs; returns the number of frames sent.
     fn fill_the_way(&self) -> u32 {
         let mut sent = 0;
         while self.is_relayed_soon() {
             send(&self.old, sent..sent + 10);
             sent += 10;
-            assert!(sent < 10_000, "nothing waits for room");
+            assert!(sent < 10_000, "the relay never waits for room");
         }
         sent
     }
@@ -140,7 +140,7 @@ impl World {
     }
 }
 
-/// Numbered packets of flow 0.
+/// Sends numbered packets of flow 0.
 fn send(rig: &Rig, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let mut frame = [0; 1000];
@@ -150,7 +150,7 @@ fn send(rig: &Rig, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_precopy_to_a_new_instance_that_hangs_ends() {
+fn a_precopy_to_a_hanging_new_instance_times_out() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("silent");
     let _listener = UnixListener::bind(&path).unwrap();
@@ -169,7 +169,7 @@ fn a_precopy_to_a_new_instance_that_hangs_ends() {
 }
 
 #[test]
-fn a_thaw_does_not_wait_for_a_new_instance_that_hangs() {
+fn a_thaw_does_not_wait_for_a_hanging_new_instance() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("silent");
     let listener = UnixListener::bind(&path).unwrap();
@@ -181,7 +181,7 @@ fn a_thaw_does_not_wait_for_a_new_instance_that_hangs() {
         let request = json!({"epoch": 1, "to": to, "timeout_ms": 600_000});
         let precopy = scope.spawn(|| old.ask("precopy", request));
         let _connected = listener.accept().unwrap();
-        // One of another epoch ends nothing.
+        // A thaw of another epoch ends nothing.
         let other = json!({"epoch": 2, "timeout_ms": 100});
         assert_eq!(old.ask("thaw", other).unwrap_err().code, "busy");
         assert!(!precopy.is_finished());
@@ -193,7 +193,7 @@ fn a_thaw_does_not_wait_for_a_new_instance_that_hangs() {
 }
 
 #[test]
-fn a_new_instance_that_hangs_in_the_delta_is_given_up() {
+fn a_new_instance_that_hangs_in_the_delta_is_abandoned() {
     let world = World::copied();
     let traffic = Traffic::new(FLOWS);
     let sent = thread::scope(|scope| {
@@ -211,9 +211,9 @@ fn a_new_instance_that_hangs_in_the_delta_is_given_up() {
     check_all(&collect(&[&world.old], expected), FLOWS, sent);
 }
 
-/// More than its ring holds comes to an old instance that is frozen: it goes on, with all of it.
+/// A frozen old instance gets more frames than its ring holds: it resumes with all of them.
 #[test]
-fn a_ring_that_fills_holds_up_nothing_for_good() {
+fn a_full_ring_loses_nothing_after_a_thaw() {
     let world = World::copied();
     world.old(&["freeze"]);
     send(&world.old, 0..200);
@@ -222,14 +222,14 @@ fn a_ring_that_fills_holds_up_nothing_for_good() {
 }
 
 #[test]
-fn what_is_relayed_waits_for_a_new_instance_that_hangs_for_a_while() {
+fn relayed_frames_wait_for_a_new_instance_that_hangs_for_a_while() {
     let world = World::committed();
     world.between.pause(true);
     let sent = world.fill_the_way();
     let refusal = world.drain(1, 200).unwrap_err();
     assert_eq!(refusal.code, "timeout", "{refusal}");
     assert!(
-        refusal.detail.contains("does not take what is relayed"),
+        refusal.detail.contains("did not take all relayed frames"),
         "{refusal}"
     );
     world.between.pause(false);
@@ -239,28 +239,28 @@ fn what_is_relayed_waits_for_a_new_instance_that_hangs_for_a_while() {
     check_all(&seen, 1, sent);
 }
 
-/// The rings are emptied all the same: else the markers, which are behind what fills them, would never be seen.
+/// The rings are emptied all the same: otherwise the markers, which are behind the frames that fill them, would never be seen.
 #[test]
-fn a_relay_that_broke_off_is_told_once_and_lets_markers_through() {
+fn a_broken_relay_is_reported_once_and_still_passes_markers() {
     let mut world = World::committed();
-    // Its connection goes with it.
+    // This closes its connection.
     drop(std::mem::replace(&mut world.new, Rig::new(1, true)));
-    // Several times what the ring holds.
+    // Several times as much as the ring holds.
     for round in 0..40 {
         send(&world.old, 20 * round..20 * (round + 1));
     }
     let refusal = world.drain(7, 10_000).unwrap_err();
     assert_eq!(refusal.code, "peer", "{refusal}");
     assert!(refusal.detail.contains("frames were not sent"), "{refusal}");
-    // Whoever drives now does not know the numbers of the markers before.
+    // The agent no longer knows the numbers of earlier markers.
     assert_eq!(world.drain(8, 10_000).unwrap()["relayed"], json!([800]));
 }
 
 #[test]
-fn a_new_instance_does_not_wait_for_an_old_one_that_hangs() {
+fn a_new_instance_does_not_wait_for_a_hanging_old_one() {
     let world = World::committed();
     send(&world.old, 0..5);
-    // What had left the old one is processed.
+    // Frames that left the old instance are processed.
     let seen = collect(&[&world.new], 5);
     world.between.pause(true);
     let new = &world.new;
@@ -277,7 +277,7 @@ fn a_new_instance_does_not_wait_for_an_old_one_that_hangs() {
         .unwrap_err();
     assert_eq!(
         refusal.code, "timeout",
-        "that of another epoch says nothing"
+        "a verb of another epoch changes nothing"
     );
     new.ask("orphaned", json!({"epoch": 1})).unwrap();
     assert_eq!(
@@ -288,17 +288,17 @@ fn a_new_instance_does_not_wait_for_an_old_one_that_hangs() {
 }
 
 #[test]
-fn a_new_instance_is_told_to_forget_while_the_old_one_hangs() {
+fn a_new_instance_is_aborted_while_the_old_one_hangs() {
     let world = World::copied();
     world.between.pause(true);
     let address = world._directory.path().join("new");
     world.new.ask("abort", json!({"epoch": 1})).unwrap();
     let end = Instant::now() + SOON;
     while UnixStream::connect(&address).is_ok() {
-        assert!(Instant::now() < end, "it still listens");
+        assert!(Instant::now() < end, "the new instance still listens");
         thread::sleep(Duration::from_millis(1));
     }
-    // The connection is closed, too.
+    // The connection is closed as well.
     world.old(&["freeze"]);
     world.between.pause(false);
     assert_eq!(

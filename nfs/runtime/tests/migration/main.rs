@@ -1,7 +1,7 @@
-//! Instances that move under traffic, without any switch: whole moves cut at random points, moves that are given up, and instances that die
+//! Instances that move under traffic, without a switch: whole moves of random timing, abandoned moves, and instances that die
 //! at each step.
 //!
-//! `NF_MOVES=10000` sets how many random moves are made.
+//! `NF_MOVES=10000` sets the number of random moves.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

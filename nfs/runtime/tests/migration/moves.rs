@@ -1,4 +1,4 @@
-//! Moves that succeed, and moves that are given up.
+//! Moves that succeed, and moves that are abandoned.
 
 use std::{thread, time::Duration};
 
@@ -12,10 +12,10 @@ struct Move {
     workers: (usize, usize),
     flows: u16,
     pause: u32,
-    /// Microseconds of traffic before, and after.
+    /// Microseconds of traffic before and after.
     around: (u64, u64),
     ring_bytes: u64,
-    /// Steps after which it is given up; more than there are: never.
+    /// The number of steps after which the move is abandoned; a number beyond the last step: never.
     give_up: usize,
 }
 
@@ -72,7 +72,7 @@ fn run(this: &Move) {
     check_all(&seen, this.flows, sent);
 }
 
-/// No packet lost, none twice, none out of order, no change of the state lost or done twice.
+/// No packet is lost, duplicated or reordered, and no change of the state is lost or repeated.
 #[test]
 fn random_moves_keep_every_packet_and_every_change() {
     let moves = std::env::var("NF_MOVES").map_or(150, |text| text.parse().unwrap());
@@ -91,9 +91,9 @@ fn random_moves_keep_every_packet_and_every_change() {
         .unwrap();
 }
 
-/// There and back, again and again: an instance that took over can give away.
+/// Moves there and back, repeatedly: an instance that took over can hand over.
 #[test]
-fn an_instance_that_took_over_gives_away() {
+fn an_instance_that_took_over_can_hand_over() {
     let rigs: Vec<Rig> = (0..5).map(|index| Rig::new(2, index > 0)).collect();
     for (epoch, pair) in (1..).zip(rigs.windows(2)) {
         let traffic = Traffic::new(10);
@@ -116,7 +116,7 @@ fn an_instance_that_took_over_gives_away() {
             sender.join().unwrap()
         });
         let seen = collect(&[&pair[0], &pair[1]], sent as usize * 10);
-        // Counts go on from the moves before.
+        // Counts continue from earlier moves.
         let first = seen.iter().find(|(flow, ..)| *flow == 0).unwrap().2;
         let shifted: Vec<_> = seen
             .iter()

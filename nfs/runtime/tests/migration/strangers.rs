@@ -1,4 +1,4 @@
-//! Connections and markers of somebody who does not know the secret, and state that is not what was sent.
+//! Connections and markers without the secret, and state that was altered.
 
 use std::{
     io::{Read, Write},
@@ -16,7 +16,7 @@ use crate::world::{authentic, check_all, collect, Driver, How, Rig, SECRET, SOON
 
 const OTHER: &str = "00000000000000000000000000000000000000000000000000000000000000ff";
 
-/// A new instance that waits for state by TCP, and its address.
+/// Starts a new instance that waits for state by TCP; returns its address, too.
 fn listening(epoch: u64) -> (Rig, String) {
     let new = Rig::new(1, true);
     let request = json!({"epoch": epoch, "secret": SECRET, "mode": "copy", "listen": "tcp:127.0.0.1:0", "rings": {"queues": 1, "words": 9000}});
@@ -32,10 +32,10 @@ fn prepared(epoch: u64, secret: &str) -> Rig {
 }
 
 #[test]
-fn state_is_taken_only_from_who_knows_the_secret() {
+fn state_is_accepted_only_with_the_secret() {
     let (new, address) = listening(1);
     let at = address.strip_prefix("tcp:").unwrap();
-    // One says nothing, one says what any program may say: neither keeps the old instance out.
+    // One stranger sends nothing, one sends something arbitrary: neither keeps the old instance out.
     let silent = TcpStream::connect(at).unwrap();
     let mut noisy = TcpStream::connect(at).unwrap();
     noisy
@@ -44,7 +44,7 @@ fn state_is_taken_only_from_who_knows_the_secret() {
     noisy.write_all(&[b'x'; 200]).unwrap();
     let mut heard = Vec::new();
     let _ = noisy.read_to_end(&mut heard);
-    assert!(heard.len() <= 32, "the nonce and nothing else: {heard:?}");
+    assert!(heard.len() <= 32, "more than the nonce: {heard:?}");
     new.await_refused("connection without the secret of the migration", 1);
     let stranger = prepared(1, OTHER);
     let request = json!({"epoch": 1, "to": address});
@@ -61,7 +61,7 @@ fn state_is_taken_only_from_who_knows_the_secret() {
 }
 
 #[test]
-fn there_is_one_old_instance() {
+fn only_one_old_instance_is_accepted() {
     let (new, address) = listening(1);
     let (old, second) = (prepared(1, SECRET), prepared(1, SECRET));
     let request = json!({"epoch": 1, "to": address, "timeout_ms": 2000});
@@ -97,7 +97,7 @@ fn state_whose_digest_differs_is_refused() {
         assert!(Instant::now() < end, "the state has not arrived");
         thread::sleep(Duration::from_millis(1));
     }
-    // What a fault of the copying would leave.
+    // Simulates an error of the copy.
     let loaded = new.instance.loaded().unwrap();
     loaded.arena.regions()[0].words()[3].fetch_xor(1, Ordering::Relaxed);
     old.ask("freeze", json!({"epoch": 1})).unwrap();
@@ -115,7 +115,7 @@ fn state_whose_digest_differs_is_refused() {
 }
 
 #[test]
-fn nothing_is_committed_before_all_state_is_there() {
+fn a_commit_before_all_state_has_arrived_is_refused() {
     let (new, address) = listening(1);
     let old = prepared(1, SECRET);
     let commit = json!({"epoch": 1, "timeout_ms": 30});
@@ -127,14 +127,14 @@ fn nothing_is_committed_before_all_state_is_there() {
     assert_eq!(early(&old).code, "out-of-turn");
     let refusal = early(&new);
     assert_eq!(refusal.code, "peer");
-    assert!(refusal.detail.contains("has not come yet"), "{refusal}");
+    assert!(refusal.detail.contains("has not arrived yet"), "{refusal}");
     old.ask("delta", json!({"epoch": 1})).unwrap();
     new.ask("commit", commit.clone()).unwrap();
     old.ask("commit", commit.clone()).unwrap();
 }
 
 #[test]
-fn the_clock_of_copied_state_goes_on() {
+fn the_clock_of_copied_state_continues() {
     const LATER: u64 = 1 << 60;
     let (new, address) = listening(1);
     let old = prepared(1, SECRET);
@@ -149,13 +149,13 @@ fn the_clock_of_copied_state_goes_on() {
     let (now, then) = (clock(&new).now(), clock(&old).now());
     assert!(
         (LATER..=then).contains(&now),
-        "{now}, at the old instance {then}"
+        "{now}, but {then} at the old instance"
     );
 }
 
-/// A tenant that knows the format sends markers of every number before the real ones: nothing is let go for them, and they are frames like any others.
+/// A tenant that knows the format sends markers of every number before the real ones: they end no path, and are forwarded like other frames.
 #[test]
-fn forged_markers_end_nothing() {
+fn forged_markers_end_no_path() {
     let (old, new) = (Rig::new(1, false), Rig::new(1, true));
     let mut driver = Driver::new(&old, &new, How::Memfd, 1);
     driver.freeze(1 << 16);
@@ -164,7 +164,7 @@ fn forged_markers_end_nothing() {
     let other = Secret::parse(OTHER).unwrap();
     for number in 0..2 {
         let mut frame = marker([2; 6], [4; 6], &other, 1, number);
-        // To the function it is a packet of flow 0 with the next number.
+        // To the function this is a packet of flow 0 with the next number.
         frame[..6].copy_from_slice(&[0, 0, number as u8, 0, 0, 0]);
         old.wires[0].send(&frame);
     }

@@ -1,4 +1,4 @@
-//! Two instances of a function that shows every fault in its state, and traffic that moves from one to the other.
+//! Two instances of a function whose state reveals every fault, and traffic that moves from one to the other.
 
 use std::{
     collections::HashMap,
@@ -21,27 +21,27 @@ use serde_json::{json, Value};
 
 use crate::watchdog::watch;
 
-/// The secret of all migrations here, as whoever drives gives it.
+/// The secret of all migrations in these tests.
 pub const SECRET: &str = "5e0f0cb18d6a44b57c1ab1e0d70ce7d0a35d5ee14d2ed9d1a0d0a9b3a7c1e2f4";
 
-/// An authentic marker of a path to an old instance.
+/// Builds an authentic marker of a path to an old instance.
 pub fn authentic(epoch: u64, number: u32) -> Vec<u8> {
     let secret = Secret::parse(SECRET).unwrap();
     marker([2; 6], [4; 6], &secret, epoch, number).to_vec()
 }
 
-/// The number of the first marker that is sent before the last ones.
+/// The number of the first marker sent before the final ones.
 const FIRST: u32 = 7000;
 
-/// Frames that traffic is of at most: a wire holds 65,536, and nobody takes any before the end. On a busy machine a move takes long.
+/// The maximum of frames of traffic: a wire holds 65,536, which are only read at the end. On a busy machine a move takes long.
 const MOST: u32 = 50_000;
 
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// Counts the packets of each flow and writes the count into the packet.
+/// A function that counts the packets of each flow and writes the count into the packet.
 ///
-/// A packet is flow (2 bytes), number in its flow (4), and room for the count (4): count and number are equal unless a packet or a change of the state
-/// was lost or happened twice, or a packet overtook another.
+/// A packet has the flow (2 bytes), its number in the flow (4), and room for the count (4): count and number are equal unless a packet or a change of the
+/// state was lost or duplicated, or packets were reordered.
 pub struct Counting(FlowTable<u16, u64>);
 
 impl NetworkFunction for Counting {
@@ -75,13 +75,13 @@ impl NetworkFunction for Counting {
     }
 }
 
-/// What came out: flow, number, count.
+/// An output packet: flow, number, count.
 pub type Seen = (u16, u32, u32);
 
 pub struct Rig {
     pub instance: Arc<Instance<Counting>>,
     pub migration: Migration,
-    /// One for each worker.
+    /// One wire per worker.
     pub wires: Vec<Wire>,
 }
 
@@ -121,7 +121,7 @@ impl Rig {
         self.migration.answer(verb, &arguments, descriptors)
     }
 
-    /// Waits until so much was refused without an answer, for a reason.
+    /// Waits until `count` refusals for this reason were counted.
     pub fn await_refused(&self, reason: &str, count: u64) {
         let name = format!("migration_refused{{reason=\"{reason}\"}}");
         let refused = || {
@@ -158,10 +158,10 @@ impl Drop for Rig {
     }
 }
 
-/// Numbered packets of some flows, to whichever instance the flows' path leads to: a switch with a cable to each.
+/// A source of numbered packets, sent to the instance to which their flow's path leads: a switch with a cable to each.
 pub struct Traffic {
     flows: u16,
-    /// Flows that have been flipped: those of the smallest numbers. Read while a packet is on its way, written by a flip.
+    /// The number of flipped flows, those with the smallest numbers. Locked for reading while a packet is sent, and for writing by a flip.
     flipped: RwLock<u16>,
     stop: AtomicBool,
 }
@@ -175,12 +175,12 @@ impl Traffic {
         }
     }
 
-    /// From here on packets of so many flows go to the other instance; none of them is on its way to the one before.
+    /// Directs packets of this many flows to the other instance; when it returns, none of them is on its way to the previous one.
     pub fn flip(&self, flows: u16) {
         *self.flipped.write().unwrap() = flows;
     }
 
-    /// Stops it at the end of the scope, also where that is a panic: else who sends would go on, and the test with it.
+    /// Stops the traffic at the end of the scope, even by a panic: otherwise the sender would never end.
     pub fn stop_at_end(&self) -> Stop<'_> {
         Stop(self)
     }
@@ -189,10 +189,10 @@ impl Traffic {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// Sends until it is stopped; how many packets of each flow were sent to each instance.
+    /// Sends until stopped; returns the number of packets sent per flow.
     pub fn run(&self, rigs: &[&Rig], pause: u32) -> u32 {
         let mut number = 0_u32;
-        // Once at least: on a busy machine it may be stopped before it began.
+        // At least one round: on a busy machine it may be stopped before it starts.
         loop {
             for flow in 0..self.flows {
                 let flipped = self.flipped.read().unwrap();
@@ -224,7 +224,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Everything that came out of the instances in the order of their reigns, until it is as much as was sent.
+/// Collects everything the instances sent, in the order of their activity, until it is as much as was sent to them.
 pub fn collect(rigs: &[&Rig], expected: usize) -> Vec<Seen> {
     let mut all = vec![Vec::new(); rigs.len()];
     let (mut count, end) = (0, std::time::Instant::now() + SOON);
@@ -239,19 +239,19 @@ pub fn collect(rigs: &[&Rig], expected: usize) -> Vec<Seen> {
             thread::yield_now();
         }
     }
-    // What should not come would come about now.
+    // Unexpected packets would arrive about now.
     rigs.iter().zip(&mut all).for_each(|(rig, seen)| {
         rig.collect(seen);
     });
     for seen in &mut all {
-        // Where the instances have unlike numbers of workers, a flow's packets leave by one queue while they are relayed and by another after that.
-        // What left first was counted first.
+        // If the instances have different numbers of workers, a flow's packets leave by one queue while relayed and by another later.
+        // The packet that left first was counted first.
         seen.sort_by_key(|(_, _, count)| *count);
     }
     all.concat()
 }
 
-/// Each flow's packets came out once each, in order, with the right count.
+/// Checks that each flow's packets came out once, in order, with the right count.
 pub fn check_all(seen: &[Seen], flows: u16, each: u32) {
     let mut next: HashMap<u16, u32> = HashMap::new();
     for (flow, number, count) in seen {
@@ -270,7 +270,7 @@ pub enum How {
     Copy,
 }
 
-/// What whoever drives keeps of a move.
+/// The agent's view of a move.
 pub struct Driver<'a> {
     pub old: &'a Rig,
     pub new: &'a Rig,
@@ -281,7 +281,7 @@ pub struct Driver<'a> {
     pub directory: tempfile::TempDir,
 }
 
-/// What whoever drives does next.
+/// A step of the agent.
 pub type Step<'a> = Box<dyn FnMut(&mut Driver<'a>)>;
 
 impl<'a> Driver<'a> {
@@ -304,7 +304,7 @@ impl<'a> Driver<'a> {
             .collect()
     }
 
-    /// Steps 1 to 4: everything before COMMIT, one step a call.
+    /// Returns steps 1 to 4: everything before COMMIT, one step per call.
     pub fn before_commit(&mut self, ring_bytes: u64) -> [Step<'a>; 4] {
         [
             Box::new(move |this| {
@@ -327,14 +327,14 @@ impl<'a> Driver<'a> {
         ]
     }
 
-    /// All of these steps.
+    /// Does all of these steps.
     pub fn freeze(&mut self, ring_bytes: u64) {
         for mut step in self.before_commit(ring_bytes) {
             step(self);
         }
     }
 
-    /// The new instance waits for the old one's state; where that is copied, most of it is.
+    /// Starts the new instance's wait for the old one's state; in copy mode, most of it is copied.
     pub fn hold(&self) {
         let rings = self.prepared["rings"].clone();
         if self.how == How::Memfd {
@@ -351,7 +351,7 @@ impl<'a> Driver<'a> {
         self.old.ask("precopy", request).unwrap();
     }
 
-    /// Steps 5 to 8.
+    /// Does steps 5 to 8.
     pub fn commit(&self, traffic: &Traffic) {
         let epoch = json!({"epoch": self.epoch});
         self.new.ask("commit", epoch.clone()).unwrap();
@@ -360,7 +360,7 @@ impl<'a> Driver<'a> {
         self.finish();
     }
 
-    /// Flow by flow, as switches renew their caches; those that were flipped do not wait for the others.
+    /// Flips flow by flow, as switches renew their caches; flipped flows do not wait for the others.
     fn flip(&self, traffic: &Traffic) {
         let release = |fence: u32, more: Value| {
             let mut request = json!({"epoch": self.epoch, "fence": fence});
@@ -389,7 +389,7 @@ impl<'a> Driver<'a> {
         self.old.wires[0].send(&authentic(self.epoch, number));
     }
 
-    /// The old path is quiet but for its markers.
+    /// Ends the migration when the old path carries only its markers.
     pub fn finish(&self) {
         self.mark(0);
         self.old

@@ -1,4 +1,4 @@
-//! Ends a test program that hangs: a fault that makes a test wait for ever is a failure like any other.
+//! Ends a test program that hangs, so that a test that waits forever counts as a failure.
 
 use std::{
     env,
@@ -9,21 +9,21 @@ use std::{
     time::Duration,
 };
 
-/// All tests of a program together, on a busy machine.
+/// The limit for all tests of a program, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(200);
-/// One of the random moves, of which there may be many more than every day.
+/// The additional time for a random move, of which a long run has many.
 const MOVE: Duration = Duration::from_millis(500);
 
 static STARTED: Once = Once::new();
 
-/// Starts the watch, at the first call.
+/// Starts the watchdog on the first call.
 pub fn watch() {
     STARTED.call_once(|| {
         let moves = env::var("NF_MOVES").map_or(0, |text| text.parse().unwrap());
         let limit = LIMIT + MOVE * moves;
         thread::spawn(move || {
             thread::sleep(limit);
-            // Not by eprintln: what tests print is kept until they end.
+            // Not by eprintln, whose output is captured until the test ends.
             let _ = writeln!(stderr(), "some tests have not ended within {limit:?}");
             process::exit(101);
         });
