@@ -1,4 +1,4 @@
-"""An agent, put together from its parts."""
+"""The agent, assembled from its parts."""
 
 from pathlib import Path
 from typing import Self
@@ -39,14 +39,14 @@ class Agent:
     Args:
         config: agent.toml.
         server: server.toml.
-        wiring: of ports; None: on the switches of ``server``.
-        switching: of ports that move; None: on the switches of ``server``.
+        wiring: connects ports; None: on the switches of ``server``.
+        switching: moves ports; None: on the switches of ``server``.
 
     Attributes:
-        addresses: where it serves.
+        addresses: on which it serves.
 
     Raises:
-        AgentError, ConfigError: it cannot be started; nothing of it runs.
+        AgentError, ConfigError: it cannot start; nothing of it runs.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Agent:
         self.addresses = self._serving.addresses
 
     def stop(self) -> None:
-        """Stop the agent; instances go on."""
+        """Stop the agent; instances keep running."""
         self._store.end_waits()
         self._serving.stop()
         self._stop_inside()

@@ -1,4 +1,4 @@
-"""What locations can do: of agent.toml, or what is likely."""
+"""The capacity of locations: from agent.toml, or defaults."""
 
 import os
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ _PCIE_MBPS = 10_000
 
 @dataclass(frozen=True)
 class Capacity:
-    """Of a location.
+    """Capacity of a location.
 
     Attributes:
-        millicores: that network functions may use.
-        memory_mb: None: nobody counts it.
-        pcie_mbps: of its link, each way; None: the hypervisor.
-        core_factor: millicores that do what one of the host does, until it was measured.
+        millicores: available to network functions.
+        memory_mb: None: unlimited.
+        pcie_mbps: of its link, each way; None for the hypervisor.
+        core_factor: millicores that do the work of one host millicore, until measured.
         slots: number of interfaces, by name.
     """
 
@@ -31,12 +31,12 @@ class Capacity:
 
     @property
     def location_class(self) -> str:
-        """``host`` or ``nic``."""
+        """Return ``host`` or ``nic``."""
         return "host" if self.pcie_mbps is None else "nic"
 
 
 def capacities(config: AgentConfig, server: ServerConfig) -> dict[str, Capacity]:
-    """By location, the hypervisor first."""
+    """Return the capacities by location, the hypervisor first."""
     return {switch.name: _capacity(config, switch.name, hub=switch.link is None) for switch in server.switch}
 
 

@@ -1,4 +1,4 @@
-"""What can be deployed on this server, and where: kinds, flavors, locations, port numbers, quotas."""
+"""The catalog of this server: kinds, flavors, locations, port numbers, quotas."""
 
 import hashlib
 import json
@@ -21,12 +21,12 @@ _NF_PORTS = (1, 2)  # one-armed, or a bump in the wire
 
 @dataclass(frozen=True)
 class Catalog:
-    """The offer.
+    """Everything that can be deployed, and where.
 
     Attributes:
         locations: names of the switches, the hypervisor first.
-        port_numbers: those that instances may get.
-        server: the server's own name in MAC addresses; 3 bytes.
+        port_numbers: available to instances.
+        server: the server's own part of MAC addresses; 3 bytes.
     """
 
     kinds: dict[str, Kind]
@@ -38,10 +38,10 @@ class Catalog:
 
     @classmethod
     def of(cls, config: AgentConfig, server: ServerConfig) -> "Catalog":
-        """The offer of a configuration.
+        """Build the catalog of a configuration.
 
         Raises:
-            LaunchError: the program ``nf`` is there and does not say what it has.
+            LaunchError: the program ``nf`` exists but does not list its kinds.
         """
         mapped = {port.number for port in server.port}
         numbers = range(config.port_numbers.first, config.port_numbers.last + 1)
@@ -57,14 +57,14 @@ class Catalog:
 
     @property
     def home(self) -> str:
-        """Where instances begin while nobody decides: the hypervisor."""
+        """Where instances start if nothing decides: the hypervisor."""
         return self.locations[0]
 
     def kind(self, name: str, field: str = "kind") -> Kind:
-        """By name.
+        """Find a kind by name.
 
         Raises:
-            InvalidError: there is none.
+            InvalidError: it is unknown.
         """
         if name not in self.kinds:
             known = ", ".join(sorted(self.kinds)) or "none at all"
@@ -74,10 +74,10 @@ class Catalog:
         return self.kinds[name]
 
     def flavor(self, name: str, field: str = "flavor") -> Flavor:
-        """By name.
+        """Find a flavor by name.
 
         Raises:
-            InvalidError: there is none.
+            InvalidError: it is unknown.
         """
         if name not in self.flavors:
             known = ", ".join(self.flavors)
@@ -85,10 +85,10 @@ class Catalog:
         return self.flavors[name]
 
     def location(self, name: str, field: str) -> str:
-        """A location's name, checked.
+        """Check a location's name and return it.
 
         Raises:
-            InvalidError: there is none.
+            InvalidError: it is unknown.
         """
         if name not in self.locations:
             known = ", ".join(self.locations)
@@ -96,24 +96,24 @@ class Catalog:
         return name
 
     def free_ports(self, taken: Iterable[int], count: int) -> tuple[Port, ...]:
-        """The lowest ports that are free; fewer than ``count`` where there are no more."""
+        """Return the lowest free ports, fewer than ``count`` if not enough are free."""
         used = set(taken)
         free = (number for number in self.port_numbers if number not in used)
         return tuple(self._port(number) for number, _ in zip(free, range(count), strict=False))
 
     def _port(self, number: int) -> Port:
-        # Locally administered, the same for a port's life, and not that of another server's port.
+        # Locally administered, constant for a port's life, and different on other servers.
         mac = bytes([0x02, *self.server, number >> 8, number & 0xFF])
         return Port(number, f"nf{number}", mac.hex(":"))
 
 
 def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
-    """The kinds of the program ``nf``, with what it takes packets by; none where it is not installed.
+    """Return the kinds of the program ``nf``, with its packet backend; none if it is not installed.
 
     Raises:
-        LaunchError: it is there and does not say.
+        LaunchError: it exists but does not list its kinds.
     """
-    # Beside this Python first: that is where it is installed together with this agent.
+    # Look beside this Python first: there it is installed together with this agent.
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     found = shutil.which(program, path=path) if program else None
     if found is None:
@@ -125,7 +125,7 @@ def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:
         listed = json.loads(done.stdout)
         return [_nf_kind(found, backend, each["kind"], each["summary"]) for each in listed]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        raise LaunchError(f"{found} list --format json does not say which kinds it has: {error}") from error
+        raise LaunchError(f"{found} list --format json does not list its kinds: {error}") from error
 
 
 def _nf_kind(program: str, backend: str, name: str, summary: str) -> Kind:

@@ -14,13 +14,13 @@ from nfagent.plumbing.errors import PlumbingError
 
 app = typer.Typer(
     name="nfagent",
-    help="Deploys network functions to one server with smart NICs.",
+    help="Deploy network functions on one server with smart NICs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_SWITCH_S = 0.0005  # a thread that packets wait for does not wait long for one that computes; Python's default is 5 ms
+_SWITCH_S = 0.0005  # limits how long a computing thread delays one that packets wait for; Python's default is 5 ms
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The agent.toml to use.")
@@ -29,13 +29,13 @@ ConfigOption = Annotated[
 
 @app.command()
 def serve(config: ConfigOption = None) -> None:
-    """Run the agent until it is told to stop (SIGTERM, SIGINT); what it has deployed goes on."""
+    """Run the agent until SIGTERM or SIGINT; deployed functions keep running."""
     from nfagent.agent import Agent
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request to oneswitchd
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request to oneswitchd
     sys.setswitchinterval(_SWITCH_S)
-    # Before any thread is: all of them have these signals blocked, and this one waits for them.
+    # Block these signals before any thread starts, so that all threads inherit this; the main thread waits for them.
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     path = config or default_path()
@@ -52,7 +52,7 @@ def serve(config: ConfigOption = None) -> None:
 
 @app.command()
 def check(config: ConfigOption = None) -> None:
-    """Check agent.toml and what it names, and say what there is; nothing is started."""
+    """Validate agent.toml and the files that it names, and show what they offer; start nothing."""
     from nfagent.api.access import Access
     from nfagent.catalog import Catalog
 

@@ -1,6 +1,6 @@
-"""agent.toml: what an agent deploys, where, and who may ask for it. docs/nfagent.md is the contract.
+"""agent.toml: what an agent deploys, where, and for whom. docs/nfagent.md is the contract.
 
-Anything unknown, of the wrong type or given twice raises `ConfigError`, which names file, line and key.
+An unknown, mistyped or duplicate key raises `ConfigError`, which names file, line and key.
 """
 
 import os
@@ -32,7 +32,7 @@ Anonymous = Literal["nobody", "tenant", "admin"]
 
 
 def default_path() -> Path:
-    """The file to read when none is named: ``$NFAGENT_CONFIG``, else /etc/nfagent/agent.toml."""
+    """Return the default file: ``$NFAGENT_CONFIG``, else /etc/nfagent/agent.toml."""
     return Path(os.environ.get(ENVIRONMENT) or DEFAULT_PATH)
 
 
@@ -64,10 +64,10 @@ class ApiConfig(_Section):
     """``[api]``.
 
     Attributes:
-        listen: addresses. Who can open a unix socket (its mode is 0600) is an administrator; over TCP, tokens say.
+        listen: addresses. Access to a unix socket (mode 0600) makes a client an administrator; over TCP, tokens decide.
         tokens: file of tokens; see `nfagent.api.access`.
-        anonymous: what somebody without a token may do over TCP.
-        streams: how many may follow events or the dashboard at the same time; each takes a thread.
+        anonymous: rights of clients without a token over TCP.
+        streams: how many clients may follow events or the dashboard at the same time; each takes a thread.
     """
 
     listen: Annotated[list[Listen], Field(min_length=1)] = ["unix:/run/nfagent/nfagent.sock"]
@@ -77,7 +77,7 @@ class ApiConfig(_Section):
 
 
 class QuotaConfig(_Section):
-    """``[quota]``: what each project may have."""
+    """``[quota]``: limits of each project."""
 
     instances: Annotated[int, Field(ge=0)] = 200
     ports: Annotated[int, Field(ge=0)] = 400
@@ -86,14 +86,14 @@ class QuotaConfig(_Section):
 
 
 class PortNumbers(_Section):
-    """``[port_numbers]``: those that the agent gives to instances; what server.toml maps among them is left out."""
+    """``[port_numbers]``: the range for instances; the agent skips numbers that server.toml maps."""
 
     first: Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)] = 1000
     last: Annotated[int, Field(ge=PORT_MIN, le=PORT_MAX)] = 1999
 
 
 class KindConfig(_Section):
-    """``[[kind]]``: a command that is deployed as it is, beside the kinds of the program ``nf``."""
+    """``[[kind]]``: a command that is deployed as is, in addition to the kinds of the program ``nf``."""
 
     name: Name
     summary: str = ""
@@ -102,7 +102,7 @@ class KindConfig(_Section):
     ports: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(min_length=2, max_length=2)] = [0, 0]
 
     def kind(self) -> model.Kind:
-        """The noun."""
+        """Convert to the model's noun."""
         return model.Kind(self.name, self.summary, self.movable, (self.ports[0], self.ports[1]), tuple(self.command))
 
 
@@ -126,7 +126,7 @@ class SlotConfig(_Section):
 
     Attributes:
         netns: path of its network namespace on the location's machine; None: the machine's own.
-        enter: words to put before a command instead, where more than a network namespace is to be entered.
+        enter: command prefix instead of ``netns``, to enter more than a network namespace.
     """
 
     name: Name
@@ -135,19 +135,19 @@ class SlotConfig(_Section):
     enter: Words | None = None
 
     def slot(self) -> model.Slot:
-        """The noun."""
+        """Convert to the model's noun."""
         wires = tuple(model.Wire(wire.edge, wire.inside) for wire in self.wires)
         enter = ["nsenter", f"--net={self.netns}", "--"] if self.netns else self.enter or []
         return model.Slot(self.name, wires, tuple(enter))
 
 
 class SshConfig(_Section):
-    """``[location.ssh]``: a machine that is reached by ``ssh``.
+    """``[location.ssh]``: a machine reached by ``ssh``.
 
     Attributes:
-        host: as ``ssh`` takes it.
-        options: for ``ssh``, as ``-p 2222``.
-        directory: there, for locks, configurations and logs; made if it is missing.
+        host: destination, as for ``ssh``.
+        options: for ``ssh``, such as ``-p 2222``.
+        directory: on that machine, for locks, configurations and logs; created if missing.
     """
 
     host: str
@@ -159,9 +159,9 @@ class MigrateConfig(_Section):
     """``[migrate]``: how state moves.
 
     Attributes:
-        mode: ``auto``: its memory is handed over where both processes are on this machine, else it is copied; ``copy``:
-            it is copied always.
-        rate_mbps: of copying, at most; None: as fast as it goes.
+        mode: ``auto``: hand the memory over if both processes are on this machine, otherwise copy it; ``copy``: always
+            copy.
+        rate_mbps: limit for copying; None: unlimited.
     """
 
     mode: Literal["auto", "copy"] = "auto"
@@ -169,11 +169,11 @@ class MigrateConfig(_Section):
 
 
 class RecoveryConfig(_Section):
-    """``[recovery]``: of instances at a location that is cut off, and of processes that hang.
+    """``[recovery]``: of instances at disconnected locations, and of hung processes.
 
     Attributes:
-        after_s: seconds until the instances of a location that is cut off are started elsewhere.
-        hung_after_s: seconds until a process that does not answer is killed, and another one is started.
+        after_s: seconds until the instances of a disconnected location are started elsewhere.
+        hung_after_s: seconds until an unresponsive process is killed and replaced.
     """
 
     after_s: Annotated[float, Field(strict=False, ge=0.1, le=3600)] = 2.0
@@ -181,15 +181,15 @@ class RecoveryConfig(_Section):
 
 
 class LocationConfig(_Section):
-    """``[[location]]``: how processes run beside a switch; ``ssh`` names another machine, else it is this one.
+    """``[[location]]``: how processes run beside a switch; on this machine, or on the one that ``ssh`` names.
 
     Attributes:
-        cores: that network functions may use there; None: see `nfagent.capacity`.
-        memory_mb: that they may use there; None: the optimiser does not count it.
+        cores: available to network functions; None: see `nfagent.capacity`.
+        memory_mb: available to network functions; None: unlimited.
         pcie_mbps: of an sNIC's PCIe link, each way.
-        core_factor: how many of an sNIC's cores do what one of the host does; used until it was measured.
-        address: where processes there can be reached from other locations, for state that is copied; default: the
-            machine that ``ssh`` names.
+        core_factor: how many of an sNIC's cores do the work of one host core, until measured.
+        address: of processes there, as other locations reach them, for copied state; default: the machine that ``ssh``
+            names.
     """
 
     switch: SwitchName
@@ -202,12 +202,12 @@ class LocationConfig(_Section):
     slot: list[SlotConfig] = []
 
     def find_slot(self, name: str) -> model.Slot | None:
-        """By name."""
+        """Find a slot by name."""
         return next((slot.slot() for slot in self.slot if slot.name == name), None)
 
 
 class MonitorConfig(_Section):
-    """``[monitor]``: ``period_s`` is the time from sample to sample."""
+    """``[monitor]``: ``period_s`` is the time between samples."""
 
     period_s: Seconds = 1.0
 
@@ -216,10 +216,10 @@ class DecideConfig(_Section):
     """``[decide]``: see `placement.damper.Settings`.
 
     Attributes:
-        enabled: False: instances stay where they are, and `placement` only proposes.
-        period_s: time from decision to decision; one after a change comes earlier.
-        window: how many of them traffic is remembered, and what a move saves is counted, for.
-        eps: what calm may cost: a fraction of the host's CPU.
+        enabled: False: instances stay where they are, and the optimiser only proposes.
+        period_s: time between decisions; a change triggers one earlier.
+        window: decisions over which traffic is remembered and savings are counted.
+        eps: how much stability may cost, as a fraction of the host's CPU.
         crossing_us: latency of a PCIe link, for chains with a bound.
     """
 
@@ -238,15 +238,15 @@ _FLAVORS = [
 
 
 class AgentConfig(_Section):
-    """A whole agent.toml.
+    """A complete agent.toml.
 
     Attributes:
         server: path of server.toml.
         state: directory of the store and of the instances' logs.
-        runtime: directory of locks, sockets and configurations of what runs; best on a tmpfs.
-        nf: the program ``nf``; "" where there is none.
-        nf_backend: what it takes packets by; see nfs/README.md.
-        location: where instances may run. Those of switches that are not named here have no slots.
+        runtime: directory of locks, sockets and configurations of running processes; best on a tmpfs.
+        nf: the program ``nf``; "" for none.
+        nf_backend: its packet backend; see nfs/README.md.
+        location: where instances may run. Switches without an entry have no slots.
     """
 
     server: AbsolutePath = "/etc/oneswitch/server.toml"
@@ -277,17 +277,17 @@ class AgentConfig(_Section):
 
     @classmethod
     def parse(cls, text: str, path: Path = Path("agent.toml")) -> Self:
-        """Check ``text`` as `load` does; ``path`` is only named in errors."""
+        """Check ``text`` as `load` does; ``path`` appears in errors only."""
         config, lines = parse_model(cls, text, path)
         for where, problem in _conflicts(config):
             raise fault_at(path, lines, where, problem)
         return config
 
     def load_server(self, path: Path) -> ServerConfig:
-        """The server.toml that is named here.
+        """Load the server.toml that this file names.
 
         Args:
-            path: of agent.toml, to be named in errors.
+            path: of agent.toml, for errors.
 
         Raises:
             ConfigError: of either file.
@@ -311,16 +311,16 @@ class AgentConfig(_Section):
         return server
 
     def flavors(self) -> dict[str, model.Flavor]:
-        """The sizes, by name."""
+        """Return the flavors by name."""
         return {each.name: model.Flavor(each.name, each.workers, each.memory_mb) for each in self.flavor}
 
     def find_location(self, switch: str) -> LocationConfig:
-        """How processes run beside a switch."""
+        """Return how processes run beside a switch."""
         return next((each for each in self.location if each.switch == switch), LocationConfig(switch=switch))
 
 
 def _conflicts(config: AgentConfig) -> Iterator[tuple[Where, str]]:
-    """What each key alone does not show: where, and what is wrong."""
+    """Yield contradictions between keys: where, and what is wrong."""
     yield from _given_twice("kind", [each.name for each in config.kind])
     yield from _given_twice("flavor", [each.name for each in config.flavor])
     yield from _given_twice("location", [each.switch for each in config.location])

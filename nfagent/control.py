@@ -1,4 +1,4 @@
-"""Client of an instance's control socket: JSON lines, file descriptors beside them. nfs/README.md is the contract."""
+"""Client of an instance's control socket: JSON lines with file descriptors. nfs/README.md is the contract."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from typing import Any, Self
 from nfagent.errors import ControlRefusedError, ControlUnreachableError
 
 LINE_MAX = 4 << 20
-"""Bytes of a line; the instance takes no more either."""
+"""Maximum length of a line, as in the instance."""
 
 TIMEOUT_S = 10.0
 _FDS_MAX = 64
@@ -26,23 +26,23 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True)
 class Answer:
-    """What an instance answered. ``descriptors`` are the caller's to close."""
+    """An instance's answer. The caller closes ``descriptors``."""
 
     value: dict[str, Any]
     descriptors: list[int]
 
 
 class Connection:
-    """An open connection to an instance's control socket, for several requests; one that broke answers none any more.
+    """An open connection to an instance's control socket, for several requests; unusable after an error.
 
-    Thread safety: one thread at a time.
+    Thread safety: use from one thread at a time.
 
     Args:
         path: of the socket.
-        timeout_s: of the connecting, and of each answer unless a request says otherwise.
+        timeout_s: for connecting, and for each answer unless a request sets its own.
 
     Raises:
-        ControlUnreachableError: nobody answers there.
+        ControlUnreachableError: the connection fails.
     """
 
     def __init__(self, path: Path, timeout_s: float = TIMEOUT_S) -> None:
@@ -59,10 +59,10 @@ class Connection:
     def ask(
         self, verb: str, *, timeout_s: float | None = None, descriptors: Sequence[int] = (), **arguments: Any
     ) -> dict[str, Any]:
-        """Send a request and return its answer; file descriptors that come with it are closed.
+        """Send a request and return its answer; close file descriptors that come with it.
 
         Raises:
-            ControlUnreachableError: nobody answers, or not in time, or not as the contract says.
+            ControlUnreachableError: no answer, a late one, or one that breaks the contract.
             ControlRefusedError: the instance refused.
         """
         answer = self.exchange(verb, timeout_s=timeout_s, descriptors=descriptors, **arguments)
@@ -79,13 +79,13 @@ class Connection:
         meanwhile: Callable[[], None] | None = None,
         **arguments: Any,
     ) -> Answer:
-        """As `ask`, with the file descriptors that come with the answer.
+        """Like `ask`, but return the file descriptors that come with the answer.
 
         Args:
-            verb: to ask.
-            timeout_s: of the whole answer.
-            descriptors: that go beside the request.
-            meanwhile: is called after every second without an answer; what it raises ends the wait.
+            verb: the request.
+            timeout_s: for the complete answer.
+            descriptors: to send with the request.
+            meanwhile: called after every second without an answer; its exceptions end the wait.
             arguments: of the verb.
         """
         line = json.dumps({"do": verb, **arguments}).encode() + b"\n"
@@ -99,16 +99,16 @@ class Connection:
             for descriptor in received:
                 os.close(descriptor)
             if not isinstance(error, ControlRefusedError):
-                self.close()  # the answer to this request must not be taken for that to the next
+                self.close()  # a late answer must not be taken for the answer to the next request
             if isinstance(error, (OSError, ValueError)):
                 raise ControlUnreachableError(f"{self.path}: no answer to {verb}: {error}") from error
             raise
         return Answer(value, received)
 
     def is_open(self) -> bool:
-        """Whether the other end is; nothing is asked."""
+        """Return whether the peer is still connected, without a request."""
         try:
-            self._socket.settimeout(0)  # MSG_DONTWAIT alone does not keep Python from waiting
+            self._socket.settimeout(0)  # MSG_DONTWAIT alone does not stop Python from waiting
             return self._socket.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
             return True
@@ -116,12 +116,12 @@ class Connection:
             return False
 
     def server(self) -> int:
-        """The process that serves the socket; that of a forwarding program, where the instance is elsewhere."""
+        """Return the pid of the process that serves the socket, or of the forwarder of a remote one."""
         found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return int(_CREDENTIALS.unpack(found)[0])
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class Connection:
 
 
 class Control:
-    """An instance, as far as its control socket reaches. A connection for each request: none to find broken later.
+    """An instance's control socket. Opens a connection per request, so that no stale one is used.
 
     Args:
         path: of the socket.
@@ -144,20 +144,20 @@ class Control:
     def ask(
         self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
     ) -> dict[str, Any]:
-        """As `Connection.ask`."""
+        """See `Connection.ask`."""
         with Connection(self.path, timeout_s) as connection:
             return connection.ask(verb, descriptors=descriptors, **arguments)
 
     def exchange(
         self, verb: str, *, timeout_s: float = TIMEOUT_S, descriptors: Sequence[int] = (), **arguments: Any
     ) -> Answer:
-        """As `Connection.exchange`."""
+        """See `Connection.exchange`."""
         with Connection(self.path, timeout_s) as connection:
             return connection.exchange(verb, descriptors=descriptors, **arguments)
 
 
 class _Wait:
-    """A limit for an answer that may come in many pieces."""
+    """A deadline for an answer that may arrive in many pieces."""
 
     def __init__(self, timeout_s: float, meanwhile: Callable[[], None] | None) -> None:
         self._timeout_s = timeout_s
@@ -165,10 +165,10 @@ class _Wait:
         self._meanwhile = meanwhile
 
     def left(self) -> float:
-        """Seconds that are left.
+        """Return the remaining seconds.
 
         Raises:
-            TimeoutError: none are.
+            TimeoutError: the deadline has passed.
         """
         left = self._deadline - time.monotonic()
         if left <= 0:
@@ -176,12 +176,12 @@ class _Wait:
         return left
 
     def receive(self, connection: socket.socket, space: int) -> tuple[bytes, list[tuple[int, int, bytes]]]:
-        """The next piece, and what came beside it."""
+        """Receive the next piece and its file descriptors."""
         while True:
             left = self.left()
             connection.settimeout(left if self._meanwhile is None else min(left, _PULSE_S))
             try:
-                # Not socket.recv_fds: it forgets its flags, and every process that is started would get the state.
+                # socket.recv_fds ignores its flags, and every child process would inherit the state.
                 chunk, beside, _, _ = connection.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
             except TimeoutError:
                 if self._meanwhile is not None:
@@ -191,9 +191,9 @@ class _Wait:
 
 
 def _send(connection: socket.socket, line: bytes, descriptors: Sequence[int]) -> None:
-    """Send all of a line, descriptors beside its first bytes."""
+    """Send a whole line, with the descriptors on its first bytes."""
     sent = socket.send_fds(connection, [line], descriptors) if descriptors else 0
-    with contextlib.suppress(BrokenPipeError):  # it may have answered that the line is too long
+    with contextlib.suppress(BrokenPipeError):  # the peer may have answered that the line is too long
         connection.sendall(line[sent:])
 
 
@@ -225,6 +225,6 @@ def _value(verb: str, line: bytes) -> dict[str, Any]:
 
 
 def flow_count(counters: Mapping[str, float]) -> int | None:
-    """Entries in the tables of flows, as `nf`'s counters name them; None: they do not say."""
+    """Return the number of entries in the flow tables, by `nf`'s counters; None if these are missing."""
     used = [value for name, value in counters.items() if name == "flows" or name.startswith("table_used")]
     return int(sum(used)) if used else None

@@ -1,4 +1,4 @@
-"""What clients may ask for: checked, and written as desired state. Nothing is started, stopped or moved here."""
+"""Clients' requests: validated and written as desired state. This module starts, stops and moves nothing."""
 
 import time
 import uuid
@@ -16,26 +16,26 @@ PORT_HOP = "port:"
 
 @dataclass(frozen=True)
 class Client:
-    """Who asks: a tenant sees its project and not where things run; an administrator sees everything."""
+    """A client: a tenant sees its project but not where things run; an administrator sees everything."""
 
     project: str
     admin: bool
 
     def require_admin(self, what: str) -> None:
-        """Refuse a tenant.
+        """Refuse tenants.
 
         Raises:
-            ForbiddenError: it is one.
+            ForbiddenError: the client is a tenant.
         """
         if not self.admin:
             raise ForbiddenError(
-                "administrators-only", f"{what}: only for administrators, and {self.project!r} is none"
+                "administrators-only", f"{what} requires an administrator; {self.project!r} is a tenant"
             )
 
 
 @dataclass(frozen=True)
 class Order:
-    """An instance that is asked for. ``ports`` None: as few as its kind needs."""
+    """A requested instance. ``ports`` None: the minimum of its kind."""
 
     name: str
     kind: str
@@ -48,7 +48,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Amendment:
-    """Changes of an instance; None: as it is. ``pin`` "" takes it away."""
+    """Changes of an instance; None leaves a value unchanged, ``pin`` "" removes the pin."""
 
     config: dict[str, Any] | None = None
     name: str | None = None
@@ -57,13 +57,13 @@ class Amendment:
 
 
 class Desired:
-    """Clients' requests on the store.
+    """Clients' requests, applied to the store.
 
     Args:
-        store: where they are written.
-        catalog: what there is.
+        store: receives the desired state.
+        catalog: what can be deployed.
 
-    All methods raise what `nfagent.errors.RefusedError` is the base of, and are done on disk when they return.
+    All methods raise subclasses of `nfagent.errors.RefusedError`; their effects are on disk when they return.
     """
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
@@ -73,7 +73,7 @@ class Desired:
     # ---- instances
 
     def create(self, client: Client, order: Order) -> View:
-        """Take an order for an instance."""
+        """Accept an order for an instance."""
         kind = self.catalog.kind(order.kind)
         self.catalog.flavor(order.flavor)
         count = _port_count(kind, order.ports)
@@ -107,7 +107,7 @@ class Desired:
         return View(instance, "building", None, None)
 
     def show(self, client: Client, reference: str) -> View:
-        """An instance by id or by its name in the client's project; administrators name others' PROJECT/NAME, too."""
+        """Find an instance by id or by its name in the client's project; administrators may also write PROJECT/NAME."""
         found = instances.view(self.store.read, reference)
         if found is None or not _may_see(client, found.instance):
             identity = self._named(client, reference)
@@ -132,7 +132,7 @@ class Desired:
     def page(
         self, client: Client, wanted: Filter, limit: int | None, marker: str | None, *, newest_first: bool = False
     ) -> list[View]:
-        """Some instances that the client may see, from behind the one with the id ``marker``; ``limit`` None: all."""
+        """Return instances that the client may see, after the id ``marker``; ``limit`` None: all."""
         if not client.admin:
             if wanted.location is not None:
                 client.require_admin("listing by location")
@@ -147,7 +147,7 @@ class Desired:
             raise _bad_marker(marker) from None
 
     def amend(self, client: Client, reference: str, amendment: Amendment) -> View:
-        """Change an instance; all of the changes, or none."""
+        """Change an instance; apply all changes or none."""
         instance = self.show(client, reference).instance
         pin = self._pin(client, amendment.pin or None) if amendment.pin is not None else None
         with self.store.change() as change:
@@ -167,7 +167,7 @@ class Desired:
         return self.show(client, instance.id)
 
     def delete(self, client: Client, reference: str) -> View:
-        """Let an instance be deleted; asked again while that goes on, the answer is the same."""
+        """Mark an instance for deletion; repeated requests get the same answer."""
         instance = self.show(client, reference).instance
         with self.store.change() as change:
             instance = _current(change, instance)
@@ -179,13 +179,13 @@ class Desired:
             if instance.present:
                 instances.give_up(change, instance.id)
         found = instances.view(self.store.read, instance.id)
-        # It may be gone by now.
+        # It may have disappeared by now.
         return found or View(instance, "deleting", None, None)
 
     # ---- migrations
 
     def migrate(self, client: Client, reference: str, target: str | None) -> Migration:
-        """Ask for a migration to ``target``; None: to the only other location."""
+        """Request a migration to ``target``; None: to the only other location."""
         client.require_admin("migrating")
         view = self.show(client, reference)
         instance, kind = view.instance, self.catalog.kind(view.instance.kind)
@@ -221,7 +221,7 @@ class Desired:
     # ---- chains
 
     def add_chain(self, client: Client, name: str, hops: list[str], latency_us: int | None) -> Chain:
-        """Make a chain of instances (by id or name) and ports (``port:N``)."""
+        """Create a chain of instances (by id or name) and ports (``port:N``)."""
         with self.store.change() as change:
             own = chains.page(change.db, client.project, None, None)
             if any(chain.name == name for chain in own):
@@ -233,14 +233,14 @@ class Desired:
         return chain
 
     def find_chain(self, client: Client, chain: str) -> Chain:
-        """A chain by id."""
+        """Find a chain by id."""
         found = chains.find(self.store.read, chain)
         if found is None or not (client.admin or client.project == found.project):
             raise UnknownError("chain-unknown", f"there is no chain {chain!r}")
         return found
 
     def chain_page(self, client: Client, limit: int, marker: str | None) -> list[Chain]:
-        """Some chains that the client may see, by name."""
+        """Return a page of the chains that the client may see, by name."""
         if marker is not None:
             try:
                 self.find_chain(client, marker)
@@ -249,7 +249,7 @@ class Desired:
         return chains.page(self.store.read, None if client.admin else client.project, limit, marker)
 
     def delete_chain(self, client: Client, chain: str) -> None:
-        """Delete a chain; its instances stay."""
+        """Delete a chain but not its instances."""
         with self.store.change() as change:
             chains.remove(change, self.find_chain(client, chain))
 
@@ -281,7 +281,8 @@ class Desired:
     def _check_quota(self, change: Change, project: str, flavor: str, ports: int) -> None:
         quota, used = self.catalog.quota, instances.usage(change.db, project)
         flavors = self.catalog.flavors
-        # A flavor that agent.toml has no more counts as one worker.
+        # A flavor that agent.toml no longer has counts as one worker.
+
         workers = sum(count * flavors[name].workers if name in flavors else count for name, count, _ in used)
         counts = {
             "instances": (sum(count for _, count, _ in used), 1, quota.instances),

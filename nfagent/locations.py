@@ -1,6 +1,7 @@
-"""Which locations are cut off: the switch there does not answer oneswitchd, or its PCIe link is down.
+"""Detects disconnected locations: the switch does not answer oneswitchd, or its PCIe link is down.
 
-What runs at such a location serves nobody, so it counts as ended. The hypervisor is never one: there is nowhere to go.
+Instances there do not serve anyone, so they count as ended. The hypervisor never counts as disconnected, since there
+is no alternative to it.
 """
 
 import logging
@@ -19,15 +20,15 @@ _STOP_S = 5.0
 
 
 class Locations:
-    """Asks oneswitchd now and then, from `start` to `stop`; writes the events ``location.down`` and ``location.up``.
+    """Polls oneswitchd from `start` to `stop`; writes the events ``location.down`` and ``location.up``.
 
-    Thread safety: any thread may ask.
+    Thread safety: any thread may call any method.
 
     Args:
         store: for the events.
         status: of oneswitchd; raises `UnoctlError`.
-        after_s: a location is down once it has been cut off for so long.
-        changed: is told which location went down or came up; by a thread of that location.
+        after_s: how long a location must be disconnected before it counts as down.
+        changed: called with a location that went down or came up, in that location's thread.
     """
 
     def __init__(
@@ -38,18 +39,18 @@ class Locations:
         self._after_s = after_s
         self._changed = changed
         self._tellers: dict[tuple[str, str], _Teller] = {}
-        self._since: dict[str, tuple[float, str]] = {}  # since when a location is cut off (steady clock), and why
+        self._since: dict[str, tuple[float, str]] = {}  # disconnected since (steady clock), and why
         self._down: dict[str, tuple[float, str]] = {}  # seconds since 1970
-        self._told: set[str] | None = None  # that events say to be down, those of an agent before this one included
+        self._told: set[str] | None = None  # locations that events declared down, including an earlier agent's
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch locations", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop polling."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -57,15 +58,15 @@ class Locations:
             teller.stop()
 
     def is_down(self, location: str) -> bool:
-        """Whether it has been cut off for long enough that its instances are to go on elsewhere."""
+        """Return whether it has been disconnected long enough to restart its instances elsewhere."""
         return location in self._down
 
     def is_cut_off(self, location: str) -> bool:
-        """Whether it does not answer now, for however short a time."""
+        """Return whether it does not answer now, for however short a time."""
         return location in self._since
 
     def down_since(self, location: str) -> tuple[float, str] | None:
-        """Since when it is cut off, in seconds since 1970, and why; None: it is not down."""
+        """Return since when it is down, in seconds since 1970, and why; None if it is not down."""
         return self._down.get(location)
 
     def _run(self) -> None:
@@ -73,15 +74,15 @@ class Locations:
             try:
                 self.look(self._status(), time.monotonic())
             except UnoctlError:
-                continue  # nobody knows; what was known still counts
+                continue  # the last known status stays valid
             except Exception:  # noqa: BLE001  the others' recovery must not end with one fault
                 _log.exception("the locations could not be looked at")
 
     def look(self, status: Status, now: float) -> None:
-        """Take in what oneswitchd says at a moment of the steady clock."""
+        """Apply oneswitchd's status as of a moment of the steady clock."""
         if self._told is None:
             self._told = {each.name for each in status.switches if self._was_down(each.name)}
-        # While the hypervisor's own switch is away nobody can say which links work, and there is nowhere to go.
+        # While the hypervisor's switch is disconnected, the links' states are unknown, and there is no alternative.
         hub_is_up = all(_fault(each) is None for each in status.switches if each.hub)
         nics = [each for each in status.switches if not each.hub]
         found = {each.name: why for each in nics if (why := _fault(each, judge_link=hub_is_up)) is not None}
@@ -99,7 +100,7 @@ class Locations:
             self._pass_on(name, "up")
 
     def _pass_on(self, location: str, change: str) -> None:
-        # A thread for each: what follows may wait for a machine that does not answer.
+        # One thread each: the callback may wait for a machine that does not answer.
         teller = self._tellers.get((location, change))
         if teller is None:
             teller = self._tellers[location, change] = _Teller(location, self._changed)
@@ -115,7 +116,7 @@ class Locations:
 
 
 class _Teller:
-    """A thread that tells of a location's changes of one kind; those that happen meanwhile are told once."""
+    """A thread that reports one location's changes; changes during a report are merged."""
 
     def __init__(self, location: str, changed: Callable[[str], None]) -> None:
         self._location = location
@@ -126,11 +127,11 @@ class _Teller:
         self._thread.start()
 
     def tell(self) -> None:
-        """Tell it once more."""
+        """Report once more."""
         self._pending.set()
 
     def stop(self) -> None:
-        """End; what is being done has a few seconds."""
+        """Stop; a running callback gets a few seconds."""
         self._stopping = True
         self._pending.set()
         self._thread.join(_STOP_S)

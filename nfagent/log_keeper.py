@@ -1,4 +1,4 @@
-"""Keeps what processes write within bounds, and removes it with their instance."""
+"""Limits the size of processes' logs, and removes them with their instance."""
 
 import logging
 import threading
@@ -15,12 +15,12 @@ _STOP_S = 5.0
 
 
 class LogKeeper:
-    """Looks at all logs now and then, from `start` to `stop`.
+    """Checks all logs periodically, from `start` to `stop`.
 
     Args:
-        store: which instances and migrations there are.
+        store: to read instances and migrations from.
         launchers: by location.
-        is_cut_off: whether a location cannot be asked now.
+        is_cut_off: whether a location is disconnected now.
     """
 
     def __init__(self, store: Store, launchers: Mapping[str, Launcher], is_cut_off: Callable[[str], bool]) -> None:
@@ -31,17 +31,17 @@ class LogKeeper:
         self._thread = threading.Thread(target=self._run, name="keep logs", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start checking."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a machine that is being asked has a few seconds."""
+        """Stop; a machine that is being asked gets a few seconds."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
     def look(self) -> None:
-        """Cut and remove what is to be."""
+        """Truncate large logs and remove orphaned ones."""
         for location, launcher in {id(each): (name, each) for name, each in self._launchers.items()}.values():
             if self._is_cut_off(location) or self._stopping.is_set():
                 continue

@@ -1,31 +1,31 @@
-"""The nouns of the management plane. All are immutable; the store makes new ones."""
+"""The nouns of the management plane. All are immutable; the store creates new ones."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["building", "active", "migrating", "deleting", "error"]
-"""What an instance is, as its client sees it; derived from desired, actual and migrations."""
+"""Status of an instance as its client sees it; derived from desired, actual and migrations."""
 
 Phase = Literal["starting", "active", "stopping", "error"]
-"""What a process of an instance is, as the reconciler last saw it."""
+"""Phase of an instance's process, as the reconciler last saw it."""
 
 Role = Literal["serving", "incoming"]
-"""Of two processes of one instance during a migration: the one that is to be, and the one that is."""
+"""Role of a process during a migration: the new one (``incoming``) or the old one (``serving``)."""
 
 Mode = Literal["state", "restart"]
-"""How a migration is done: state moves and no packet is lost, or the process ends here and begins there."""
+"""Kind of migration: with its state and without loss, or by a restart at the target."""
 
 Outcome = Literal["done", "rolled-back", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be deployed.
+    """A kind of network function.
 
     Attributes:
-        movable: its state moves: its process speaks the control protocol of nfs/README.md.
-        ports: how many virtual ports an instance may have, least and most.
-        command: what is run; see `nfagent.launch.commands` for its placeholders.
+        movable: its state moves, so its process speaks the control protocol of nfs/README.md.
+        ports: minimum and maximum number of an instance's virtual ports.
+        command: to run; see `nfagent.launch.commands` for its placeholders.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Flavor:
-    """A size: worker threads, and memory in MB, which the optimiser counts and nobody enforces."""
+    """A size: worker threads, and memory in MB, which counts for the optimiser but is not enforced."""
 
     name: str
     workers: int
@@ -46,7 +46,7 @@ class Flavor:
 
 @dataclass(frozen=True)
 class Wire:
-    """An interface of a slot: its name on the switch's bridge ``edge``, and at the other end, where the process is."""
+    """An interface of a slot: its name on the switch's bridge ``edge``, and the name of its end at the process."""
 
     edge: str
     inside: str
@@ -58,7 +58,7 @@ class Slot:
 
     Attributes:
         wires: its interfaces, in the order of the instance's ports.
-        enter: words before a command that is to run there, as ``nsenter --net=... --``; none: right here.
+        enter: command prefix to enter the place, such as ``nsenter --net=... --``; empty for this one.
     """
 
     name: str
@@ -77,17 +77,17 @@ class Port:
 
 @dataclass(frozen=True)
 class Instance:
-    """What a client wants.
+    """A network function as requested by a client.
 
     Attributes:
         id: a UUID.
         name: unique in its project.
         config: of the network function itself.
-        labels: the client's own; only `nfagent.decide.situation.APART` is read here.
-        pin: the only location where it may be; None: the optimiser decides.
-        target: where it is wanted now, by a request or a decision; a pin goes before it.
-        present: False: to be deleted.
-        generation: counts the configurations, from 1.
+        labels: the client's own; the agent reads only `nfagent.decide.situation.APART`.
+        pin: the only location where it may run; None: the optimiser decides.
+        target: the location wanted by a request or a decision; a pin takes precedence.
+        present: False once deletion was requested.
+        generation: counts configurations, from 1.
         created: seconds since 1970.
     """
 
@@ -108,19 +108,19 @@ class Instance:
 
 @dataclass(frozen=True)
 class Running:
-    """A process of an instance, as it was last known.
+    """A process of an instance, as last known.
 
     Attributes:
         incarnation: a UUID, one for each start.
-        slot: name at the location; None: it has no ports.
+        slot: name at the location; None without ports.
         pid, pid_started: of the process, and when it started in clock ticks since boot; None before it is known. At a
             remote location they are the remote machine's.
-        control: path of its control socket on this machine; None: it has none.
-        generation: of the configuration that it runs on.
-        reason: why it is not active, or what is wrong with its newest configuration.
+        control: path of its control socket on this machine; None without one.
+        generation: of its current configuration.
+        reason: why it is not active, or why its newest configuration was refused.
         since: when phase or reason last changed, seconds since 1970.
-        silent: since when it has not answered, seconds since 1970; None: it answers.
-        own_pid: of the network function itself, where ``pid`` is what entered its namespaces for it.
+        silent: since when it has not answered, seconds since 1970; None if it answers.
+        own_pid: of the network function itself, if ``pid`` is a wrapper that entered its namespaces.
     """
 
     incarnation: str
@@ -141,7 +141,7 @@ class Running:
 
 @dataclass(frozen=True)
 class View:
-    """An instance together with what is true of it."""
+    """An instance together with its actual state."""
 
     instance: Instance
     status: Status
@@ -154,10 +154,10 @@ class Migration:
     """A row of the migrations' journal.
 
     Attributes:
-        epoch: its number; grows.
-        step: the last one that was written before it was begun; ``requested`` before the first.
-        outcome: None while it goes on.
-        report: figures and what was lost, by whoever did it.
+        epoch: its number; increases.
+        step: the last journalled step, written before the step starts; ``requested`` before the first.
+        outcome: None until it ends.
+        report: figures and losses.
     """
 
     epoch: int
@@ -177,7 +177,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class Chain:
-    """Instances, by name or id, that traffic passes in this order, and how long that may take in microseconds."""
+    """Instances and ports, in the order in which traffic passes them, with a latency bound in microseconds."""
 
     id: str
     name: str
@@ -189,15 +189,15 @@ class Chain:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the optimiser said.
+    """A decision of the optimiser.
 
     Attributes:
         plan: location by instance id.
-        explanation: why, in the optimiser's words, as JSON.
-        moves: instance ids in the order in which they are to move.
-        outcome: what came of it: ``done``, ``rolled-back``, ``failed``, ``superseded``, ``interrupted``,
-            ``unchanged``; None: nothing yet.
-        ended: when that was known.
+        explanation: the optimiser's, as JSON.
+        moves: instance ids in the order of their moves.
+        outcome: ``done``, ``rolled-back``, ``failed``, ``superseded``, ``interrupted``,
+            ``unchanged``; None until it ends.
+        ended: when the outcome was known.
         report: of each move, and the host's CPU before and after.
     """
 
@@ -214,14 +214,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Event:
-    """A change, as clients are told of it.
+    """A change, as reported to clients.
 
     Attributes:
-        id: grows by one from event to event.
-        type: as ``instance.created``.
-        subject: what it is about: the id of an instance, the epoch of a migration, ...
-        project: whose clients may see it; None: administrators' only.
-        payload: the thing after the change, or what is known of its end.
+        id: increases by one per event.
+        type: such as ``instance.created``.
+        subject: the id of an instance, the epoch of a migration, ...
+        project: whose clients may see it; None: administrators only.
+        payload: the subject after the change, or a summary of its end.
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""What the agent needs of its parts that measure, decide and migrate, and of the switches."""
+"""Interfaces of the parts that measure, decide, migrate and connect ports."""
 
 from typing import Any, Protocol
 
@@ -7,42 +7,42 @@ from nfagent.monitor.measurement import Coefficient, Measurement
 
 
 class Monitor(Protocol):
-    """Measures, again and again. Every method may be called by any thread."""
+    """Takes samples periodically. Any thread may call any method."""
 
     def newest(self) -> Measurement | None:
-        """The newest sample; None before the first."""
+        """Return the newest sample; None before the first."""
         ...
 
     def history(self) -> list[Measurement]:
-        """The samples of the last minutes, the oldest first."""
+        """Return the samples of the last minutes, oldest first."""
         ...
 
     def coefficients(self) -> list[Coefficient]:
-        """What kinds of network functions were found to cost."""
+        """Return the learnt costs of kinds."""
         ...
 
 
 class Decider(Protocol):
-    """Says where instances should run. Every method raises `UnavailableError` while it has nothing to say."""
+    """Decides where instances run. Methods raise `UnavailableError` before the first decision."""
 
     def place(self, instance: Instance) -> str:
-        """Where a new instance is to be started."""
+        """Return where to start a new instance."""
         ...
 
     def proposal(self) -> Decision:
-        """The newest plan, with its explanation."""
+        """Return the newest plan, with its explanation."""
         ...
 
     def why(self, instance: Instance) -> dict[str, Any]:
-        """Why this instance runs where it does, and not elsewhere."""
+        """Explain why this instance runs where it does, and not elsewhere."""
         ...
 
     def left_out(self) -> dict[str, str]:
-        """Why wishes of tenants are not kept, by the ids of their chains; does not raise."""
+        """Return why tenants' wishes are dropped, by the ids of their chains; never raises."""
         ...
 
     def dry_run(self, pins: dict[str, str], without: list[str]) -> Decision:
-        """What would be decided if some were pinned and some were not there; nothing is done, nothing is kept."""
+        """Return the decision for hypothetical pins and absences, without carrying it out or recording it."""
         ...
 
 
@@ -50,16 +50,16 @@ class Migrator(Protocol):
     """Moves an instance together with its state."""
 
     def run(self, migration: Migration) -> None:
-        """Bring a migration from the step that is written to its end, and write that.
+        """Bring a migration from its journalled step to its end, and record that.
 
-        Called again for the same migration after a crash of the agent. Until it returns the reconciler leaves the
-        instance alone, a deletion included. Where it cannot be brought to its end now, its report says in ``waits``
-        for what it waits, and this is called again.
+        Call it again for the same migration after a crash of the agent. Until it returns, the reconciler leaves the
+        instance alone, even for a deletion. If the migration is blocked, its report says in ``waits`` what it waits
+        for, and the reconciler calls again.
         """
         ...
 
     def cancel(self, migration: Migration) -> None:
-        """End a migration that waits, of an instance that is to be deleted, with all processes of the instance.
+        """End a waiting migration, and all processes of its instance, which is to be deleted.
 
         Raises:
             LaunchError: one of them does not end.
@@ -67,28 +67,28 @@ class Migrator(Protocol):
         ...
 
     def stop(self) -> None:
-        """Give back what is kept between two calls for the same migration; none follows."""
+        """Release what is kept between calls for the same migration; no call follows."""
         ...
 
     def tidy(self) -> None:
-        """End what migrations that have ended have left behind, where their own try to end it failed."""
+        """End leftovers of ended migrations whose own cleanup failed."""
         ...
 
 
 class Wiring(Protocol):
-    """Connects virtual ports to slots. All methods are idempotent; they raise `WiringError`."""
+    """Connects virtual ports to slots. All methods are idempotent and raise `WiringError`."""
 
     def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
-        """Make the port, at home on ``interface`` of ``location``; one that is at home elsewhere is moved there.
+        """Create the port with its home on ``interface`` of ``location``, or move it there.
 
-        It belongs to ``owner`` from then on, so that others do not take it away by mistake.
+        ``owner`` owns it from then on, which protects it from accidental deletion.
         """
         ...
 
     def homes(self, owner: str) -> dict[int, tuple[str, str]]:
-        """Location and interface of the ports of ``owner``, by number: what `connect` made may have been lost."""
+        """Return location and interface of the ports of ``owner``, by number, to detect lost ones."""
         ...
 
     def disconnect(self, port: Port) -> None:
-        """Remove the port; the interface stays where it is."""
+        """Remove the port; the interface stays."""
         ...

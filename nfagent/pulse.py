@@ -1,4 +1,4 @@
-"""Processes and switches that are asked again and again whether they live, by a thread that waits for none of them."""
+"""Polls processes and switches for signs of life, without ever blocking."""
 
 import contextlib
 import socket
@@ -10,16 +10,16 @@ _ECHO_REQUEST, _ECHO_REPLY = 2, 3
 
 
 class Pulse:
-    """A process or a switch that is asked again and again, and never waited for.
+    """A process or switch that is polled without blocking.
 
     Args:
         target: ``unix:PATH`` or ``tcp:HOST:PORT``.
 
     Attributes:
-        asked: when the request was sent that was answered last, by the machine's steady clock.
-        answered: when that answer was read; 0: none was yet.
+        asked: when the last answered request was sent, by the machine's steady clock.
+        answered: when that answer was read; 0 before the first.
         heard: the same, or since when its silence counts.
-        is_lost: whether it closed or refused the connection, and has not answered since.
+        is_lost: whether it closed or refused the connection and has not answered since.
     """
 
     greeting = b""
@@ -36,7 +36,7 @@ class Pulse:
         self.is_lost = False
 
     def look(self) -> bytes | None:
-        """The newest answer, if one has come since the last look; the next one is asked for."""
+        """Return the newest answer, if one has arrived since the last call; send the next request."""
         answer = None
         try:
             answer = self._receive()
@@ -50,21 +50,21 @@ class Pulse:
         return answer
 
     def silent_s(self) -> float:
-        """For how long it has not answered."""
+        """Return for how long it has not answered."""
         return time.monotonic() - self.heard
 
     def forgive(self) -> None:
-        """Count its silence from now on: nobody has listened."""
+        """Count its silence from now on, because this process was not listening."""
         self.heard = time.monotonic()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
         self._socket, self._waits, self._received = None, False, b""
 
     def _answer(self, received: bytes) -> tuple[bytes | None, bytes]:
-        """The newest whole answer in what was received, and what is left of it."""
+        """Return the newest complete answer in the received bytes, and the rest."""
         line, end, left = received.rpartition(b"\n")
         return (line, left) if end else (None, received)
 
@@ -97,10 +97,10 @@ class Pulse:
 
 
 class SwitchPulse(Pulse):
-    """A bridge that is sent echo requests by OpenFlow: it answers where it also forwards.
+    """A bridge polled by OpenFlow echo requests, which it answers only while it forwards.
 
-    Its daemon's control socket would not do: ovs-vswitchd goes on answering there while its database is away, and
-    forwards nothing.
+    The control socket would not do: ovs-vswitchd keeps answering there while its database is away, but forwards
+    nothing.
     """
 
     greeting = _OPENFLOW.pack(4, 0, 8, 1)

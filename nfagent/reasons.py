@@ -1,10 +1,10 @@
-"""Why an instance is not as it should be, in words that more than one part uses."""
+"""Reasons for an instance's state, in words that several modules share."""
 
 REFUSED = "its newest configuration was refused, the one before is in force"
-"""Followed by ``: `` and the instance's own words."""
+"""Followed by ``: `` and the instance's message."""
 
 ENDED = "its process ended"
-"""Followed by how, ``; `` and its last words."""
+"""Followed by how, ``; `` and its last output."""
 
 AT_ONCE = "it ended at once"
-"""As `ENDED`, of a process that has not become its program, or only for a moment."""
+"""Like `ENDED`, for a process that ended before or just after it executed its program."""

@@ -161,9 +161,9 @@ def test_where_things_run_is_for_administrators(api: Api) -> None:
         ("/placement/decisions/1", "placement"),
         ("/placement/why/lb", "placement"),
     ):
-        detail = f"{what}: only for administrators, and 'acme' is none"
+        detail = f"{what} requires an administrator; 'acme' is a tenant"
         problem(api.ask("GET", path, token=TENANT_TOKEN), 403, "administrators-only", "Forbidden", detail)
-    detail = "placement: only for administrators, and 'acme' is none"
+    detail = "placement requires an administrator; 'acme' is a tenant"
     asked = api.ask("POST", "/placement/dry-run", token=TENANT_TOKEN, json={})
     problem(asked, 403, "administrators-only", "Forbidden", detail)
 
