@@ -91,7 +91,7 @@ class Reconciler:
         self._rewire: set[str] = set()  # instances whose ports a switch may lack that is back
         self._unswept: set[str] = set()  # locations where strays could not be ended
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
-        self._refused: dict[str, int] = {}  # generation of a configuration that the process has refused
+        self._refused: dict[str, tuple[int, str]] = {}  # configurations that processes have refused: generation, why
         self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that were not done
         self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be brought, and until when
         self._schedule = Schedule(self.step, _THREADS, self._is_slow, _RESERVED)
@@ -209,6 +209,7 @@ class Reconciler:
             if not self._locations.is_down(row.location):
                 raise
             self._starter.forget(row)
+            self._unswept.add(row.location)
 
     def _serve(self, instance: Instance, serving: Running | None) -> float | None:
         if serving is not None and self._locations.is_down(serving.location):
@@ -259,7 +260,7 @@ class Reconciler:
         """End what should have been ended before, and could not be."""
         self._migrator.tidy()
         for location in list(self._unswept):
-            if not self._locations.is_cut_off(location):
+            if self._starter.is_here(location) or not self._locations.is_cut_off(location):
                 self._unswept.discard(location)  # nobody else tries at the same time
                 self._sweep(location)
 
@@ -294,13 +295,17 @@ class Reconciler:
     def _configure(self, instance: Instance, serving: Running) -> float | None:
         if not self._starter.kind(instance).movable:
             return self._start(instance, serving.location, self._starter.halt(serving))
-        if self._refused.get(instance.id) == instance.generation:
+        refused, reason = self._refused.get(instance.id, (0, ""))
+        if refused == instance.generation:
+            if serving.silent is None:  # else `nfagent.health` has said what is wrong
+                self._starter.note(serving, reason)  # it may have failed before, or another fault took its place
             return _AGAIN_S
         try:
             self._starter.configure(instance, serving)
         except ControlRefusedError as error:
-            self._refused[instance.id] = instance.generation
-            self._starter.note(serving, f"{REFUSED}: {error.detail}")
+            reason = f"{REFUSED}: {error.detail}"
+            self._refused[instance.id] = instance.generation, reason
+            self._starter.note(serving, reason)
         except ControlUnreachableError as error:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
             return self._retry(instance)
@@ -313,6 +318,8 @@ class Reconciler:
             _log.warning("instance %s (%s) is not deleted yet: %s", instance.name, instance.id, error)
             for row in rows:
                 self._starter.note(self._starter.halt(row), str(error))
+            if not rows:  # the reason needs one
+                self._starter.fail(instance, self._catalog.home, "serving", None, str(error))
             return self._retry(instance)
         for row in rows:
             self._end_row(row)

@@ -304,6 +304,10 @@ class Starter:
         """One location of each machine, this one's first."""
         return [location for location, _ in {id(each): (name, each) for name, each in self._launchers.items()}.values()]
 
+    def is_here(self, location: str) -> bool:
+        """Whether processes at a location run on this machine, which reaches them also while the switch is away."""
+        return self._launchers.get(location) is self._launchers.get(self.machines()[0])
+
     def end_strays(self, kept: Callable[[], Collection[str]], at: str | None = None) -> tuple[list[str], list[str]]:
         """End processes that no row tells of, but for those with the keys ``kept``.
 
