@@ -55,7 +55,9 @@ def deleted(world: World, *, lost: bool) -> list[str]:
     view = world.view()
     if view is None:
         return list(_left(world))
-    return [] if lost else [f"it is not deleted; {standing(world)}"]
+    if not lost:
+        return [f"it is not deleted; {standing(world)}"]
+    return [] if is_said(view) else [f"it is not deleted, and no reason is said; {standing(world)}"]
 
 
 def is_said(view: View) -> bool:

@@ -29,6 +29,7 @@ class FakeProcess:
     location: str
     process: Process
     program: Nf | Keeper
+    hung_since: float = 0.0
     hung_until: float = 0.0
     queued: list[Request] = field(default_factory=list)
 
@@ -123,9 +124,11 @@ class Machines:
 
     def hang(self, process: FakeProcess, seconds: float) -> None:
         """Have it answer nothing for a while; what it is asked meanwhile it does afterwards."""
+        if not self.is_hung(process):
+            process.hung_since = self._world.clock.now
         process.hung_until = self._world.clock.now + seconds
         if seconds < math.inf:
-            self._world.clock.at(seconds, lambda: self._catch_up(process))
+            self._world.clock.at(seconds, "catch up", lambda: self._catch_up(process))
 
     def is_hung(self, process: FakeProcess) -> bool:
         """Whether it does not answer now."""
@@ -364,12 +367,15 @@ class FakePulse:
 
     def __init__(self, target: str) -> None:
         self._key = Path(target.removeprefix("unix:")).stem
-        self._heard = self.world.clock.now
+        found = self.world.machines.processes.get(self._key)
+        is_hung = found is not None and self.world.machines.is_hung(found)
+        self._heard = found.hung_since if found and is_hung else self.world.clock.now
 
     def look(self) -> None:
         found = self.world.machines.processes.get(self._key)
-        if found is not None and found.is_alive and not self.world.machines.is_hung(found):
-            self._heard = self.world.clock.now
+        if found is not None and found.is_alive:
+            is_hung = self.world.machines.is_hung(found)  # else it was asked until now
+            self._heard = max(self._heard, found.hung_since) if is_hung else self.world.clock.now
 
     def silent_s(self) -> float:
         return self.world.clock.now - self._heard

@@ -54,7 +54,7 @@ class Nf:
     Args:
         arenas: all of this machine, by inode.
         connect: finds the function that listens at an address for state that is copied.
-        marked: how many of the markers from a number on have reached a function.
+        marked: how many of some markers, from a number on, have reached a function.
         wait: lets time pass.
         is_stuck: whether another function reads nothing now.
     """
@@ -67,7 +67,7 @@ class Nf:
         adopted: Arena | None,
         arenas: dict[int, Arena],
         connect: Callable[[str], "Nf | None"],
-        marked: Callable[[int], int],
+        marked: Callable[[int, int], int],
         wait: Callable[[float], None],
         is_stuck: "Callable[[Nf], bool]",
     ) -> None:
@@ -203,7 +203,7 @@ class Nf:
         return {"relayed": [0]}
 
     def _await_markers(self, verb: str, arguments: dict[str, Any]) -> None:
-        if self._marked(arguments["first"]) < arguments["paths"]:
+        if self._marked(arguments["first"], arguments["paths"]) < arguments["paths"]:
             self._wait(arguments.get("timeout_ms", 10_000) / 1000)
             raise ControlRefusedError(verb, "timeout", "not all markers arrived; send them again and ask again")
 

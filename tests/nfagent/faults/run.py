@@ -29,6 +29,7 @@ from tests.nfagent.faults import invariants, scenarios
 from tests.nfagent.faults.clock import Clock
 from tests.nfagent.faults.machine import FakeConnection, FakePulse
 from tests.nfagent.faults.points import AgentDiedError, Fault, Point, name, parse
+from tests.nfagent.faults.state import Moment, moment
 from tests.nfagent.faults.switches import FakePlumbing
 from tests.nfagent.faults.world import FaultyStore, World
 
@@ -64,7 +65,8 @@ slot = [{ name = "s0", wires = [{ edge = "vf0", inside = "lo" }] }]
 switch = "snic0"
 slot = [{ name = "s1", wires = [{ edge = "pf0vf0", inside = "lo" }] }]
 """
-_STEPS = 40  # of the reconciler, at most: minutes
+_STEPS = 24  # of the reconciler after the last fault, at most: minutes
+_ALIKE = 5  # of them
 _LEAST_S = 0.5  # between two of them, on average, where they never end
 _QUIET = 3  # of them in which nothing changed
 _DEATHS = 4
@@ -82,6 +84,7 @@ class Result:
     seconds: float
     outcomes: tuple[str | None, ...]  # of its migrations, the newest first
     notes: list[str]
+    moments: list[Moment]  # at each point, where they were asked for
 
 
 class Lab:
@@ -103,7 +106,7 @@ class Lab:
         self._store.close()
         self._empty.close()
 
-    def run(self, scenario: str, *faults: Fault) -> Result:
+    def run(self, scenario: str, *faults: Fault, is_tracing: bool = False) -> Result:
         """Run a scenario with these faults, until all is quiet; then delete the instance."""
         found = scenarios.ALL[scenario]
         self._empty.backup(self._store.read)
@@ -124,15 +127,14 @@ class Lab:
             found.begin(world, lambda: drive(world, []))
             for fault in faults:
                 world.plan.setdefault(fault.index, []).append(fault)
-            world.is_recording = True
-            steps = _played(world, faults)
+            world.is_recording, world.is_tracing = True, is_tracing
+            steps = _played(world)
             world.machines.close()
         if (left := _open_files() - before) > 0:
             world.violations.append(f"{left} files were left open")
         outcomes = tuple(each.outcome for each in migrations.page(self._store.read, None, None, _STEPS, None))
-        return Result(
-            name(scenario, faults), world.points, world.violations, steps, clock.elapsed, outcomes, world.notes
-        )
+        called, ran = name(scenario, faults), (world.points, world.violations, steps, clock.elapsed)
+        return Result(called, *ran, outcomes, world.notes, world.moments)
 
     def replay(self, text: str) -> Result:
         """Run what a name says."""
@@ -140,24 +142,52 @@ class Lab:
         return self.run(scenario, *faults)
 
 
-def _played(world: World, faults: tuple[Fault, ...]) -> int:
+def _played(world: World) -> int:
     restless: list[str] = []
     steps = drive(world, restless)
     world.is_recording = False
-    lost = any(fault.kind.startswith("lost-") for fault in faults)
-    if not (lost and restless):  # who tries again and again may be anywhere
-        world.violations += invariants.settled(world, lost=lost) or restless
+    if not (world.is_lost and restless):  # who tries again and again may be anywhere
+        world.violations += invariants.settled(world, lost=world.is_lost) or restless
     world.delete()
     drive(world, [])
-    world.violations += invariants.deleted(world, lost=lost)
+    world.violations += invariants.deleted(world, lost=world.is_lost)
     return steps
+
+
+class _Tries:
+    """Counts the reconciler's steps since the last fault, so that it has as many after each."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self.number = world, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._first, self._began, self._happened = self.number, self._world.clock.elapsed, self._world.happened
+        self._moment: Moment = ()
+        self._alike = 0
+
+    def go_on(self) -> bool:
+        """Count one more; False: there were enough, or the last ones changed nothing where something is lost."""
+        if self._happened != self._world.happened:
+            self._begin()
+        if self._world.is_lost:
+            before, self._moment = self._moment, moment(self._world)
+            self._alike = self._alike + 1 if self._moment == before else 0
+        if self.number >= self._first + _STEPS or self._alike >= _ALIKE:
+            return False
+        self.number += 1
+        return True
+
+    def are_hasty(self) -> bool:
+        """Whether there was no pause between them."""
+        return self._world.clock.elapsed - self._began < (self.number - self._first) * _LEAST_S
 
 
 def drive(world: World, violations: list[str]) -> int:
     """Have the reconciler do its steps until nothing changes any more; returns how many there were."""
     quiet = deaths = 0
-    began = world.clock.elapsed
-    for number in range(_STEPS):
+    tries = _Tries(world)
+    while tries.go_on():
         last = world.store.last_event  # of a store of one thread
         try:
             if world.is_dead:
@@ -167,7 +197,7 @@ def drive(world: World, violations: list[str]) -> int:
             idle.is_woken = False
             delay = world.reconciler.step(world.instance)
             if delay is None:
-                return number
+                return tries.number
             if not idle.is_woken and not _calls(world, last):
                 world.clock.sleep(delay)
             quiet = quiet if world.store.last_event == last and not idle.is_woken else 0
@@ -182,11 +212,11 @@ def drive(world: World, violations: list[str]) -> int:
             world.clock.sleep(delay)
         quiet += 1
         if quiet >= _QUIET and invariants.may_rest(world, delay):
-            return number
-    if world.clock.elapsed - began < _STEPS * _LEAST_S:
+            return tries.number
+    if tries.are_hasty():
         world.violations.append(f"it is tried again without a pause; {invariants.standing(world)}")
     violations.append(f"it does not come to rest; {invariants.standing(world)}")
-    return _STEPS
+    return tries.number
 
 
 def _calls(world: World, last: int) -> bool:

@@ -80,12 +80,11 @@ class Switches:
         """Have one be away for a while."""
         self._down.setdefault(name, self._world.clock.now)
         if seconds < math.inf:
-            self._world.clock.at(seconds, lambda: self._back(name))
+            self._world.clock.at(seconds, f"back {name}", lambda: self._back(name))
 
     def _back(self, name: str) -> None:
         self._down.pop(name, None)
-        self._world.look_soon()
-        self._world.watch_health()
+        self._world.watch()
 
     def forget_moves(self) -> None:
         """As an oneswitchd that was restarted without its journal."""
@@ -118,9 +117,9 @@ class Switches:
         if self.is_up(HUB) and self.is_up(NIC):
             self._arrived.update(numbers)
 
-    def marked(self, first: int) -> int:
-        """How many markers from this number on have arrived."""
-        return len([number for number in self._arrived if number >= first])
+    def marked(self, first: int, paths: int) -> int:
+        """How many of these markers have arrived."""
+        return len(self._arrived.intersection(range(first, first + paths)))
 
     def status(self) -> Status:
         """What oneswitchd says."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.nfagent.faults import explore, scenarios
+from tests.nfagent.faults import explore, pairs, scenarios
 from tests.nfagent.faults.run import Lab, Result, lab
 
 _SHOWN = 20
@@ -13,6 +13,12 @@ _EVERY_DAY = [
 ]  # others are like these
 _SAMPLE = 0.0002  # of the pairs, every day
 _SEED = 12
+_FOUND = [
+    "delete:5.lose+6.lost-hub",  # without a process, no reason was said why it is not deleted
+    "configure:1.refuse+2.refuse",  # the reason of a refusal could not be written, and was not said later
+    "configure:1.refuse+3.refuse",  # another reason took its place for good
+    "start:7.lost-nic+25.refuse",  # a process that could not be ended ran on beside its successor
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +56,13 @@ def test_some_pairs_of_faults_have_a_way_out(laboratory: Lab, scenario: str) -> 
     _check([laboratory.run(scenario), *explore.pairs(laboratory, scenario, _SAMPLE, _SEED)])
 
 
+@pytest.mark.parametrize("name", _FOUND)
+def test_a_run_that_was_bad_once_has_a_way_out(laboratory: Lab, name: str) -> None:
+    _check([laboratory.replay(name)])
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("scenario", scenarios.ALL)
 def test_every_pair_of_faults_has_a_way_out(laboratory: Lab, scenario: str) -> None:
-    _check(explore.pairs(laboratory, scenario, 1.0, _SEED))
+    _check(pairs.distinct(laboratory, scenario))

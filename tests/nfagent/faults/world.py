@@ -25,11 +25,12 @@ from tests.nfagent.faults.clock import Clock
 from tests.nfagent.faults.machine import RUNTIME, FakeProcess, Machines
 from tests.nfagent.faults.nf import Nf
 from tests.nfagent.faults.points import AWAY_S, BLIP_S, FOREVER, NAP_S, AgentDiedError, Border, Fault, Point
-from tests.nfagent.faults.switches import HUB, NIC, FakeSwitching, FakeWiring, Switches
+from tests.nfagent.faults.state import Moment, moment
+from tests.nfagent.faults.switches import HUB, NIC, ONESWITCHD, FakeSwitching, FakeWiring, Switches
 
 AFTER_S = 2.0  # until a location that is cut off is down
 _CALL_S = 0.001
-_HEALTH_S = 16  # longer than a process that hangs may live
+_LOOK_S, _HEALTH_S = 0.5, 1.0
 ADMIN = Client("ops", admin=True)
 _SECONDS = {"blip": BLIP_S, "away": AWAY_S, "lost": FOREVER, "hang": FOREVER, "nap": NAP_S}
 
@@ -130,6 +131,9 @@ class World:
         self._told: dict[str, dict[str, Any]] = {}
         self.plan: dict[int, list[Fault]] = {}
         self.is_recording = False
+        self.is_tracing = False
+        self.moments: list[Moment] = []  # what was out there at each point
+        self.happened, self.is_lost = 0, False  # how many faults, and whether one of them is for good
         self.is_dead = False
         self.counted = 0
         self.is_excused = False  # its state was lost outside of a migration, as it may
@@ -171,33 +175,37 @@ class World:
         self.health = Health(self.store, self.starter, self.locations.is_cut_off, self.config.recovery.hung_after_s)
         self.reconciler.start()
         self.look()
-        self.look_soon()
-        self.watch_health()
+        self.watch()
 
     def _look_at(self, location: str) -> None:
         self.reconciler.look_at(location)
 
+    def watch(self) -> None:
+        """Have two threads of the agent look, as they always do; while there is nothing to see, they are left out."""
+        self.clock.tick("look", _LOOK_S, self._look_again)
+        self.clock.tick("health", _HEALTH_S, self._look_at_health)
+
+    def _look_again(self) -> bool:
+        if not self.is_dead:
+            self.look()
+        return not self._knows_locations()
+
     def look(self) -> None:
-        """See, as a thread of the agent does now and then, which locations are cut off."""
-        if self.is_dead:
-            return
+        """See which locations are cut off."""
         with contextlib.suppress(Exception):
             self.locations.look(self.switches.status(), self.clock.now)
 
-    def look_soon(self) -> None:
-        """Have the agent notice what became of the switches, when it does."""
-        for seconds in (0.25, 0.75, AFTER_S + 0.5):
-            self.clock.at(seconds, self.look)
+    def _knows_locations(self) -> bool:
+        """Whether the agent knows of the smart NIC's switch what there is to know, or cannot ask."""
+        known = {self.locations.is_down(NIC), self.locations.is_cut_off(NIC)}
+        return not self.switches.is_up(ONESWITCHD) or known == {not self.switches.is_up(NIC)}
 
-    def watch_health(self) -> None:
-        """Have the agent look, as a thread of it always does, whether processes answer."""
-        for seconds in range(1, _HEALTH_S):
-            self.clock.at(seconds, self._look_at_health)
-
-    def _look_at_health(self) -> None:
+    def _look_at_health(self) -> bool:
         if not self.is_dead:
             with contextlib.suppress(Exception):
                 self.health.look()
+        silent = self.store.read.execute("SELECT 1 FROM running WHERE silent IS NOT NULL").fetchone()
+        return silent is not None or any(map(self.machines.is_hung, self.machines.functions()))
 
     # ---- fault points
 
@@ -222,7 +230,11 @@ class World:
         functions, keepers = self.machines.functions(), self.machines.keepers()
         index = len(self.points)
         self.points.append(Point(index, border, what, len(functions), len(keepers)))
+        if self.is_tracing:
+            self.moments.append(moment(self))
         faults = self.plan.get(index, [])
+        self.happened += len(faults)
+        self.is_lost |= any(fault.kind.startswith("lost-") for fault in faults)
         for fault in faults:
             self._happen(fault, functions, keepers)
             if fault.kind == "refuse":
@@ -285,7 +297,7 @@ class World:
                 self.kill(victim)
             elif victim is not None:
                 self.machines.hang(victim, _SECONDS[how])
-                self.watch_health()
+                self.watch()
         elif whom == "keeper":
             for keeper in keepers:
                 self.machines.kill(keeper)
@@ -302,7 +314,7 @@ class World:
     def lose(self, switch: str, seconds: float) -> None:
         """Have a switch be away."""
         self.switches.lose(switch, seconds)
-        self.look_soon()
+        self.watch()
 
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
@@ -328,12 +340,13 @@ class World:
                 self.counted += 1
 
     def _is_cut_off(self, process: FakeProcess) -> bool:
-        """Whether a process is at a machine that went without a word, or came back and has not been asked yet."""
-        known = processes.of(self.store.read, self.instance) if process.location in self.machines.remote else ()
-        return process.location in self.machines.remote and (
-            not self.machines.reaches(process.location)
-            or process.process.incarnation not in [row.incarnation for row in known]
-        )
+        """Whether no packets come to a process: its machine or its switch is away, or back and not asked yet."""
+        if not self.machines.reaches(process.location):
+            return True
+        if process.location not in self.machines.remote and self.switches.is_up(process.location):
+            return False
+        known = processes.of(self.store.read, self.instance)
+        return process.process.incarnation not in [row.incarnation for row in known]
 
     @staticmethod
     def nf(process: FakeProcess) -> Nf:

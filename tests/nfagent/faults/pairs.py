@@ -1,0 +1,226 @@
+"""All pairs of faults of a scenario, without those that cannot come to anything new.
+
+python -m tests.nfagent.faults.pairs [SCENARIO ...] [--jobs N] [--check N] [--results DIRECTORY]
+
+A pair is run unless an equal one was: a second fault of the same kind, at a moment that is like this one. Two moments
+are alike if what is out there is (`state.moment`: the store's rows, every process, every switch, what is still going to
+happen to them), and if the run without the second fault goes on in the same way, point by point, with the same out
+there each time.
+
+Why that is enough: what an agent does next follows from what is out there and from what it has in mind. A crash takes
+the latter, so that the former alone decides. For every other fault, what the agent has in mind cannot be compared, but
+it shows: two agents that have something different in mind that matters do something different sooner or later, and
+what they do is in what follows. What stays is a difference that shows only after the second fault. It is small, since
+code that recovers reads the store (it has to do so after a crash), but it is why the pruning is an argument and not a
+proof: ``--check`` runs a random sample of what was left out, and compares each with the pair that stands for it.
+
+What `state.moment` leaves out: names drawn by chance, times within a second, texts of reasons, durations in reports,
+what happened in migrations that have ended. Whether something is lost for good is part of what is compared, since
+the verdict depends on it.
+
+Results are written after every few runs; a second call goes on where the first one ended.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.nfagent.faults import scenarios
+from tests.nfagent.faults.ahead import ahead
+from tests.nfagent.faults.points import Fault, Point, name
+from tests.nfagent.faults.run import Lab, Result, lab
+
+_RESULTS = Path("build/faults")
+_CHUNK = 200
+_PROGRESS_S = 30.0
+
+Key = tuple[str, int, bool]
+
+
+@dataclass
+class Plan:
+    """What is to be run of a scenario.
+
+    Attributes:
+        pairs: how many there are in all.
+        distinct: the names of those that stand for all of them.
+        left_out: names of some others, each with the one that stands for it, which may have only one fault.
+    """
+
+    pairs: int = 0
+    distinct: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass
+class Tally:
+    """What came of a scenario.
+
+    Attributes:
+        plan: digest of the pairs that stand for all, in order.
+        run: how many of them were run, from the first one.
+        bad: the names of those with violations, and what is wrong.
+    """
+
+    scenario: str
+    plan: str
+    pairs: int
+    distinct: int
+    run: int = 0
+    bad: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.scenario}: {self.pairs} pairs, {self.distinct} distinct, {self.run} run, {len(self.bad)} bad,"
+            f" {self.seconds:.0f} s"
+        )
+
+
+def planned(laboratory: Lab, scenario: str, sample: int = 0, seed: int = 0) -> Plan:
+    """Find the pairs that stand for all of a scenario, by running it with every single fault.
+
+    Args:
+        laboratory: where it is run.
+        scenario: which.
+        sample: how many of the others are kept.
+        seed: of the choice.
+    """
+    plan, known, chance = Plan(), dict[Key, str](), random.Random(seed)
+    alone = laboratory.run(scenario, is_tracing=True)
+    for key, second in _seconds(alone, 0, is_lost=False):
+        known.setdefault(key, name(scenario, [second]))
+    for first in [fault for point in alone.points for fault in point.faults()]:
+        result = laboratory.run(scenario, first, is_tracing=True)
+        for key, second in _seconds(result, first.index + 1, is_lost=first.kind.startswith("lost-")):
+            plan.pairs += 1
+            found = name(scenario, [first, second])
+            if key not in known:
+                known[key] = found
+                plan.distinct.append(found)
+            elif sample:
+                _keep(plan, (found, known[key]), sample, chance)
+    random.Random(scenario).shuffle(plan.distinct)  # what a call that is ended early has run is a fair sample
+    return plan
+
+
+def _seconds(result: Result, begin: int, *, is_lost: bool) -> Iterator[tuple[Key, Fault]]:
+    """Every fault from a point on, and by what it is known."""
+    points, moments = result.points[begin:], result.moments[begin:]
+    for point, moment, to_come in zip(points, moments, ahead(points, moments), strict=True):
+        for fault in point.faults():
+            yield (_kind(point, fault), hash(moment) if fault.kind == "crash" else to_come, is_lost), fault
+
+
+def _kind(point: Point, fault: Fault) -> str:
+    """A fault's kind, but that a call that only asks may fail before it or after it."""
+    only_asks = point.border == "launch" and point.what.startswith("find ")
+    return "refuse" if fault.kind == "lose" and only_asks else fault.kind
+
+
+def _keep(plan: Plan, pair: tuple[str, str], sample: int, chance: random.Random) -> None:
+    """Keep one of those that are left out, so that each has the same chance in the end."""
+    if len(plan.left_out) < sample:
+        plan.left_out.append(pair)
+    elif (place := chance.randrange(plan.pairs - len(plan.distinct))) < sample:
+        plan.left_out[place] = pair
+
+
+def distinct(laboratory: Lab, scenario: str) -> Iterator[Result]:
+    """Run the pairs that stand for all of a scenario."""
+    return map(laboratory.replay, planned(laboratory, scenario).distinct)
+
+
+# ---- the command
+
+
+class _Worker:
+    """A process's laboratory."""
+
+    stack = contextlib.ExitStack()  # for as long as the process lives
+    laboratory: Lab
+
+    @classmethod
+    def begin(cls, directory: str) -> None:
+        cls.laboratory = cls.stack.enter_context(lab(Path(tempfile.mkdtemp(dir=directory))))
+
+    @classmethod
+    def run(cls, names: list[str]) -> dict[str, str]:
+        """Run these; returns those that are bad."""
+        results = [cls.laboratory.replay(each) for each in names]
+        return {each.name: each.violations[0] for each in results if each.violations}
+
+
+def _soak(directory: Path, scenario: str, results: Path, jobs: int) -> Tally:
+    with lab(directory) as laboratory:
+        plan = planned(laboratory, scenario)
+    digest = hashlib.sha256("\n".join(plan.distinct).encode()).hexdigest()
+    tally = Tally(scenario, digest, plan.pairs, len(plan.distinct))
+    path = results / f"{scenario}.json"
+    with contextlib.suppress(FileNotFoundError):
+        before = Tally(**json.loads(path.read_text()))
+        tally = before if before.plan == digest else tally
+    chunks = [plan.distinct[at : at + _CHUNK] for at in range(tally.run, len(plan.distinct), _CHUNK)]
+    began = told = time.monotonic()
+    past = tally.seconds
+    with multiprocessing.get_context("spawn").Pool(jobs, _Worker.begin, [str(directory)]) as pool:
+        for chunk, bad in zip(chunks, pool.imap(_Worker.run, chunks), strict=True):
+            tally.run += len(chunk)
+            tally.bad |= bad
+            tally.seconds = past + time.monotonic() - began
+            path.write_text(json.dumps(asdict(tally), indent=1))
+            for each, what in bad.items():
+                print(f"{each}: {what}", flush=True)
+            if time.monotonic() - told > _PROGRESS_S:
+                told = time.monotonic()
+                print(tally, file=sys.stderr, flush=True)
+    path.write_text(json.dumps(asdict(tally), indent=1))
+    return tally
+
+
+def _check(directory: Path, scenario: str, sample: int, seed: int) -> int:
+    """Run some of what was left out, and what stands for them; returns how many differ."""
+    same = others = 0
+    with lab(directory) as laboratory:
+        for left_out, known in planned(laboratory, scenario, sample, seed).left_out:
+            found, stands = laboratory.replay(left_out), laboratory.replay(known)
+            if bool(found.violations) != bool(stands.violations):
+                others += 1
+                print(f"{left_out} is not like {known}: {found.violations} and {stands.violations}", flush=True)
+            same += found.outcomes[:1] == stands.outcomes[:1]
+    print(
+        f"{scenario}: of {sample} that were left out, {others} end otherwise; {same} with the same outcome", flush=True
+    )
+    return others
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("scenarios", nargs="*", default=list(scenarios.ALL), metavar="SCENARIO")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--check", type=int, default=0, help="run so many of those that are left out, instead")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, default=_RESULTS)
+    options = parser.parse_args()
+    options.results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        if options.check:
+            return sum(_check(Path(directory), each, options.check, options.seed) for each in options.scenarios)
+        tallies = [_soak(Path(directory), each, options.results, options.jobs) for each in options.scenarios]
+    print(*tallies, sep="\n")
+    sums = [sum(each) for each in zip(*((t.pairs, t.distinct, t.run, len(t.bad)) for t in tallies), strict=True)]
+    print("in all: {} pairs, {} distinct, {} run, {} bad".format(*sums))
+    return min(sums[-1], 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
