@@ -329,7 +329,7 @@ fn each_refusal_names_the_path_and_the_value() {
         ),
         (
             with(config(json!([])), "interfaces", json!([])),
-            "interfaces: none",
+            "interfaces: empty",
         ),
         (
             with(
