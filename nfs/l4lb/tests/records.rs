@@ -93,8 +93,9 @@ fn a_packet_sees_the_effects_of_earlier_packets_in_its_batch() {
         Sent::client(port, SYN),
         Sent::client(port, SYN),
         Sent::client(port, ACK),
+        Sent::client(port, ACK),
     ];
-    assert_eq!(batch(&mut lb, &packets), [12, 12, 12]);
+    assert_eq!(batch(&mut lb, &packets), [12, 12, 12, 12]);
     // The connection is closed and opened again in one batch.
     let packets = [
         Sent::client(port, ACK | FIN),
@@ -122,6 +123,58 @@ fn half_open_connections_of_a_removed_backend_stop_counting() {
     lb.advance(60 * SECOND);
     lb.tick();
     assert_eq!(half_open(&lb), [0, 0]);
+}
+
+#[test]
+fn show_and_backends_report_every_field() {
+    let dns = json!({"name": "dns", "address": "192.0.2.3", "port": 53, "protocol": "udp", "mode": "gue",
+        "backends": [{"name": "a", "address": "10.0.0.13", "weight": 7, "drain": true}]});
+    let mut lb = lb(json!([checked()[0], dns]));
+    lb.pass(&Sent::client(1, SYN));
+    let shown = lb.ask("show", json!({}));
+    let expected = json!([
+        {"name": "web", "address": "192.0.2.1", "port": 80, "protocol": "tcp", "mode": "nat", "algorithm": "maglev",
+            "backends": 2, "open": 2, "connections": 1, "half_open": 1},
+        {"name": "dns", "address": "192.0.2.3", "port": 53, "protocol": "udp", "mode": "gue", "algorithm": "maglev",
+            "backends": 1, "open": 0, "connections": 0, "half_open": 0},
+    ]);
+    assert_eq!(shown["vips"], expected);
+    let four = json!({"used": 1, "capacity": 4096});
+    assert_eq!(shown["tables"]["connections_ipv4"], four);
+    let backends = lb.ask("backends", json!({"vip": "dns"}))["backends"].clone();
+    let expected = json!([{"vip": "dns", "name": "a", "address": "10.0.0.13", "port": 53, "weight": 7,
+        "health": "unchecked", "drained": true, "open": false, "mac": "02:bb:00:00:00:0d",
+        "active": 0, "connections": 0, "packets": 0, "bytes": 0}]);
+    assert_eq!(backends, expected);
+    let health = |lb: &Harness<L4lb>| {
+        let told = lb.ask("backends", json!({"vip": "web"}));
+        [0, 1].map(|each| told["backends"][each]["health"].clone())
+    };
+    assert_eq!(health(&lb), ["unknown", "unknown"]);
+    fail_11(&mut lb);
+    assert_eq!(health(&lb), ["down", "up"]);
+}
+
+#[test]
+fn a_reset_acknowledges_what_the_segment_takes() {
+    let mut lb = lb(json!([with(vip("nat", &[11]), "snat", json!(true))]));
+    for (flags, payload, flags_back, numbers) in [
+        (FIN, 10, RST | ACK, (0, 1011)),
+        (0, 10, RST | ACK, (0, 1010)),
+        (FIN, 0, RST | ACK, (0, 1001)),
+        (ACK, 10, RST, (5000, 0)),
+    ] {
+        let sent = Sent::client(1, flags).payload(&vec![0; payload]);
+        assert_eq!(lb.drops(&sent), "no session");
+        let emitted = lb.take_emitted();
+        let seen = read(&emitted.last().unwrap().1);
+        assert_eq!(seen.flags, flags_back);
+        assert_eq!((seen.sequence, seen.acknowledgement), numbers);
+        assert_eq!(
+            (seen.source, seen.destination),
+            (sent.destination, sent.source)
+        );
+    }
 }
 
 /// Returns connections, packets, bytes, answers and their bytes of a VIP, then of its backend 11.

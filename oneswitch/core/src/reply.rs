@@ -99,6 +99,17 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_counts_with_its_lists() {
+        // A match of 8 bytes, and instructions of 24.
+        let actions = openflow13::ActionList::new().output(2, 0);
+        let flow = FlowStats {
+            instructions: Instructions::apply(&actions),
+            ..flow(1)
+        };
+        assert_eq!(size_of_flow(&flow), std::mem::size_of::<FlowStats>() + 32);
+    }
+
+    #[test]
     fn a_long_reply_is_handed_out_message_by_message_and_shrinks() {
         let mut reply = Reply::flows(7, (0..3_000).map(flow).collect());
         let mut sizes = vec![reply.size()];

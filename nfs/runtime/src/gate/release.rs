@@ -220,4 +220,17 @@ mod tests {
         assert_eq!(releases.held.frames, 10);
         assert!(releases.quota_of_all(begin) >= 10);
     }
+
+    #[test]
+    fn it_is_leaving_until_the_last_released_frame_has_left() {
+        let (mut releases, _) = releases(2, after(10));
+        releases.fence();
+        assert!(!releases.is_leaving());
+        releases.release();
+        for left in [2, 1] {
+            assert!(releases.is_leaving(), "{left} left");
+            leave(&mut releases, 1);
+        }
+        assert!(!releases.is_leaving());
+    }
 }

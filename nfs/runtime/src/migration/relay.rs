@@ -313,4 +313,15 @@ mod tests {
         assert_eq!(source.take(&mut packet), Taken::End);
         assert_eq!(taken.load(Ordering::Relaxed), 2);
     }
+
+    #[test]
+    fn strays_are_counted() {
+        let strays = Arc::new(AtomicU64::new(0));
+        let mut sink = StraySink(Arc::clone(&strays));
+        for count in 1..=3 {
+            assert!(sink.room() > 0);
+            sink.put(1, b"late");
+            assert_eq!(strays.load(Ordering::Relaxed), count);
+        }
+    }
 }

@@ -148,6 +148,15 @@ fn a_rule_that_floods_needs_a_second_look() {
 }
 
 #[test]
+fn a_later_copy_lacks_the_flags_of_the_message() {
+    let flags = MESSAGE_FLAGS | FlowMod::NO_PKT_COUNTS;
+    let rule = rule(|r| (r.flags, r.hard_timeout) = (flags, 9));
+    assert_eq!(rule.flags, flags);
+    let copy = copy_of(&rule, 1, rule.modified);
+    assert_eq!(copy.flags, FlowMod::NO_PKT_COUNTS | FlowMod::SEND_FLOW_REM);
+}
+
+#[test]
 fn a_new_copy_has_what_is_left_of_the_hard_timeout() {
     let rule = rule(|r| r.hard_timeout = 10);
     for (passed, left) in [

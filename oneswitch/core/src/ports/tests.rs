@@ -35,6 +35,9 @@ fn what_contradicts_another_port_is_refused() {
         insert(&mut map, None, "sixteen-letters-", "j"),
         Err("name-too-long")
     );
+    assert_eq!(insert(&mut map, Some(4), "fifteen-letters", "l"), Ok(4));
+    map.remove(4);
+    map.revision = 1;
     assert_eq!(insert(&mut map, None, "b", "i"), Err("interface-taken"));
     assert_eq!(map.revision, 1);
     assert_eq!(insert(&mut map, None, "b", "j"), Ok(1));

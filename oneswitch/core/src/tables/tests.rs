@@ -274,3 +274,26 @@ fn what_is_kept_for_answers_under_way_is_bounded_and_given_back() {
         assert_eq!((tables.past.changes.capacity(), tables.past.size), (0, 0));
     }
 }
+
+#[test]
+fn each_reader_sees_its_own_time() {
+    let mut tables = FlowTables::default();
+    let mut rule = flow_mod(FlowModCommand::Add, 1, Match::any(), &[1]);
+    apply(&mut tables, &rule);
+    let key = tables.iter().next().unwrap().key.clone();
+    let mut times = Vec::new();
+    for cookie in 2..=5 {
+        times.push((tables.begin_reading(), cookie - 1));
+        rule.cookie = cookie;
+        apply(&mut tables, &rule);
+    }
+    for (time, cookie) in &times {
+        let seen = tables.as_of(*time).get(&key).unwrap().cookie;
+        assert_eq!(seen, *cookie);
+    }
+    times.iter().for_each(|_| tables.end_reading());
+    // Times go on where nobody reads.
+    let later = tables.begin_reading();
+    assert!(times.iter().all(|(time, _)| *time < later));
+    assert_eq!(tables.as_of(later).get(&key).unwrap().cookie, 5);
+}

@@ -46,6 +46,25 @@ fn an_action_set_keeps_its_flood() {
 }
 
 #[test]
+fn floods_return_to_the_instruction_that_they_came_from() {
+    // FLOOD and ALL differ, so that each group shows where its output was taken from.
+    let all = ActionList::new().output(port_no::ALL, 0);
+    let both = [Instructions::apply(&flood()).as_bytes(), &written(&all)].concat();
+    let groups = [Instructions::apply(&group()).as_bytes(), &written(&group())].concat();
+    // An action set that floods keeps its output; what a switch tells is taken back as it is.
+    assert_eq!(
+        instructions_with_floods(&groups, &both),
+        [Instructions::apply(&flood()).as_bytes(), &written(&group())].concat()
+    );
+    let reversed = [&written(&all)[..], Instructions::apply(&flood()).as_bytes()].concat();
+    let told = Instructions::apply(&group());
+    assert_eq!(
+        instructions_with_floods(told.as_bytes(), &reversed),
+        Instructions::apply(&flood()).as_bytes()
+    );
+}
+
+#[test]
 fn a_bucket_floods_by_the_group_only_if_that_changes_nothing_else() {
     let lone = flood();
     let beside = ActionList::new().output(port_no::FLOOD, 0).group(3);
