@@ -13,6 +13,9 @@ COMMIT = "COMMIT"
 COMMITTED = (COMMIT, "flip", "drain", "done")
 """Steps from which there is no way back."""
 
+Measure = Callable[[float], float]
+"""Tells for how long packets were not served until now; it is told how long the agent saw none served."""
+
 
 @dataclass
 class Report:
@@ -22,7 +25,7 @@ class Report:
         mode: ``memfd``: the state's memory was handed over; ``copy``: its content was sent.
         freeze_us: time in which no instance processed packets, which waited in rings.
         outage_us: time in which no packet was served between its beginning and its end, in pauses that are longer than
-            those of the traffic itself; no less than ``freeze_us``.
+            those of the traffic itself; no less than a freeze that is too short to be told from these.
         relayed: packets that came by the old path after that, and were processed at the new instance.
         state_bytes: of the memory that was handed over, or of all that was sent.
         rounds: of copying while packets were processed.
@@ -64,10 +67,12 @@ class Journal:
     Args:
         store: where it is.
         migration: as it is written.
-        outage_s: for how long packets were not served until now.
+        outage_s: measures the outage.
     """
 
-    def __init__(self, store: Store, migration: Migration, outage_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, store: Store, migration: Migration, outage_s: Callable[[float], float] = lambda freeze_s: freeze_s
+    ) -> None:
         self._store = store
         self._outage_s = outage_s
         self.migration = migration
@@ -129,7 +134,7 @@ class Journal:
 
     def _measure(self) -> None:
         # Not with every step: processes are asked, while packets may wait.
-        self.report.outage_us = max(round(self._outage_s() * 1e6), self.report.freeze_us or 0)
+        self.report.outage_us = round(self._outage_s((self.report.freeze_us or 0) / 1e6) * 1e6)
 
     def _told(self) -> dict[str, Any]:
         return dict(vars(self.report))  # not `asdict`: it copies what is in it, too, while packets wait

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nfagent.errors import AgentError, LaunchError
-from nfagent.migrate.journal import Journal
+from nfagent.migrate.journal import Journal, Measure
 from nfagent.migrate.keepers import Keepers, Kept
 from nfagent.migrate.peer import Peer, PeerGoneError
 from nfagent.migrate.switching import Marking, Switching
@@ -65,11 +65,15 @@ class Move:
         parts: what it works with.
         migration: as it is written.
         instance: that moves.
-        outage_s: for how long its packets were not served until now.
+        outage_s: measures the outage.
     """
 
     def __init__(
-        self, parts: Parts, migration: Migration, instance: Instance, outage_s: Callable[[], float] = lambda: 0.0
+        self,
+        parts: Parts,
+        migration: Migration,
+        instance: Instance,
+        outage_s: Measure = float,
     ) -> None:
         self.parts = parts
         self.instance = instance

@@ -23,7 +23,6 @@ _SAVE_S = 0.05
 _HUNG_S = 0.08  # a bridge answers within a few milliseconds, or it forwards nothing
 _LATE_S = 0.5  # a switch may answer so late while packets come through it
 _SILENT_S = 1.5  # of all processes: whoever does not answer for so long serves nobody
-_STARVED_S = 0.05  # without a look: silence of that time says nothing
 _PAUSE_S = 0.02
 _FRESH_S = 0.1
 _ASK_S = 0.001
@@ -69,14 +68,20 @@ class Outage:
             self._known = _Known.loaded(json.loads(self._file.read_text()))
         self._thread.start()
 
-    def seconds(self) -> float:
-        """How long it has been until now, all pauses together."""
+    def seconds(self, freeze_s: float = 0.0) -> float:
+        """How long it has been until now, all pauses together.
+
+        Args:
+            freeze_s: for how long the agent saw none served. Where that is long enough to be seen in the traffic, the
+                traffic says how long it really was.
+        """
         with self._lock:
             self._ask_now()
             known, own_s = self._known, self._own_s()
             counted = [] if own_s is None else [(start, end) for start, end in self._quiet() if end - start > own_s]
             away = [] if known.away_since is None else [(known.away_since, time.monotonic())]
-            return sum(end - start for start, end in union([*counted, *known.away, *away]))
+            seen_s = sum(end - start for start, end in union([*counted, *known.away, *away]))
+            return seen_s if own_s is not None and freeze_s > own_s else max(seen_s, freeze_s)
 
     def stop(self, *, ended: bool) -> None:
         """End; ``ended``: the migration has, too, so that no other agent goes on with this."""
@@ -131,12 +136,8 @@ class Outage:
             time.sleep(_ASK_S)
 
     def _look_at_processes(self) -> None:
-        known = self._known
-        # Whatever this process is held up by from here on is seen by the next look: before that, no silence is judged.
-        before, self._looked = self._looked, time.monotonic()
-        if self._looked - before > _STARVED_S:
-            for probe in (*self._switches, *self._processes.values()):
-                probe.forgive()
+        # Silence is judged as of now: if this process is held up after this, answers wait to be read.
+        known, self._looked = self._known, time.monotonic()
         for path, probe in self._processes.items():
             answer = probe.look()
             if answer is None:

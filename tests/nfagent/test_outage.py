@@ -118,6 +118,16 @@ def test_pauses_count_and_those_of_the_traffic_do_not(directory: Path, process: 
         assert outage.seconds() == pytest.approx(0.7, abs=0.001)
 
 
+def test_a_freeze_counts_where_it_cannot_be_seen(directory: Path, process: Process) -> None:
+    process.pauses = [(80.0, 80.015)]
+    with measured(directory, ago_s=50.0) as outage:
+        assert outage.seconds(0.015) == 0.015
+        assert outage.seconds(5.0) == 0.0  # the agent itself stood still
+    process.pauses = [(0.0, None)]
+    with measured(directory, ago_s=50.0) as outage:
+        assert outage.seconds(5.0) == 5.0
+
+
 def test_traffic_that_pauses_by_itself_has_longer_outages(directory: Path, process: Process) -> None:
     process.pauses = [(40.0 + number / 10, 40.1 + number / 10) for number in range(100)]
     process.pauses += [(60.0, 60.4), (70.0, 70.6)]

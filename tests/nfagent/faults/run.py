@@ -312,8 +312,8 @@ class _NoOutage:
         """Begin."""
         self.world.note(f"{self._what}, {'in step' if self._is_in_step() else 'out of step'}")
 
-    def seconds(self) -> float:
-        return 0.004
+    def seconds(self, freeze_s: float = 0.0) -> float:
+        return max(0.004, freeze_s)
 
     def stop(self, *, ended: bool) -> None:
         """End."""
