@@ -80,7 +80,7 @@ use session::Switch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use switch_set::SwitchSet;
-use truth::Truth;
+use truth::{Changes, Truth};
 use verdict::{Verdicts, NOT_AN_OPERATION};
 
 /// Unacknowledged messages toward the switches above which no more are taken from controllers.
@@ -118,6 +118,13 @@ pub struct Core {
     disconnects: Vec<(ControllerId, String)>,
     switch_disconnects: Vec<(SwitchIndex, Bridge, String)>,
     refused: u64,
+    discarded: Vec<Changes>,
+}
+
+/// Memory that is not needed any more. Freeing it takes long.
+#[derive(Debug)]
+pub struct Discarded {
+    _changes: Vec<Changes>,
 }
 
 impl Core {
@@ -185,6 +192,7 @@ impl Core {
             disconnects: Vec::new(),
             switch_disconnects: Vec::new(),
             refused: 0,
+            discarded: Vec::new(),
         })
     }
 
@@ -236,6 +244,12 @@ impl Core {
     /// Bytes to write now, in order per destination.
     pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> {
         self.outbox.take()
+    }
+
+    /// Memory to free when the outputs are written, best on another thread; `None`: nothing that is worth it.
+    pub fn take_discarded(&mut self) -> Option<Discarded> {
+        let changes = std::mem::take(&mut self.discarded);
+        (!changes.is_empty()).then_some(Discarded { _changes: changes })
     }
 
     /// Controllers to disconnect after their pending bytes were written, with the reason for the log.

@@ -101,7 +101,7 @@ impl Core {
 
     pub(crate) fn expect_removal(&mut self, rule: Arc<Rule>, now: Instant) {
         // Those that controllers are not told of too, or they would be taken for reports of a later rule.
-        if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM != 0 {
+        if rule.copies_report() {
             let after = self.verdicts.next_batch();
             let pending = self.pending(rule, after, now);
             self.await_pending(pending, now);

@@ -1,6 +1,7 @@
 //! One virtual rule as the controller wrote it, and what identifies it.
 
 use crate::facts::Facts;
+use crate::translate::copy_flags;
 use openflow13::{CanonicalMatch, FlowMod, Instructions, Match};
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,12 @@ impl Rule {
     /// Tells apart rules of the same key that messages made one after the other; those can arrive in the same instant.
     pub fn identity(&self) -> (RuleKey, Instant, u64, u16) {
         (self.key.clone(), self.created, self.cookie, self.flags)
+    }
+
+    /// Whether its copies tell of their end: all that controllers are told of, and those with a timeout.
+    pub fn copies_report(&self) -> bool {
+        let flags = copy_flags(self.flags, self.idle_timeout, self.hard_timeout);
+        flags & FlowMod::SEND_FLOW_REM != 0
     }
 
     pub fn in_port(&self) -> Option<u32> {

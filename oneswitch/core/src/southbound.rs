@@ -125,6 +125,7 @@ impl Core {
 
     /// The controllers' answers to refused messages, and the repair of switches that disagreed.
     pub(crate) fn report_settled(&mut self, settled: Settled, now: Instant) {
+        self.discarded.extend(settled.discarded);
         self.correct_removals(&settled.not_removed, settled.removed_too, now);
         self.tell_settled_removals(now);
         let (ours, theirs): (Vec<_>, Vec<_>) = settled

@@ -7,7 +7,7 @@ use crate::facts::{self, Facts};
 use crate::journal::size_of_rule;
 use crate::mutants::{mutant, Fault};
 use crate::rule::{Counters, Rule, RuleKey};
-use crate::rule_set::RuleSet;
+use crate::rule_set::{RuleSet, Totals};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
 use std::collections::BTreeMap;
@@ -87,6 +87,15 @@ impl Filter {
             && self.admits(rule)
     }
 
+    /// Whether it selects whatever is in a table, so that no rule needs to be looked at: of many, each costs a cache miss.
+    fn is_every_rule_of_a_table(&self) -> bool {
+        self.strict.is_none()
+            && self.cookie_mask == 0
+            && self.out_port == port_no::ANY
+            && self.out_group == group_no::ANY
+            && self.matching.is_any()
+    }
+
     /// Everything but the match, which `select` checks first.
     fn admits(&self, rule: &Rule) -> bool {
         (rule.cookie ^ self.cookie) & self.cookie_mask == 0
@@ -102,12 +111,7 @@ impl Filter {
 #[derive(Debug, Default)]
 pub struct FlowTables {
     tables: BTreeMap<u8, RuleSet>,
-    len: usize,
-    in_port_movers: usize,
-    stateful: usize,
     past: Past,
-    /// Bytes that the rules take in a journal.
-    journal_size: usize,
 }
 
 /// What rules were before they changed, while answers about an earlier time are due.
@@ -189,21 +193,34 @@ impl FlowTables {
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.totals().rules
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.tables
+            .values()
+            .for_each(|rules| totals.add(rules.totals()));
+        totals
+    }
+
+    /// Whether copies of some rule report their end.
+    pub fn reports(&self) -> bool {
+        self.totals().reporting > 0
     }
 
     /// Rules whose actions change in_port.
     pub fn in_port_movers(&self) -> usize {
-        self.in_port_movers
+        self.totals().in_port_movers
     }
 
     /// Rules that keep state which one switch would share between all ports.
     pub fn stateful(&self) -> usize {
-        self.stateful
+        self.totals().stateful
     }
 
     pub fn journal_size(&self) -> usize {
-        self.journal_size
+        self.totals().journal_size
     }
 
     pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
@@ -343,22 +360,8 @@ impl FlowTables {
     }
 
     fn replace(&mut self, rule: Arc<Rule>) -> Change {
-        self.in_port_movers += usize::from(rule.facts.moves_in_port);
-        self.stateful += usize::from(rule.facts.stateful.is_some());
-        self.journal_size += size_of_rule(&rule);
-        let before = self
-            .tables
-            .entry(rule.key.table)
-            .or_default()
-            .replace(Arc::clone(&rule));
-        match &before {
-            Some(old) => {
-                self.in_port_movers -= usize::from(old.facts.moves_in_port);
-                self.stateful -= usize::from(old.facts.stateful.is_some());
-                self.journal_size -= size_of_rule(old);
-            }
-            None => self.len += 1,
-        }
+        let table = self.tables.entry(rule.key.table).or_default();
+        let before = table.replace(Arc::clone(&rule));
         Change {
             before,
             after: Some(rule),
@@ -368,7 +371,7 @@ impl FlowTables {
     pub fn remove(&mut self, key: &RuleKey) -> Option<Change> {
         let table = self.tables.get_mut(&key.table)?;
         let rule = table.remove(key)?;
-        if table.is_empty() {
+        if table.len() == 0 {
             self.tables.remove(&key.table);
         }
         Some(self.removed(rule))
@@ -382,19 +385,21 @@ impl FlowTables {
         };
         let mut taken = Vec::new();
         for (_, rules) in self.tables.range_mut(range) {
-            taken.extend(rules.take(|rule| filter.selects(rule)));
+            if filter.is_every_rule_of_a_table() {
+                taken.extend(std::mem::take(rules));
+            } else {
+                taken.extend(rules.take(|rule| filter.selects(rule)));
+            }
         }
-        self.tables.retain(|_, rules| !rules.is_empty());
+        self.tables.retain(|_, rules| rules.len() > 0);
         taken.into_iter().map(|rule| self.removed(rule)).collect()
     }
 
-    /// Counts a rule that has left its table.
+    /// Notes a rule that has left its table.
     fn removed(&mut self, rule: Arc<Rule>) -> Change {
-        self.len -= 1;
-        self.in_port_movers -= usize::from(rule.facts.moves_in_port);
-        self.stateful -= usize::from(rule.facts.stateful.is_some());
-        self.past.note(&rule.key, Some(&rule));
-        self.journal_size -= size_of_rule(&rule);
+        if self.past.readers > 0 {
+            self.past.note(&rule.key, Some(&rule));
+        }
         Change {
             before: Some(rule),
             after: None,

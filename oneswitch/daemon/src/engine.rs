@@ -21,6 +21,7 @@ use tokio::time::{sleep_until, Instant};
 use tracing::{debug, enabled, info, trace, Level};
 
 use crate::api::Reply;
+use crate::aside::drop_aside;
 use crate::journal::{wall_clock, Journal};
 use crate::session::{is_private, messages, Handle, Peer};
 use crate::state::Saver;
@@ -284,6 +285,9 @@ impl Engine {
         }
         for (destination, bytes) in self.core.take_outputs() {
             self.write(destination, bytes, now);
+        }
+        if let Some(discarded) = self.core.take_discarded() {
+            drop_aside("discarded", discarded);
         }
         for (id, reason) in self.core.take_disconnects() {
             if let Some(session) = self.forget(id.0, now) {

@@ -7,12 +7,12 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use oneswitch_core::{Core, Restored};
 use tracing::{error, info, warn};
 
+use crate::aside::drop_aside;
 use crate::stream::make_parent;
 
 /// A journal is rewritten when it is more than twice as long as what it says, and this longer.
@@ -133,18 +133,11 @@ impl Journal {
         fs::rename(&temporary, &self.path)?;
         self.length = bytes.len() as u64;
         if let Some(old) = self.file.replace(file) {
-            close_aside(old);
+            // The system frees all that is in a file without a name when it is closed: that took 110 ms after 60,000 rules.
+            drop_aside("journal", old);
         }
         Ok(())
     }
-}
-
-/// Closes a file that has no name any more on a thread of its own: the system frees all that is in it then, which took 110 ms after 60,000
-/// rules, and the engine answers nobody meanwhile. Without a thread it is closed here.
-fn close_aside(file: File) {
-    let closing = thread::Builder::new().name("journal".into());
-    // The file is closed by whoever drops it.
-    let _ = closing.spawn(move || drop(file));
 }
 
 #[cfg(test)]

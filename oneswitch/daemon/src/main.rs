@@ -10,6 +10,7 @@
 //! ```
 
 mod api;
+mod aside;
 mod config;
 mod endpoint;
 mod engine;

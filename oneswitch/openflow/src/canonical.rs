@@ -63,6 +63,11 @@ impl CanonicalMatch {
         (mask >> 32 == u64::from(u32::MAX)).then_some((value >> 32) as u32)
     }
 
+    /// Whether every packet matches.
+    pub fn is_any(&self) -> bool {
+        self.bitmap() == 0
+    }
+
     /// Whether this match is equal to or more general than `other`: whether a
     /// non-strict flow-mod with this match reaches a rule with the other.
     pub fn covers(&self, other: &Self) -> bool {

@@ -168,6 +168,9 @@ proptest! {
             naive(&mut model, request);
             prop_assert_eq!(entries(&tables), model.clone());
             prop_assert_eq!(tables.len(), model.len());
+            let mut afresh = FlowTables::default();
+            tables.iter().for_each(|rule| drop(afresh.put(Arc::clone(rule))));
+            prop_assert_eq!(tables.totals(), afresh.totals());
         }
         for (before, changes) in history.into_iter().rev() {
             tables.revert(changes);

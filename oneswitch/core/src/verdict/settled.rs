@@ -4,6 +4,7 @@ use super::{Operation, Origin};
 use crate::journal::Journal;
 use crate::rule::Rule;
 use crate::switch_set::SwitchSet;
+use crate::truth::Changes;
 use foldhash::HashMap;
 use openflow13::ErrorCode;
 use std::sync::Arc;
@@ -28,7 +29,12 @@ pub struct Settled {
     pub not_removed: Vec<Arc<Rule>>,
     /// Rules that were removed, which was not believed.
     pub removed_too: Vec<Arc<Rule>>,
+    /// What messages that changed very much had kept for being taken back.
+    pub discarded: Vec<Changes>,
 }
+
+/// Freeing so many rules, which are all over the memory, takes as long as a round trip.
+const MANY: usize = 1_000;
 
 impl Settled {
     pub(super) fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, removed: Vec<Arc<Rule>>) {
@@ -47,6 +53,9 @@ impl Settled {
                 self.repair = SwitchSet::ALL;
             }
             journal.accepted(operation.request, &operation.changes, operation.at);
+            if operation.changes.flows.len() >= MANY {
+                self.discarded.push(operation.changes);
+            }
             return operation.folded.into_iter().for_each(|f| f.tell(journal));
         };
         // Of what is there without it.

@@ -1,6 +1,6 @@
 //! Barriers, errors and the order of replies.
 
-use crate::build::{add, any, flow_stats, from, group, output, packet_out};
+use crate::build::{add, any, delete, flow_stats, from, group, output, packet_out};
 use crate::lab::{Answer, Lab};
 use openflow13::{
     encode, kind, ActionList, ErrorCode, FlowMod, FlowModCommand, GroupModCommand, Message,
@@ -375,4 +375,19 @@ fn table_mods_go_to_every_executor() {
     assert_eq!(lab.ask(1, &message), []);
     let after: Vec<usize> = (0..3).map(|s| lab.virt(s).table_mods).collect();
     assert_eq!((before, after), (vec![0; 3], vec![1, 1, 0]));
+}
+
+#[test]
+fn what_a_large_deletion_leaves_is_freed_behind_its_answer() {
+    let mut lab = Lab::new(1, &[0]);
+    for number in 1..=1000 {
+        let rule = add(number, any().with_vlan_vid(number as u16), &output(1));
+        lab.send(1, 1, &Message::FlowMod(rule));
+    }
+    lab.run();
+    assert!(lab.core.take_discarded().is_none());
+    lab.ask(2, &Message::FlowMod(delete(any())));
+    assert!(cookies(lab.virt(0)).is_empty());
+    assert!(lab.core.take_discarded().is_some());
+    assert!(lab.core.take_discarded().is_none());
 }
