@@ -1,7 +1,7 @@
-"""Processes that hang: they live, and do not answer.
+"""Detects hung processes: alive, but unresponsive.
 
-Each serving process that has a control socket is asked for its status every half second. One that has not answered for
-a few seconds is shown as an error; one that goes on so is killed, and the reconciler starts another one.
+It asks each serving process with a control socket for its status every half second. After a few seconds without an
+answer the instance becomes an error; later the process is killed, and the reconciler starts another one.
 """
 
 import logging
@@ -22,17 +22,17 @@ _log = logging.getLogger(__name__)
 _TICK_S = 0.5
 _SHOWN_AFTER_S = 3.0
 _LAST_CHANCE_S = 2.0
-_STARVED_S = 1.5  # between two looks: this process, or the machine, stood still, so that nobody can be blamed
+_STARVED_S = 1.5  # between two checks: this process or the machine was stalled, so silence proves nothing
 
 
 class Health:
-    """Looks at all processes, from `start` to `stop`.
+    """Checks all processes, from `start` to `stop`.
 
     Args:
-        store: where their rows are.
-        starter: of processes.
-        is_cut_off: whether a location cannot be reached, so that nothing there can be asked.
-        hung_after_s: until a process that does not answer is killed.
+        store: contains their rows.
+        starter: kills processes.
+        is_cut_off: whether a location is disconnected, so that its processes cannot be asked.
+        hung_after_s: until an unresponsive process is killed.
     """
 
     def __init__(self, store: Store, starter: Starter, is_cut_off: Callable[[str], bool], hung_after_s: float) -> None:
@@ -42,17 +42,17 @@ class Health:
         self._hung_after_s = hung_after_s
         self._shown_after_s = min(_SHOWN_AFTER_S, hung_after_s / 2)
         self._pulses: dict[str, Pulse] = {}  # by incarnation
-        self._stopped: dict[str, float] = {}  # since when processes without a socket are stopped, by incarnation
-        self._reasons: dict[str, str] = {}  # of before, to be said again, by incarnation
+        self._stopped: dict[str, float] = {}  # since when a process without a socket is stopped, by incarnation
+        self._reasons: dict[str, str] = {}  # earlier reasons, to be restored, by incarnation
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch health", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start checking."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop checking."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_LAST_CHANCE_S + _TICK_S)
@@ -68,12 +68,12 @@ class Health:
                     pulse.forgive()
             try:
                 self.look()
-            except Exception:  # noqa: BLE001  the others' health is watched all the same
-                _log.exception("the processes could not be looked at")
+            except Exception:  # noqa: BLE001  a failed check must not end the thread
+                _log.exception("cannot check the health of processes")
             looked = time.monotonic()
 
     def look(self) -> None:
-        """Look at each process once."""
+        """Check each process once."""
         rows = [row for row in processes.everything(self._store.read) if row.role == "serving"]
         watched = {row.incarnation: row for row in rows if row.phase == "active"}
         for incarnation in set(self._pulses) - set(watched):
@@ -88,7 +88,7 @@ class Health:
             self._judge(row, self._silent_s(row))
 
     def _silent_s(self, row: Running) -> float:
-        """For how long a process has not answered."""
+        """Return for how long a process has not answered."""
         if row.control is None:
             return self._stopped_s(row)
         pulse = self._pulses.setdefault(row.incarnation, Pulse(f"unix:{row.control}"))
@@ -96,7 +96,7 @@ class Health:
         return pulse.silent_s()
 
     def _stopped_s(self, row: Running) -> float:
-        """For how long a process that cannot be asked was seen to be stopped (SIGSTOP, a debugger)."""
+        """Return for how long a process without a socket has been stopped (SIGSTOP, a debugger)."""
         if row.own_pid is None or not _is_stopped(row.own_pid):
             self._stopped.pop(row.incarnation, None)
             return 0.0
@@ -119,14 +119,14 @@ class Health:
             self._starter.kill(row, f"its process did not answer for {self._hung_after_s:g} s and was killed")
 
     def _is_there(self, row: Running) -> bool:
-        """Whether it runs; one that has ended is the reconciler's."""
+        """Return whether the process runs; the reconciler handles ended ones."""
         try:
             return self._starter.find(row) is not None
         except AgentError:
             return False
 
     def _answers(self, row: Running) -> bool:
-        """One last question, by a connection of its own: only what led to it may have been broken."""
+        """Ask a last time, on a new connection, in case only the old one was broken."""
         if row.control is None:
             return False
         try:

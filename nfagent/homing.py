@@ -1,4 +1,4 @@
-"""A virtual port brought to an interface by oneswitchd's moves, whatever other move of it stands in the way."""
+"""Brings virtual ports to interfaces by oneswitchd's moves, whatever move is in progress."""
 
 from nfagent.errors import WiringError
 from nfagent.model import Instance, Port
@@ -8,23 +8,23 @@ from unoctl.model import Move, Stage
 from unoctl.model import Port as SwitchPort
 from unoctl.settling import LAGGING, settled
 
-# Of moves that nfagent makes: it sends markers down the old paths instead of waiting for them to be idle.
+# nfagent sends markers down the old paths instead of waiting for them to be idle.
 _GRACE_MS = 100
-_TURNS = 4  # a move that ends by itself in between costs one
-_ENDING = LAGGING | {"no-move"}  # that: it has just ended by itself
+_TURNS = 4  # a move that ends by itself in between takes one
+_ENDING = LAGGING | {"no-move"}  # the latter: it has just ended by itself
 _ABORTABLE = ("preparing", "prepared")
 _OWNER = "nfagent/"
 
 
 def bring(client: Client, port: Port, location: str, interface: str, until: Stage) -> None:
-    """Move a port toward an interface as far as ``until``, from wherever it stands.
+    """Move a port toward an interface as far as ``until``, from any state.
 
-    oneswitchd may have forgotten a move, or hold one of before to another interface: that one is undone or, where it
-    has flipped, finished first, since a port has one move at a time.
+    oneswitchd may have forgotten a move, or hold an earlier one to another interface. As a port has one move at a time,
+    that one is undone first or, after its flip, finished.
 
     Raises:
-        UnoctlError: oneswitchd refused, or did not answer in time; it can be called again.
-        WiringError: the port did not stay where it was brought.
+        UnoctlError: oneswitchd refused, or did not answer in time; call again.
+        WiringError: the port did not stay on the interface.
     """
     forced = False
 
@@ -39,7 +39,7 @@ def bring(client: Client, port: Port, location: str, interface: str, until: Stag
             client.continue_move(port.number, until)
         else:
             end_move(client, at)
-            forced = True  # nor is the switch that it left waited for
+            forced = True  # do not wait for the switch that it left either
             return False
         return True
 
@@ -50,12 +50,12 @@ def bring(client: Client, port: Port, location: str, interface: str, until: Stag
 
 
 def leave(client: Client, port: Port, *, executor_too: bool = False) -> None:
-    """End the move of a port, if there is one: undone, or finished where it has flipped.
+    """End the move of a port, if there is one: undo it, or finish it after its flip.
 
     Args:
-        client: of oneswitchd.
-        port: that moves.
-        executor_too: also one of its executor only.
+        client: to oneswitchd.
+        port: whose move to end.
+        executor_too: end a move of its executor only, too.
     """
 
     def once() -> None:
@@ -71,35 +71,35 @@ def leave(client: Client, port: Port, *, executor_too: bool = False) -> None:
 
 
 def end_move(client: Client, at: SwitchPort) -> None:
-    """Undo the move of a port, or finish it where it has flipped; nothing happens if it has just ended."""
+    """Undo the move of a port, or finish it after its flip; do nothing if it has just ended."""
     try:
         if at.move is not None and at.move.stage in _ABORTABLE:
             client.abort_move(at.number)
         else:
-            client.continue_move(at.number, "done", force=True)  # what it waits for may be what it has to leave
+            client.continue_move(at.number, "done", force=True)  # it may wait for the very switch that it has to leave
     except ApiRefusedError as error:
         if error.code not in ("no-move", "move-past-abort"):
             raise
 
 
 def owner_of(instance: Instance) -> str:
-    """The owner of an instance's ports in oneswitchd, for operators to read."""
+    """Return the owner of an instance's ports in oneswitchd, readable for operators."""
     return f"{_OWNER}{instance.project}/{instance.name}"
 
 
 def own(at: SwitchPort) -> str | None:
-    """The owner of a port that belongs to a network function, also to one that has another name by now."""
+    """Return a port's owner if that is a network function, even one that has been renamed."""
     return at.owner if at.owner is not None and at.owner.startswith(_OWNER) else None
 
 
 def is_at_home(at: SwitchPort) -> bool:
-    """Whether a port's interface stays: it has no move, or one of its executor only, which is an operator's.
+    """Return whether a port's interface is stable: no move, or an operator's move of its executor only.
 
-    From the flip on oneswitchd shows the new interface as the port's, with the move that is not done.
+    From the flip on, oneswitchd reports the new interface as the port's, along with the unfinished move.
     """
     return at.move is None or at.move.executor != at.executor
 
 
 def is_to(move: Move, location: str, interface: str) -> bool:
-    """Whether a move leads there."""
+    """Return whether a move leads there."""
     return (move.switch, move.interface) == (location, interface)

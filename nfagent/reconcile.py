@@ -1,8 +1,7 @@
-"""Makes what is follow what is wanted.
+"""Makes the actual state follow the desired state.
 
-Each step looks at desired and actual state and does what is missing; it is called when either has changed, when a
-process has ended, and after a while where something did not work. Nothing of it depends on what was done before a
-crash: rows and processes tell.
+Each step compares desired and actual state and does what is missing. It runs when either has changed, when a process
+has ended, and some time after a failure. It does not depend on what was done before a crash: rows and processes tell.
 """
 
 import contextlib
@@ -28,9 +27,9 @@ from nfagent.store import Store, events, instances, migrations, processes
 _log = logging.getLogger(__name__)
 
 _THREADS = 12
-_RESERVED = 4  # for migrations and the like, while many instances are begun or deleted
+_RESERVED = 4  # threads for migrations and the like, while many instances are started or deleted
 _STOP_S = 10.0
-_AGAIN_S = 30.0  # where nobody tells of a process's end, it is looked for as often
+_AGAIN_S = 30.0  # polling interval where ends of processes are not reported
 _FIRST_RETRY_S = 0.5
 _LAST_RETRY_S = 60.0
 _LAST_MIGRATION_RETRY_S = 2.0  # packets may wait meanwhile
@@ -40,18 +39,18 @@ _BATCH = 1000
 _NEVER = 2**63
 
 WAKING = ("instance.", "migration.requested")
-"""Beginnings of the types of events that call for a step. Steps write the others, which must not undo their pauses."""
+"""Prefixes of event types that trigger a step. Steps themselves write the others, which must not end their pauses."""
 
 
 @dataclass
 class _Failures:
-    """Of one thing, one after the other."""
+    """Consecutive failures of one thing."""
 
     count: int = 0
     last: float = float("-inf")
 
     def pause(self) -> float:
-        """One more: seconds until the next try, more each time, and few again after it has been well for a while."""
+        """Count one; return the seconds until the next try, which grow, and shrink again after a good while."""
         now = time.monotonic()
         self.count = 1 if now - self.last > _STEADY_S + _LAST_RETRY_S else self.count + 1
         self.last = now
@@ -63,12 +62,12 @@ class Reconciler:
 
     Args:
         store: desired and actual state.
-        catalog: what there is.
-        starter: of processes.
-        decider: where instances begin.
-        migrator: of state.
-        locations: which of them are cut off.
-        flows: how many an instance had, as was last measured before a moment (seconds since 1970).
+        catalog: what can be deployed.
+        starter: starts and ends processes.
+        decider: chooses where instances start.
+        migrator: moves state.
+        locations: knows which ones are disconnected.
+        flows: of an instance, in the last measurement before a moment (seconds since 1970).
     """
 
     def __init__(
@@ -88,24 +87,24 @@ class Reconciler:
         self._migrator = migrator
         self._locations = locations
         self._flows = flows
-        self._rewire: set[str] = set()  # instances whose ports a switch may lack that is back
-        self._unswept: set[str] = set()  # locations where strays could not be ended
+        self._rewire: set[str] = set()  # instances whose ports may be missing on a switch that is back
+        self._unswept: set[str] = set()  # locations where ending strays failed
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
         self._refused: dict[str, tuple[int, str]] = {}  # configurations that processes have refused: generation, why
-        self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that were not done
-        self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be brought, and until when
+        self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that failed
+        self._held_back: dict[str, tuple[str, float]] = {}  # where an instance could not be moved, and until when
         self._schedule = Schedule(self.step, _THREADS, self._is_slow, _RESERVED)
         self._follower = threading.Thread(target=self._follow, name="follow events", daemon=True)
 
     def start(self) -> None:
-        """Begin: with everything, since anything may have happened: a switch may have come back without its ports."""
+        """Start, with a step for everything: a switch may have come back without its ports."""
         here, *elsewhere = self._starter.machines()
         self._end_strays(here)
-        for location in elsewhere:  # a machine that hangs must not keep the others' instances waiting
+        for location in elsewhere:  # in threads, so that a hung machine does not delay other machines' instances
             threading.Thread(target=self._sweep, args=(location,), name=f"strays {location}", daemon=True).start()
         self._rewire.update(instances.ids(self._store.read))
         for running in processes.everything(self._store.read):
-            with contextlib.suppress(LaunchError):  # its location is gone from server.toml: its step says so
+            with contextlib.suppress(LaunchError):  # server.toml no longer has its location: its step reports that
                 self._starter.watch(running)
         for instance in instances.ids(self._store.read):
             self._schedule.wake(instance)
@@ -113,7 +112,7 @@ class Reconciler:
         self._follower.start()
 
     def stop(self) -> None:
-        """End; processes of instances run on."""
+        """Stop; instances' processes keep running."""
         self._store.end_waits()
         self._schedule.stop(_STOP_S)
         self._migrator.stop()
@@ -121,13 +120,13 @@ class Reconciler:
             self._follower.join(_STOP_S)
 
     def wake(self, instance: str) -> None:
-        """Have an instance looked at."""
+        """Schedule a step for an instance."""
         self._schedule.wake(instance)
 
     def look_at(self, location: str) -> None:
-        """A location was cut off, or is back: what runs there, or did, is looked at."""
+        """Schedule steps for the instances at a location that went down or came up."""
         if not self._locations.is_down(location):
-            self._end_strays(location)  # others may be cut off, and to ask them would take long
+            self._end_strays(location)  # only here: others may be disconnected, and asking them would take long
             self._rewire.update(instances.ids(self._store.read))
         for instance in instances.ids(self._store.read):
             self._schedule.wake(instance)
@@ -137,7 +136,7 @@ class Reconciler:
             self._end_strays(location)
         except Exception:  # noqa: BLE001  a step that begins something there tries again
             if not self._store.is_ending:
-                _log.exception("strays at %s are not ended", location)
+                _log.exception("cannot end strays at %s", location)
             self._unswept.add(location)
 
     def _end_strays(self, location: str | None = None) -> None:
@@ -147,7 +146,7 @@ class Reconciler:
         ended, failed = self._starter.end_strays(kept, location)
         self._unswept.update(failed)
         for key in ended:
-            _log.warning("a process that nobody knows of was ended: %s", key)
+            _log.warning("ended a process without a row: %s", key)
 
     def _follow(self) -> None:
         last = self._store.last_event
@@ -155,7 +154,7 @@ class Reconciler:
             try:
                 found, last = events.since(self._store, last, _BATCH, None)
             except Exception:  # noqa: BLE001  a fault of the disk must not end it: nobody would be told of orders
-                _log.exception("events could not be read; tried again")
+                _log.exception("cannot read events; retrying")
                 self._store.wait(_NEVER, _FIRST_RETRY_S)
                 continue
             for event in found:
@@ -165,14 +164,14 @@ class Reconciler:
                 self._store.wait(last, _FOLLOW_S)
 
     def _is_slow(self, key: str) -> bool:
-        """Whether the next step of an instance begins or deletes it: that takes long, and no packets wait for it."""
+        """Return whether an instance's next step starts or deletes it: slow, and without waiting packets."""
         db = self._store.read
         if migrations.open_of(db, key) is not None:
             return False
         instance = instances.find(db, key)
         return instance is None or not instance.present or not processes.of(db, key)
 
-    # ---- steps: each returns the seconds until it is to be called again at the latest
+    # ---- steps: each returns the maximum number of seconds until the next one
 
     def step(self, key: str) -> float | None:
         """Do what is missing for an instance."""
@@ -193,7 +192,7 @@ class Reconciler:
                 return self._delete(instance, rows)
             for row in rows:
                 if row is not serving:
-                    self._end_row(row)  # left over from a migration that has ended
+                    self._end_row(row)  # left over from an ended migration
             return self._serve(instance, serving)
         except LaunchError as error:
             _log.warning("instance %s (%s): %s", instance.name, instance.id, error)
@@ -202,7 +201,7 @@ class Reconciler:
             return self._retry(instance)
 
     def _end_row(self, row: Running) -> None:
-        """End a process and forget it; one at a location that is down need not be reached."""
+        """End a process and delete its row, without contacting a location that is down."""
         try:
             self._starter.end(row)
         except LaunchError:
@@ -227,7 +226,7 @@ class Reconciler:
         return self._look_after(instance, serving)
 
     def _leave(self, instance: Instance, serving: Running) -> float | None:
-        """Of an instance at a location that is down: it is to begin anew on the hypervisor; its state is lost."""
+        """Restart an instance of a location that is down on the hypervisor; its state is lost."""
         if instance.pin == serving.location:
             _, why = self._locations.down_since(serving.location) or (0.0, "")
             self._starter.note(serving, f"{serving.location} is down, and this instance is pinned there: {why}")
@@ -239,15 +238,15 @@ class Reconciler:
         return 0.0
 
     def _look_after(self, instance: Instance, serving: Running) -> float | None:
-        """Of a process that is as it should be: its ports, which may have been lost, and what was wrong once."""
+        """Check a healthy process: reconnect lost ports, and clear an old reason."""
         if serving.silent is not None:
             return _AGAIN_S  # `nfagent.health` has said what is wrong, and says when it is over
         try:
             if instance.id in self._rewire:
-                self._starter.connect(instance, serving)  # oneswitchd knows of them, the switch need not
+                self._starter.connect(instance, serving)  # oneswitchd knows the ports, but the switch may lack them
                 self._rewire.discard(instance.id)
             elif not self._starter.is_connected(instance, serving):
-                _log.warning("instance %s (%s): its ports are connected anew", instance.name, instance.id)
+                _log.warning("instance %s (%s): reconnecting its ports", instance.name, instance.id)
                 self._starter.serve(instance, serving)
                 return _AGAIN_S
             self._starter.note(serving, None)
@@ -257,11 +256,11 @@ class Reconciler:
         return _AGAIN_S
 
     def _tidy(self) -> None:
-        """End what should have been ended before, and could not be."""
+        """End what an earlier attempt failed to end."""
         self._migrator.tidy()
         for location in list(self._unswept):
             if self._starter.is_here(location) or not self._locations.is_cut_off(location):
-                self._unswept.discard(location)  # nobody else tries at the same time
+                self._unswept.discard(location)  # so that no other thread tries at the same time
                 self._sweep(location)
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:
@@ -278,7 +277,7 @@ class Reconciler:
         return self._go_on(instance, running)
 
     def _go_on(self, instance: Instance, running: Running) -> float | None:
-        """From a row that says that a process is about to be started, until it serves."""
+        """Bring a process from its row to serving."""
         try:
             running = self._starter.launch(instance, running)
         except LaunchError as error:
@@ -332,7 +331,7 @@ class Reconciler:
     def _wanted(self, instance: Instance, serving: Running | None) -> str:
         if instance.pin is not None:
             return instance.pin
-        # One that has never run is nowhere: it is placed anew, for a slot may have become free elsewhere.
+        # An instance that has never run is placed again, because a slot may have become free elsewhere.
         wanted = instance.target or (serving.location if serving and serving.pid is not None else None)
         if wanted is not None and self._locations.is_down(wanted):
             return self._catalog.home
@@ -358,7 +357,7 @@ class Reconciler:
         return 0.0
 
     def _pause(self, instance: Instance, goal: str) -> float:
-        """Seconds until it may be tried again to bring an instance where it could not be brought the last time."""
+        """Return the seconds until the next attempt to move an instance after a failed one."""
         refused, until = self._held_back.get(instance.id, ("", 0.0))
         return until - time.monotonic() if refused == goal else 0.0
 
@@ -375,7 +374,7 @@ class Reconciler:
                 return 0.0
             self._note_wait(instance)
             return delay or min(self._retry(instance), _LAST_MIGRATION_RETRY_S)
-        self._failures.pop(instance.id, None)  # what it went through is over: the next one begins without waiting
+        self._failures.pop(instance.id, None)  # earlier failures no longer count: the next start does not wait
         if now is not None and now.outcome == "done":
             self._setbacks.pop(instance.id, None)
         else:
@@ -383,18 +382,18 @@ class Reconciler:
         return delay
 
     def _is_to_go(self, instance: Instance) -> bool:
-        """Whether an instance is to be deleted, by now."""
+        """Return whether an instance is to be deleted by now."""
         found = instances.find(self._store.read, instance.id)
         return found is not None and not found.present
 
     def _note_wait(self, instance: Instance) -> None:
-        """Say that a migration waits; its report says for what, which is not a client's business."""
+        """Note that a migration waits; its report says for what, which clients may not know."""
         for row in processes.of(self._store.read, instance.id):
             if row.role == "serving" and row.reason is None:
                 self._starter.note(row, "its migration waits: the migration's report says for what")
 
     def _restart(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
-        """A migration of what has no state that moves: it ends at the source and begins at the target."""
+        """Migrate an instance without movable state: end it at the source and start it at the target."""
         if not instance.present:
             self._end(migration, "cancelled", "the instance is being deleted")
             return 0.0
@@ -420,7 +419,7 @@ class Reconciler:
         return 0.0
 
     def _stopped(self, instance: Instance, migration: Migration) -> dict[str, Any]:
-        """The report of a restart that begins: since when nothing is served, and what a location took with it."""
+        """Return the first report of a restart: the start of the outage, and what a lost location took with it."""
         down = self._locations.down_since(migration.source)
         if down is None:
             return {"unserved_since": time.time()}
@@ -430,7 +429,7 @@ class Reconciler:
         return {"unserved_since": since, "lost_state": lost}
 
     def _back(self, instance: Instance, migration: Migration, reason: str) -> float:
-        """It could not begin at the target: it goes on at the source, or begins there again."""
+        """Return to the source after a failed start at the target."""
         for row in processes.of(self._store.read, instance.id):
             if row.location != migration.source:
                 self._end_row(row)
@@ -457,12 +456,12 @@ class Reconciler:
         return self._retry(instance)
 
     def _retry(self, instance: Instance) -> float:
-        """Seconds until the next try."""
+        """Return the seconds until the next try."""
         return self._failures[instance.id].pause()
 
 
 def _report(migration: Migration, *, restarted: bool) -> dict[str, Any]:
-    """The report of a migration of what has no state that moves, at its end."""
+    """Return the final report of a migration without movable state."""
     report = dict(migration.report)
     since = report.pop("unserved_since", None)
     if since is not None:

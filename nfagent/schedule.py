@@ -1,4 +1,4 @@
-"""Steps for many things: one at a time for each, several side by side, again when woken, later when asked."""
+"""Runs steps by key: one at a time for each key, several keys in parallel, again when woken or after a delay."""
 
 import logging
 import threading
@@ -11,15 +11,15 @@ _AFTER_A_FAULT_S = 30.0
 
 
 class Schedule:
-    """Threads that call ``step`` for each key that was woken.
+    """Threads that call ``step`` for each woken key.
 
-    A key that is woken while its step is under way gets another one after it: nothing is missed.
+    Waking a key during its step schedules another step, so no wake-up is lost.
 
     Args:
-        step: returns the seconds until it is to be called again at the latest; None: when it is woken.
-        threads: how many steps may be under way, each for another key.
-        is_slow: whether the next step for a key may take long, and nobody's packets wait for it.
-        reserved: threads that do no slow steps: the others' are not delayed by however many of them.
+        step: returns the maximum number of seconds until the next step; None: wait until woken.
+        threads: maximum number of concurrent steps.
+        is_slow: whether a key's next step may take long without delaying packets.
+        reserved: threads that never run slow steps, so that these cannot delay the others.
     """
 
     def __init__(
@@ -33,20 +33,20 @@ class Schedule:
         self._is_slow = is_slow
         self._slow_limit = threads - reserved
         self._changed = threading.Condition()
-        self._woken: dict[str, bool] = {}  # in order, and whether their step is slow
+        self._woken: dict[str, bool] = {}  # in order, with whether the step is slow
         self._due: dict[str, float] = {}
-        self._busy: dict[str, bool] = {}  # and whether its step is slow
+        self._busy: dict[str, bool] = {}  # with whether the step is slow
         self._stopping = False
         names = [f"reconcile {number}" for number in range(threads)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """End when the steps under way have ended, or the time is over."""
+        """Stop after the current steps, or when the time is over."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -56,7 +56,7 @@ class Schedule:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def wake(self, key: str) -> None:
-        """Have a step for a key, soon."""
+        """Schedule a step for a key."""
         slow = self._is_slow(key)
         with self._changed:
             self._woken[key] = slow
@@ -68,7 +68,7 @@ class Schedule:
             try:
                 delay = self._step(key)
             except Exception:  # noqa: BLE001  a fault in the step of one thing must not end the others'
-                _log.exception("a step for %s failed in a way that was not foreseen", key)
+                _log.exception("internal error in a step for %s", key)
             with self._changed:
                 self._busy.pop(key)
                 if delay is not None:
@@ -76,7 +76,7 @@ class Schedule:
                 self._changed.notify()
 
     def _next(self) -> str | None:
-        """The next key to step; None: stop."""
+        """Return the next key to step; None: stop."""
         with self._changed:
             while not self._stopping:
                 now = time.monotonic()

@@ -1,7 +1,7 @@
-"""Processes of instances at locations: started, found again, configured and ended, with their rows and their ports.
+"""Starts, finds, configures and ends processes of instances, with their rows and ports.
 
-Each method does what is still to be done, so that it can be called again after a crash at any point. A row is written
-before its process is started and goes after the process has ended: there is no process without a row.
+Each method is idempotent, so that it can be called again after a crash at any point. A row is written before its
+process starts and deleted after the process has ended: no process lacks a row.
 """
 
 import json
@@ -35,15 +35,15 @@ Watcher = Callable[[str, int], None]
 
 
 class Starter:
-    """The only one who starts and stops processes.
+    """The only part that starts and stops processes.
 
     Args:
-        store: for the rows.
+        store: contains the rows.
         catalog: of kinds and flavors.
         config: of slots.
         launchers: by location.
         wiring: of ports.
-        watch: is given an instance's id and a descriptor of its process.
+        watch: called with an instance's id and a descriptor of its process.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Starter:
         self._killed: dict[str, tuple[str, str]] = {}  # incarnation by key, and why
 
     def kind(self, instance: Instance) -> Kind:
-        """What an instance is one of.
+        """Return an instance's kind and flavor.
 
         Raises:
-            LaunchError: agent.toml does not name it any more.
+            LaunchError: agent.toml no longer has them.
         """
         kind = self._catalog.kinds.get(instance.kind)
         if kind is None:
@@ -76,16 +76,16 @@ class Starter:
         return kind
 
     def begin(self, instance: Instance, location: str, role: Role, before: Running | None) -> Running:
-        """Write that a process is about to be started, in a slot of its own.
+        """Write the row of a process that is about to start, with a slot of its own.
 
         Args:
-            instance: whose.
-            location: where.
-            role: of it.
-            before: the row of the attempt before it, which ends.
+            instance: to start.
+            location: to start it at.
+            role: of the process.
+            before: row of the previous attempt, which this replaces.
 
         Raises:
-            LaunchError: there is no kind, no location or no slot for it.
+            LaunchError: its kind or location is unknown, or no slot is free.
         """
         kind = self.kind(instance)
         key = _key(instance.id, location)
@@ -110,7 +110,7 @@ class Starter:
         return running
 
     def fail(self, instance: Instance, location: str, role: Role, before: Running | None, reason: str) -> None:
-        """Write why there is no process."""
+        """Record why there is no process."""
         if before is not None and (before.phase, before.reason) == ("error", reason):
             return
         with self._store.change() as change:
@@ -126,7 +126,7 @@ class Starter:
             processes.add(change, row)
 
     def note(self, running: Running, reason: str | None) -> Running:
-        """Write what is wrong with a process, which goes on; None: nothing any more."""
+        """Record what is wrong with a running process; None: nothing."""
         if running.reason == reason:
             return running
         with self._store.change() as change:
@@ -139,12 +139,12 @@ class Starter:
 
         Args:
             instance: whose.
-            running: the row.
-            hold: it waits for a migration to commit.
-            adopt: descriptors of the state and of the rings that it goes on with.
+            running: its row.
+            hold: hold packets until a migration commits.
+            adopt: descriptors of the state and of the rings to continue from.
 
         Raises:
-            LaunchError: it did not come up; nothing of it is left.
+            LaunchError: it did not start; nothing of it is left.
         """
         key, launcher = _key(instance.id, running.location), self._launcher(running.location)
         try:
@@ -165,58 +165,58 @@ class Starter:
         return running
 
     def serve(self, instance: Instance, running: Running) -> Running:
-        """Connect the instance's ports to where this process is, and write that it is active.
+        """Connect the instance's ports to this process, and record that it is active.
 
         Raises:
-            WiringError: a port could not be connected; the process runs on.
+            WiringError: connecting a port failed; the process keeps running.
         """
         self.connect(instance, running)
         with self._store.change() as change:
             return processes.update(change, running, phase="active", reason=None, since=time.time())
 
     def connect(self, instance: Instance, running: Running) -> None:
-        """Connect the instance's ports to where this process is.
+        """Connect the instance's ports to this process.
 
         Raises:
-            WiringError: a port could not be connected.
+            WiringError: connecting a port failed.
         """
         for port, edge in self.wires(instance, running):
             self._wiring.connect(port, running.location, edge, owner_of(instance))
 
     def is_connected(self, instance: Instance, running: Running) -> bool:
-        """Whether the instance's ports are where this process is.
+        """Return whether the instance's ports are at this process.
 
         Raises:
-            WiringError: nobody says.
+            WiringError: oneswitchd does not answer.
         """
         wanted = {port.number: (running.location, edge) for port, edge in self.wires(instance, running)}
         homes = self._wiring.homes(owner_of(instance)) if wanted else {}
         return all(homes.get(number) == home for number, home in wanted.items())
 
     def wires(self, instance: Instance, running: Running) -> list[tuple[Port, str]]:
-        """The instance's ports with the interfaces, on the bridge ``edge``, of this process's slot."""
+        """Return the instance's ports with the interfaces, on the bridge ``edge``, of this process's slot."""
         slot = self._slot(running)
         edges = [wire.edge for wire in slot.wires] if slot else []
         return list(zip(instance.ports, edges, strict=False))
 
     def control_path(self, running: Running) -> Path:
-        """A process's control socket, as this machine reaches it.
+        """Return the path of a process's control socket on this machine.
 
         Raises:
-            LaunchError: its location cannot be asked.
+            LaunchError: its location does not answer.
         """
         return self._launcher(running.location).control_path(_key(running.instance, running.location))
 
     def find(self, running: Running) -> Process | None:
-        """The process of a row, if it runs."""
+        """Return the process of a row, if it runs."""
         found = self._launcher(running.location).find(_key(running.instance, running.location))
         return found if found is not None and found.incarnation == running.incarnation else None
 
     def kill(self, running: Running, why: str) -> None:
-        """Kill a process that does not answer; its end is noticed as that of any other, and said to be for this.
+        """Kill an unresponsive process; its end is handled as any other, with this reason.
 
         Raises:
-            LaunchError: its location cannot be asked.
+            LaunchError: its location does not answer.
         """
         key = _key(running.instance, running.location)
         _log.error("%s: %s", key, why)
@@ -224,7 +224,7 @@ class Starter:
         self._launcher(running.location).kill(key, running.incarnation)
 
     def ending(self, running: Running) -> str:
-        """What is known of why the process of a row has ended."""
+        """Return what is known about the end of a row's process."""
         incarnation, why = self._killed.get(_key(running.instance, running.location), ("", ""))
         if incarnation == running.incarnation:
             return why
@@ -235,7 +235,7 @@ class Starter:
         return f"{ENDED}{how}; {launcher.last_words(key)}"
 
     def watch(self, running: Running) -> bool:
-        """Have the end of a row's process noticed when it happens; False: it has to be asked for."""
+        """Watch for the end of a row's process; return False if it must be polled."""
         if running.pid is None or running.pid_started is None:
             return False
         key = _key(running.instance, running.location)
@@ -249,7 +249,7 @@ class Starter:
         return pidfd is not None
 
     def configure(self, instance: Instance, running: Running) -> Running:
-        """Give a process the newest configuration while it runs.
+        """Give a running process the newest configuration.
 
         Raises:
             ControlError: it refused, or did not answer.
@@ -261,12 +261,12 @@ class Starter:
             return processes.update(change, running, generation=instance.generation, reason=None)
 
     def note_silence(self, running: Running, since: float | None, reason: str | None) -> Running:
-        """Write that a process has not answered since then; None: it does again."""
+        """Record since when a process has not answered; None: it answers again."""
         with self._store.change() as change:
             return processes.update(change, running, silent=since, reason=reason, since=time.time())
 
     def end(self, running: Running, grace_s: float = _GRACE_S) -> None:
-        """End a process and forget it. Its ports stay where they are.
+        """End a process and delete its row. Its ports stay.
 
         Raises:
             LaunchError: it does not end.
@@ -276,7 +276,7 @@ class Starter:
             processes.remove(change, running)
 
     def forget(self, running: Running) -> None:
-        """Forget a process that has ended, or that counts as ended; one that still runs is a stray from now on."""
+        """Delete the row of a process that has ended, or counts as ended; if it still runs, it becomes a stray."""
         with self._store.change() as change:
             processes.remove(change, running)
 
@@ -292,16 +292,16 @@ class Starter:
         return running
 
     def disconnect(self, instance: Instance) -> None:
-        """Take the instance's ports away.
+        """Disconnect the instance's ports.
 
         Raises:
-            WiringError: one could not be.
+            WiringError: disconnecting a port failed.
         """
         for port in instance.ports:
             self._wiring.disconnect(port)
 
     def machines(self) -> list[str]:
-        """One location of each machine, this one's first."""
+        """Return one location of each machine, this machine's first."""
         return [location for location, _ in {id(each): (name, each) for name, each in self._launchers.items()}.values()]
 
     def is_here(self, location: str) -> bool:
@@ -309,13 +309,13 @@ class Starter:
         return self._launchers.get(location) is self._launchers.get(self.machines()[0])
 
     def end_strays(self, kept: Callable[[], Collection[str]], at: str | None = None) -> tuple[list[str], list[str]]:
-        """End processes that no row tells of, but for those with the keys ``kept``.
+        """End processes without a row, except those with the keys ``kept``.
 
-        Returns their keys, and the locations where this has to be done once more.
+        Returns their keys, and the locations where this must be repeated.
 
         Args:
-            kept: says whose; asked once the processes are known.
-            at: the location to look at; None: all.
+            kept: returns the keys to keep; called once the processes are known.
+            at: the location to check; None: all.
         """
         asked = {name: each for name, each in self._launchers.items() if at in (None, name)}
         strays: list[str] = []
@@ -323,7 +323,7 @@ class Starter:
         for location, launcher in {id(each): (name, each) for name, each in asked.items()}.values():
             try:
                 keys = launcher.all_keys()
-                # Read after that: a row is there before its process, be it of a migration that keeps its state.
+                # Read the rows after the processes: a row precedes its process, also that of a migration's keeper.
                 spared = kept()
                 known = {_key(each.instance, each.location) for each in processes.everything(self._store.read)}
                 found = [key for key in keys if key not in known and key not in spared]
@@ -331,7 +331,7 @@ class Starter:
                     launcher.stop(key, _GRACE_S)
                 strays += found
             except LaunchError as error:
-                _log.warning("strays at %s are not ended: %s", location, error)
+                _log.warning("cannot end strays at %s: %s", location, error)
                 failed.append(location)
         return strays, failed
 
@@ -395,7 +395,7 @@ class Starter:
         )
 
     def _await_ready(self, launcher: Launcher, running: Running, process: Process) -> None:
-        """Until its control socket answers; without one, until it has lived for a moment."""
+        """Wait until its control socket answers; without one, until it has lived for a moment."""
         key = _key(running.instance, running.location)
         deadline = time.monotonic() + (_READY_S if running.control else _SURVIVES_S)
         said = ""

@@ -1,4 +1,4 @@
-"""Says when a process has ended, whoever's child it is."""
+"""Reports the ends of processes, whoever's children they are."""
 
 import os
 import select
@@ -10,7 +10,7 @@ class Watch:
     """A thread that waits for the end of processes.
 
     Args:
-        ended: is told the name that a process was watched under; from that thread.
+        ended: called from that thread with the name under which the process was watched.
     """
 
     def __init__(self, ended: Callable[[str], None]) -> None:
@@ -23,11 +23,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch processes", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start watching."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop watching."""
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         with self._lock:
@@ -37,7 +37,7 @@ class Watch:
         self._poll.close()
 
     def add(self, name: str, pidfd: int) -> None:
-        """Watch a process; the descriptor is closed when it has ended."""
+        """Watch a process; close the descriptor when it has ended."""
         with self._lock:
             self._names[pidfd] = name
         self._poll.register(pidfd, select.EPOLLIN)

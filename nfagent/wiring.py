@@ -1,4 +1,4 @@
-"""Virtual ports on slots: plumbing on every switch, the mapping in oneswitchd."""
+"""Connects virtual ports to slots: plumbing on every switch, mapping in oneswitchd."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,19 +17,19 @@ from unoctl.model import Status
 from unoctl.settling import settled
 
 _REQUEST_S = 5.0
-_MOVE_S = 8.0  # then the next try goes on with the move, and what it waits for has been said
+_MOVE_S = 8.0  # by then oneswitchd has reported what the move waits for; the next attempt resumes it
 
 
 class ServerWiring:
-    """See `nfagent.protocols.Wiring`.
+    """Implements `nfagent.protocols.Wiring`.
 
-    Each call dials the switches anew, and none waits for another: a switch that has vanished without a word is
-    noticed after seconds, in which what others do goes on. Two that change one switch have no rows in common but its
-    bridges, whose sets of ports OVSDB changes by mutation.
+    Each call opens its own connections, so that calls never wait for each other: it takes seconds to notice that a
+    switch has vanished. Concurrent calls on one switch share only the rows of its bridges, whose sets of ports OVSDB
+    changes by mutation.
 
     Args:
         config: of the server.
-        is_cut_off: whether a switch cannot be asked now; ports are made there when they are connected again.
+        is_cut_off: whether a switch is disconnected now; its ports are created when it is back.
     """
 
     def __init__(self, config: ServerConfig, is_cut_off: Callable[[str], bool] = lambda _: False) -> None:
@@ -51,7 +51,7 @@ class ServerWiring:
         """Put an interface on the bridge ``edge`` of a location.
 
         Raises:
-            WiringError: it could not be.
+            WiringError: that failed.
         """
         with _explained(f"interface {interface} of {location}"):
             switch = self._config.find_switch(location)
@@ -74,33 +74,33 @@ class ServerWiring:
         return [switch.name for switch in self._config.switch if self._is_cut_off(switch.name)]
 
     def status(self) -> Status:
-        """What oneswitchd says.
+        """Return oneswitchd's status.
 
         Raises:
-            UnoctlError: nothing.
+            UnoctlError: oneswitchd does not answer.
         """
         with self.client() as client:
             return client.status()
 
     def ports(self) -> list[SwitchPort]:
-        """All virtual ports, as oneswitchd has them.
+        """Return all virtual ports that oneswitchd knows.
 
         Raises:
-            UnoctlError: it does not say.
+            UnoctlError: oneswitchd does not answer.
         """
         with self.client() as client:
             return client.ports()
 
     def client(self) -> Client:
-        """Of oneswitchd."""
+        """Return a client of oneswitchd."""
         own = self._config.oneswitchd
         return Client(own.api, _REQUEST_S, own.api_token_file, _MOVE_S)
 
 
 def _map(client: Client, port: Port, location: str, interface: str, owner: str) -> None:
-    """Have oneswitchd show the port there; one that is elsewhere, or on its way, is moved, make-before-break.
+    """Map the port in oneswitchd, or move it there make-before-break.
 
-    A port without an owner was made by an nfagent of before there were owners.
+    Ports without an owner come from versions of nfagent before ports had owners.
     """
     at = next((each for each in client.ports() if each.number == port.number), None)
     if at is None:
