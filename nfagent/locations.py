@@ -76,7 +76,7 @@ class Locations:
             except UnoctlError:
                 continue  # the last known status stays valid
             except Exception:  # noqa: BLE001  the others' recovery must not end with one fault
-                _log.exception("the locations could not be looked at")
+                _log.exception("cannot check the locations")
 
     def look(self, status: Status, now: float) -> None:
         """Apply oneswitchd's status as of a moment of the steady clock."""

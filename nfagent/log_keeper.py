@@ -61,4 +61,4 @@ class LogKeeper:
             try:
                 self.look()
             except Exception:  # noqa: BLE001  a fault in one look must not let logs grow for ever
-                _log.exception("the logs could not be looked at")
+                _log.exception("cannot check the logs")

@@ -89,5 +89,5 @@ def _unexpected(error: Exception) -> Response:
     if isinstance(error, StoreError):
         detail = "the store cannot be used; nfagent's log says why"
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", detail)
-    detail = f"{request.method} {request.path} failed in a way that was not foreseen; nfagent's log says how"
+    detail = f"{request.method} {request.path}: internal error; see nfagent's log"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)

@@ -186,7 +186,7 @@ class PlacementDecider:
                     return
                 self.step(urgent=urgent)
             except Exception:  # noqa: BLE001  a fault in one decision must not end deciding
-                _log.exception("a decision failed in a way that was not foreseen")
+                _log.exception("internal error in a decision")
             self._stopping.wait(_SPACING_S)
 
     def _await(self, last: int, due: float) -> tuple[bool, int]:
@@ -262,7 +262,7 @@ class PlacementDecider:
             self._fail(now, Words(now).say(str(error)))
             return
         except Exception as error:  # noqa: BLE001  solvers are others' code, and what they raise is to be seen in REST
-            self._fail(now, f"the optimiser failed in a way that was not foreseen: {error!r}", trace=error)
+            self._fail(now, f"internal error of the optimiser: {error!r}", trace=error)
             return
         self._fault = None
         if plan is None:

@@ -131,7 +131,7 @@ class ServerMonitor:
                 if time.monotonic() - self._kept_at > _KEEP_S:
                     self._keep()
             except Exception:  # noqa: BLE001  a fault in one sample must not end measuring
-                _log.exception("a sample failed in a way that was not foreseen")
+                _log.exception("internal error in a sample")
             due = max(due + self._period_s, time.monotonic())
             self._stopping.wait(due - time.monotonic())
 

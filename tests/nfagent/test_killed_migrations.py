@@ -1,4 +1,4 @@
-"""SIGKILL or SIGSTOP to anything at any moment of a migration: the flows go on, and what is told of it is true."""
+"""SIGKILL or SIGSTOP any process at any moment of a migration: flows survive, and the report is correct."""
 
 import json
 import os
@@ -17,7 +17,7 @@ FIRST = int(os.environ.get("MIGRATION_FIRST", "0"))
 
 
 def faults(count: int, *, timed: bool) -> list[dict[str, Any]]:
-    """That many faults from FIRST on; each verdict is appended to the file MIGRATION_LOG when it is there."""
+    """Run ``count`` faults, starting at number FIRST; append each verdict to the file MIGRATION_LOG if that is set."""
     verdicts = []
     log = os.environ.get("MIGRATION_LOG")
     for verdict in run(SEED, FIRST, count, timed=timed):

@@ -64,7 +64,7 @@ def test_what_fails_within_is_told_and_logged(api: Api, caplog: pytest.LogCaptur
         return api.ask("GET", "/placement/proposal")
 
     path = f"{V1}/placement/proposal"
-    detail = f"GET {path} failed in a way that was not foreseen; nfagent's log says how"
+    detail = f"GET {path}: internal error; see nfagent's log"
     problem(fail(RuntimeError("secret")), 500, "internal", "Internal Server Error", detail)
     (record,) = [each for each in caplog.records if each.exc_info]
     assert record.getMessage() == f"GET {path} failed"
