@@ -73,7 +73,7 @@ def test_a_file_that_is_unsafe_or_not_there_says_so(tmp_path: Path) -> None:
         written(tmp_path, "", mode)
         with pytest.raises(ConfigError) as caught:
             Tokens(path)
-        assert str(caught.value).endswith(f"others can read the tokens (mode {mode:o}); chmod 600 {path}")
+        assert str(caught.value) == f"{path}: others can read the tokens (mode {mode:o}); chmod 600 {path}"
     written(tmp_path, b"\xff")
     with pytest.raises(ConfigError, match=r"the tokens cannot be read: .*utf-8"):
         Tokens(path)
@@ -168,6 +168,7 @@ def test_a_badge_opens_the_dashboard_only(access: Access) -> None:
         ("run", False),
         ("10.0.0.8", False),
         ("host.example.evil", False),
+        ("Xhost.example", False),
         ("/run/sock", False),
     ],
 )
