@@ -87,6 +87,7 @@ def test_who_is_not_known_is_told_what_to_send(api: Api) -> None:
     answer = api.ask("GET", "/kinds", token="")
     assert (answer.status_code, "WWW-Authenticate" in answer.headers) == (200, False)
     assert api.client.get("/openapi.json").status_code == 200
+    assert [api.client.get(path).status_code for path in ("/v2.1", "/v2.1/")] == [200, 200]
     nova = api.client.get("/v2.1/servers/x", headers={"X-Auth-Token": ADMIN_TOKEN})
     assert nova.status_code == 404
     assert "itemNotFound" in nova.text
