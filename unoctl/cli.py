@@ -1,4 +1,4 @@
-"""``unoctl``: the command line. Only wiring; what a command does is in the module that it calls."""
+"""The command line of ``unoctl``; each command calls the module that implements it."""
 
 import os
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from unoctl.session import Choice, Session
 
 app = typer.Typer(
     name="unoctl",
-    help="Shows and changes a server that is one OpenFlow switch to its controllers.",
+    help="Show and change a server that controllers see as one OpenFlow switch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-port_app = typer.Typer(help="Make, move and remove virtual ports.", no_args_is_help=True)
-log_app = typer.Typer(help="Log levels of oneswitchd.", no_args_is_help=True)
+port_app = typer.Typer(help="Create, move and remove virtual ports.", no_args_is_help=True)
+log_app = typer.Typer(help="Show and change oneswitchd's log levels.", no_args_is_help=True)
 app.add_typer(port_app, name="port")
 app.add_typer(log_app, name="log")
 app.add_typer(nf_app, name="nf")
@@ -55,8 +55,8 @@ TypeOption = Annotated[
     str, typer.Option("--type", metavar="T", help="Open vSwitch's type of a new interface; default: a network device.")
 ]
 UntilOption = Annotated[Stage, typer.Option("--until", help="Stop when this stage is reached.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Also where the port has an owner (a network function).")]
-DetachOption = Annotated[bool, typer.Option("--detach", help="Take the interface that is left over off the switch.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Even if the port has an owner (a network function).")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="Remove the unused interface from the switch.")]
 
 
 @app.callback()
@@ -64,22 +64,22 @@ def global_options(
     ctx: typer.Context,
     config: ConfigOption = None,
     lab: Annotated[str | None, typer.Option("--lab", metavar="NAME", help="Use the server.toml of this lab.")] = None,
-    chosen: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TABLE,
+    chosen: Annotated[Format, typer.Option("--format", help="Format of the result.")] = Format.TABLE,
     pretty: PrettyOption = False,
 ) -> None:
-    """Shows and changes a server that is one OpenFlow switch to its controllers."""
+    """Show and change a server that controllers see as one OpenFlow switch."""
     ctx.obj = Globals(Choice(config, lab, os.environ), chosen, pretty)
 
 
 def run(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Callable[[Session], View]) -> None:
-    """Carry out a command on the server that is meant."""
+    """Run a command on the selected server."""
     given: Globals = ctx.obj
     carry_out(ctx, chosen, pretty, lambda output: work(Session(given.choice, output)))
 
 
 @app.command("show")
 def show_command(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
-    """Show the one switch, and under it the server as it is."""
+    """Show the switch as controllers see it, and the server behind it."""
 
     def work(session: Session) -> View:
         with session.client() as client:
@@ -90,7 +90,7 @@ def show_command(ctx: typer.Context, chosen: FormatOption = None, pretty: Pretty
 
 @app.command("dump-ports")
 def dump_ports(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
-    """Virtual ports: home, interface, flow-id, state, counters."""
+    """List virtual ports: home, interface, flow-id, state, counters."""
 
     def work(session: Session) -> View:
         with session.client() as client:
@@ -102,13 +102,13 @@ def dump_ports(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOp
 @app.command("dump-flows")
 def dump_flows(
     ctx: typer.Context,
-    kind: Annotated[dump.Kind, typer.Argument(help="The controllers' rules, or what they became.")],
+    kind: Annotated[dump.Kind, typer.Argument(help="The controllers' rules, or those installed for them.")],
     switch: OnlySwitchOption = None,
     bridge: Annotated[dump.Bridge | None, typer.Option("--bridge", help="Only this bridge (physical).")] = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Rules of the one switch, or of the bridges under it."""
+    """Print the rules of the virtual switch, or of the bridges behind it."""
     run(ctx, chosen, pretty, lambda session: dump.flows(session.server, kind, switch, bridge))
 
 
@@ -122,14 +122,12 @@ def trace_command(
     show_hex: Annotated[bool, typer.Option("--hex", help="Print the bytes wherever the packet leaves.")] = False,
     ct_next: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ct-next", metavar="STATES", help="Connection state after the next ct(), as ofproto/trace has it."
-        ),
+        typer.Option("--ct-next", metavar="STATES", help="Connection state after the next ct(), as in ofproto/trace."),
     ] = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Follow a packet from a virtual port over every switch to where it leaves."""
+    """Trace a packet from a virtual port through every switch to where it leaves."""
 
     def work(session: Session) -> View:
         return tracing.run(session.server, virtual_port, packet, ct_next or [], show_hex)
@@ -142,12 +140,12 @@ def plumb_command(
     ctx: typer.Context,
     datapath: Annotated[
         plumb.Datapath,
-        typer.Option("--datapath", help="Of new bridges; system: the kernel's, which hardware offloads."),
+        typer.Option("--datapath", help="Data path of new bridges; system: the kernel's, which hardware offloads."),
     ] = plumb.Datapath.netdev,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Make on every switch what server.toml asks for and is missing."""
+    """Create what server.toml asks for and a switch lacks."""
     run(ctx, chosen, pretty, lambda session: plumb.run(session.server, datapath))
 
 
@@ -159,13 +157,14 @@ def port_add(
     interface: InterfaceOption,
     name: Annotated[str | None, typer.Option("--name", help="Name of the port; default: the interface's.")] = None,
     executor: Annotated[
-        str | None, typer.Option("--executor", help="The switch that runs its rules, or home; default: server.toml's.")
+        str | None,
+        typer.Option("--executor", help="The switch that runs its rules, or home; default: from server.toml."),
     ] = None,
     interface_type: TypeOption = "",
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Make a virtual port: patch ports, interface, mapping."""
+    """Create a virtual port: patch ports, interface, mapping."""
 
     def work(session: Session) -> View:
         wanted = ports.parse_number(number)
@@ -188,7 +187,7 @@ def port_move(
     interface: InterfaceOption,
     until: UntilOption = "done",
     grace_ms: Annotated[
-        int | None, typer.Option("--grace-ms", min=0, help="How long the old way stays open, in ms.")
+        int | None, typer.Option("--grace-ms", min=0, help="How long the old path stays open, in ms.")
     ] = None,
     interface_type: TypeOption = "",
     detach: DetachOption = False,
@@ -216,15 +215,15 @@ def port_move(
 def port_execute(
     ctx: typer.Context,
     virtual_port: VirtualPort,
-    executor: Annotated[str, typer.Argument(metavar="SWITCH|home", help="The switch that shall run its rules.")],
+    executor: Annotated[str, typer.Argument(metavar="SWITCH|home", help="The switch to run its rules.")],
     until: UntilOption = "done",
     grace_ms: Annotated[
-        int | None, typer.Option("--grace-ms", min=0, help="How long the old way stays open, in ms.")
+        int | None, typer.Option("--grace-ms", min=0, help="How long the old path stays open, in ms.")
     ] = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Run a virtual port's rules at another switch without losing a packet."""
+    """Run a virtual port's rules on another switch without losing a packet."""
 
     def work(session: Session) -> View:
         with session.client() as client, session.output.progress("moving rules") as progress:
@@ -243,7 +242,7 @@ def port_continue(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Let a stopped move go on."""
+    """Resume a stopped move."""
 
     def work(session: Session) -> View:
         with (
@@ -293,7 +292,7 @@ def port_del(
 
 @log_app.command("show")
 def log_show(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
-    """Log levels in force."""
+    """Show the log levels."""
 
     def work(session: Session) -> View:
         with session.client() as client:
@@ -321,7 +320,7 @@ def log_set(
 
 @app.command("doctor")
 def doctor_command(ctx: typer.Context, chosen: FormatOption = None, pretty: PrettyOption = False) -> None:
-    """Check machine, switches, oneswitchd and rules; say how to mend what is wrong."""
+    """Check machine, switches, oneswitchd and rules; say how to repair each fault."""
     run(ctx, chosen, pretty, checkup.run)
 
 

@@ -10,7 +10,7 @@ from unoctl.errors import UnoctlError
 from unoctl.render import Format, Output, View
 from unoctl.session import Choice
 
-FormatOption = Annotated[Format | None, typer.Option("--format", help="How to print the result.")]
+FormatOption = Annotated[Format | None, typer.Option("--format", help="Format of the result.")]
 PrettyOption = Annotated[bool, typer.Option("--pretty", help="Indent JSON.")]
 
 

@@ -1,4 +1,4 @@
-"""``unoctl place``: where each NF of a problem file should run. Asks no server; the optimiser is ``placement``."""
+"""Implements ``unoctl place``: solves a problem file with ``placement``, without a server."""
 
 import json
 from pathlib import Path
@@ -22,19 +22,21 @@ class PlaceError(UnoctlError):
 def place_command(
     ctx: typer.Context,
     problem: Annotated[
-        Path | None, typer.Argument(metavar="PROBLEM.json", help="The problem; --schema prints its form.")
+        Path | None, typer.Argument(metavar="PROBLEM.json", help="The problem; --schema prints its schema.")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why each NF is where it is, and what binds.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain each placement, and list the binding limits.")
+    ] = False,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the plan: .png, .svg, .pdf.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Plot the plan: .png, .svg, .pdf.")
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of problems.")] = False,
-    deadline: Annotated[float, typer.Option("--deadline", metavar="S", help="Seconds to look for a proof.")] = 10.0,
+    deadline: Annotated[float, typer.Option("--deadline", metavar="S", help="Time limit in seconds.")] = 10.0,
     backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="Solver to use.")] = "auto",
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Decide for each NF of a problem whether it runs on the host or on an sNIC."""
+    """Solve a placement problem: host or sNIC for each NF."""
 
     def work(_: Output) -> View:
         return _schema() if schema else _place(problem, explain, plot, deadline, backend)

@@ -1,4 +1,4 @@
-"""``unoctl plumb``: bridges, patch ports, PCIe ports and interfaces on every switch, as server.toml asks for them."""
+"""Implements ``unoctl plumb``: creates the bridges, patch ports, PCIe ports and interfaces of server.toml."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from unoctl.topology import Server
 
 
 class Datapath(StrEnum):
-    """Open vSwitch's types of datapaths: its own, the kernel's (and what offloads it), for tests."""
+    """Open vSwitch's datapath types: its own, the kernel's (which hardware offloads), and one for tests."""
 
     netdev = "netdev"
     system = "system"
@@ -18,7 +18,7 @@ class Datapath(StrEnum):
 
 
 def run(server: Server, datapath: Datapath) -> View:
-    """Make what is missing; nothing is removed. Can be done again and again.
+    """Create what is missing, and remove nothing. Idempotent.
 
     Args:
         server: as `unoctl.topology.load` makes it.

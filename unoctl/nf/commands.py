@@ -1,4 +1,4 @@
-"""``unoctl nf``: the commands. Where one is asked to wait, events tell when to look again."""
+"""The commands of ``unoctl nf``. Commands that wait check again after each event."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from unoctl.nf import finding, views
 from unoctl.nf.client import Json, NfClient
 from unoctl.render import Format, Output, Progress, View
 
-app = typer.Typer(help="Deploy network functions, see where they run and why, move them.", no_args_is_help=True)
+app = typer.Typer(help="Deploy and migrate network functions, and show where they run and why.", no_args_is_help=True)
 
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="ADDRESS", help="Of nfagent: unix:PATH or tcp:HOST:PORT.")
+    str | None, typer.Option("--agent", metavar="ADDRESS", help="Address of nfagent: unix:PATH or tcp:HOST:PORT.")
 ]
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is accepted.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return once nfagent has accepted the request.")]
 Reference = Annotated[str, typer.Argument(metavar="NF", help="Name or id.")]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="Its configuration, JSON or TOML.")]
 
@@ -48,7 +48,7 @@ def _run(
 def kinds(
     ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
 ) -> None:
-    """What can be deployed."""
+    """List the kinds that can be deployed."""
     _run(ctx, agent, chosen, pretty, lambda client, _: views.kinds(client.kinds()))
 
 
@@ -56,7 +56,7 @@ def kinds(
 def list_command(
     ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
 ) -> None:
-    """All network functions."""
+    """List all network functions."""
     _run(ctx, agent, chosen, pretty, lambda client, _: views.instances(client.instances()))
 
 
@@ -68,22 +68,23 @@ def show(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """One network function."""
+    """Show one network function."""
     _run(ctx, agent, chosen, pretty, lambda client, _: views.instance(client.instance(reference)))
 
 
 @app.command("deploy")
 def deploy(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the new network function.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new network function.")],
     kind: Annotated[str, typer.Option("--kind", metavar="K", help="One of: unoctl nf kinds")],
     config: Annotated[
         Path | None, typer.Option("--with", metavar="FILE", help="Its configuration, JSON or TOML.")
     ] = None,
-    ports: Annotated[int | None, typer.Option("--ports", min=0, max=2, help="How many virtual ports.")] = None,
+    ports: Annotated[int | None, typer.Option("--ports", min=0, max=2, help="Number of virtual ports.")] = None,
     flavor: Annotated[str | None, typer.Option("--flavor", metavar="F", help="Its size.")] = None,
     pin: Annotated[
-        str | None, typer.Option("--pin", metavar="S", help="The only switch where it may run; default: it is decided.")
+        str | None,
+        typer.Option("--pin", metavar="S", help="The only switch where it may run; default: nfagent decides."),
     ] = None,
     no_wait: NoWaitOption = False,
     agent: AgentOption = None,
@@ -113,7 +114,7 @@ def configure(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Give a network function another configuration, and wait until it is in force."""
+    """Change a network function's configuration, and wait until it is in force."""
 
     def work(client: NfClient, output: Output) -> View:
         amended = client.amend(reference, {"config": _configuration(config)})
@@ -131,7 +132,7 @@ def delete(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """End a network function, and wait until it is gone."""
+    """Delete a network function, and wait until it is gone."""
 
     def work(client: NfClient, output: Output) -> View | None:
         ended = client.delete(reference)
@@ -149,14 +150,14 @@ def migrate(
     ctx: typer.Context,
     reference: Reference,
     target: Annotated[
-        str | None, typer.Argument(metavar="[SWITCH]", help="Where to; may be left out if there is one other.")
+        str | None, typer.Argument(metavar="[SWITCH]", help="Target; may be omitted if only one other switch exists.")
     ] = None,
     no_wait: NoWaitOption = False,
     agent: AgentOption = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Move a network function with its state, and wait until it has arrived."""
+    """Migrate a network function with its state, and wait until it has arrived."""
 
     def work(client: NfClient, output: Output) -> View:
         asked = client.migrate(reference, target)
@@ -171,13 +172,13 @@ def migrate(
 @app.command("migrations")
 def migrations(
     ctx: typer.Context,
-    reference: Annotated[str | None, typer.Argument(metavar="[NF]", help="Only of this one.")] = None,
-    most: Annotated[int, typer.Option("--most", min=1, max=1000, help="How many, the newest first.")] = 20,
+    reference: Annotated[str | None, typer.Argument(metavar="[NF]", help="Only this function's.")] = None,
+    most: Annotated[int, typer.Option("--most", min=1, max=1000, help="How many, newest first.")] = 20,
     agent: AgentOption = None,
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """What was moved, when, how it ended."""
+    """List migrations: from where to where, when, with which outcome."""
 
     def work(client: NfClient, _: Output) -> View:
         only = client.instance(reference)["id"] if reference else None
@@ -194,7 +195,7 @@ def why(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """Why a network function runs where it does, and not elsewhere."""
+    """Explain why a network function runs where it does, and not elsewhere."""
     _run(ctx, agent, chosen, pretty, lambda client, _: views.why(client.why(reference), reference))
 
 
@@ -202,7 +203,7 @@ def why(
 def load(
     ctx: typer.Context, agent: AgentOption = None, chosen: FormatOption = None, pretty: PrettyOption = False
 ) -> None:
-    """Measured load: network functions, PCIe links, who sends how much to whom."""
+    """Print the measured load: network functions, PCIe links, traffic matrix."""
     _run(ctx, agent, chosen, pretty, lambda client, _: views.load(client.load(), _names(client)))
 
 
@@ -214,7 +215,7 @@ def events(
     chosen: FormatOption = None,
     pretty: PrettyOption = False,
 ) -> None:
-    """What happens, as it happens, until Ctrl-C; with --format json an object a line."""
+    """Print events as they happen, until Ctrl-C; with --format json one object per line."""
 
     def work(client: NfClient, output: Output) -> None:
         for event in client.events(after):
@@ -231,7 +232,7 @@ def events(
 
 
 def _until(client: NfClient, look: Callable[[], Any]) -> Any:
-    """Look at once and after each event, until there is something."""
+    """Check now and after each event, until there is a result."""
     for _ in client.events():
         found = look()
         if found is not None:
@@ -276,7 +277,7 @@ def _names(client: NfClient) -> dict[str, str]:
 
 
 def _configuration(path: Path) -> Json:
-    """JSON where it begins with a brace, else TOML."""
+    """Parse JSON if the text starts with a brace, else TOML."""
     try:
         text = path.read_text()
         found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
