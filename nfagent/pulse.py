@@ -49,6 +49,12 @@ class Pulse:
             self.is_lost = True
         return answer
 
+    def unanswered_since(self) -> float | None:
+        """Since when it has been asked, or cannot be, and has not answered; None: it has not been asked again."""
+        if self.is_lost:
+            return self.heard
+        return max(self.heard, self._next_asked) if self._waits else None
+
     def silent_s(self) -> float:
         """Return for how long it has not answered."""
         return time.monotonic() - self.heard

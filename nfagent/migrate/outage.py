@@ -21,7 +21,7 @@ _TICK_S = 0.01  # a process that is killed takes with it what it did since its l
 _SWITCH_TICK_S = 0.025
 _SAVE_S = 0.05
 _HUNG_S = 0.08  # a bridge answers within a few milliseconds, or it forwards nothing
-_LATE_S = 0.5  # a switch may answer so late while packets come through it
+_LATE_S = 0.3  # a switch may answer so late while packets come through it
 _SILENT_S = 1.5  # of all processes: whoever does not answer for so long serves nobody
 _PAUSE_S = 0.02
 _FRESH_S = 0.1
@@ -152,19 +152,23 @@ class Outage:
         for probe in self._switches:
             probe.look()
         known, now = self._known, self._looked
-        hung = [
-            probe.heard
-            for probe in self._switches
-            if probe.is_lost or now - probe.heard > _LATE_S or (now - probe.heard > _HUNG_S and not self._serve())
-        ]
-        silent = max((probe.heard for probe in self._processes.values()), default=now)
-        if now - silent > _SILENT_S:
-            hung.append(silent)
+        hung = [since for probe in self._switches if (since := self._away_since(probe)) is not None]
+        silent = [probe.unanswered_since() or now for probe in self._processes.values()]
+        if now - max(silent) > _SILENT_S:
+            hung.append(max(silent))
         if known.away_since is None and hung:
             known.away_since = max(known.began, min(hung))
         elif known.away_since is not None and not hung and self._have_answered(known.away_since) and self._is_in_step():
             known.away.append((known.away_since, time.monotonic()))
             known.away_since = None
+
+    def _away_since(self, switch: SwitchPulse) -> float | None:
+        """Since when a switch does not forward; one that has much to do answers late, and forwards."""
+        since = switch.unanswered_since()
+        if since is None or switch.is_lost:
+            return since
+        silent_s = self._looked - since
+        return since if silent_s > _LATE_S or (silent_s > _HUNG_S and not self._serve()) else None
 
     def _have_answered(self, since: float) -> bool:
         """Whether all switches have, and a process: that this thread did not look for a while ends no silence."""
@@ -172,7 +176,7 @@ class Outage:
         return min([max(processes), *(probe.answered for probe in self._switches)]) > since
 
     def _serve(self) -> bool:
-        """Whether packets came until a moment ago: a switch that has much to do answers late, and forwards."""
+        """Whether packets came until a moment ago."""
         newest = self._newest()
         start, end = (self._quiet() or [(0.0, 0.0)])[-1]
         return end < newest or end - start < _HUNG_S

@@ -27,6 +27,7 @@ _LAST_S = 0.02  # a process that dies so shortly before the end of a migration d
 _NEAR_S = 0.1  # what differs by no more than this, or by a tenth, is the same outage: other processes run here, too
 _PAUSES = 3  # of the machine's own in one migration
 _GAPS = 10  # the longest ones are told
+_LOG_LINES = 60
 _FAULTLESS = "No faults known"
 
 
@@ -53,6 +54,8 @@ def run(seed: int, first: int, count: int, *, timed: bool = True) -> Iterator[di
                     verdict["wrong"] = [*verdict["wrong"], *verdict["mistimed"]]
             except (LabError, TimeoutError, httpx.HTTPError, UnoctlError) as error:
                 verdict |= {"wrong": [f"it could not be carried out: {error!r}"]}
+            if verdict["wrong"] and world is not None:
+                verdict["log"] = world.agent.log.read_text().splitlines()[-_LOG_LINES:]
             yield verdict
             if verdict["wrong"] and world is not None:
                 world = _end(world)
