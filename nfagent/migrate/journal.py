@@ -1,4 +1,4 @@
-"""A migration as it is written down: its steps, and the report that grows with them."""
+"""A migration's journal: its steps, and the report that grows with them."""
 
 import contextlib
 import time
@@ -11,10 +11,10 @@ from nfagent.store import Change, Outlives, Store, migrations
 
 COMMIT = "COMMIT"
 COMMITTED = (COMMIT, "flip", "drain", "done")
-"""Steps from which there is no way back."""
+"""Steps after COMMIT, which cannot be rolled back."""
 
 Measure = Callable[[float], float]
-"""Tells for how long packets were not served until now; it is told how long the agent saw none served."""
+"""Returns the time without service so far, given the time that the agent observed."""
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Report:
     """`Migration.report`.
 
     Attributes:
-        mode: ``memfd``: the state's memory was handed over; ``copy``: its content was sent.
+        mode: ``memfd``: the state's memory was handed over; ``copy``: its content was copied.
         freeze_us: time in which no instance processed packets, which waited in rings.
         outage_us: time in which no packet was served between its beginning and its end, in pauses that are longer than
             those of the traffic itself; no less than a freeze that is too short to be told from these.
@@ -86,54 +86,54 @@ class Journal:
 
     @property
     def secret(self) -> str:
-        """What only the two processes and the agent know."""
+        """Return the secret shared by the two processes and the agent."""
         return migrations.secret(self._store.read, self.epoch)
 
     @property
     def is_committed(self) -> bool:
-        """Whether there is no way back."""
+        """Return whether the migration can no longer be rolled back."""
         return self.migration.step in COMMITTED
 
     def step(self, name: str, outlives: Outlives = "machine") -> None:
-        """Write that a step is about to be begun; on disk when this returns, or as far as `Store.change` says."""
+        """Journal a step before it starts; on disk when this returns, as far as `Store.change` promises."""
         with self._store.change(outlives=outlives) as change:
             self.migration = migrations.step(change, self.migration, name, self._told())
 
     def reach(self, name: str) -> None:
-        """As `step`, unless a later step after COMMIT is written already."""
+        """Journal a step unless a later step after COMMIT is already journalled."""
         if COMMITTED.index(name) > COMMITTED.index(self.migration.step):
             self.step(name)
 
     def note(self) -> None:
-        """Write what the report says now."""
+        """Write the current report."""
         self._measure()
         self.step(self.migration.step)
 
     def look(self) -> None:
-        """See what is written: after a failure to write nobody knows."""
+        """Read the row again, because after a failed write its content is unknown."""
         found = migrations.find(self._store.read, self.epoch)
         if found is not None:
             self.migration = found
 
     @contextlib.contextmanager
     def timed(self, effect: str) -> Iterator[None]:
-        """Note when something is done and how long that takes; of several tries, the last one."""
+        """Record start and duration of an action; of several tries, the last one."""
         at, start = time.time(), time.monotonic()
         try:
             yield
         finally:
             took = round((time.monotonic() - start) * 1e6)
-            # Else a row that waits for a switch for days would grow, and every event with it.
+            # Otherwise a row that waits for a switch for days would grow, and with it every event.
             others = [each for each in self.report.steps if each["step"] != effect]
             self.report.steps = [*others, {"step": effect, "at": round(at, 6), "us": took}]
 
     def end(self, change: Change, outcome: Outcome, reason: str | None) -> None:
-        """Write how it ended."""
+        """Record the outcome."""
         self._measure()
         self.migration = migrations.end(change, self.migration, outcome, reason, self._told())
 
     def _measure(self) -> None:
-        # Not with every step: processes are asked, while packets may wait.
+        # Not with every step: it asks processes, while packets may wait.
         self.report.outage_us = round(self._outage_s((self.report.freeze_us or 0) / 1e6) * 1e6)
 
     def _told(self) -> dict[str, Any]:

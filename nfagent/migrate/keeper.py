@@ -1,4 +1,4 @@
-"""A process that keeps open files for others: the state and the rings of a migration, whoever else dies meanwhile.
+"""A process that keeps open files for others: a migration's state and rings survive the death of any other process.
 
     python -I -S keeper.py SOCKET
 
@@ -21,14 +21,14 @@ _CLIENT_S = 10.0
 
 
 class Keeper:
-    """What is kept."""
+    """The kept descriptors and note."""
 
     def __init__(self) -> None:
         self.note: Any = None
         self.descriptors: list[int] = []
 
     def serve(self, client: socket.socket) -> None:
-        """Answer one client until it goes."""
+        """Serve one client until it disconnects."""
         client.settimeout(_CLIENT_S)
         received: list[int] = []
         line = b""
@@ -62,7 +62,7 @@ class Keeper:
 
 
 def _send(client: socket.socket, line: bytes, descriptors: list[int]) -> None:
-    """Send all of a line, descriptors beside its first bytes: a socket's buffer takes some 200 kB at once."""
+    """Send a whole line in pieces (a socket's buffer takes some 200 kB at once), with the descriptors on the first."""
     sent = socket.send_fds(client, [line], descriptors)
     client.sendall(line[sent:])
 
@@ -73,7 +73,7 @@ def _close(descriptors: list[int]) -> None:
 
 
 def main() -> None:
-    """Serve until the end."""
+    """Serve until SIGTERM."""
     path, keeper = Path(sys.argv[1]), Keeper()
     path.unlink(missing_ok=True)
     os.umask(0o077)

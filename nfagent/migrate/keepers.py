@@ -1,4 +1,4 @@
-"""Keepers, one for each migration that has state to keep: started, asked, and ended."""
+"""Starts, asks and ends keepers, one for each migration with state to keep."""
 
 import contextlib
 import os
@@ -30,12 +30,12 @@ class Kept:
 
     @property
     def is_whole(self) -> bool:
-        """Whether both are there: from another machine none come."""
+        """Return whether both are present; they cannot come from another machine."""
         return len(self.descriptors) == len(("state", "rings"))
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The state's, the rings'."""
+        """Return the descriptors of the state and of the rings."""
         return self.descriptors[0], self.descriptors[1]
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Keepers:
         self._begun: set[int] = set()  # epochs whose keeper has not been seen to end
 
     def keep(self, epoch: int, kept: Kept) -> None:
-        """Have these kept.
+        """Give these to the keeper.
 
         Raises:
             LaunchError, ControlError: they are not.
@@ -83,7 +83,7 @@ class Keepers:
             time.sleep(_POLL_S)
 
     def fetch(self, epoch: int) -> Kept | None:
-        """What is kept; None: nothing, or the keeper is dead."""
+        """Return what is kept; None: nothing, or the keeper is dead."""
         try:
             answer = Control(self._launcher.control_path(key_of(epoch))).exchange("get", timeout_s=_ANSWER_S)
         except ControlError:
@@ -91,23 +91,23 @@ class Keepers:
         return Kept(answer.value.get("note") or {}, answer.descriptors)
 
     def end(self, epoch: int) -> None:
-        """Let go what is kept; nothing happens where there is no keeper."""
+        """End the keeper, if there is one."""
         self._begun.add(epoch)
         with contextlib.suppress(LaunchError):  # it does not end: `tidy` tries again, as does the agent's next start
             self._launcher.stop(key_of(epoch), _GRACE_S)
             self._begun.discard(epoch)
 
     def expect(self, epoch: int) -> None:
-        """Know that there may be one, of an agent before this one."""
+        """Register a keeper that an earlier agent may have started."""
         self._begun.add(epoch)
 
     def tidy(self, open_epochs: Callable[[], Collection[int]]) -> None:
-        """End the keepers that were left behind, those of migrations that are not open any more."""
+        """End the keepers of migrations that are no longer open."""
         if begun := set(self._begun):
-            for epoch in begun.difference(open_epochs()):  # read after that: a row is there before its keeper
+            for epoch in begun.difference(open_epochs()):  # read afterwards: a row precedes its keeper
                 self.end(epoch)
 
 
 def key_of(epoch: int) -> str:
-    """The key of a migration's keeper among the processes of this machine."""
+    """Return the key of a migration's keeper among this machine's processes."""
     return f"keeper.{epoch}"

@@ -1,4 +1,4 @@
-"""Migrations of state, from what is written to their end."""
+"""Brings migrations of state from their journalled step to their end."""
 
 import functools
 import logging
@@ -29,7 +29,7 @@ class StateMigrator:
         self._outages: dict[int, Outage] = {}
 
     def run(self, migration: Migration) -> None:
-        """As far as it can be brought now; where something is in the way, it is called again later."""
+        """Bring it as far as possible now; if it is blocked, call again later."""
         instance = instances.find(self._parts.store.read, migration.instance)
         if instance is None:
             with self._parts.store.change() as change:

@@ -1,4 +1,4 @@
-"""What a migration works with, and where it stands."""
+"""The resources and the progress of a migration."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ from nfagent.store import Store, instances, processes
 
 
 class TurnBackError(AgentError):
-    """The migration is to be rolled back, for the reason that this says.
+    """The migration must be rolled back, for this reason.
 
     Attributes:
         outcome: what it has then come to.
@@ -32,7 +32,7 @@ class TurnBackError(AgentError):
 
 @dataclass(frozen=True)
 class Parts:
-    """What all migrations work with.
+    """Resources that all migrations share.
 
     Attributes:
         keepers: on this machine.
@@ -59,7 +59,7 @@ class Parts:
 
 
 class Move:
-    """A migration that is being worked on.
+    """A migration in progress.
 
     Args:
         parts: what it works with.
@@ -84,26 +84,26 @@ class Move:
 
     @property
     def source(self) -> str:
-        """Where the instance was."""
+        """Return the source location."""
         return self.journal.migration.source
 
     @property
     def target(self) -> str:
-        """Where it goes."""
+        """Return the target location."""
         return self.journal.migration.target
 
     @property
     def is_local(self) -> bool:
-        """Whether both processes are on this machine."""
+        """Return whether both processes are on this machine."""
         return {self.source, self.target} <= self.parts.local
 
     def is_wanted(self) -> bool:
-        """Whether the instance is not to be deleted."""
+        """Return whether the instance is still wanted."""
         found = instances.find(self.parts.store.read, self.instance.id)
         return found is not None and found.present
 
     def _require_wanted(self) -> None:
-        """See that a wait is still of use.
+        """Check that waiting still makes sense.
 
         Raises:
             TurnBackError: before COMMIT, and the instance is being deleted.
@@ -112,7 +112,7 @@ class Move:
             self.require_wanted()
 
     def require_wanted(self) -> None:
-        """See that the instance is not to be deleted.
+        """Check that the instance is still wanted.
 
         Raises:
             TurnBackError: it is.
@@ -121,11 +121,11 @@ class Move:
             raise TurnBackError("the instance is being deleted", "cancelled")
 
     def as_running(self, config: dict[str, Any], old: Running) -> Instance:
-        """The instance with the configuration that is in force, which the new process has to have, too."""
+        """Return the instance with the configuration in force, which the new process needs, too."""
         return replace(self.instance, config=config, generation=old.generation)
 
     def note_wait(self, why: str) -> None:
-        """Write what it waits for, if that is new."""
+        """Record what it waits for, if that has changed."""
         self.journal.look()
         if self.journal.migration.outcome is None and self.journal.report.waits != why:
             self.journal.report.waits = why
@@ -134,12 +134,12 @@ class Move:
     # ---- its processes
 
     def row(self, role: Role) -> Running | None:
-        """Of the old process (``serving``) or the new one (``incoming``)."""
+        """Return the row of the old process (``serving``) or of the new one (``incoming``)."""
         rows = processes.of(self.parts.store.read, self.instance.id)
         return next((row for row in rows if row.role == role), None)
 
     def peer(self, role: Role) -> Peer | None:
-        """The old or the new process, if it runs where it can be reached."""
+        """Return the old or the new process, if it runs and can be reached."""
         row, known = self.row(role), self._peers.pop(role, None)
         if row is not None and row.phase != "stopping" and self.parts.is_down(row.location):
             row = self.halt(row, 0.0)
@@ -157,7 +157,7 @@ class Move:
         return found
 
     def _is_spare(self, role: Role) -> bool:
-        """Whether the end of that process loses no state: it is the new one's, or somebody else has it."""
+        """Return whether the end of that process loses no state."""
         if role == "incoming" or self.journal.is_committed:
             return True
         if self._kept is None:
@@ -179,7 +179,7 @@ class Move:
         return found
 
     def ending(self, row: Running) -> str:
-        """Why a process does not run."""
+        """Return why a process does not run."""
         if self.parts.is_down(row.location):
             return f"{row.location} is down"
         return self.parts.starter.ending(row)
@@ -202,7 +202,7 @@ class Move:
         return self._marking[1]
 
     def end_marking(self) -> None:
-        """Give its connections back."""
+        """Close its connections."""
         if self._marking is not None:
             self._marking[1].close()
             self._marking = None
@@ -221,7 +221,7 @@ class Move:
             return replace(row, phase="stopping")
 
     def end(self, row: Running | None, grace_s: float) -> None:
-        """As `halt`, and forget it."""
+        """Halt it and delete its row."""
         if row is not None:
             row = self.halt(row, grace_s)
             with self.parts.store.change() as change:
@@ -241,7 +241,7 @@ class Move:
             self.parts.keepers.keep(self.journal.epoch, kept)
 
     def fetch(self) -> Kept | None:
-        """The state's and the rings' descriptors, from whoever still has them."""
+        """Return the descriptors of state and rings, from the keeper or the old process."""
         if self._kept is None:
             self._kept = self.parts.keepers.fetch(self.journal.epoch) or self._prepared_again()
         return self._kept if self._kept is not None and self._kept.is_whole else None
@@ -273,7 +273,7 @@ class Move:
     # ---- its end
 
     def take_over(self, outcome: Outcome, reason: str | None, serving: Running | None, old: Running | None) -> None:
-        """Write, at once, that one process serves, that the old one is no more, and that the migration has ended."""
+        """Record in one transaction that the new process serves, the old one is gone, and the migration has ended."""
         with self.parts.store.change() as change:
             if old is not None:
                 processes.remove(change, old)
@@ -291,7 +291,7 @@ class Move:
         (self.parts.runtime / f"{self.instance.id}.{self.target}.state").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give back what is only for the time of working on it."""
+        """Release resources that are needed only while it is in progress."""
         for peer in self._peers.values():
             peer.close()
         self._peers.clear()

@@ -1,4 +1,4 @@
-"""The two processes of a migration, as far as their control sockets reach."""
+"""The two processes of a migration, driven through their control sockets."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ _STATUS_S = 2.0  # a process that lives answers `status` at once, whatever else 
 
 
 class PeerGoneError(AgentError):
-    """One of the processes has ended, or was ended since it did not answer.
+    """One of the processes has ended, or was killed because it did not answer.
 
     Attributes:
         role: of it.
@@ -30,10 +30,10 @@ class PeerGoneError(AgentError):
 
 
 class Peer:
-    """A process that takes part; its connection is kept open, and made again where it broke.
+    """A process of a migration, with a connection that is reopened if it breaks.
 
-    A verb may take long. While it does, the process is asked for its status every second: one that does not answer
-    that hangs, and is killed where what it knows is not lost with it.
+    During a long verb, the peer asks the process for its status every second. A process that does not answer hangs;
+    it is killed if that loses no state.
 
     Args:
         starter: of processes.
@@ -59,7 +59,7 @@ class Peer:
         self._connection: Connection | None = None
 
     def ask(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> dict[str, Any]:
-        """A verb of the migration's epoch.
+        """Request a verb of the migration's epoch.
 
         Raises:
             PeerGoneError: the process has ended, or hung and was killed.
@@ -72,7 +72,7 @@ class Peer:
         return answer.value
 
     def exchange(self, verb: str, *, timeout_s: float = _PATIENCE_S, **arguments: Any) -> Answer:
-        """As `ask`, with the descriptors that come with the answer."""
+        """Like `ask`, but return the descriptors that come with the answer."""
         kept = self._connection is not None
         try:
             return self._exchange(verb, timeout_s, arguments)
@@ -80,7 +80,7 @@ class Peer:
             self._require_alive()
             if not kept:
                 raise
-        # What broke may have been a connection of before; verbs can be asked again.
+        # Only an old connection may have broken; verbs can be repeated.
         try:
             return self._exchange(verb, timeout_s, arguments)
         except ControlUnreachableError:
@@ -100,7 +100,7 @@ class Peer:
             raise
 
     def _feel_pulse(self) -> None:
-        """See that the process answers at all.
+        """Check that the process answers at all.
 
         Raises:
             PeerGoneError: it did not, and was killed.
@@ -128,13 +128,13 @@ class Peer:
         return str(known["phase"]) if known.get("epoch") == self._epoch else "none"
 
     def flows(self) -> int | None:
-        """How many flows it knows, if it says."""
+        """Return its number of flows, if it reports one."""
         with contextlib.suppress(ControlError):
             return flow_count(self.ask("counters"))
         return None
 
     def require_open(self) -> None:
-        """See, without asking, that it lives.
+        """Check, without a request, that it lives.
 
         Raises:
             PeerGoneError: it does not.
@@ -144,11 +144,11 @@ class Peer:
             self._require_alive()
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self._starter.find(self.running) is not None
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -164,7 +164,7 @@ class Peer:
         return self._connection
 
     def _require_alive(self) -> None:
-        # Its socket goes before it does.
+        # Its socket disappears before the process.
         deadline = time.monotonic() + _ENDING_S
         while (lives := self.is_alive()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
