@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn no_table_is_made_when_the_state_is_taken_over() {
+    fn taking_over_the_state_builds_no_table() {
         let (old, arena) = create(ArenaBuilder::fresh(L4lb::KIND, L4lb::SCHEMA).unwrap());
         assert!(resumes_with_what_it_has(&old));
         let number = old.snapshot().vips[0].backends[1];

@@ -89,13 +89,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_worker_is_zero_and_full_bursts_without_pause_are_one() {
+    fn util_plus_is_zero_when_idle_and_one_at_full_load() {
         assert!(util_plus(0, 100, 0, 0).abs() < 1e-9);
         assert!((util_plus(100, 100, 640, 10) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn single_packets_count_little_more_than_half_of_full_bursts() {
+    fn single_packets_give_half_the_util_plus_of_full_bursts() {
         let single = util_plus(100, 100, 10, 10);
         assert!((single - (1.0 + 1.0 / 64.0) / 2.0).abs() < 1e-9);
         // More packets in the same time raise util+.

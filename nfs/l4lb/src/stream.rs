@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_syn_is_a_reset_that_acknowledges_it() {
+    fn only_a_reset_that_acknowledges_the_syn_refuses_it() {
         let mut session = Session::zeroed();
         session.note_client(&segment(tcp_flags::SYN, 1000, 0, 0), Class::Opening);
         let reset = |flags, acknowledgement| segment(flags, 0, 0, acknowledgement);

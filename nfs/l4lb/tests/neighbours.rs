@@ -358,7 +358,7 @@ fn a_flood_of_stations_displaces_neither_backends_nor_clients() {
 }
 
 #[test]
-fn neighbour_discovery_is_verified_as_arp_is() {
+fn neighbour_discovery_is_verified_like_arp() {
     let six = json!({"name": "six", "address": "2001:db8::1", "port": 80, "protocol": "tcp", "mode": "nat",
         "backends": [{"name": "a", "address": "fd00::11"}]});
     let mut lb = unknown(json!([six]));

@@ -285,7 +285,7 @@ fn a_client_that_reconnects_after_a_crash_is_served() {
 }
 
 #[test]
-fn a_session_from_before_its_vip_changed_is_not_used() {
+fn a_session_is_not_used_after_its_vip_changed() {
     let proxied = |snat: bool| {
         with(
             with(vip("nat", &[11]), "proxy_protocol", json!(true)),

@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_read_out_of_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in prop_oneof![Just(0x45_u8), Just(0x46), Just(0x60), any::<u8>()]) {
+    fn no_input_makes_it_read_out_of_bounds(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in prop_oneof![Just(0x45_u8), Just(0x46), Just(0x60), any::<u8>()]) {
         let mut packet = bytes.clone();
         if let Some(byte) = packet.first_mut() { *byte = first; }
         for found in [dissect_ip(&packet), dissect_quoted(&packet)].into_iter().flatten() {

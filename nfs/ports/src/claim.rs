@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_holder_which_others_are_told() {
+    fn a_name_has_one_holder_which_refusals_name() {
         // Concurrent runs of this test share the network namespace.
         let name = format!("nf-test-{}", std::process::id());
         let soon = Duration::from_millis(1);

@@ -389,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_packet_is_lost_doubled_or_overtaken(steps in prop::collection::vec(0_u8..14, 0..100)) {
+        fn packets_are_never_lost_duplicated_or_reordered(steps in prop::collection::vec(0_u8..14, 0..100)) {
             let mut world = World::new();
             for step in steps {
                 match step {

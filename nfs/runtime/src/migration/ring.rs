@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_a_dead_reader_did_not_count_count_as_read() {
+    fn an_uncounted_frame_of_a_dead_reader_counts_as_read() {
         let (ring, mut frame) = (ring(1024), Vec::new());
         for number in 0..3_u8 {
             ring.push(0, &[number]).unwrap();

@@ -18,7 +18,7 @@ fn take_in_all(rig: &Rig) {
 
 /// The new instance dies after each step before the commit: the old one continues as if nothing had happened.
 #[test]
-fn the_new_one_dies_before_the_commit() {
+fn the_new_instance_dies_before_the_commit() {
     for how in [How::Memfd, How::Copy] {
         for steps in 1..=4 {
             let (old, new) = (Rig::new(2, false), Rig::new(2, true));
@@ -47,7 +47,7 @@ fn the_new_one_dies_before_the_commit() {
 
 /// The old instance dies before the commit: another one takes its state and its ring, which the agent has kept.
 #[test]
-fn the_old_one_dies_before_the_commit() {
+fn the_old_instance_dies_before_the_commit() {
     for steps in [1, 3] {
         let (old, unused) = (Rig::new(2, false), Rig::new(2, true));
         let traffic = Traffic::new(FLOWS);
@@ -79,7 +79,7 @@ fn the_old_one_dies_before_the_commit() {
 
 /// The old instance dies after the commit: the new one processes the frames in the ring.
 #[test]
-fn the_old_one_dies_after_the_commit() {
+fn the_old_instance_dies_after_the_commit() {
     let (old, new) = (Rig::new(2, false), Rig::new(2, true));
     let traffic = Traffic::new(FLOWS);
     let sent = thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn the_old_one_dies_after_the_commit() {
 
 /// The new instance dies after the commit: a third one takes the state and the ring, and the old one keeps relaying.
 #[test]
-fn the_new_one_dies_after_the_commit() {
+fn the_new_instance_dies_after_the_commit() {
     let (old, new, third) = (Rig::new(2, false), Rig::new(2, true), Rig::new(2, true));
     let traffic = Traffic::new(FLOWS);
     let sent = thread::scope(|scope| {
