@@ -127,7 +127,7 @@ fn refusals_name_the_fault_and_change_nothing() {
         (
             json!({ "do": "dance" }),
             "verb-unknown",
-            "unknown verb \"dance\"; expected one of config, configure, counters, metrics, pass, status, stop",
+            "unknown verb \"dance\"; expected one of config, configure, counters, metrics, pass, pauses, status, stop",
         ),
         (
             json!({ "do": "echo.dance" }),
