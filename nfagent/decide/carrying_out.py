@@ -1,7 +1,7 @@
 """Carries out the moves of a decision: one at a time, in the order that keeps every limit on the way.
 
-A move is a target in the desired state; the reconciler and the migrator do it. Here it is only asked for, followed, and
-taken back when it failed: what comes after it in the order may rest on it, so the rest is given up.
+A move is a target in the desired state; the reconciler and the migrator do it. This module only requests it, follows
+it, and withdraws it after a failure: later moves may depend on it, so the rest is abandoned.
 """
 
 import time
@@ -54,11 +54,11 @@ class CarryingOut:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether all moves are done."""
         return self._ordered is None and not self._left
 
     def advance(self, down: frozenset[str]) -> None:
-        """Look what became of the move under way; order the next one when it is done.
+        """Check the current move; request the next one when it is done.
 
         Args:
             down: locations where nothing can be started.
@@ -83,7 +83,7 @@ class CarryingOut:
         return True
 
     def _follow(self) -> bool:
-        """Whether the move under way has ended."""
+        """Return whether the current move has ended."""
         ordered = self._ordered
         assert ordered is not None
         step = ordered.step
@@ -103,7 +103,7 @@ class CarryingOut:
             return self._end(step, "superseded", f"it was pinned to {instance.pin}", ordered.seen)
         ended = last if last is not None and last.epoch == ordered.seen else None
         there = running if running is not None and running.location == step.target else None
-        # What has arrived and then broke down is not this decision's business any more.
+        # A failure after the arrival does not concern this decision.
         if there is not None and (there.phase == "active" or (ended is not None and ended.outcome == "done")):
             return self._end(step, "done", None, ordered.seen)
         if ended is not None and ended.outcome != "done":

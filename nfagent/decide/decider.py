@@ -1,4 +1,4 @@
-"""Decides where instances run: again and again, when something has changed, and when it is asked."""
+"""Decides where instances run: periodically, after changes, and on request."""
 
 import logging
 import threading
@@ -31,10 +31,10 @@ from placement.errors import InfeasibleError
 _log = logging.getLogger(__name__)
 
 _BATCH = 500
-_SPACING_S = 0.2  # between two looks at everything, however much happens
-_AGAIN_S = 5.0  # what had no plan is tried again as often while nothing has changed
+_SPACING_S = 0.2  # minimum time between two checks
+_AGAIN_S = 5.0  # retry interval after a failure to plan, without changes
 _STOP_S = 10.0
-_SETTLE_S = 5.0  # the host's CPU after a decision is measured for so long
+_SETTLE_S = 5.0  # how long the host's CPU is measured after a decision
 _URGENT = (
     "instance.created",
     "instance.deleting",
@@ -52,11 +52,11 @@ class PlacementDecider:
     """See `nfagent.protocols.Decider`.
 
     Args:
-        store: who there is, and where decisions are written.
+        store: contains instances and decisions.
         catalog: of kinds and flavors.
         capacity: of the locations, the hypervisor first.
         monitor: what was measured.
-        layout: where ports are; None: oneswitchd does not say, and nothing could be moved: nothing is decided.
+        layout: where ports are; None: oneswitchd does not answer, so nothing is decided.
         down: names the locations where nothing can be started.
         settings: ``[decide]``.
         clock: seconds of a steady clock.
@@ -84,38 +84,38 @@ class PlacementDecider:
         self._window = Window(settings.window, settings.eps, settings.crossing_us)
         self._setbacks = Setbacks(store)
         self._wishes = Wishes(store, settings.crossing_us, clock)
-        self._everything: Situation | None = None  # what is left out included
+        self._everything: Situation | None = None  # including dropped wishes
         self._known_down: frozenset[str] = frozenset()
         self._taken_at = 0.0
         self._latest: Latest | None = None
         self._carrying: CarryingOut | None = None
         self._before: int | None = None
         self._settling: tuple[float, CarryingOut] | None = None
-        self._conflict: str | None = None  # of limits, as was told; None: all can be kept
-        self._fault: str | None = None  # of the optimiser, as was logged
+        self._conflict: str | None = None  # conflict of limits, as reported; None: none
+        self._fault: str | None = None  # fault of the optimiser, as logged
         self._again_at = 0.0
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="decide", daemon=True)
 
     def start(self) -> None:
-        """Begin. What an agent before this one had decided and not seen to its end is left to the reconciler."""
+        """Start. The reconciler finishes what an earlier agent decided but did not finish."""
         for identity in decisions.unfinished(self._store.read):
             with self._store.change() as change:
                 decisions.end(change, identity, "interrupted", {"reason": "the agent was restarted"})
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is on its way goes on."""
+        """Stop; current migrations continue."""
         self._stopping.set()
         self._store.end_waits()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
 
-    # ---- what others ask
+    # ---- questions
 
     def place(self, instance: Instance) -> str:
-        """Where a new instance begins: on the hypervisor, as nothing is known of its traffic; else where it fits."""
+        """Return where a new instance starts: on the hypervisor, as its traffic is unknown; else where it fits."""
         home = next(iter(self._capacity))
         for location, capacity in self._capacity.items():
             taken = processes.taken_slots(self._store.read, location)
@@ -190,7 +190,7 @@ class PlacementDecider:
             self._stopping.wait(_SPACING_S)
 
     def _await(self, last: int, due: float) -> tuple[bool, int]:
-        """Until the period is over, or something has happened that may change the plan."""
+        """Wait until the period is over, or something that may change the plan has happened."""
         while not self._is_ending():
             found, last = events.since(self._store, last, _BATCH, None)
             if any(_is_urgent(event) for event in found):
@@ -205,7 +205,7 @@ class PlacementDecider:
         return self._stopping.is_set() or self._store.is_ending
 
     def step(self, *, urgent: bool = False) -> None:
-        """Take in what is new; go on with what was decided, or decide.
+        """Read what is new; continue the current decision, or decide.
 
         Args:
             urgent: something has happened; decide at once.
@@ -228,7 +228,7 @@ class PlacementDecider:
             if not has_plan and not changed and self._clock() < self._again_at:
                 return
             if complete or first or breaks:
-                # Not for what clients do: often enough, that would leave nothing but the last seconds in the window.
+                # Not after clients' changes: frequent ones would leave only the last seconds in the window.
                 self._window.close()
             self._decide(now, measured)
 
@@ -290,9 +290,9 @@ class PlacementDecider:
         self._latest = latest
 
     def _plan(self, now: Situation) -> tuple[Situation, Plan | None]:
-        """A plan, and for which situation: wishes that cannot be kept are left out.
+        """Return a plan and its situation, without wishes that cannot be satisfied.
 
-        None: no placement satisfies all limits, and that was said; raises what the window does for other reasons.
+        None: no placement satisfies all limits, which was reported; raises the window's exceptions for other reasons.
         """
         decide = self._window.decide if self._settings.enabled else self._window.propose
         try:
@@ -310,7 +310,7 @@ class PlacementDecider:
             return now, None
 
     def _fail(self, now: Situation, reason: str, trace: Exception | None = None) -> None:
-        """There is no answer: all stays, it is said why, and it is tried again."""
+        """Report a failure to decide; everything stays, and the next period tries again."""
         self._again_at = self._clock() + _AGAIN_S
         if self._fault != reason:
             _log.warning("nothing is moved: %s", reason, exc_info=trace)
@@ -318,7 +318,7 @@ class PlacementDecider:
         self._latest = Latest(now, self._window.newest, None, reason)
 
     def _refuse(self, now: Situation, error: InfeasibleError) -> None:
-        """No placement satisfies all limits: all stays, and it is said once why."""
+        """Report once that no placement satisfies all limits; everything stays."""
         self._again_at = self._clock() + _AGAIN_S
         refusal = _refusal(now, error)
         conflict = "; ".join(refusal["conflict"])
@@ -350,7 +350,7 @@ class PlacementDecider:
         return next(iter(self._capacity))
 
     def _go_on(self, now: Situation) -> bool:
-        """Whether moves are under way, or were until now: the next decision is to see where they led."""
+        """Return whether moves are in progress, or have just ended: the next decision must see their result."""
         if self._carrying is None:
             return False
         self._carrying.advance(now.down)
@@ -360,7 +360,7 @@ class PlacementDecider:
         return True
 
     def _finish(self, measured: Measurement, *, at_once: bool = False) -> None:
-        """Write what came of a decision, once the host's CPU shows it."""
+        """Record the outcome of a decision, once the host's CPU shows it."""
         if self._settling is None or (self._clock() < self._settling[0] and not at_once):
             return
         done, self._settling = self._settling[1], None
@@ -374,7 +374,7 @@ class PlacementDecider:
 
 
 def _refusal(now: Situation, error: InfeasibleError) -> dict[str, Any]:
-    """Why no placement satisfies all limits; to find that out may fail for its part: `PlacementError`."""
+    """Return why no placement satisfies all limits; raises `PlacementError` if the search fails."""
     return Words(now).infeasible(error.report, {each.instance: each.location for each in now.functions})
 
 

@@ -1,6 +1,6 @@
-"""How much traffic there is, and what it takes: measurements made into the whole numbers of a problem.
+"""Converts measurements of traffic and load into the whole numbers of a problem.
 
-Numbers keep their level while what was measured stays within a band below it, so that noise makes no new problem.
+A number keeps its level while the measurement stays within a band below it, so that noise does not change the problem.
 """
 
 import math
@@ -37,7 +37,7 @@ class Moment:
 
 
 def peak(moments: Iterable[Moment]) -> Moment:
-    """The most of everything: what holds for it holds for each of them."""
+    """Return the maximum of every number: limits that hold for it hold for each of the demands."""
     demands: dict[tuple[str, str], int] = {}
     traffic: dict[str, int] = {}
     millicores: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Levels:
         self._levels: dict[object, int] = {}
 
     def moment(self, situation: Situation, measured: Measurement) -> Moment:
-        """A measurement, by the situation's vertices."""
+        """Convert a measurement to the situation's vertices."""
         sums: dict[tuple[str, str], float] = {}
         for (source, target), rate in measured.matrix.items():
             for pair in _path(situation, source, target):
@@ -96,7 +96,7 @@ def level_above(value: float) -> int:
 
 
 def _path(situation: Situation, source: int, target: int) -> Iterable[tuple[str, str]]:
-    """From vertex to vertex, by the switch that runs the pipeline; a vertex that is not known ends nowhere."""
+    """Return traffic between vertices, through the executing switch; leave out unknown vertices."""
     ends = [situation.vertices.get(source), situation.detours.get(source), situation.vertices.get(target)]
     known = [end for end in ends if end is not None]
     if ends[0] is None or ends[2] is None:
@@ -107,14 +107,14 @@ def _path(situation: Situation, source: int, target: int) -> Iterable[tuple[str,
 
 
 class Costs:
-    """What functions take at locations, out of what was learnt; steady in spite of small changes of that."""
+    """Learnt costs of functions at locations, steady despite small changes."""
 
     def __init__(self) -> None:
         self._used: dict[tuple[str, str], Coefficient] = {}
         self._rates: dict[tuple[str, str, float], Coefficient] = {}
 
     def learn(self, learnt: Iterable[Coefficient]) -> bool:
-        """Take over what has changed enough to matter; whether anything has."""
+        """Apply significant changes; return whether there were any."""
         changed = False
         for each in learnt:
             used = self._used.get((each.kind, each.location_class))
@@ -126,7 +126,7 @@ class Costs:
         return changed
 
     def millicores(self, kind: str, here: Capacity, there: Capacity, mbps: int, measured: int) -> int:
-        """What a function takes at a location: where its kind was learnt, by its traffic; else as measured, scaled.
+        """Return a function's cost at a location: by its kind's learnt cost, else as measured and scaled.
 
         Args:
             kind: of the function.

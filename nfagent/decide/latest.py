@@ -1,4 +1,4 @@
-"""The newest plan, explained when somebody asks."""
+"""The newest plan, explained on request."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from placement.schema import to_json
 
 @dataclass
 class Latest:
-    """What was thought last: a plan, or why there is none.
+    """The last result: a plan, or why there is none.
 
     Attributes:
         identity: of the decision that was written; 0: nothing was to be changed, and none was.
@@ -71,7 +71,7 @@ class Latest:
         return {} if self.plan is None else to_json(self.problem or self.plan.problem, self.plan.current)
 
     def why(self, instance: Instance) -> dict[str, Any]:
-        """Why an instance is where it is.
+        """Explain an instance's placement.
 
         Raises:
             UnavailableError: it is newer than this.

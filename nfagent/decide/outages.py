@@ -1,14 +1,14 @@
-"""Which locations are left alone, because they are down or were until a moment ago."""
+"""Tracks locations that are down, or were until recently, and must not be used."""
 
 import time
 from collections.abc import Callable, Iterable
 
 STEADY_S = 10.0
-"""A location that was cut off counts as down until it has been up for so long."""
+"""A disconnected location counts as down until it has been up for this time."""
 
 
 class Outages:
-    """Remembers who was cut off.
+    """Remembers disconnected locations.
 
     Args:
         names: of the locations.

@@ -1,4 +1,4 @@
-"""A situation and its traffic as a placement problem, in the words of `placement.model`."""
+"""Converts a situation and its traffic to a placement problem of `placement.model`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +14,10 @@ WIDE_SLOTS = "two-wire slots"
 
 
 class ProblemMaker:
-    """Makes problems of one situation.
+    """Builds the problems of one situation.
 
     Args:
-        situation: who may run where.
+        situation: what may run where.
         costs: what functions take.
         crossing_us: latency of a PCIe link.
     """
@@ -40,7 +40,7 @@ class ProblemMaker:
         )
 
     def problem(self, moment: Moment) -> Problem:
-        """The problem of a moment. Traffic of what is not there is left out."""
+        """Return the problem of one moment, without the traffic of absent functions."""
         known = {each.name for each in self._situation.functions} | set(self._situation.fixed)
         demands = tuple(
             Demand(source, target, mbps)
@@ -91,7 +91,7 @@ def _amounts(capacity: Capacity) -> dict[str, int]:
 
 
 def choice(problem: Problem, current: dict[str, int]) -> dict[str, int] | None:
-    """What runs now, as modes; None: something runs where it may not."""
+    """Return the current placement as modes; None if something runs where it may not."""
     found: dict[str, int] = {}
     for nf in problem.nfs:
         mode = next((index for index, mode in enumerate(nf.modes) if mode.location == current.get(nf.name)), None)

@@ -1,6 +1,6 @@
-"""What became of earlier moves: an instance that could not be moved is left alone for a while, longer each time.
+"""Tracks failed moves: an instance stays for a while after each, longer every time.
 
-It follows from the journal of migrations, so that a restart of the agent does not forget it.
+It is derived from the journal of migrations, so that it survives restarts of the agent.
 """
 
 import time
@@ -28,12 +28,12 @@ class Setbacks:
         self._moved: set[str] = set()
 
     def take_moved(self) -> set[str]:
-        """Ids of those that arrived elsewhere since this was asked last."""
+        """Return the ids of instances that have moved since the last call."""
         moved, self._moved = self._moved, set()
         return moved
 
     def look(self) -> None:
-        """Take in what has ended."""
+        """Read the migrations that have ended."""
         now = time.time()
         ended = migrations.endings(self._store.read, now - 2 * _LAST_S)
         self._moved |= {each.instance for each in ended if each.outcome == "done" and each.ended > self._seen}

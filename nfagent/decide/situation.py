@@ -1,4 +1,4 @@
-"""Who may run where, as it is now: everything of a placement problem but the traffic."""
+"""The current situation: a placement problem without its traffic."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -15,12 +15,12 @@ APART = "apart"
 """Label: instances of one project with the same value do not share an sNIC."""
 
 _STATE = 1
-_RESTART = 5  # what has no state that moves is interrupted: that has to pay for itself, too
+_RESTART = 5  # a restart interrupts service, so its gain must be larger
 
 
 @dataclass(frozen=True)
 class Function:
-    """An instance that runs.
+    """A running instance.
 
     Attributes:
         instance: its id.
@@ -43,7 +43,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Group:
-    """Functions of a project that are not to share an sNIC.
+    """Functions of a project that must not share an sNIC.
 
     Attributes:
         label: the value of `APART` that they have.
@@ -96,7 +96,7 @@ class Situation:
         return {each.name: self.locations.index(each.location) for each in self.functions}
 
     def narrowed(self, pins: Mapping[str, str], without: Iterable[str]) -> "Situation":
-        """With some pinned, and some not there; by id."""
+        """Return the situation with some instances pinned and some absent; by id."""
         gone = set(without)
         kept = tuple(_pinned(each, pins) for each in self.functions if each.instance not in gone)
         names = {each.name for each in kept} | set(self.fixed)
@@ -128,7 +128,7 @@ def situation(
     down: frozenset[str],
     held: Mapping[str, str],
 ) -> Situation:
-    """What is true now.
+    """Collect the current situation.
 
     Args:
         views: of all instances.
@@ -169,7 +169,7 @@ def situation(
 
 
 def _location(view: View) -> str:
-    """Where an instance is, or is on its way to; "" where it is nowhere."""
+    """Return an instance's location or target; "" if it has neither."""
     if view.migration is not None:
         return view.migration.target
     if view.running is None or view.running.phase == "error":
@@ -185,7 +185,7 @@ def _names(instances: Iterable[Instance]) -> dict[str, str]:
 
 
 class _Maker:
-    """Functions of instances."""
+    """Convert instances to functions."""
 
     def __init__(
         self,
@@ -246,12 +246,12 @@ class _Maker:
 
 
 def fits(capacity: Capacity, ports: int, taken: Collection[str] = ()) -> bool:
-    """Whether a location has a slot with so many interfaces that is not taken."""
+    """Return whether a location has a free slot with ``ports`` interfaces."""
     return ports == 0 or any(wires >= ports for name, wires in capacity.slots.items() if name not in taken)
 
 
 def _chains(chains: Iterable[Chain], names: Mapping[str, str], fixed: Mapping[str, str]) -> Iterable[Chain]:
-    """Those with a bound, all of whose hops are there."""
+    """Return the chains with a bound whose hops all exist."""
     found = list(chains)
     count = Counter(chain.name for chain in found)
     for chain in found:
@@ -269,7 +269,7 @@ def _apart(running: Iterable[View], functions: Iterable[Function]) -> Iterable[G
             members = groups.setdefault((instance.project, instance.labels[APART]), [])
             members.append((instance.created, function))
     for (project, label), members in groups.items():
-        # Two that an operator has pinned to one sNIC stay there: pins win.
+        # Pins take precedence: two functions that an operator pinned to one sNIC stay there.
         pairs = tuple(
             (one.name, other.name)
             for (_, one), (_, other) in combinations(members, 2)

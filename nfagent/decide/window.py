@@ -1,4 +1,4 @@
-"""What the damper looks at: the peaks of some periods together are one sample of its window.
+"""The damper's window, in which each sample is the peak of several periods.
 
 A window of W periods is at most ten samples: limits that hold at the peak of some seconds hold in each of them, and a
 problem with ten moments is solved many times faster than one with W.
@@ -17,9 +17,9 @@ from placement.model import Problem
 from placement.solve import Plan, solve
 
 _SAMPLES = 10
-_DEADLINE_S = 0.45  # for each of two questions: what staying costs, and what is better
+_DEADLINE_S = 0.45  # for each of two questions: the cost of staying, and the better plan
 _MARGIN = 0.1
-_PRICE = 500.0  # millicores times periods that a move has to save: what it takes itself, and a little more
+_PRICE = 500.0  # millicores times periods that a move must save: slightly more than it costs
 
 
 class Window:
@@ -47,35 +47,35 @@ class Window:
 
     @property
     def newest(self) -> Moment:
-        """The traffic of the block that goes on, or of the last one."""
+        """Return the traffic of the current block, or of the last one."""
         if self._block:
             return peak(self._block)
         return self._moments[-1] if self._moments else Moment()
 
     @property
     def is_full(self) -> bool:
-        """Whether all of the last W periods were seen: what was decided before was decided on too little."""
+        """Return whether the window covers W periods; before, decisions lack data."""
         return len(self._moments) == self.settings.window
 
     @property
     def problem(self) -> Problem | None:
-        """What the last plan is about."""
+        """Return the last plan's problem."""
         return self._damper.problem
 
     @property
     def reason(self) -> str:
-        """Why the last plan is as it is."""
+        """Return the reason for the last plan."""
         return self._damper.reason
 
     def take(self, situation: Situation, measured: Measurement) -> bool:
-        """Take in a period; whether a sample is complete."""
+        """Add a period; return whether it completes a sample."""
         self._block.append(self._levels.moment(situation, measured))
-        if len(self._block) > self._fold:  # while moves are under way nobody closes it, for however long
+        if len(self._block) > self._fold:  # during moves it stays open for any time
             self._block[:2] = [peak(self._block[:2])]
         return len(self._block) >= self._fold
 
     def face(self, situation: Situation, *, relearnt: bool) -> bool:
-        """Work with a situation from now on; whether it is another one, or costs are others."""
+        """Switch to a situation; return whether it or the costs have changed."""
         if situation == self._situation and not relearnt:
             return False
         self._situation = situation
@@ -84,14 +84,14 @@ class Window:
         return True
 
     def breaks(self) -> bool:
-        """Whether what runs breaks a limit by the traffic of now."""
+        """Return whether the current placement breaks a limit under the current traffic."""
         problem = self._problem(self.newest)
         assert self._situation is not None
         now = choice(problem, self._situation.current())
         return now is None or bool(evaluate.breaches(problem, now))
 
     def close(self) -> None:
-        """What was taken in since the last sample is one."""
+        """Complete a sample from the periods since the last one."""
         if self._block:
             moment = self.newest
             self._block.clear()
@@ -99,7 +99,7 @@ class Window:
             self._damper.observe(self._problem(moment))
 
     def decide(self) -> Plan:
-        """A plan for the window; raises what `placement.damper.Damper.decide` does."""
+        """Return a plan for the window; raises as `placement.damper.Damper.decide`."""
         assert self._situation is not None
         self._damper.current = self._situation.current()
         if not self._moments:
@@ -108,20 +108,20 @@ class Window:
         return self._damper.decide()
 
     def propose(self) -> Plan:
-        """The best plan for the traffic of now, however many moves it takes; raises what `placement.solve` does."""
+        """Return the best plan for the current traffic, with any number of moves; raises as `placement.solve`."""
         assert self._situation is not None
         return solve(self._problem(self.newest), self._situation.current(), self.settings.eps, deadline=_DEADLINE_S)
 
     def rest(self, name: str) -> None:
-        """Somebody else has moved it."""
+        """Note a move by others."""
         self._damper.rest(name)
 
     def problem_of(self, situation: Situation) -> Problem:
-        """The problem of now, in another situation."""
+        """Return the current problem in another situation."""
         return ProblemMaker(situation, self.costs, self._crossing_us).problem(self.newest)
 
     def is_possible(self, situation: Situation) -> bool:
-        """Whether a situation has a placement for the traffic of now, as far as can be found out in time."""
+        """Return whether a situation has a placement for the current traffic, as far as known within the time limit."""
         try:
             solve(self.problem_of(situation), situation.current(), self.settings.eps, deadline=_DEADLINE_S)
         except InfeasibleError:

@@ -1,4 +1,4 @@
-"""Bounds and labels of tenants that no placement keeps: left out, so that they cost nobody but their own project.
+"""Drops tenants' bounds and labels that no placement satisfies, so that they affect only their own project.
 
 A wish is a chain's bound or a group of instances that are to be apart. Those that are impossible whatever else is
 wanted are found by counting links; where several do not go together, the youngest goes. All are tried again later.
@@ -19,12 +19,12 @@ from nfagent.store import Store
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 30.0
-_STRIKES = 3  # so many wishes of a project are examined one by one; then all of its others are left out, too
+_STRIKES = 3  # wishes of a project to examine one by one; after that all its other wishes are dropped, too
 
 
 @dataclass(frozen=True)
 class Wish:
-    """Something that a tenant wants of a placement.
+    """A tenant's requirement on the placement.
 
     Attributes:
         key: a chain's id, or a group's.
@@ -39,7 +39,7 @@ class Wish:
 
 
 class Wishes:
-    """Remembers what is left out.
+    """Remembers dropped wishes.
 
     Args:
         store: for the events ``chain.unkept``, ``chain.kept``, ``apart.unkept`` and ``apart.kept``.
@@ -56,7 +56,7 @@ class Wishes:
         self._told: dict[str, tuple[Wish, str]] = {}
 
     def apply(self, now: Situation) -> Situation:
-        """The situation without what is left out."""
+        """Return the situation without dropped wishes."""
         if self._clock() - self._since >= _RETRY_S:
             self._left_out, self._since = {}, self._clock()
         for chain in now.chains:
@@ -66,7 +66,7 @@ class Wishes:
         return without(now, self._left_out)
 
     def relax(self, now: Situation, is_possible: Callable[[Situation], bool]) -> Situation | None:
-        """A situation with a placement, by leaving out more; None: wishes are not what is in the way.
+        """Drop more wishes until the situation has a placement; None if wishes are not the obstacle.
 
         Args:
             now: without a placement.
@@ -88,7 +88,7 @@ class Wishes:
                 return now
 
     def settle(self, everything: Situation) -> None:
-        """Tell of what is left out from now on, and of what is not any more."""
+        """Emit events for newly dropped and newly kept wishes."""
         known = {wish.key: wish for wish in wishes_of(everything)}
         found = {key: (known[key], why) for key, why in self._left_out.items() if key in known}
         new = [entry for key, entry in found.items() if key not in self._told]
@@ -105,19 +105,19 @@ class Wishes:
                 change.event(f"{wish.event}.kept", wish.key, wish.project, {"id": wish.key, "name": wish.name})
 
     def listed(self) -> list[dict[str, Any]]:
-        """What is left out, for administrators."""
+        """Return dropped wishes, for administrators."""
         return [
             {"what": wish.event, "id": key, "name": wish.name, "project": wish.project, "reason": why}
             for key, (wish, why) in self._told.items()
         ]
 
     def left_out(self) -> dict[str, str]:
-        """Why by key, as tenants are told it."""
+        """Return the reasons by key, as tenants see them."""
         return dict.fromkeys(self._told, TOLD)
 
 
 TOLD = "no placement keeps it together with what else is wanted; it is left out"
-"""A tenant is not told more: where its hops are, and what else there is, is not its business."""
+"""Tenants do not learn more, since that would reveal where their hops are and what other projects run."""
 
 
 def wishes_of(situation: Situation) -> list[Wish]:
@@ -138,7 +138,7 @@ def without(situation: Situation, keys: Iterable[str] | Mapping[str, str]) -> Si
 
 
 def least_crossings(situation: Situation, chain: Chain) -> int:
-    """How many PCIe links a chain crosses at least, wherever its functions run."""
+    """Return the minimum number of PCIe links that a chain crosses."""
     allowed = {each.name: each.allowed for each in situation.functions}
     allowed |= {name: (place,) for name, place in situation.fixed.items()}
     least = dict.fromkeys(allowed[chain.hops[0]], 0)
@@ -156,7 +156,7 @@ def _links(first: str, second: str, home: str) -> int:
 
 
 def _first_conflict(now: Situation, wishes: list[Wish], is_possible: Callable[[Situation], bool]) -> Wish:
-    """The oldest wish that cannot be kept together with all that are older."""
+    """Return the oldest wish that conflicts with the older ones."""
     possible, impossible = 0, len(wishes)
     while impossible - possible > 1:
         middle = (possible + impossible) // 2

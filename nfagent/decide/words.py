@@ -1,4 +1,4 @@
-"""Plans in the words of whoever reads them: names of switches and instances instead of numbers."""
+"""Phrases plans for readers, with names of switches and instances instead of numbers."""
 
 import re
 from collections.abc import Mapping
@@ -94,12 +94,12 @@ class Words:
         }
 
     def _uses(self, function: Function, problem: Problem) -> dict[str, int]:
-        """What it would take, by location."""
+        """Return its resource use, by location."""
         modes = problem.nf(function.name).modes
         return {self._situation.locations[mode.location]: mode.use.get("cores", 0) for mode in modes}
 
     def _alternative(self, alternative: Alternative, moments: int) -> dict[str, Any]:
-        """What it would cost the host, on the average of the window; what forbids it, each limit at its worst."""
+        """Return the average host cost over the window, and what forbids each location, each limit at its worst."""
         worst: dict[str, dict[str, Any]] = {}
         for name, used, allowed in alternative.blocked_by:
             limit = self._limit(_SAMPLE.sub("", name), used, allowed)
@@ -115,7 +115,7 @@ class Words:
         return {"limit": self.say(name), "used": used, "allowed": allowed}
 
     def infeasible(self, report: Infeasibility, current: Mapping[str, str]) -> dict[str, Any]:
-        """Why there is no plan; what would have to grow, by how much, and what conflicts."""
+        """Explain why there is no plan: what would have to grow, by how much, and what conflicts."""
         return {
             "feasible": False,
             "reason": self.say(str(report)),
@@ -158,7 +158,7 @@ def _because(others: list[dict[str, Any]], waits: str) -> str:
 
 
 def _blocking(functions: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Limits that keep functions from where they would save the host something; each with what it allows."""
+    """Return limits that keep functions from cheaper locations, each with its value."""
     found: dict[str, dict[str, Any]] = {}
     for function in functions.values():
         for alternative in function["alternatives"]:

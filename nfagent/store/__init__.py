@@ -1,4 +1,4 @@
-"""What was asked for, what is, and all that happened, in one SQLite database.
+"""Desired state, actual state and events, in one SQLite database.
 
 Each module has the functions of one noun. Those that write take the `Change` of a transaction, those that read any
 connection; a change without an event is refused.

@@ -9,7 +9,7 @@ from nfagent.store.database import Change
 
 
 def add(change: Change, chain: Chain) -> None:
-    """Add one that has no row yet."""
+    """Add a chain that has no row yet."""
     change.db.execute(
         "INSERT INTO chain (id, name, project, hops, latency_us, created) VALUES (?, ?, ?, ?, ?, ?)",
         (chain.id, chain.name, chain.project, json.dumps(chain.hops), chain.latency_us, chain.created),
@@ -18,19 +18,19 @@ def add(change: Change, chain: Chain) -> None:
 
 
 def remove(change: Change, chain: Chain) -> None:
-    """Forget it."""
+    """Delete a chain."""
     change.db.execute("DELETE FROM chain WHERE id = ?", (chain.id,))
     change.event("chain.deleted", chain.id, chain.project, {"id": chain.id, "name": chain.name})
 
 
 def find(db: sqlite3.Connection, chain: str) -> Chain | None:
-    """By id."""
+    """Find a chain by id."""
     row = db.execute("SELECT * FROM chain WHERE id = ?", (chain,)).fetchone()
     return None if row is None else _chain(row)
 
 
 def page(db: sqlite3.Connection, project: str | None, limit: int | None, after: str | None) -> list[Chain]:
-    """Those of a project (None: all), in the order of their names, from behind the one with the id ``after``.
+    """Return a project's chains (None: all), ordered by name, after the one with the id ``after``.
 
     Raises:
         KeyError: there is no chain ``after``.
@@ -47,7 +47,7 @@ def page(db: sqlite3.Connection, project: str | None, limit: int | None, after: 
 
 
 def through(db: sqlite3.Connection, instance: str) -> list[Chain]:
-    """Those that an instance is part of."""
+    """Return the chains that contain an instance."""
     rows = db.execute(
         "SELECT * FROM chain WHERE EXISTS (SELECT 1 FROM json_each(hops) WHERE value = ?) ORDER BY name", (instance,)
     )

@@ -1,4 +1,4 @@
-"""What kinds of network functions cost, as it was learnt."""
+"""The learnt costs of kinds of network functions."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from nfagent.store.database import Change
 
 
 def put(change: Change, learnt: Iterable[Coefficient]) -> None:
-    """Write what is known now."""
+    """Replace the stored costs."""
     for each in learnt:
         change.db.execute(
             "INSERT OR REPLACE INTO coefficient (kind, location_class, millicores_per_mbps, samples, deviation)"
@@ -20,5 +20,5 @@ def put(change: Change, learnt: Iterable[Coefficient]) -> None:
 
 
 def everything(db: sqlite3.Connection) -> list[Coefficient]:
-    """All."""
+    """Return all costs."""
     return [Coefficient(**dict(row)) for row in db.execute("SELECT * FROM coefficient ORDER BY kind, location_class")]

@@ -23,7 +23,7 @@ Outlives = Literal["machine", "process"]
 
 
 class Change:
-    """A transaction under way; made by `Store.change`.
+    """An open transaction; created by `Store.change`.
 
     Attributes:
         db: for the modules beside this one.
@@ -45,13 +45,13 @@ class Change:
 class Store:
     """The state of an agent on disk.
 
-    What a transaction has changed is on the disk when `change` has been left, also after a power cut
-    (``synchronous=FULL``): only then may a client be told that it was accepted. A caller may ask for less.
+    A transaction's changes are on disk when `change` returns, and survive a power cut
+    (``synchronous=FULL``): only then may clients be told that they were accepted. A caller may ask for less.
 
     Thread safety: any thread may call anything. Writers take turns; readers see the last whole transaction.
 
     Args:
-        directory: made if it is missing. One agent at a time.
+        directory: created if missing. One agent at a time.
 
     Raises:
         StoreError: another agent uses it, a newer version has written it, or it cannot be opened.
@@ -85,7 +85,7 @@ class Store:
             raise StoreError(f"the store {directory} is in use by another nfagent; stop that one first") from None
 
     def close(self) -> None:
-        """Let another agent use it. No other method may follow."""
+        """Close it, so that another agent can use it. No other method may follow."""
         self.end_waits()
         with self._connecting:
             for connection in self._connections.values():
@@ -96,14 +96,14 @@ class Store:
             self._lock = -1
 
     def end_waits(self) -> None:
-        """Have all who wait for events, now and later, return at once: the store is about to be closed."""
+        """End all present and future waits for events, because the store is about to be closed."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
 
     @property
     def read(self) -> sqlite3.Connection:
-        """This thread's connection, for reading."""
+        """Return this thread's connection, for reading."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = _connect(self._path)
@@ -117,7 +117,7 @@ class Store:
 
     @contextlib.contextmanager
     def change(self, *, outlives: Outlives = "machine") -> Iterator[Change]:
-        """A transaction: all of it, on disk, or, where the block raises, nothing.
+        """Open a transaction: all of it is on disk at the end of the block, or nothing if the block raises.
 
         Args:
             outlives: what may end the moment after without undoing it. Where only a ``process`` may, nothing waits
@@ -148,24 +148,24 @@ class Store:
                 self._changed.notify_all()
 
     def checkpoint(self) -> None:
-        """Move what is in the write-ahead log to its place, so that the next transaction does not have to."""
+        """Checkpoint the write-ahead log, so that the next transaction does not have to."""
         with self._writing:
             self.read.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     @property
     def last_event(self) -> int:
-        """Id of the newest event; 0 if there was none yet."""
+        """Return the id of the newest event; 0 if there is none yet."""
         return self._last_event
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until there is an event newer than ``after`` (then True), the time is over or the store is ending."""
+        """Wait for an event newer than ``after`` (return True), for the time limit, or for the store's end."""
         with self._changed:
             self._changed.wait_for(lambda: self._last_event > after or self._ending, timeout_s)
             return self._last_event > after
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Return whether it is closed, or about to be."""
         return self._ending
 
 
@@ -195,7 +195,7 @@ def _synchronous(db: sqlite3.Connection, outlives: Outlives) -> Iterator[None]:
 
 
 def _upgrade(db: sqlite3.Connection, path: Path) -> None:
-    """Run what of ``upgrades/NNNN_*.sql`` this database has not seen, each in a transaction of its own."""
+    """Run the ``upgrades/NNNN_*.sql`` that this database lacks, each in a transaction of its own."""
     found = resources.files("nfagent.store").joinpath("upgrades").iterdir()
     scripts = sorted((each for each in found if each.name.endswith(".sql")), key=lambda each: each.name)
     version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -209,6 +209,6 @@ def _upgrade(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _last_event(db: sqlite3.Connection) -> int:
-    # Not MAX(id): the newest may have been pruned away, and ids are never used again.
+    # Not MAX(id): the newest may have been pruned, and ids are never reused.
     row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
     return row[0] if row else 0

@@ -1,4 +1,4 @@
-"""What the optimiser decided, and what came of it."""
+"""The optimiser's decisions and their outcomes."""
 
 import json
 import sqlite3
@@ -18,7 +18,7 @@ def add(
     explanation: dict[str, Any],
     moves: tuple[str, ...],
 ) -> Decision:
-    """Write a decision; the oldest ones go."""
+    """Add a decision, and prune the oldest ones."""
     decided = time.time()
     cursor = change.db.execute(
         "INSERT INTO decision (decided, problem, plan, explanation, moves) VALUES (?, ?, ?, ?, ?)",
@@ -31,7 +31,7 @@ def add(
 
 
 def end(change: Change, decision: int, outcome: str, report: dict[str, Any]) -> None:
-    """Write what came of it."""
+    """Record a decision's outcome."""
     change.db.execute(
         "UPDATE decision SET ended = ?, outcome = ?, report = ? WHERE id = ?",
         (time.time(), outcome, json.dumps(report), decision),
@@ -41,18 +41,18 @@ def end(change: Change, decision: int, outcome: str, report: dict[str, Any]) -> 
 
 
 def unfinished(db: sqlite3.Connection) -> list[int]:
-    """Ids of those that nothing came of yet."""
+    """Return the ids of decisions without an outcome."""
     return [row["id"] for row in db.execute("SELECT id FROM decision WHERE outcome IS NULL ORDER BY id")]
 
 
 def find(db: sqlite3.Connection, decision: int) -> Decision | None:
-    """By id."""
+    """Find a decision by id."""
     row = db.execute("SELECT * FROM decision WHERE id = ?", (decision,)).fetchone()
     return None if row is None else _decision(row)
 
 
 def page(db: sqlite3.Connection, limit: int, before: int | None) -> list[Decision]:
-    """The newest first; only those of a lower id than ``before``."""
+    """Return decisions with an id below ``before``, newest first."""
     rows = db.execute("SELECT * FROM decision WHERE (?1 IS NULL OR id < ?1) ORDER BY id DESC LIMIT ?2", (before, limit))
     return [_decision(row) for row in rows]
 

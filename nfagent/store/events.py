@@ -1,4 +1,4 @@
-"""Events, read: they are written by `nfagent.store.database.Change.event`."""
+"""Reads events, which `nfagent.store.database.Change.event` writes."""
 
 import json
 import sqlite3
@@ -10,7 +10,7 @@ from nfagent.store.database import Store
 def after(
     db: sqlite3.Connection, last: int, limit: int, project: str | None, subject: str | None = None
 ) -> list[Event]:
-    """Events with an id above ``last``, oldest first.
+    """Return events with an id above ``last``, oldest first.
 
     Args:
         db: where to read.
@@ -28,7 +28,7 @@ def after(
 
 
 def newest(db: sqlite3.Connection, limit: int, subject: str | None = None, room: str = "") -> list[Event]:
-    """The newest events, the newest first.
+    """Return the newest events, newest first.
 
     Args:
         db: where to read.
@@ -48,13 +48,13 @@ def since(
     store: Store, last: int, limit: int, project: str | None, subject: str | None = None
 ) -> tuple[list[Event], int]:
     """As `after`, and up to where that is all: the ``last`` to ask with next, for who follows what happens."""
-    newest = store.last_event  # noted before reading: nothing that is written meanwhile is passed over
+    newest = store.last_event  # before reading, so that events written meanwhile are not skipped
     found = after(store.read, last, limit, project, subject)
     return found, found[-1].id if len(found) == limit else max([newest, last, *(event.id for event in found)])
 
 
 def oldest(db: sqlite3.Connection) -> int:
-    """Id of the oldest event that is kept; 0: there is none."""
+    """Return the id of the oldest event that is kept; 0 if there is none."""
     return db.execute("SELECT IFNULL(MIN(id), 0) FROM event").fetchone()[0]
 
 

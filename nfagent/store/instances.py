@@ -13,7 +13,7 @@ from nfagent.store.database import Change
 
 @dataclass(frozen=True)
 class Filter:
-    """Which instances to list; None: any."""
+    """A filter of instances; None matches any."""
 
     project: str | None = None
     name: str | None = None
@@ -54,62 +54,62 @@ def add(change: Change, instance: Instance) -> None:
 
 
 def configure(change: Change, instance: str, config: dict[str, Any]) -> None:
-    """Give it another configuration, of the next generation."""
+    """Change the configuration, and count its generation."""
     text = json.dumps(config)
     change.db.execute("UPDATE instance SET config = ?, generation = generation + 1 WHERE id = ?", (text, instance))
     _tell(change, "instance.configured", instance)
 
 
 def describe(change: Change, instance: str, name: str, labels: dict[str, str]) -> None:
-    """Rename it, relabel it."""
+    """Change the name and the labels."""
     change.db.execute("UPDATE instance SET name = ?, labels = ? WHERE id = ?", (name, json.dumps(labels), instance))
     _tell(change, "instance.described", instance)
 
 
 def pin(change: Change, instance: str, location: str | None) -> None:
-    """Say where alone it may be; None: anywhere."""
+    """Pin the instance to a location; None unpins it."""
     change.db.execute("UPDATE instance SET pin = ? WHERE id = ?", (location, instance))
     _tell(change, "instance.pinned", instance)
 
 
 def aim(change: Change, instance: str, location: str | None) -> None:
-    """Say where it is wanted now."""
+    """Set the target location."""
     change.db.execute("UPDATE instance SET target = ? WHERE id = ?", (location, instance))
     _tell(change, "instance.aimed", instance)
 
 
 def give_up(change: Change, instance: str) -> None:
-    """Let it be deleted."""
+    """Mark it for deletion."""
     change.db.execute("UPDATE instance SET present = 0 WHERE id = ?", (instance,))
     _tell(change, "instance.deleting", instance)
 
 
 def remove(change: Change, instance: Instance) -> None:
-    """Forget it; nothing of it runs any more."""
+    """Delete its row; none of its processes runs any more."""
     change.db.execute("DELETE FROM instance WHERE id = ?", (instance.id,))
     change.event("instance.deleted", instance.id, instance.project, {"id": instance.id, "name": instance.name})
 
 
 def find(db: sqlite3.Connection, instance: str) -> Instance | None:
-    """By id."""
+    """Find an instance by id."""
     row = db.execute("SELECT * FROM instance WHERE id = ?", (instance,)).fetchone()
     return None if row is None else _instance(row, _ports(db, [row["id"]]).get(row["id"], ()))
 
 
 def find_named(db: sqlite3.Connection, project: str, name: str) -> Instance | None:
-    """By its name in a project."""
+    """Find an instance by its name in a project."""
     row = db.execute("SELECT id FROM instance WHERE project = ? AND name = ?", (project, name)).fetchone()
     return None if row is None else find(db, row["id"])
 
 
 def named(db: sqlite3.Connection, name: str) -> list[Instance]:
-    """All of a name, by project."""
+    """Return all instances with a name, by project."""
     rows = db.execute("SELECT id FROM instance WHERE name = ? ORDER BY project", (name,)).fetchall()
     return [found for row in rows if (found := find(db, row["id"])) is not None]
 
 
 def view(db: sqlite3.Connection, instance: str) -> View | None:
-    """An instance with what is true of it."""
+    """Return an instance with its actual state."""
     rows = db.execute("SELECT * FROM instance_status WHERE id = ?", (instance,)).fetchall()
     return next(iter(_views(db, rows)), None)
 
@@ -122,7 +122,7 @@ def views(
     *,
     newest_first: bool = False,
 ) -> list[View]:
-    """Instances in the order of their creation.
+    """Return instances in the order of their creation.
 
     Args:
         db: where to read.
@@ -150,12 +150,12 @@ def views(
 
 
 def ids(db: sqlite3.Connection) -> list[str]:
-    """All, those to be deleted too."""
+    """Return all instances, including those to be deleted."""
     return [row["id"] for row in db.execute("SELECT id FROM instance ORDER BY seq")]
 
 
 def usage(db: sqlite3.Connection, project: str) -> list[tuple[str, int, int]]:
-    """What a project has, for its quota: flavor, number of instances, number of ports."""
+    """Return a project's use of its quota: flavor, number of instances, number of ports."""
     rows = db.execute(
         "SELECT flavor, COUNT(*) AS instances,"
         " SUM((SELECT COUNT(*) FROM port WHERE port.instance = instance.id)) AS ports"
@@ -166,7 +166,7 @@ def usage(db: sqlite3.Connection, project: str) -> list[tuple[str, int, int]]:
 
 
 def port_owners(db: sqlite3.Connection) -> dict[int, str]:
-    """Id of the instance by port number."""
+    """Return the instances' ids by port number."""
     return {row["number"]: row["instance"] for row in db.execute("SELECT number, instance FROM port ORDER BY number")}
 
 

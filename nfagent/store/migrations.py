@@ -16,7 +16,7 @@ _SECRET_BYTES = 32
 
 
 class Ending(NamedTuple):
-    """How a migration ended, without its report: thousands are read again and again."""
+    """The outcome of a migration, without its report, because thousands are read often."""
 
     instance: str
     outcome: Outcome
@@ -24,10 +24,10 @@ class Ending(NamedTuple):
 
 
 def request(change: Change, instance: Instance, source: str, target: str, mode: Mode) -> Migration:
-    """Write that a migration is wanted, of which nothing has been done; the oldest that have ended go.
+    """Add a requested migration, and prune the oldest ended ones.
 
     Raises:
-        sqlite3.IntegrityError: the instance has one that has not ended.
+        sqlite3.IntegrityError: the instance has an open one.
     """
     requested = time.time()
     cursor = change.db.execute(
@@ -44,7 +44,7 @@ def request(change: Change, instance: Instance, source: str, target: str, mode: 
 
 
 def step(change: Change, migration: Migration, name: str, report: dict[str, Any] | None = None) -> Migration:
-    """Write that a step is about to be begun, and what is to be reported so far."""
+    """Record that a step is about to start, and the report so far."""
     started, known = migration.started or time.time(), migration.report if report is None else report
     change.db.execute(
         "UPDATE migration SET step = ?, started = ?, report = ? WHERE epoch = ?",
@@ -58,7 +58,7 @@ def step(change: Change, migration: Migration, name: str, report: dict[str, Any]
 def end(
     change: Change, migration: Migration, outcome: Outcome, reason: str | None, report: dict[str, Any]
 ) -> Migration:
-    """Write how it ended."""
+    """Record the outcome."""
     ended = time.time()
     change.db.execute(
         "UPDATE migration SET ended = ?, outcome = ?, reason = ?, report = ? WHERE epoch = ?",
@@ -71,7 +71,7 @@ def end(
 
 
 def secret(db: sqlite3.Connection, epoch: int) -> str:
-    """What markers and copied state are authenticated by, 64 hexadecimal digits.
+    """Return the secret that authenticates markers and copied state, 64 hexadecimal digits.
 
     Raises:
         StoreError: the migration has ended.
@@ -83,12 +83,12 @@ def secret(db: sqlite3.Connection, epoch: int) -> str:
 
 
 def find(db: sqlite3.Connection, epoch: int) -> Migration | None:
-    """By epoch."""
+    """Find a migration by epoch."""
     return by_epoch(db, [epoch]).get(epoch)
 
 
 def open_of(db: sqlite3.Connection, instance: str) -> Migration | None:
-    """The one of an instance that has not ended."""
+    """Return an instance's open migration."""
     row = db.execute("SELECT * FROM migration WHERE instance = ? AND ended IS NULL", (instance,)).fetchone()
     return None if row is None else _migration(row)
 
@@ -105,7 +105,7 @@ def page(
     limit: int,
     before: int | None,
 ) -> list[Migration]:
-    """The newest first.
+    """Return migrations, newest first.
 
     Args:
         db: where to read.
@@ -139,7 +139,7 @@ def _migration(row: sqlite3.Row) -> Migration:
 
 
 def _forget(change: Change, last: int) -> None:
-    """Drop what has ended, up to an epoch; `nfagent.store.figures` goes on counting it."""
+    """Delete ended migrations up to an epoch; `nfagent.store.figures` still counts them."""
     change.db.execute(
         "INSERT INTO migration_forgotten SELECT outcome, COUNT(*) FROM migration WHERE epoch <= ? AND ended IS NOT NULL"
         " GROUP BY outcome ON CONFLICT (outcome) DO UPDATE SET count = count + excluded.count",
@@ -149,5 +149,5 @@ def _forget(change: Change, last: int) -> None:
 
 
 def _tell(change: Change, kind: str, migration: Migration) -> None:
-    # Where things run is not a client's business: administrators' only.
+    # Only administrators may know where things run.
     change.event(kind, str(migration.epoch), None, vars(migration))

@@ -10,7 +10,7 @@ from nfagent.store.database import Change
 
 
 def add(change: Change, running: Running) -> None:
-    """Note a process that is about to be started.
+    """Add a process that is about to start.
 
     Raises:
         sqlite3.IntegrityError: its slot is taken, or the instance has one in this role or at this location already.
@@ -23,7 +23,7 @@ def add(change: Change, running: Running) -> None:
 
 
 def update(change: Change, running: Running, **columns: Any) -> Running:
-    """Note what has become of a process, if it has a row still; returns it as it is now."""
+    """Update a process if it still has a row; return it."""
     assignments = ", ".join(f"{column} = ?" for column in columns)
     cursor = change.db.execute(
         f"UPDATE running SET {assignments} WHERE incarnation = ?", (*columns.values(), running.incarnation)
@@ -35,20 +35,20 @@ def update(change: Change, running: Running, **columns: Any) -> Running:
 
 
 def remove(change: Change, running: Running) -> None:
-    """Forget a process that has ended."""
+    """Delete the row of an ended process."""
     cursor = change.db.execute("DELETE FROM running WHERE incarnation = ?", (running.incarnation,))
     if cursor.rowcount:
         _tell(change, running, gone=True)
 
 
 def of(db: sqlite3.Connection, instance: str) -> list[Running]:
-    """The processes of an instance, the serving one first."""
+    """Return an instance's processes, the serving one first."""
     rows = db.execute("SELECT * FROM running WHERE instance = ? ORDER BY role DESC", (instance,))
     return [_running(row) for row in rows]
 
 
 def everything(db: sqlite3.Connection) -> list[Running]:
-    """All processes."""
+    """Return all processes."""
     return [_running(row) for row in db.execute("SELECT * FROM running")]
 
 
@@ -61,7 +61,7 @@ def by_incarnation(db: sqlite3.Connection, wanted: list[str]) -> dict[str, Runni
 
 
 def taken_slots(db: sqlite3.Connection, location: str) -> set[str]:
-    """Names of the slots that are in use."""
+    """Return the names of the slots in use."""
     rows = db.execute("SELECT slot FROM running WHERE location = ? AND slot IS NOT NULL", (location,))
     return {row["slot"] for row in rows}
 
@@ -71,7 +71,7 @@ def _running(row: sqlite3.Row) -> Running:
 
 
 def _tell(change: Change, running: Running, *, gone: bool = False) -> None:
-    """Two events: what the client may know, and where it runs, which is not a client's business."""
+    """Append two events: one for clients, and one with the location for administrators only."""
     owner = change.db.execute("SELECT project FROM instance WHERE id = ?", (running.instance,)).fetchone()
     phase = "gone" if gone else running.phase
     payload: dict[str, Any] = {"id": running.instance, "phase": phase, "reason": running.reason}
