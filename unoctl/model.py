@@ -86,7 +86,7 @@ class Status(Answer):
 
 
 class Move(Answer):
-    """A move under way: where to, and how far it is."""
+    """A move in progress: its destination and its stage."""
 
     switch: str
     interface: str

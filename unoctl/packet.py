@@ -102,7 +102,7 @@ class Packet:
         return 0 if self.l4 is None else len(self.data) - self.l4 - self.padding
 
     def extract(self) -> None:
-        """Find the layers anew."""
+        """Parse the layers again."""
         self.mpls = self.l3 = self.l4 = None
         self.padding = 0
         found = self._link_layer()

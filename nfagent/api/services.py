@@ -50,5 +50,5 @@ def services() -> Services:
 
 
 def client() -> Client:
-    """Who sent the request under way."""
+    """Return the sender of the current request."""
     return cast("Client", g.client)

@@ -1,4 +1,4 @@
-"""Migrations: how far those under way are, and what became of the others."""
+"""Migrations: progress of the current ones, and outcomes of the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

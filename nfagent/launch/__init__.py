@@ -1,4 +1,4 @@
-"""How a process of an instance is started, found again, and stopped.
+"""Starts, finds and stops processes of instances.
 
 A process has a *key*, INSTANCE.LOCATION, and there is never more than one of a key: it holds a lock on the file
 KEY.lock for as long as it lives, which the kernel gives to one and takes back when it ends, whoever else crashes.
@@ -16,7 +16,7 @@ __all__ = ["Launcher", "Places", "Process", "Task"]
 
 @dataclass(frozen=True)
 class Process:
-    """A process that runs: its id and start time on its machine, and for which incarnation it was started."""
+    """A running process: its id and start time on its machine, and its incarnation."""
 
     pid: int
     started: int
@@ -45,46 +45,46 @@ class Task:
 
 
 class Launcher(Protocol):
-    """Processes at one location. All methods raise `LaunchError` where the location cannot be asked."""
+    """Processes at one location. All methods raise `LaunchError` if the location does not answer."""
 
     def places(self, key: str, interfaces: tuple[str, ...]) -> Places:
-        """The names of a process's things where it runs."""
+        """Return the names of a process's files and interfaces where it runs."""
         ...
 
     def control_path(self, key: str) -> Path:
-        """Its control socket, as this machine reaches it."""
+        """Return the path of its control socket on this machine."""
         ...
 
     def start(self, task: Task) -> Process:
-        """Start a process. One of this incarnation that runs already is returned; one of another is stopped first."""
+        """Start a process. Return a running one of this incarnation; stop one of another incarnation first."""
         ...
 
     def find(self, key: str) -> Process | None:
-        """The process of a key, if one runs."""
+        """Return the process of a key, if one runs."""
         ...
 
     def stop(self, key: str, grace_s: float) -> None:
-        """End the process of a key, and its children; forced after ``grace_s``. Its files go, its log stays."""
+        """End the process of a key and its children, by force after ``grace_s``. Delete its files but not its log."""
         ...
 
     def kill(self, key: str, incarnation: str) -> None:
-        """Kill the process of a key, if it is of this incarnation, stopped or not; its end is noticed as any other."""
+        """Kill the process of a key and incarnation, even if stopped; its end is handled as any other."""
         ...
 
     def all_keys(self) -> list[str]:
-        """All keys that there are files of."""
+        """Return all keys that have files."""
         ...
 
     def last_words(self, key: str) -> str:
-        """The end of what it wrote to standard output and error."""
+        """Return the end of its output."""
         ...
 
     def tend_logs(self, kept: Callable[[str], bool]) -> None:
-        """Cut logs that are too long; remove those of keys that are not ``kept`` and have no process."""
+        """Truncate long logs; remove those of keys that are not ``kept`` and have no process."""
         ...
 
     def ending(self, process: Process) -> str:
-        """How a process that is no more has ended, as `` with exit status 3``, where that is known."""
+        """Return how a process has ended, such as `` with exit status 3``, if that is known."""
         ...
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
@@ -92,7 +92,7 @@ class Launcher(Protocol):
         ...
 
     def own_pid(self, process: Process, enter: tuple[str, ...]) -> int:
-        """The program itself, where what entered its namespaces has started it and waits for it."""
+        """Return the program's own process, if a wrapper that entered its namespaces waits for it."""
         ...
 
     def pidfd(self, process: Process) -> int | None:

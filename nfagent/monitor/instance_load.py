@@ -1,4 +1,4 @@
-"""How busy the instances are: their own counters over the control socket, CPU time of their processes."""
+"""Load of instances: their own counters over the control socket, CPU time of their processes."""
 
 import contextlib
 import time
@@ -51,7 +51,7 @@ class LoadProbe:
         self._mute: dict[str, float] = {}
 
     def look(self, subjects: Collection[Subject]) -> dict[str, Counted]:
-        """What processes counted until now, by incarnation."""
+        """Return the processes' counters, by incarnation."""
         now, known = time.monotonic(), {subject.incarnation for subject in subjects}
         self._mute = {key: until for key, until in self._mute.items() if until > now and key in known}
         pool = ThreadPoolExecutor(_THREADS, "ask instances")

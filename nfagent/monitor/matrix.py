@@ -1,4 +1,4 @@
-"""Traffic from virtual port to virtual port, out of the data paths' counters.
+"""Computes the traffic matrix of virtual ports from the data paths' counters.
 
 A packet is executed once, at one switch, and leaves that with the number of the port that it is for: at its interface,
 or tagged DELIVER(W) into a PCIe link. So the cached flows of the executing switches say who sends how much to whom,
@@ -25,7 +25,7 @@ _FEW = 1000.0  # bytes per second: a relative error of less says nothing
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a switch said.
+    """A switch's counters.
 
     Attributes:
         flows_at, counters_at: when, in seconds of a steady clock.
@@ -41,7 +41,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class PortRates:
-    """Of an interface: into the switch, and out of it."""
+    """Counters of an interface: into the switch, and out of it."""
 
     rx: Rate
     tx: Rate
@@ -63,12 +63,12 @@ class Traffic:
         self.pairs[source, target] = (before[0] + octets, before[1] + packets)
 
     def matrix(self) -> dict[tuple[int, int], Rate]:
-        """As `nfagent.monitor.measurement.Measurement` has it."""
+        """Convert to the form of `nfagent.monitor.measurement.Measurement`."""
         return {pair: Rate(octets * 8 / 1e6, packets) for pair, (octets, packets) in self.pairs.items() if packets > 0}
 
 
 def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, after: Snapshot) -> None:
-    """Add what one switch executed between two looks at it."""
+    """Add what one switch executed between two samples."""
     here = layout.switches[switch]
     owners = _owners(here, after.flows)
     seconds = after.flows_at - before.flows_at
@@ -87,7 +87,7 @@ def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, a
 
 
 def _grown(before: Megaflow | None, now: Megaflow, seconds: float) -> tuple[int, int]:
-    """Bytes and packets since the last look, so many seconds ago."""
+    """Return bytes and packets since the last sample, ``seconds`` ago."""
     # One that was removed while it was idle and made again has the same key.
     lives = before is not None and before.idle_s + seconds / 2 < _MAX_IDLE_S
     idle = before is not None and (before.packets, before.bytes) == (now.packets, now.bytes) and now.idle_s > seconds
@@ -98,7 +98,7 @@ def _grown(before: Megaflow | None, now: Megaflow, seconds: float) -> tuple[int,
 
 
 def _source(here: SwitchLayout, owners: Mapping[int, int], flow: Megaflow) -> int | None:
-    """The virtual port that a flow's packets came from; None: not executed here."""
+    """Return the virtual port that a flow's packets came from; None: not executed here."""
     if flow.in_port in here.local:
         return here.local[flow.in_port]
     if flow.in_port not in here.beyond:
@@ -138,7 +138,7 @@ def _targets(layout: Layout, here: SwitchLayout, interface: str, vid: int | None
 
 
 def port_rates(before: Snapshot, after: Snapshot) -> dict[str, PortRates]:
-    """Of each interface that both looks saw; one that was made anew between them is left out."""
+    """Return the differences for interfaces in both samples, except those recreated in between."""
     found: dict[str, PortRates] = {}
     seconds = after.counters_at - before.counters_at
     for name, now in after.counters.items():
@@ -153,7 +153,7 @@ def port_rates(before: Snapshot, after: Snapshot) -> dict[str, PortRates]:
 
 
 def relative_error(matrix: Mapping[tuple[int, int], Rate], left: Mapping[int, Rate]) -> float:
-    """How far the matrix is from what the interfaces counted, which it was not made of.
+    """Return the difference between the matrix and the interfaces' counters, which are independent of it.
 
     Args:
         matrix: from -> to.

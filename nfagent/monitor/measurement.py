@@ -1,4 +1,4 @@
-"""What was measured at a moment. All are immutable; a `Measurement` is one sample.
+"""Measured values. All are immutable; a `Measurement` is one sample.
 
 Traffic counts bytes of frames without FCS, as Open vSwitch does; Mbps are 10^6 bits per second.
 """

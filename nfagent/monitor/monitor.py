@@ -1,4 +1,4 @@
-"""Measures again and again: what switches and instances counted, made into samples."""
+"""Measures periodically: turns counters of switches and instances into samples."""
 
 import logging
 import threading
@@ -33,7 +33,7 @@ _NONE = Rate(0.0, 0.0)
 
 @dataclass
 class _Look:
-    """All that was counted until a moment."""
+    """All counters at a moment."""
 
     at: float
     clock: float
@@ -87,11 +87,11 @@ class ServerMonitor:
         self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start measuring."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what was learnt is kept."""
+        """Stop measuring, and store learnt costs."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -99,7 +99,7 @@ class ServerMonitor:
         for probe in self._probes.values():
             probe.close()
 
-    # ---- what others ask
+    # ---- questions
 
     def newest(self) -> Measurement | None:
         with self._ringing:
@@ -110,7 +110,7 @@ class ServerMonitor:
             return list(self._ring)
 
     def flows(self, instance: str, before: float) -> int | None:
-        """How many flows an instance had, as was last measured before a moment (seconds since 1970)."""
+        """Return an instance's flows in the last measurement before a moment (seconds since 1970)."""
         loads = [each.instances.get(instance) for each in reversed(self.history()) if each.at < before]
         return next((load.flows for load in loads if load is not None and load.flows is not None), None)
 
@@ -118,7 +118,7 @@ class ServerMonitor:
         return self._learner.coefficients()
 
     def layout(self) -> Layout | None:
-        """Where ports were at the newest look; None: oneswitchd did not say."""
+        """Return where ports were at the newest sample; None: oneswitchd did not answer."""
         return None if "oneswitchd" in self._faults else self._layout
 
     # ---- measuring
@@ -136,7 +136,7 @@ class ServerMonitor:
             self._stopping.wait(due - time.monotonic())
 
     def sample(self) -> Measurement | None:
-        """Look at everything; a measurement where there was a look before."""
+        """Read all counters; return a measurement unless they are the first."""
         running = subjects(self._store.read, self._catalog, self._remote)
         self._layout = self._new_layout() or self._layout
         look = _Look(time.time(), time.monotonic())
@@ -248,7 +248,7 @@ class ServerMonitor:
     # ---- what is kept, what is said
 
     def _keep(self) -> None:
-        """Write what was learnt, where it has changed by more than is worth a write."""
+        """Store learnt costs that have changed significantly."""
         self._kept_at = time.monotonic()
         changed = [each for each in self._learner.coefficients() if self._differs(each)]
         if changed:

@@ -16,7 +16,7 @@ _ANSWER_S = 5.0
 
 
 class Control(Protocol):
-    """A vswitchd that answers commands; raises `ToolError` where it does not."""
+    """A vswitchd that answers commands; raises `ToolError` if it does not."""
 
     def call(self, command: str, *arguments: str) -> str: ...
 
@@ -24,7 +24,7 @@ class Control(Protocol):
 
 
 class SwitchProbe:
-    """One switch. A connection is kept; it is made anew after a fault.
+    """A switch, with a connection that is reopened after a fault.
 
     Thread safety: one thread at a time.
 
@@ -39,7 +39,7 @@ class SwitchProbe:
         self._control: Control | None = None
 
     def look(self) -> Snapshot:
-        """What the data path counted until now.
+        """Return the data path's counters.
 
         Raises:
             ToolError: nobody says.
@@ -53,7 +53,7 @@ class SwitchProbe:
         return Snapshot(flows_at, {flow.key: flow for flow in parse_dump(flows)}, counters_at, parse_show(counters))
 
     def close(self) -> None:
-        """Drop the connection; `look` makes another one."""
+        """Close the connection; `look` opens another one."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -68,7 +68,7 @@ class SwitchProbe:
 
 
 def local_control(path: str) -> Callable[[], Control]:
-    """How to connect to a vswitchd of this machine."""
+    """Connect to a vswitchd of this machine."""
     return lambda: Unixctl(Path(path), _ANSWER_S)
 
 
@@ -92,4 +92,4 @@ class RemoteControl:
             raise ToolError(str(error)) from error
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection to close."""

@@ -62,7 +62,7 @@ class Look:
         self._ports = deployment.oneswitchd.client.ports
         self._probes = {each.name: SwitchProbe(local_control(each.control or "")) for each in self._server.switch}
         for name in self._probes:
-            deployment.lab.switch(name).appctl("revalidator/purge")  # what is cached is made anew
+            deployment.lab.switch(name).appctl("revalidator/purge")  # recreate cached flows
         self._before = self._all()
         self.matrix: Counter[tuple[int, int]] = Counter()
         self.left: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""``unoctl doctor``: looks at the machine, Open vSwitch, the server and oneswitchd, and says how to mend what is wrong.
+"""Implements ``unoctl doctor``: checks the machine, Open vSwitch, the server and oneswitchd, and suggests repairs.
 
 findings   what a check says
 machine    the machine: kernel, tools, limits

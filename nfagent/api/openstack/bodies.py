@@ -117,7 +117,7 @@ class Updated(_In):
 
 
 def read(model: type[Model]) -> Model:
-    """The body of the request under way.
+    """Return the body of the current request.
 
     Raises:
         InvalidError: it is not such a one; names the member.

@@ -43,7 +43,7 @@ class MalformedVersionError(RefusedError):
 
 
 def asked() -> Version:
-    """The microversion of the request under way; without a header, the oldest."""
+    """Return the microversion of the current request; without a header, the oldest."""
     text = request.headers.get("X-OpenStack-Nova-API-Version", "")
     for part in request.headers.get("OpenStack-API-Version", "").split(","):
         service, _, version = part.strip().partition(" ")
@@ -69,7 +69,7 @@ def note() -> None:
 
 
 def at_least(minor: int) -> bool:
-    """Whether the request under way is in microversion 2.``minor`` or newer."""
+    """Return whether the current request is in microversion 2.``minor`` or newer."""
     version: Version = g.version
     return version >= Version(2, minor)
 
