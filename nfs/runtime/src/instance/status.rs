@@ -78,7 +78,7 @@ impl PortStatus {
         if unbound > 0 {
             hints.push(format!(
                 "{name}: {unbound} frames arrived by receive queues added after the start, which AF_XDP does not serve; they take AF_PACKET, which costs more: \
-                 restart with one --workers per receive queue, or set their number back to {} with ethtool -L",
+                 restart with as many --workers as it has receive queues, or set their number back to {} with ethtool -L",
                 self.events.len()
             ));
         }
