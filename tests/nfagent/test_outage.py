@@ -160,6 +160,24 @@ def test_an_outage_that_an_agent_does_not_live_to_see_is_measured_by_the_next(di
         assert file.exists()
 
 
+def test_what_is_known_is_written_for_the_next_agent(directory: Path, process: Process) -> None:
+    process.pauses = [(80.0, 80.3)]
+    file, socket = directory / "migration.1", directory / "i.hypervisor.sock"
+    outage = Outage([socket], [], IN_STEP.is_set, file)
+    outage.start()
+    wait_until(lambda: file.exists() and str(socket) in json.loads(file.read_text())["processes"])
+    outage.stop(ended=False)
+    assert json.loads(file.read_text())["began"] >= process.began + AGE_S
+
+
+def test_a_disk_that_is_full_ends_no_measuring(directory: Path, process: Process) -> None:
+    (directory / "migration.1.new").mkdir()  # cannot be written
+    with measured(directory, ago_s=50.0) as outage:
+        asked = process.asked
+        wait_until(lambda: process.asked > asked + 20)  # it has tried to write: that is due after some five
+        assert outage.seconds() == pytest.approx(0.3, abs=0.001)
+
+
 def test_a_process_that_has_ended_serves_nobody_until_now(directory: Path) -> None:
     file, now = directory / "migration.1", time.monotonic()
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]

@@ -334,6 +334,7 @@ class FakeSwitching(ServerSwitching):
                 self._world.clock.sleep(1.0)
 
     def passing(self, old: str, new: str) -> Any:
+        self._world.note(f"pass from {old} to {new}")
         return lambda limit_s: None
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Any:

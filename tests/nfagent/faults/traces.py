@@ -47,6 +47,10 @@ RUNS: dict[str, tuple[str, tuple[tuple[str, str], ...]]] = {
             *(("start snic0", "refuse"), *(("start snic0#1", "refuse"),) * 2),
         ),
     ),
+    "only-old-one-is-left": (
+        "memfd",
+        (("ask snic0 commit", "kill-keeper"), ("ask snic0 commit", "kill-new"), ("ask snic0 commit", "crash")),
+    ),
     "copy-dies-untold": ("copy", (("ask snic0 commit", "kill-new"),)),
     "copy-dies-at-work": ("copy", (("ask snic0 handover", "kill-new"),)),
     "old-one-dies-committed": ("memfd", (("ask hypervisor drain", "kill-old"),)),
