@@ -172,6 +172,7 @@ def test_what_is_known_is_written_for_the_next_agent(directory: Path, process: P
 
 def test_a_disk_that_is_full_ends_no_measuring(directory: Path, process: Process) -> None:
     (directory / "migration.1.new").mkdir()  # cannot be written
+    process.pauses = [(80.0, 80.3)]
     with measured(directory, ago_s=50.0) as outage:
         asked = process.asked
         wait_until(lambda: process.asked > asked + 20)  # it has tried to write: that is due after some five
