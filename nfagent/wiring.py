@@ -17,6 +17,7 @@ from unoctl.model import Status
 from unoctl.settling import settled
 
 _REQUEST_S = 5.0
+_ATTACH_S = 5.0  # for each of connecting and attaching: a migration says within 15 s what it waits for
 _MOVE_S = 8.0  # by then oneswitchd has reported what the move waits for; the next attempt resumes it
 
 
@@ -55,7 +56,7 @@ class ServerWiring:
         """
         with _explained(f"interface {interface} of {location}"):
             switch = self._config.find_switch(location)
-            with Plumbing(switch, tls=self._config.oneswitchd.tls) as plumbing:
+            with Plumbing(switch, timeout_s=_ATTACH_S, tls=self._config.oneswitchd.tls) as plumbing:
                 plumbing.attach(interface)
 
     def homes(self, owner: str) -> dict[int, tuple[str, str]]:

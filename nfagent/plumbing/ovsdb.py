@@ -58,8 +58,8 @@ class SwitchDatabase:
             idl.changed = threading.Condition(self._connection.lock)
             self.api = _Api(self._connection)
             self._connection.start()
-        except (ovsdbapp_errors.OvsdbAppException, OSError, TimeoutError) as error:
-            raise self._unreachable(str(error) or f"no answer within {timeout_s:g} s") from error
+        except (ovsdbapp_errors.TimeoutException, TimeoutError) as error:  # the first of these has no text
+            raise self._unreachable(f"no answer within {timeout_s:g} s") from error
         except Exception as error:  # ovs and ovsdbapp say so of whatever the server answers
             raise self._unreachable(str(error)) from error
         self._changed = idl.changed
@@ -117,8 +117,8 @@ class SwitchDatabase:
         """
 
         def applied() -> bool:
-            root = self.rows("Open_vSwitch")[0]
-            return root.cur_cfg >= max(next_cfg, root.next_cfg)
+            # Until a lost connection is back there are no rows.
+            return any(root.cur_cfg >= max(next_cfg, root.next_cfg) for root in self.rows("Open_vSwitch"))
 
         if not self.wait_for(applied):
             raise SwitchNotApplyingError(

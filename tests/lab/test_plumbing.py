@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from ovsdbapp.exceptions import TimeoutException
 
 from lab.ovs import OvsSwitch
 from lab.unixctl import unixctl
@@ -268,6 +269,17 @@ def test_a_database_that_says_nothing_is_not_waited_for_without_end(tmp_path: Pa
         dialling.join(30)
     assert len(said) == 1
     assert f"no database at {remote}: no answer within 0.2 s" in said[0]
+
+
+def test_a_database_that_ends_while_it_is_read_is_not_there(
+    switch_config: SwitchConfig, ovs: OvsSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_out(*_: object) -> None:
+        raise TimeoutException  # its text cannot be asked for
+
+    monkeypatch.setattr("nfagent.plumbing.ovsdb.connection.Connection.start", time_out)
+    with pytest.raises(DatabaseUnreachableError, match="no answer within 10 s"):
+        Plumbing(switch_config)
 
 
 def test_no_database_in_server_toml(switch_config: SwitchConfig) -> None:

@@ -99,7 +99,7 @@ def test_a_tenant_is_not_shown_where_things_run(world: World, browser: httpx.Cli
     assert world.tenant.get(STREAM).status_code == 403
     answer = browser.post("/dashboard/login", data={"token": TENANT_TOKEN})
     assert answer.status_code == 403
-    assert "administrators" in answer.text
+    assert "requires an administrator" in answer.text
     assert "set-cookie" not in answer.headers
 
 
