@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 600
 # Lints are errors with this compiler and in CI; a newer compiler has new lints, which must not break `make test`.
 CLIPPY_VERSION := 1.95
 PYTEST_ARGS ?=
+# Most tests wait for something: two at a time take little more of the machine than one.
+TEST_WORKERS ?= 2
 MUTANTS_ARGS ?=
 FAULTS_ARGS ?=
 # Where `make man` writes to.
@@ -66,9 +68,9 @@ test-rust: build ## run the tests of the Rust crates
 	@echo "==> cargo test (the first time compiles all dependencies: a few minutes)"
 	@$(CARGO) test --locked --workspace --quiet
 
-test-python: prepare-test ## run the tests of all parts together; PYTEST_ARGS="-k name" selects some
+test-python: prepare-test ## run the tests of all parts together; PYTEST_ARGS="-k name" selects some, TEST_WORKERS=1 runs them singly
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 soak: prepare-test ## run the long tests, which are not part of `make test`
 	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS) || { \
