@@ -154,7 +154,7 @@ class Outage:
         known, now = self._known, self._looked
         hung = [since for probe in self._switches if (since := self._away_since(probe)) is not None]
         silent = [probe.unanswered_since() or now for probe in self._processes.values()]
-        if now - max(silent) > _SILENT_S:
+        if now - max(silent) > _SILENT_S or all(probe.is_lost for probe in self._processes.values()):
             hung.append(max(silent))
         if known.away_since is None and hung:
             known.away_since = max(known.began, min(hung))

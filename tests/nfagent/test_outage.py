@@ -221,6 +221,11 @@ def test_a_process_that_hung_all_the_time_is_an_outage_also_without_traffic(dire
         assert outage.seconds() <= time.monotonic() - start
 
 
+def test_a_process_that_was_dead_from_the_start_is_an_outage(directory: Path) -> None:
+    with measured(directory) as outage:
+        wait_until(lambda: outage.seconds() > 0.0)
+
+
 def test_a_switch_is_away_until_it_has_its_rules(directory: Path, process: Process, bridge: Bridge) -> None:
     in_step, start = threading.Event(), time.monotonic()
     with measured(directory, in_step=in_step) as outage:
