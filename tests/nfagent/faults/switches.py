@@ -279,7 +279,13 @@ class FakePlumbing:
     world: World
 
     def __init__(
-        self, config: ServerConfig | SwitchConfig, *, tls: Any = None, without: Collection[str] = (), at: str = ""
+        self,
+        config: ServerConfig | SwitchConfig,
+        *,
+        tls: Any = None,
+        without: Collection[str] = (),
+        timeout_s: float = _REQUEST_S,
+        at: str = "",
     ) -> None:
         self._at = config.name if isinstance(config, SwitchConfig) else at
         names = [switch.name for switch in config.switch] if isinstance(config, ServerConfig) else [self._at]
@@ -287,7 +293,7 @@ class FakePlumbing:
             with self.world.crossing("switch", f"ovsdb {self._at or 'all'}", DatabaseUnreachableError):
                 for name in names:
                     if name not in without and not self.world.switches.is_up(name):
-                        self.world.clock.sleep(_REQUEST_S)
+                        self.world.clock.sleep(timeout_s)
                         raise DatabaseUnreachableError(f"switch {name}: its database does not answer")
 
     def add_virtual_port(self, number: int) -> None:
