@@ -39,7 +39,7 @@ class StateMigrator:
         outage = self._outage_of(migration)
         move = Move(self._parts, migration, instance, outage.seconds)
         try:
-            if migration.step == "requested":
+            if migration.step == "requested" and move.journal.report.rolled_back_at is None:
                 _begin(move)
             elif not move.journal.is_committed:
                 recover.roll_back(move, f"the agent ended during step {migration.step}")
