@@ -1,13 +1,13 @@
 """A learning switch for OpenFlow 1.3, on os-ken.
 
-It learns which port each Ethernet address is behind from the packets that the switch hands up, and installs one flow
-per (in_port, eth_dst) that it has seen, which leaves when it is idle. Nothing in it knows about servers or smart NICs:
-it runs against oneswitchd exactly as against any other OpenFlow 1.3 switch.
+It learns which port each Ethernet address is behind from the packets that the switch sends up, and installs one flow
+per (in_port, eth_dst) that it has seen; idle flows expire. It knows nothing about servers or smart NICs: it runs
+against oneswitchd exactly as against any other OpenFlow 1.3 switch.
 
     examples/run_os_ken.py examples/learning_switch.py --ofp-tcp-listen-port 6633
 """
 
-# os-ken makes its event classes when it is imported: a type checker cannot see them.
+# os-ken creates its event classes on import, so type checkers cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
 from typing import Any, ClassVar
@@ -37,12 +37,12 @@ class LearningSwitch(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def switch_changed(self, event: Any) -> None:
-        """Set a switch up when it has said who it is."""
+        """Set a switch up after its features reply."""
         datapath = event.datapath
         if event.state == MAIN_DISPATCHER:
             ofp, parser = datapath.ofproto, datapath.ofproto_parser
             self.port_of[datapath.id] = {}
-            # A table miss goes to the controller whole: what is buffered in a switch is lost when it restarts.
+            # Send table misses to the controller whole, because packets buffered in a switch are lost when it restarts.
             to_controller = parser.OFPActionOutput(ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER)
             add_flow(datapath, TABLE_MISS_PRIORITY, parser.OFPMatch(), to_controller, idle_timeout_s=0)
             datapath.send_msg(parser.OFPPortDescStatsRequest(datapath))
@@ -51,7 +51,7 @@ class LearningSwitch(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, MAIN_DISPATCHER)
     def ports_listed(self, event: Any) -> None:
-        """Say which switch this is and which ports it has."""
+        """Print the switch and its ports."""
         message = event.msg
         ports = ", ".join(
             f"{port.port_no} {port.name.decode()}"
@@ -62,7 +62,7 @@ class LearningSwitch(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, event: Any) -> None:
-        """Learn the sender's port; send the packet on, and let the switch do so itself from now on."""
+        """Learn the sender's port, forward the packet, and install a flow for the next ones."""
         message = event.msg
         datapath, in_port = message.datapath, message.match["in_port"]
         ofp, parser = datapath.ofproto, datapath.ofproto_parser
@@ -72,7 +72,7 @@ class LearningSwitch(OSKenApp):
         port_of = self.port_of.setdefault(datapath.id, {})
         last_port = port_of.get(frame.src)
         if last_port is not None and last_port != in_port:
-            # Flows toward the old port stay busy, and never idle out, while anybody talks to this address.
+            # Delete flows toward the old port: they never idle out while anyone sends to this address.
             delete_flows(datapath, parser.OFPMatch(eth_dst=frame.src), last_port)
         port_of[frame.src] = in_port
 

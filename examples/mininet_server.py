@@ -1,20 +1,20 @@
-"""The emulated server for Mininet users: what ``mn --custom`` reads.
+"""The emulated server for Mininet users, for ``mn --custom``.
 
     sudo tools/mininet                        # a server with one sNIC, the learning switch, Mininet's CLI
     sudo tools/mininet --topo server,2 --test pingall
 
-In the CLI, ``unoctl show`` and ``move vm2 snic0`` are there beside Mininet's own verbs. tools/mininet runs ``mn`` in
-namespaces of its own, because a crash of ``mn`` ends every ping and controller on the machine.
+In the CLI, ``unoctl show`` and ``move vm2 snic0`` complement Mininet's own commands. tools/mininet runs ``mn`` in
+separate namespaces, because a crash of ``mn`` ends every ping and controller on the machine.
 """
 
-# Mininet lives with the system's Python, where a type checker of .venv cannot see it.
+# Mininet is installed for the system's Python, where a type checker of .venv cannot see it.
 # pyright: reportMissingImports=false
 
 import sys
 from pathlib import Path
 from typing import Any
 
-# mn executes this file's text without telling it its name.
+# mn executes this file's text without setting its name.
 ROOT = Path(sys._getframe().f_code.co_filename).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 

@@ -10,8 +10,8 @@ import sys
 
 from os_ken import cfg, log
 
-# This registers the listening options too, which CONF() below must know already; to import
-# os_ken.controller.controller itself first ends in a circular import (os-ken 4.2).
+# This registers the listening options too, before CONF() below; importing os_ken.controller.controller itself first is
+# a circular import (os-ken 4.2).
 from os_ken.base.app_manager import AppManager
 
 
@@ -24,12 +24,12 @@ def main() -> None:
         sys.exit("error: no application named; try: run_os_ken.py examples/learning_switch.py")
     log.init_log()
     for stop in (signal.SIGTERM, signal.SIGINT):
-        # os-ken's threads wait in accept() and recv() for ever: there is no other way to end them.
+        # os-ken's threads wait in accept() and recv() without end: nothing else ends them.
         signal.signal(stop, lambda *_: os._exit(0))
     try:
         AppManager.run_apps(cfg.CONF.app)
     except AttributeError:
-        # os-ken 4.2 trips over its own clean-up (HubThread has no kill) and hides why it had to clean up.
+        # The clean-up of os-ken 4.2 fails (HubThread lacks kill) and hides its cause.
         host, port = cfg.CONF.ofp_listen_host, cfg.CONF.ofp_tcp_listen_port or "6653 and 6633"
         sys.exit(f"error: os-ken stopped; is another program listening on {host} port {port}?")
 

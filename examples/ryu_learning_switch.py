@@ -1,11 +1,11 @@
-"""The learning switch of learning_switch.py, on Ryu 4.34 itself, of which os-ken is a fork.
+"""The learning switch of learning_switch.py, on Ryu 4.34, the origin of os-ken.
 
 Ryu's last release is from 2019 and needs Python 3.9 and old packages: docs/controllers.md has the recipe.
 
     ryu-manager examples/ryu_learning_switch.py --ofp-tcp-listen-port 6633
 """
 
-# Ryu lives in an environment of its own, which a type checker of this one cannot see.
+# Ryu is installed in its own environment, which a type checker of this one cannot see.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LearningSwitch(RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
     def switch_connected(self, event: Any) -> None:
-        """Send what no flow matches to the controller, whole."""
+        """Send packets that match no flow to the controller, whole."""
         datapath = event.datapath
         ofp, parser = datapath.ofproto, datapath.ofproto_parser
         self.port_of[datapath.id] = {}
@@ -43,7 +43,7 @@ class LearningSwitch(RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, event: Any) -> None:
-        """Learn the sender's port; send the packet on, and let the switch do so itself from now on."""
+        """Learn the sender's port, forward the packet, and install a flow for the next ones."""
         message = event.msg
         datapath, in_port = message.datapath, message.match["in_port"]
         ofp, parser = datapath.ofproto, datapath.ofproto_parser
@@ -53,7 +53,7 @@ class LearningSwitch(RyuApp):
         port_of = self.port_of.setdefault(datapath.id, {})
         last_port = port_of.get(frame.src)
         if last_port is not None and last_port != in_port:
-            # Flows toward the old port stay busy, and never idle out, while anybody talks to this address.
+            # Delete flows toward the old port: they never idle out while anyone sends to this address.
             old = parser.OFPMatch(eth_dst=frame.src)
             command = {"command": ofp.OFPFC_DELETE, "out_port": last_port, "out_group": ofp.OFPG_ANY}
             datapath.send_msg(parser.OFPFlowMod(datapath, match=old, **command))

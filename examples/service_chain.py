@@ -1,8 +1,8 @@
-"""A service chain for OpenFlow 1.3, on os-ken: what is for a service's address goes through a network function first.
+"""A service chain for OpenFlow 1.3, on os-ken: packets for a service's address pass a network function first.
 
-A learning switch, and one rule more for each address (VIP): traffic to it enters the virtual port of a function such as
-a load balancer, which sends it on to whom it chooses. The application finds that port by its name, whenever it
-comes and goes. Where the function runs, on the host or on a smart NIC, it does not know: the port stays the same.
+A learning switch, plus one rule for each address (VIP): traffic to it enters the virtual port of a function such as a
+load balancer, which forwards it to a server of its choice. The application finds that port by name, whenever it appears
+or disappears. It does not know whether the function runs on the host or on a smart NIC: the port stays the same.
 
     examples/run_os_ken.py --config-file chain.conf examples/service_chain.py --ofp-tcp-listen-port 6633
 
@@ -13,14 +13,14 @@ comes and goes. Where the function runs, on the host or on a smart NIC, it does 
 
 Tables of the switch:
 
-    0  known senders go on; of others the controller gets a copy, and learns
-    1  what is for a VIP goes to the network function, but what comes from it goes on
-    2  known addresses are sent to their port, others to all ports
+    0  known senders continue; packets of others are also copied to the controller, which learns
+    1  packets for a VIP go to the network function; packets from it continue
+    2  packets to known addresses go to their port, others to all ports
 
-No packet waits for the controller: it gets copies, and what it does not know yet is flooded.
+Packets do not wait for the controller: it gets copies, and the switch floods packets to unknown addresses.
 """
 
-# os-ken makes its event classes when it is imported: a type checker cannot see them.
+# os-ken creates its event classes on import, so type checkers cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
 from typing import Any, ClassVar
@@ -44,7 +44,7 @@ cfg.CONF.register_opts(
 SENDERS, CHAIN, RECEIVERS = 0, 1, 2
 LOWEST, VIP_PRIORITY, FROM_FUNCTION_PRIORITY = 0, 10, 20
 HEADERS_BYTES = 64
-# A sender is learnt anew before it is forgotten as a receiver.
+# The controller learns a sender again before the rule for it as a receiver expires.
 LEARNT_AGAIN_S, FORGOTTEN_S = 60, 150
 
 
@@ -60,7 +60,7 @@ class ServiceChain(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def switch_changed(self, event: Any) -> None:
-        """Set a switch up when it has said who it is."""
+        """Set a switch up after its features reply."""
         datapath = event.datapath
         if event.state != MAIN_DISPATCHER:
             return
@@ -73,7 +73,7 @@ class ServiceChain(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, MAIN_DISPATCHER)
     def ports_listed(self, event: Any) -> None:
-        """Say which ports there are; the network function's may be among them."""
+        """Learn the ports, possibly including the network function's."""
         message = event.msg
         ports = [port for port in message.body if port.port_no <= message.datapath.ofproto.OFPP_MAX]
         listed = ", ".join(f"{port.port_no} {port.name.decode()}" for port in sorted(ports, key=lambda p: p.port_no))
@@ -83,7 +83,7 @@ class ServiceChain(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port_changed(self, event: Any) -> None:
-        """A port comes, changes or goes."""
+        """Handle a new, changed or deleted port."""
         message = event.msg
         datapath, port = message.datapath, message.desc
         if message.reason != datapath.ofproto.OFPPR_DELETE:
@@ -97,7 +97,7 @@ class ServiceChain(OSKenApp):
             self.logger.info("chain: %s has gone", self.network_function)
 
     def port_is_there(self, datapath: Any, port: Any) -> None:
-        """Put the network function into the way of its addresses, if this is its port."""
+        """Redirect the VIPs' traffic to the network function, if this is its port."""
         if port.name.decode() != self.network_function:
             return
         to_function = [datapath.ofproto_parser.OFPActionOutput(port.port_no)]
@@ -109,14 +109,14 @@ class ServiceChain(OSKenApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, event: Any) -> None:
-        """Learn which port a sender is behind; the packet itself is on its way."""
+        """Learn which port a sender is behind; the switch has already forwarded the packet."""
         message = event.msg
         datapath, in_port = message.datapath, message.match["in_port"]
         frame: Any = Packet(message.data).get_protocol(ethernet)
         if frame is None or int(frame.src[:2], 16) & 1:
             return
         output = datapath.ofproto_parser.OFPActionOutput(in_port)
-        # First how to reach it, then that it is known: else it could be known and not reachable.
+        # First how to reach it, then that it is known: otherwise it could be known but unreachable.
         add_rule(datapath, RECEIVERS, 1, {"eth_dst": frame.src}, [output], idle_timeout=FORGOTTEN_S)
         sender = {"in_port": in_port, "eth_src": frame.src}
         add_rule(datapath, SENDERS, 1, sender, [], then=CHAIN, hard_timeout=LEARNT_AGAIN_S)
@@ -131,7 +131,7 @@ def add_rule(
     then: int | None = None,
     **more: Any,
 ) -> None:
-    """Install a rule: what it matches, what is done with it, and the table where it goes on."""
+    """Install a rule: its match, its actions, and the next table."""
     ofp, parser = datapath.ofproto, datapath.ofproto_parser
     instructions = [parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, actions)] if actions else []
     if then is not None:
@@ -141,7 +141,7 @@ def add_rule(
 
 
 def delete_rules(datapath: Any, table: int, out_port: int | None = None, **match: Any) -> None:
-    """Delete a table's rules that match, and output to a port."""
+    """Delete a table's rules with this match and output port."""
     ofp, parser = datapath.ofproto, datapath.ofproto_parser
     port = ofp.OFPP_ANY if out_port is None else out_port
     fields = {"command": ofp.OFPFC_DELETE, "table_id": table, "match": parser.OFPMatch(**match)}

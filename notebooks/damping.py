@@ -10,7 +10,7 @@
 
 # %% [markdown]
 # # Damping under square, sine, noise and an adversary
-# Moves per epoch of the damper and of solving anew at each epoch, with one epoch of lag.
+# Moves per epoch of the damper and of solving from scratch at each epoch, with one epoch of lag.
 
 # %%
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
-"""Host or sNIC? Where each network function runs: proven, explained, and calm.
+"""Placement of network functions on the host or an sNIC: proven, explained, and stable.
 
-A pure library: a problem goes in, a plan comes out; nothing is read, written or moved.
+A pure library: it turns a problem into a plan, and reads, writes and moves nothing.
 
 Example:
     >>> from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, solve

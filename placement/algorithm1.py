@@ -1,9 +1,8 @@
-"""UNO's Algorithm 1 as the paper writes it, on PuLP + CBC: the peer that benchmarks and tests compare with.
+"""UNO's Algorithm 1 as the paper writes it, on PuLP + CBC: the baseline of benchmarks and tests.
 
-VMs and ports are variables with equations, d is binary, nothing is folded away. Two slips are mended, or its
-answers could
-not be compared: the capacity row sums over i, and every edge is listed in both orientations. One sNIC, one shared
-limit, one resource.
+VMs and ports are variables with equations, d is binary, and nothing is folded away. Two slips are corrected, because
+its answers could not be compared otherwise: the capacity row sums over i, and every edge is listed in both
+orientations. One sNIC, one shared limit, one resource.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from placement.model import CORES, HOST, Problem
 
 @dataclass(frozen=True)
 class Solved:
-    """Algorithm 1's answer: host millicores, per NF its location, and whether CBC proved it."""
+    """Algorithm 1's answer: host millicores, the location of each NF, and whether CBC proved it."""
 
     host: int | None
     placement: dict[str, int]
@@ -27,7 +26,7 @@ class Solved:
 
 
 def algorithm1(problem: Problem, seconds: float = 60.0) -> Solved:
-    """Solve as UNO's Algorithm 1.
+    """Solve with UNO's Algorithm 1.
 
     Args:
         problem: with one sNIC, the limit ``shared``, and one mode per NF and location.

@@ -1,10 +1,9 @@
-"""Proofs that need no solver to be believed.
+"""Proofs that can be checked without a solver.
 
-A certificate says: no placement reaches less than ``bound`` of a goal (or: no placement satisfies the limits at
-all). It
-carries a proof in steps (see ``proof``); ``check`` rebuilds the equations from the problem and follows them with whole
-numbers only. That a plan is feasible and costs what it says is checked from the problem's data (see ``evaluate``),
-without the equations.
+A certificate states that no placement has less than ``bound`` of a goal (or that no placement satisfies the limits at
+all). It carries a proof in steps (see ``proof``); ``check`` rebuilds the equations from the problem and follows the
+steps with whole numbers only. ``evaluate`` checks from the problem's data, without the equations, that a plan is
+feasible and has its stated cost.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from placement.model import Locations, Problem
 from placement.proof import Contradiction, Step, check
 
 FEASIBLE = "feasible"
-"""The goal of a certificate of infeasibility: to satisfy the limits at all."""
+"""The goal of a certificate of infeasibility."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,10 @@ class Certificate:
 
     Attributes:
         goal: ``host``, ``moves``, ``latency``, or ``feasible``.
-        bound: no placement has less of the goal; for ``feasible`` it is 1: no placement has no broken limit.
-        within: earlier goals and the limits they were held to, in order.
-        widened: by how much limits were raised before the proof, per name of the row; for least T and least D.
-        dual: multipliers of all rows: the problem's, those of ``within``, and the goal's own; what a limit is worth.
+        bound: no placement has a lower value of the goal; for ``feasible`` it is 1: every placement breaks some limit.
+        within: earlier goals and their limits, in order.
+        widened: by how much limits were raised before the proof, by row name; for least T and least D.
+        dual: multipliers of all rows: the problem's, those of ``within``, and the goal's own; the value of a limit.
         steps: the proof.
     """
 
@@ -47,11 +46,11 @@ class Certificate:
         Args:
             problem: the problem that was solved.
             current: where NFs ran, if the goal or an earlier one is ``moves``.
-            max_labels: partial placements to look at after each step.
+            max_labels: limit of partial placements to examine after each step.
 
         Raises:
-            CertificateError: a placement contradicts the bound, the data is malformed, or too much is left open to
-                look at.
+            CertificateError: a placement contradicts the bound, the data is malformed, or too many placements remain
+                open.
         """
         program = refuted_program(formulate(problem, current), self)
         says = f"{self.goal!r} >= {self.bound}"
@@ -67,7 +66,7 @@ class Certificate:
 
 
 def held(program: Program, within: tuple[tuple[str, int], ...], widened: tuple[tuple[str, int], ...] = ()) -> Program:
-    """The program with limits widened and with earlier goals held as rows."""
+    """Return the program with limits widened and with earlier goals added as rows."""
     more = dict(widened)
     if more:
         rows = tuple(replace(row, limit=row.limit + more.get(row.name, 0)) for row in program.rows)
@@ -78,7 +77,7 @@ def held(program: Program, within: tuple[tuple[str, int], ...], widened: tuple[t
 
 
 def refuted_program(program: Program, certificate: Certificate) -> Program:
-    """The rows that the certificate says no placement satisfies."""
+    """Return the rows that, by the certificate, no placement satisfies."""
     program = held(program, certificate.within, certificate.widened)
     if certificate.goal == FEASIBLE:
         return program

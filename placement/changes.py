@@ -1,4 +1,4 @@
-"""Changed traffic on a running placement: how many moves calm saves, and what it costs."""
+"""Changed traffic on a running placement: moves saved by starting from it, and the cost of that."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Change:
     """One running placement whose traffic changed.
 
     Attributes:
-        from_scratch: moves to the optimum that solving anew finds.
+        from_scratch: moves to the optimum of a new solve.
         calm: moves of ``solve(current=...)``.
-        host: host cost of the calm plan over the least.
+        host: host cost of the calm plan relative to the least.
     """
 
     from_scratch: int
@@ -48,7 +48,7 @@ def change(seed: int, nodes: int = 100, part: float = 0.1) -> Change:
 
 
 def changes(count: int = 100) -> list[Change]:
-    """``count`` of them; a change that leaves no feasible placement at all is passed over for the next."""
+    """Return ``count`` changes, skipping those that leave no feasible placement."""
     found: list[Change] = []
     seed = 0
     while len(found) < count:
@@ -59,5 +59,5 @@ def changes(count: int = 100) -> list[Change]:
 
 
 def unchanged(problem: Problem) -> int:
-    """Moves of re-solving the very same problem from its own plan; 0 unless something is wrong."""
+    """Count the moves when a problem is solved again from its own plan; anything but 0 is a fault."""
     return len(solve(problem, current=solve(problem).placement).moves)

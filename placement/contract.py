@@ -1,4 +1,4 @@
-"""VMs and ports folded away: what is left is NFs, the traffic between them, and each NF's traffic with fixed places.
+"""Contraction of VMs and ports: the rest is NFs, the traffic between them, and each NF's traffic with fixed locations.
 
 A VM is always on the host and a port always on its sNIC, so they need no variables: their traffic with an NF is a cost
 of the NF's own location. That makes the problem several times smaller than UNO's Algorithm 1, where each is a variable.
@@ -19,8 +19,8 @@ class Traffic:
 
     Attributes:
         between: from NF to NF.
-        leaving: from an NF to whatever is fixed at a location.
-        entering: from whatever is fixed at a location to an NF.
+        leaving: from an NF to the fixed vertices at a location.
+        entering: from the fixed vertices at a location to an NF.
         fixed: from location to location, none of it movable.
     """
 
@@ -31,7 +31,7 @@ class Traffic:
 
 
 def contract(problem: Problem, sample: Sample) -> Traffic:
-    """Fold the fixed vertices of one moment away; parallel demands are added up.
+    """Contract the fixed vertices of one moment, and add up parallel demands.
 
     Example:
         >>> from placement.model import *

@@ -1,13 +1,13 @@
-"""Calm: re-deciding under changing traffic without moving NFs back and forth.
+"""Damping: deciding under changing traffic without moving NFs back and forth.
 
-UNO 3.2.2 leaves this open. The damper keeps the distinct samples of the last W and asks that every limit holds at all
-of them. Traffic that comes back within W samples then leaves both the feasible placements and their cost as they
-were, and so nothing moves. Otherwise an NF moves for one of two reasons: what runs now breaks a limit at some sample
-of the window; or the window has a new sample, or shows one and the same throughout for the first time, and the host
-saves more within W samples than the moves cost. (What is saved is averaged over distinct samples: a small load that
-stays may pay only when quiet times have left the window.) An NF that moved rests for W samples; only an overload that
-cannot be mended otherwise wakes it earlier. Once, when the window is full for the first time, all are awake: what was
-decided before was decided on too little.
+UNO 3.2.2 leaves this open. The damper keeps the distinct samples of the last W and requires that every limit holds at
+all of them. So traffic that repeats within W samples changes neither the feasible placements nor their cost, and
+nothing moves. Otherwise an NF moves for one of two reasons: the current placement breaks a limit at some sample of the
+window; or the window has a new sample, or for the first time consists of equal samples, and the host saves more within
+W samples than the moves cost. (Savings are averaged over distinct samples: a small steady load may pay only after quiet
+samples have left the window.) An NF that moved rests for W samples; only an overload that cannot be resolved otherwise
+wakes it earlier. When the window is full for the first time, all NFs wake once, because earlier decisions used too few
+samples.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from placement.model import CORES, HOST, Locations, Problem, robust
 from placement.solve import Plan, solve
 
 OVERLOAD = "a limit would break"
-"""The reason for moves that do not have to pay."""
+"""The reason for moves that need not pay."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How calm.
+    """How strongly to damp.
 
     Attributes:
         window: W, in samples.
-        eps: what calm may cost: a fraction of the host cost, and the least gain worth a move.
+        eps: the cost of stability: a fraction of the host cost, and the least gain worth a move.
         price: host cost (millicores with the default weights) times samples that one unit of state cost is worth.
         deadline: seconds for each ``solve``.
-        margin: the part of each sNIC's limits that what moves for a gain leaves free, so that the next peak does not
-            drive it back.
+        margin: the part of each sNIC's limits that moves for a gain leave free, so that the next peak does not drive
+            the NF back.
     """
 
     window: int = 30
@@ -46,15 +46,15 @@ class Settings:
 
 
 class Damper:
-    """Decides at each sample what runs until the next.
+    """Decides at each sample the placement until the next.
 
     Args:
-        settings: how calm.
-        current: where NFs run before the first sample; default: nothing runs yet.
+        settings: how strongly to damp.
+        current: where NFs run before the first sample; default: nowhere yet.
 
     Attributes:
-        reason: why the last plan is as it is.
-        problem: what the last plan is about: the window, nobody at rest.
+        reason: the reason for the last plan.
+        problem: the problem of the last plan: the window, with all NFs awake.
 
     Example:
         >>> from placement.workloads import uno_ring
@@ -78,38 +78,38 @@ class Damper:
         self._decided = 0
 
     def step(self, sample: Problem) -> Plan:
-        """Take in a sample and decide.
+        """Add a sample and decide.
 
         Args:
             sample: the problem as it is now: present traffic and amounts.
 
         Returns:
-            The plan for the window (or as much of it as can be satisfied together); its ``moves`` are what to do now.
-            ``reason`` then says why in a few words.
+            The plan for the window (or as much of it as can be satisfied together); its ``moves`` are to be done now.
+            ``reason`` then gives the reason in a few words.
 
         Raises:
-            InfeasibleError: not even the present sample can be satisfied. What runs is unchanged.
+            InfeasibleError: not even the present sample can be satisfied; the current placement stays.
             PlacementError: as ``solve``.
         """
         self.observe(sample)
         return self.decide()
 
     def observe(self, sample: Problem) -> None:
-        """Take in a sample, and leave the decision for later."""
+        """Add a sample without deciding."""
         self._samples.append(sample)
         self._now += 1
 
     def revise(self, samples: Sequence[Problem]) -> None:
-        """Replace the samples of the window: the same moments, after NFs came or went or may run elsewhere."""
+        """Replace the samples of the window: the same moments, after NFs or their possible locations changed."""
         self._samples = deque(samples, maxlen=self.settings.window)
         self._known = []
 
     def rest(self, nf: str) -> None:
-        """Let an NF rest that was moved by somebody else."""
+        """Let an NF rest that others have moved."""
         self._rests[nf] = self._now + self.settings.window
 
     def decide(self) -> Plan:
-        """Decide on the samples that were taken in; returns and raises as `step`."""
+        """Decide on the samples so far; returns and raises as `step`."""
         plan = self._decide()
         for move in plan.moves:
             self._rests[move.nf] = self._now + self.settings.window
@@ -141,7 +141,7 @@ class Damper:
         return self._mend(distinct)
 
     def _distinct(self) -> list[Problem]:
-        """The window without repetitions, the present last."""
+        """Return the window without repetitions, the present last."""
         found: list[Problem] = []
         for sample in reversed(self._samples):
             if sample not in found:
@@ -149,7 +149,7 @@ class Damper:
         return found[::-1]
 
     def _stay(self, problem: Problem) -> Plan | None:
-        """What runs now as a plan, if it satisfies the whole window."""
+        """Return the current placement as a plan, if it satisfies the whole window."""
         held = self._pinned(problem, {nf.name for nf in problem.nfs})
         try:
             return solve(held, self.current, deadline=self.settings.deadline, gap=self.settings.eps / 4)
@@ -157,27 +157,27 @@ class Damper:
             return None
 
     def _gain(self, problem: Problem, stay: Plan) -> Plan:
-        """A better plan if its gain within W samples pays for its moves; else stay."""
+        """Return a better plan if its gain within W samples pays for its moves; else stay."""
         settings = self.settings
         try:
             better = self._solve(
                 _tightened(self._pinned(problem, self._resting() | self._unpaying(problem)), settings.margin)
             )
         except (InfeasibleError, MoveOrderError, DeadlineError):
-            # Staying is feasible, so only a move order, a new NF or the time can be in the way.
-            self.reason = "nothing better is within reach"
+            # Staying is feasible, so only a move order, a new NF or the time limit can prevent a plan.
+            self.reason = "no better placement can be reached"
             return stay
         gain = stay.host_cost - better.host_cost
         cost = evaluate.move_cost(problem, better.modes, self.current or {})
         worth = gain * settings.window / len(problem.moments())
         if gain > settings.eps * stay.host_cost and worth > settings.price * cost and better.moves:
-            self.reason = f"saves {worth:.0f} within the window for moves worth {settings.price * cost:.0f}"
+            self.reason = f"saves {worth:.0f} within the window for moves that cost {settings.price * cost:.0f}"
             return better
-        self.reason = "nothing pays for its moves"
+        self.reason = "no gain pays for its moves"
         return stay
 
     def _unpaying(self, problem: Problem) -> set[str]:
-        """NFs on the host that use less of it than their own move costs: in a plan they could only spoil its gain."""
+        """Return NFs on the host that use less of it than their own move costs: they could only spoil a plan's gain."""
         settings, moments, current = self.settings, problem.moments(), self.current or {}
         found: set[str] = set()
         for nf in problem.nfs:
@@ -197,7 +197,7 @@ class Damper:
         return found
 
     def _mend(self, distinct: list[Problem]) -> Plan:
-        """Satisfy as much of the window as can be, NFs at rest where possible, the oldest samples given up first."""
+        """Satisfy as much of the window as possible, NFs at rest if possible, dropping the oldest samples first."""
         resting = self._resting()
         while True:
             problem = self.problem = _joined(distinct)
@@ -210,7 +210,7 @@ class Damper:
             distinct = distinct[(len(distinct) + 1) // 2 :]
 
     def _solve(self, problem: Problem) -> Plan:
-        """The fewest moves at almost the least host cost; a part of ``eps`` is left to the bound, which saves time."""
+        """Find the fewest moves at almost the least host cost; the bound may use a part of ``eps`` to save time."""
         eps = self.settings.eps
         return solve(problem, self.current, eps * 3 / 4, gap=eps / 4, deadline=self.settings.deadline)
 
@@ -220,7 +220,7 @@ class Damper:
         return set(self._rests)
 
     def _pinned(self, problem: Problem, held: set[str]) -> Problem:
-        """The problem with some NFs kept at their location; those that run nowhere yet are free."""
+        """Return the problem with some NFs kept at their location; those that run nowhere yet are free."""
         current = self.current or {}
         keep = {
             nf.name: [m for m, mode in enumerate(nf.modes) if mode.location == current.get(nf.name)]
@@ -245,7 +245,7 @@ class Damper:
 
 
 def _joined(distinct: list[Problem]) -> Problem:
-    """One problem for all samples; limits that changed over time hold with their smallest value."""
+    """Join all samples into one problem; limits that changed over time hold with their smallest value."""
     present = distinct[-1]
     nics = tuple(
         replace(
@@ -264,7 +264,7 @@ def _joined(distinct: list[Problem]) -> Problem:
 
 
 def _tightened(problem: Problem, margin: float) -> Problem:
-    """The problem with a part of the sNICs' cores and links left free."""
+    """Return the problem with a part of the sNICs' cores and links left free."""
     if not margin:
         return problem
 

@@ -1,12 +1,12 @@
-"""Everything that can go wrong in ``placement``, as one tree.
+"""All errors of ``placement``, as one tree.
 
 ::
 
     PlacementError               base; ``str(error)`` is one line: the thing, the value, what was expected, what to do
-    +-- ProblemError             the problem is wrong as stated: no solver was asked
+    +-- ProblemError             the problem is invalid: no solver was called
     |   +-- AmountError          a number is negative, not whole, not a number, or in another unit
     |   +-- UnknownNameError     a name that no vertex, sNIC or resource has
-    |   +-- DuplicateNameError   one name for two things
+    |   +-- DuplicateNameError   a name used twice
     |   +-- PinError             pins that contradict each other, or an NF that may run nowhere
     |   +-- SchemaError          a JSON document that is not a problem
     +-- InfeasibleError          no placement satisfies all limits; carries the report and its certificate
@@ -32,7 +32,7 @@ class PlacementError(Exception):
 
 
 class ProblemError(PlacementError):
-    """The problem is wrong as stated."""
+    """The problem is invalid."""
 
 
 class AmountError(ProblemError):
@@ -44,7 +44,7 @@ class UnknownNameError(ProblemError):
 
 
 class DuplicateNameError(ProblemError):
-    """One name for two things."""
+    """A name used twice."""
 
 
 class PinError(ProblemError):
@@ -59,7 +59,7 @@ class InfeasibleError(PlacementError):
     """No placement satisfies all limits.
 
     Args:
-        diagnose: works out the report, which takes longer than to find out that there is no placement.
+        diagnose: computes the report, which takes longer than detecting infeasibility.
     """
 
     def __init__(self, diagnose: Callable[[], Infeasibility]) -> None:
@@ -68,7 +68,7 @@ class InfeasibleError(PlacementError):
 
     @cached_property
     def report(self) -> Infeasibility:
-        """What would make it feasible, what conflicts, and the certificate. Worked out when first asked for."""
+        """Return the conflict, what would resolve it, and the certificate; computed on first use."""
         return self._diagnose()
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class MoveOrderError(PlacementError):
     """No order of the moves keeps every step feasible.
 
     Attributes:
-        plan: what was to be reached, with its proofs, and without moves; None where only an order was asked for.
+        plan: the target with its proofs, without moves; None if only an order was requested.
     """
 
     def __init__(self, message: str, plan: Plan | None = None) -> None:

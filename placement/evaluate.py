@@ -1,6 +1,6 @@
-"""What a given placement uses and which limits it breaks, straight from the problem's data.
+"""The resources that a placement uses and the limits that it breaks, straight from the problem's data.
 
-This is deliberately not built on ``formulate``: the equations and this arithmetic check each other.
+Deliberately independent of ``formulate``, so that the equations and this arithmetic check each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Choice = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Load:
-    """What a placement uses at one moment.
+    """The use of a placement at one moment.
 
     Attributes:
         up: per sNIC, Mbps from the sNIC to the host.
@@ -31,7 +31,7 @@ class Load:
     use: Mapping[tuple[int, str], int]
 
     def pcie(self, nic: int) -> int:
-        """Mbps in both directions on the PCIe link of an sNIC."""
+        """Return the Mbps in both directions on the PCIe link of an sNIC."""
         return self.up[nic] + self.down[nic]
 
 
@@ -41,7 +41,7 @@ class Breach:
 
     Attributes:
         limit: its name, for example ``pcie shared of sNIC 1``.
-        used: what the placement takes.
+        used: the placement's use.
         allowed: the limit.
     """
 
@@ -51,17 +51,17 @@ class Breach:
 
 
 def locations(problem: Problem, choice: Choice) -> dict[str, int]:
-    """Where each NF and fixed vertex is."""
+    """Return the location of each NF and fixed vertex."""
     return problem.fixed() | {nf.name: nf.modes[choice[nf.name]].location for nf in problem.nfs}
 
 
 def used_by(sample: Sample, name: str, index: int, mode: Mode) -> Mapping[str, int]:
-    """What a mode takes at a moment."""
+    """Return the use of a mode at a moment."""
     return sample.use[name][index] if name in sample.use else mode.use
 
 
 def load(problem: Problem, choice: Choice, sample: Sample | None = None) -> Load:
-    """What a placement uses at one moment (default: the problem's own)."""
+    """Compute the use of a placement at one moment (default: the problem's own)."""
     moment = sample or problem.moments()[0]
     where = locations(problem, choice)
     up = dict.fromkeys(range(1, len(problem.nics) + 1), 0)
@@ -83,7 +83,7 @@ def load(problem: Problem, choice: Choice, sample: Sample | None = None) -> Load
 
 
 def host_cost(problem: Problem, choice: Choice) -> int:
-    """Weighted use of the host's resources, summed over all moments (millicores with the default weights)."""
+    """Sum the weighted use of the host's resources over all moments (millicores with the default weights)."""
     total = 0
     for sample in problem.moments():
         for nf in problem.nfs:
@@ -95,7 +95,7 @@ def host_cost(problem: Problem, choice: Choice) -> int:
 
 
 def move_cost(problem: Problem, choice: Choice, current: Locations) -> int:
-    """Sum of the state costs of all NFs that are not where they are now; an NF that runs nowhere yet costs nothing."""
+    """Sum the state costs of all NFs that would move; an NF that runs nowhere yet costs nothing."""
     return sum(
         nf.state_cost
         for nf in problem.nfs
@@ -104,7 +104,7 @@ def move_cost(problem: Problem, choice: Choice, current: Locations) -> int:
 
 
 def latency(problem: Problem, choice: Choice, path: tuple[str, ...]) -> int:
-    """Microseconds in the NFs of a path and on the PCIe links that it crosses."""
+    """Sum the microseconds in the NFs of a path and on the PCIe links that it crosses."""
     where = locations(problem, choice)
     modes = {nf.name: nf.modes[choice[nf.name]] for nf in problem.nfs}
     inside = sum(modes[name].latency_us for name in path if name in modes)
@@ -112,7 +112,7 @@ def latency(problem: Problem, choice: Choice, path: tuple[str, ...]) -> int:
 
 
 def crossings(where: Mapping[str, int], path: tuple[str, ...]) -> int:
-    """How many PCIe links a path crosses; between two sNICs it crosses two."""
+    """Count the PCIe links that a path crosses; between two sNICs it crosses two."""
     total = 0
     for first, second in itertools.pairwise(path):
         if where[first] != where[second]:
@@ -121,7 +121,7 @@ def crossings(where: Mapping[str, int], path: tuple[str, ...]) -> int:
 
 
 def breaches(problem: Problem, choice: Choice) -> list[Breach]:
-    """All limits that a placement breaks; empty means feasible."""
+    """Return all limits that a placement breaks; none means feasible."""
     found: list[Breach] = []
     for number, sample in enumerate(problem.moments()):
         found += _at_moment(problem, load(problem, choice, sample), f" in sample {number}" if number else "")

@@ -1,4 +1,4 @@
-"""Why each NF is where it is: what binds, what would change, and what stands in the way."""
+"""Explanations of a placement: the binding limits, the alternatives, and what forbids them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from placement.state import State, Tables
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to run an NF, everything else left as it is.
+    """Another way to run an NF, with everything else unchanged.
 
     Attributes:
         location: where.
         mode: the mode's name or index.
         host_cost: change of the host cost (millicores with the default weights).
-        blocked_by: limits that forbid it: name, use it would lead to, limit. Empty: it is possible.
-        at_least: no placement at all with this NF in this mode has a lower host cost; None where no certificate
-            says so.
+        blocked_by: limits that forbid it: name, resulting use, limit. Empty: it is possible.
+        at_least: no placement with this NF in this mode has a lower host cost; None without a certificate.
     """
 
     location: int
@@ -34,13 +33,13 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why one NF is where it is.
+    """The reason for one NF's location.
 
     Attributes:
         nf: its name.
-        location: where it is.
+        location: its location.
         text: one sentence.
-        runner_up: the best alternative: a possible one if there is any; None for an NF that has no other mode.
+        runner_up: the best alternative, possible if any is; None for an NF that has only one mode.
         alternatives: all of them, best first.
     """
 
@@ -57,7 +56,7 @@ class Why:
 
     Attributes:
         reasons: per NF.
-        binding: limits whose raise would lower the bound on the host cost: name, use, limit.
+        binding: limits that, if raised, would lower the bound on the host cost: name, use, limit.
         loads: all limits: name, use, limit.
     """
 
@@ -74,9 +73,9 @@ def explain(problem: Problem, modes: Mapping[str, int], certificate: Certificate
     """Explain a placement.
 
     Args:
-        problem: what was solved.
+        problem: the solved problem.
         modes: per NF the index of its mode, as ``Plan.modes``.
-        certificate: of the host cost; it adds what no placement can reach.
+        certificate: of the host cost; adds the bounds of alternatives.
 
     Example:
         >>> from placement import *
@@ -96,7 +95,7 @@ def explain(problem: Problem, modes: Mapping[str, int], certificate: Certificate
 
 
 def _floors(program: Program, certificate: Certificate | None) -> list[list[int]] | None:
-    """Per NF and mode, a host cost that no placement with it goes below."""
+    """Bound the host cost from below per NF and mode."""
     if certificate is None or certificate.goal != "host" or not certificate.dual.weights[-1]:
         return None
     scale = certificate.dual.weights[-1]

@@ -1,4 +1,4 @@
-"""UNO Fig. 16: what the host, the sNIC and the PCIe link carry as T grows, on the graph of Fig. 15."""
+"""UNO Fig. 16: load of the host, the sNIC and the PCIe link as T grows, on the graph of Fig. 15."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Point:
 
 
 def curve(limits: Sequence[int] = LIMITS, backend: str = "auto") -> list[Point]:
-    """Solve Fig. 15 for each T, every plan rechecked without a solver.
+    """Solve Fig. 15 for each T, and recheck every plan without a solver.
 
     Args:
         limits: T in Gbps.
@@ -35,7 +35,7 @@ def curve(limits: Sequence[int] = LIMITS, backend: str = "auto") -> list[Point]:
         CertificateError: a plan's certificate does not hold.
 
     Notes:
-        UNO 5.3. The figure itself is lost from the text; the ring of ``workloads.uno_ring`` fits what it says.
+        UNO 5.3. The text lacks the figure itself; the ring of ``workloads.uno_ring`` fits its description.
 
     Example:
         >>> curve([10, 80])

@@ -1,4 +1,4 @@
-"""The equations, and the only place that knows them.
+"""The equations, defined only here.
 
 Variables, after ``contract``:
 
@@ -34,7 +34,7 @@ class Form:
     Attributes:
         choice: per NF that occurs, its coefficient in each mode.
         cross: per arc that occurs, its coefficient, which is never negative.
-        constant: what does not depend on any choice.
+        constant: the part that does not depend on any choice.
     """
 
     choice: dict[int, list[int]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Form:
     constant: int = 0
 
     def value(self, modes: tuple[int, ...], crossing: list[bool]) -> int:
-        """The form's value at a full choice of modes."""
+        """Evaluate the form at a full choice of modes."""
         total = self.constant + sum(coefs[modes[i]] for i, coefs in self.choice.items())
         return total + sum(coef for arc, coef in self.cross.items() if crossing[arc])
 
@@ -74,7 +74,7 @@ class Program:
         arcs: the crossing variables.
         rows: the limits.
         host: host cost, summed over all moments.
-        moves: state cost of all moves; empty where nothing runs yet.
+        moves: state cost of all moves; empty if nothing runs yet.
         latency: latency of all chains together.
     """
 
@@ -87,30 +87,30 @@ class Program:
     latency: Form
 
     def goal(self, name: str) -> Form:
-        """The objective ``host``, ``moves`` or ``latency``."""
+        """Return the objective ``host``, ``moves`` or ``latency``."""
         return {"host": self.host, "moves": self.moves, "latency": self.latency}[name]
 
     def crossing(self, modes: tuple[int, ...]) -> list[bool]:
-        """Which crossing variables are 1 at a choice of modes."""
+        """Tell which crossing variables are 1 at a choice of modes."""
         at = [sites[mode] for sites, mode in zip(self.sites, modes, strict=True)]
         return [at[i] == k and at[j] != k for i, j, k in self.arcs]
 
     def value(self, form: Form, modes: tuple[int, ...]) -> int:
-        """A form's value at a choice of modes."""
+        """Evaluate a form at a choice of modes."""
         return form.value(modes, self.crossing(modes))
 
     def broken(self, modes: tuple[int, ...]) -> list[Row]:
-        """The rows that a choice of modes breaks."""
+        """Return the rows that a choice of modes breaks."""
         crossing = self.crossing(modes)
         return [row for row in self.rows if row.form.value(modes, crossing) > row.limit]
 
     def with_goal(self, name: str, limit: int) -> Program:
-        """The program with one more row: an objective is at most ``limit``."""
+        """Return the program with one more row: an objective is at most ``limit``."""
         return replace(self, rows=(*self.rows, Row(f"goal {name}", "goal", self.goal(name), limit)))
 
 
 def formulate(problem: Problem, current: Locations | None = None) -> Program:
-    """Write a valid problem down as equations.
+    """Write a valid problem as equations.
 
     Args:
         problem: as ``validate`` accepts it.
@@ -128,7 +128,7 @@ def formulate(problem: Problem, current: Locations | None = None) -> Program:
 
 
 class _Writer:
-    """Writes rows one after the other; arcs come into being when a row first needs them."""
+    """Writes rows one by one, and creates arcs when a row first needs them."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -156,7 +156,7 @@ class _Writer:
             coefs[m] += amount(location)
 
     def _cross(self, form: Form, i: int, j: int, k: int, amount: int) -> None:
-        """Add ``amount * c[i, j, k]``; nothing where the variable is 0 or depends on one NF only."""
+        """Add ``amount * c[i, j, k]``, except where the variable is 0 or depends on one NF only."""
         inside, outside = k in self.sites[i], any(site != k for site in self.sites[j])
         if not inside or not outside or amount == 0:
             return
@@ -180,7 +180,7 @@ class _Writer:
                     self.rows.append(Row(f"pcie {name} of sNIC {k}{suffix}", "pcie", form, limit))
 
     def _link(self, traffic: Traffic, k: int, up: bool, down: bool) -> Form:
-        """Mbps on the PCIe link of sNIC k in the directions asked for."""
+        """Return the Mbps on the PCIe link of sNIC k in the given directions."""
         form = Form()
         for (i, j), mbps in traffic.between.items():
             if up:
@@ -281,5 +281,5 @@ class _Writer:
 
 
 def _links(first: int, second: int) -> int:
-    """How many PCIe links lie between two locations."""
+    """Count the PCIe links between two locations."""
     return 0 if first == second else (first != HOST) + (second != HOST)

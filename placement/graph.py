@@ -1,4 +1,4 @@
-"""A placement graph (UNO 3.2.1) as a networkx graph, in and out.
+"""Conversion of a placement graph (UNO 3.2.1) from and to networkx.
 
 Vertices carry ``kind`` (``nf``, ``vm`` or ``port``); an NF carries ``modes`` and optionally ``state_cost``; a port
 carries ``nic`` (default 1). Edges carry ``mbps``. Undirected edges are read as traffic in both directions that adds up
@@ -20,12 +20,12 @@ def from_graph(graph: nx.Graph, nics: tuple[Nic, ...], **more: Any) -> Problem:
     """Read a placement graph.
 
     Args:
-        graph: vertices and edges as the module says; ``modes`` is a sequence of ``Mode``.
+        graph: vertices and edges as described above; ``modes`` is a sequence of ``Mode``.
         nics: the sNICs.
         **more: further fields of ``Problem``, for example ``host`` or ``chains``.
 
     Raises:
-        ProblemError: a vertex or edge lacks what is needed, or an undirected graph meets a directional limit.
+        ProblemError: a vertex or edge lacks an attribute, or an undirected graph meets a directional limit.
 
     Example:
         >>> graph = nx.DiGraph()

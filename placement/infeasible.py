@@ -1,4 +1,4 @@
-"""What to say when nothing fits: the least that would have to grow, what conflicts, and a proof."""
+"""Reports for infeasible problems: the least growth of limits, the conflict, and a proof."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from placement.model import HOST, NF, Mode, Problem, Sample
 from placement.proof import Walk
 
 SECONDS = 20.0
-"""What each question of a diagnosis may take."""
+"""Time limit for each step of a diagnosis."""
 
 
 @dataclass(frozen=True)
 class Least:
-    """How far one kind of limit would have to grow, all others as they are.
+    """How far one kind of limit would have to grow, with all others unchanged.
 
     Attributes:
         what: ``pcie``, or a resource and where, for example ``cores of the sNICs``.
         by: the least growth of every limit of that kind; None: no growth suffices.
-        limits: per limit that would be exceeded, its name and the use in a placement that exists then.
+        limits: per limit that would be exceeded, its name and the use in a placement that then exists.
         certificate: proof that a growth of ``by - 1`` does not suffice.
     """
 
@@ -38,7 +38,7 @@ class Least:
 
 @dataclass(frozen=True)
 class Cut:
-    """A PCIe limit that even the least traffic exceeds, whatever runs where.
+    """A PCIe limit below the least possible traffic.
 
     Attributes:
         limit: its name.
@@ -59,11 +59,11 @@ class Infeasibility:
 
     Attributes:
         certificate: proof; its goal is ``feasible``, or ``host`` with a bound above what any placement costs.
-        backend: who found out.
-        least: what growth of each kind of limit would make a placement possible.
+        backend: which backend found out.
+        least: which growth of each kind of limit would make a placement possible.
         cuts: PCIe limits below the minimum cut.
-        conflict: a minimal set of limits and pins that cannot be satisfied together: leave out any one, and a placement
-            exists.
+        conflict: a minimal set of limits and pins that cannot be satisfied together: without any one of them a
+            placement exists.
     """
 
     certificate: Certificate | None
@@ -85,10 +85,10 @@ class Infeasibility:
         """Verify without a solver that no placement exists.
 
         Raises:
-            CertificateError: it is not proven.
+            CertificateError: this is not proven.
         """
         if self.certificate is None:
-            raise CertificateError(f"infeasible is a claim of {self.backend!r} without a certificate")
+            raise CertificateError(f"{self.backend!r} calls it infeasible without a certificate")
         if self.certificate.goal != FEASIBLE:
             form = formulate(problem).goal(self.certificate.goal)
             most = form.constant + sum(max(coefs) for coefs in form.choice.values()) + sum(form.cross.values())
@@ -98,10 +98,10 @@ class Infeasibility:
 
 
 def diagnose(problem: Problem, program: Program, answer: Answer) -> Infeasibility:
-    """Work out the report for a problem that a backend called infeasible.
+    """Compute the report for a problem that a backend called infeasible.
 
     Raises:
-        BackendError: a question took longer than ``SECONDS``.
+        BackendError: a step took longer than ``SECONDS``.
     """
     certificate = _refute(program, ()) or _from_answer(answer)
     return Infeasibility(
@@ -120,7 +120,7 @@ def _from_answer(answer: Answer) -> Certificate | None:
 
 
 def _refute(program: Program, widened: tuple[tuple[str, int], ...]) -> Certificate | None:
-    """A proof that the limits, some of them widened, admit no placement; None where the kernel finds none in time."""
+    """Prove that the limits, some of them widened, admit no placement; None if the kernel finds no proof in time."""
     if not program.names:
         return _empty(program, widened)
     answer = Lagcut().minimise(held(program, (), widened), FEASIBLE, SECONDS)
@@ -137,7 +137,7 @@ def _empty(program: Program, widened: tuple[tuple[str, int], ...]) -> Certificat
 
 
 def _kinds(program: Program) -> dict[str, list[int]]:
-    """Limits that would grow together: all PCIe limits; each resource of the sNICs; each of the host."""
+    """Group limits that would grow together: all PCIe limits; each resource of the sNICs; each of the host."""
     found: dict[str, list[int]] = {}
     for r, row in enumerate(program.rows):
         if row.kind == "pcie":
@@ -174,7 +174,7 @@ def _cuts(problem: Problem, program: Program) -> Iterable[Cut]:
 
 
 def _edges(problem: Problem, row: Row, where: dict[str, int]) -> tuple[tuple[str, str, int], ...]:
-    """The demands on a PCIe link, in the directions that the row limits, at the row's moment."""
+    """Return the demands on a PCIe link, in the directions that the row limits, at the row's moment."""
     words = row.name.split()
     direction, nic = words[1], int(words[4])
     moment = problem.moments()[int(words[7]) if "sample" in words else 0]
@@ -188,7 +188,7 @@ def _edges(problem: Problem, row: Row, where: dict[str, int]) -> tuple[tuple[str
 
 
 def _conflict(problem: Problem, program: Program) -> tuple[str, ...]:
-    """A minimal set of limits and pins that cannot hold together (QuickXplain)."""
+    """Find a minimal set of limits and pins that cannot hold together (QuickXplain)."""
     everywhere = range(len(problem.nics) + 1)
     pins = [f"pin of {nf.name}" for nf in problem.nfs if {mode.location for mode in nf.modes} != set(everywhere)]
     rows = [row.name for row in program.rows]
@@ -206,7 +206,7 @@ def _conflict(problem: Problem, program: Program) -> tuple[str, ...]:
 
 
 def _minimal(kept: list[str], left: list[str], conflicts: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Of ``left``, a minimal part that conflicts together with ``kept``."""
+    """Find a minimal part of ``left`` that conflicts together with ``kept``."""
     if kept and conflicts(kept):
         return []
     if len(left) <= 1:
@@ -218,7 +218,7 @@ def _minimal(kept: list[str], left: list[str], conflicts: Callable[[Sequence[str
 
 
 def _possible(problem: Problem, kept: frozenset[str]) -> bool:
-    """Whether a placement satisfies the kept limits and pins; without its pin an NF may run anywhere for nothing."""
+    """Tell whether a placement satisfies the kept limits and pins; unpinned NFs may run anywhere at no cost."""
     nfs = [nf if f"pin of {nf.name}" in kept else _unpinned(nf, len(problem.nics)) for nf in problem.nfs]
     freed = replace(problem, nfs=tuple(nfs), window=tuple(_pad(sample, nfs) for sample in problem.window))
     program = formulate(freed)
@@ -232,7 +232,7 @@ def _unpinned(nf: NF, nics: int) -> NF:
 
 
 def _pad(sample: Sample, nfs: Sequence[NF]) -> Sample:
-    """The sample with nothing used in modes that it does not know."""
+    """Return the sample with no use in modes that it does not know."""
     use = {
         nf.name: (*sample.use[nf.name], *({} for _ in range(len(nf.modes) - len(sample.use[nf.name]))))
         for nf in nfs

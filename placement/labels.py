@@ -1,4 +1,4 @@
-"""What multipliers leave open: the enumeration that searches for placements and that checks proofs.
+"""The enumeration of placements that multipliers leave open; it searches for placements and checks proofs.
 
 Take any multipliers ``w >= 0`` for the rows and ``f`` with ``0 <= f[a] <= g[a]`` for the arcs, where ``g[a]`` is the
 weighted sum of the arc's coefficients. For every placement that satisfies all rows::
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from placement.formulate import Program
 
 PARETO_SCAN = 48
-"""Labels that a new one is compared with; more would cost more time than it saves."""
+"""Labels that a new one is compared with; more comparisons would cost more time than they save."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Dual:
 
 
 class TooManyLabelsError(Exception):
-    """The enumeration would exceed the number of labels it was allowed."""
+    """The enumeration would exceed its limit of labels."""
 
 
 class Losses:
@@ -69,7 +69,7 @@ class Losses:
         self.base = sum(least) + slack
 
     def _crossed(self, dual: Dual) -> list[int]:
-        """Per arc ``g``, the weighted sum of its coefficients."""
+        """Compute per arc ``g``, the weighted sum of its coefficients."""
         total = [0] * len(self.program.arcs)
         for weight, row in zip(dual.weights, self.program.rows, strict=True):
             if weight < 0:
@@ -82,7 +82,7 @@ class Losses:
         return total
 
     def _alpha(self, dual: Dual) -> list[list[int]]:
-        """Per NF and mode, its weighted use and its share of the flows."""
+        """Compute per NF and mode its weighted use and its share of the flows."""
         alpha = [[0] * len(sites) for sites in self.program.sites]
         for weight, row in zip(dual.weights, self.program.rows, strict=True):
             if weight:
@@ -115,7 +115,7 @@ class Label:
     before: Label | None
 
     def modes(self, order: Sequence[int]) -> tuple[int, ...]:
-        """The full placement that this label ends."""
+        """Return the full placement that this label ends."""
         chosen = [0] * len(order)
         label: Label | None = self
         for i in reversed(order):
@@ -127,15 +127,15 @@ class Label:
 
 @dataclass(frozen=True)
 class _Step:
-    """One NF's turn: what each of its modes adds.
+    """One NF's turn: the effect of each of its modes.
 
     Attributes:
         options: per mode that is not ruled out: mode, site, loss, use.
-        arcs: per arc to an NF that had its turn: its place in the state, whether it is the arc's i, k, both
-            losses, use.
-        keep: places of the state that are still needed afterwards.
-        stays: whether this NF is still needed afterwards.
-        room: per row, the limit less what the NFs still to come use at least.
+        arcs: per arc to an NF that had its turn: its place in the state, whether it is the arc's i, k, both losses,
+            use.
+        keep: places of the state that are still needed.
+        stays: whether this NF is still needed.
+        room: per row, the limit less the least use of the remaining NFs.
     """
 
     options: list[tuple[int, int, int, tuple[int, ...]]]
@@ -148,16 +148,16 @@ class _Step:
 def open_placements(
     program: Program, losses: Losses, order: Sequence[int], max_labels: int = 200_000
 ) -> list[tuple[int, ...]]:
-    """All placements (up to dominance) that satisfy every row, as modes; an empty list proves that there is none.
+    """Return all placements (up to dominance) that satisfy every row, as modes; an empty list proves infeasibility.
 
     Args:
         program: the equations, with any goal already turned into a row.
         losses: of the same program, under any multipliers.
-        order: a permutation of the NFs; it decides the time, never the answer.
-        max_labels: partial placements to keep after each step.
+        order: a permutation of the NFs; it affects the time, never the answer.
+        max_labels: limit of partial placements after each step.
 
     Raises:
-        TooManyLabelsError: more are open than ``max_labels``.
+        TooManyLabelsError: more than ``max_labels`` are open.
     """
     if sorted(order) != list(range(len(program.names))):
         raise ValueError("the order is not a permutation of the NFs")
@@ -218,7 +218,7 @@ def _extend(
 
 
 def _undominated(labels: list[Label]) -> list[Label]:
-    """Drop labels that use no less of every row than another one."""
+    """Drop labels that use no less than another one of every row."""
     if len(labels) < 2:
         return labels
     kept: list[Label] = []
@@ -280,7 +280,7 @@ def _steps(program: Program, losses: Losses, order: Sequence[int]) -> list[_Step
 
 
 def good_order(program: Program, losses: Losses) -> tuple[int, ...]:
-    """NFs with one open mode first, then along the traffic, always the NF that keeps fewest others waiting."""
+    """Order NFs with one open mode first, then along the traffic, always the NF that keeps fewest others waiting."""
     near: list[set[int]] = [set() for _ in program.names]
     for i, j, _ in program.arcs:
         near[i].add(j)

@@ -1,8 +1,8 @@
-"""The placement problem as data: who may run where, what it costs there, who talks to whom, and what limits it.
+"""The placement problem as data: NFs with their possible locations and costs, traffic, and limits.
 
 Units: traffic in whole Mbps, cores in whole millicores, memory in whole MiB, latency in whole microseconds; accelerator
 units and state costs are plain counts. Whole numbers keep every answer exact: with bits per second in floating point,
-solvers have been seen to return wrong optima.
+solvers have returned wrong optima.
 
 Locations: 0 is the host, 1..K are the sNICs. Each sNIC hangs off the host by its own PCIe link, so traffic between two
 sNICs crosses two links (UNO 2.3, 3.2.1).
@@ -26,13 +26,13 @@ Locations = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to run an NF: a place and what it takes there. A pin is a mode that is missing.
+    """One way to run an NF: a location and its resources there. A pin is the absence of other modes.
 
     Attributes:
         location: 0 for the host, k for sNIC k.
         use: amount of each resource (cores in millicores, memory in MiB, accelerators in units).
         latency_us: time a packet spends in the NF, in microseconds.
-        name: what it is called in explanations, for example ``accelerated``.
+        name: its name in explanations, for example ``accelerated``.
     """
 
     location: int
@@ -48,7 +48,7 @@ class NF:
     Attributes:
         name: unique among all vertices.
         modes: the ways it may run.
-        state_cost: what moving it costs (for example MiB of state); 1 counts moves.
+        state_cost: cost of moving it (for example MiB of state); 1 counts moves.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Nic:
-    """An sNIC and its PCIe link. A limit that is None does not exist.
+    """An sNIC and its PCIe link. None means no limit.
 
     Attributes:
         capacity: amount of each resource (UNO's D is ``{"cores": D}``).
@@ -97,10 +97,10 @@ class Nic:
 
 @dataclass(frozen=True)
 class Chain:
-    """A path that packets take, and how long they may.
+    """A path of packets, and its latency bound.
 
     Attributes:
-        name: what it is called in explanations.
+        name: its name in explanations.
         path: vertices in order.
         limit_us: bound on the time in NFs and on PCIe links, in microseconds; None: only minimised.
     """
@@ -116,7 +116,7 @@ class Sample:
 
     Attributes:
         demands: the traffic of that moment.
-        use: per NF, what each of its modes takes at that moment; an NF that is left out takes what the problem says.
+        use: per NF, the use of each of its modes at that moment; an omitted NF uses the problem's own amounts.
     """
 
     demands: tuple[Demand, ...]
@@ -128,17 +128,17 @@ class Problem:
     """One server's placement problem (UNO's Algorithm 1, corrected and generalised).
 
     Attributes:
-        nfs: what is to be placed.
+        nfs: the NFs to place.
         vms: names of the virtual machines, which stay on the host.
         ports: Ethernet ports, which stay on their sNIC.
-        demands: traffic; several between the same two vertices add up.
+        demands: traffic; several demands between the same two vertices add up.
         nics: the sNICs; ``nics[0]`` is location 1.
-        host: limits of the host's resources; a resource that is left out is not limited.
+        host: limits of the host's resources; an omitted resource is unlimited.
         chains: paths with latency.
         apart: pairs of NFs that must not share an sNIC (anti-affinity).
         crossing_us: latency of crossing one PCIe link, in microseconds.
-        weights: what an amount of each host resource costs; the host cost is what ``solve`` minimises first.
-        window: further moments, in each of which all limits have to hold too; the host cost is summed over all of them.
+        weights: cost of each host resource per unit; ``solve`` minimises the host cost first.
+        window: further moments at which all limits must hold too; the host cost is summed over all of them.
 
     Example:
         >>> dpi = NF("dpi", (Mode(HOST, {"cores": 1000}), Mode(1, {"cores": 2000})))
@@ -161,10 +161,10 @@ class Problem:
     window: tuple[Sample, ...] = ()
 
     def nf(self, name: str) -> NF:
-        """The NF of this name.
+        """Return the NF with this name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: unknown name.
         """
         for nf in self.nfs:
             if nf.name == name:
@@ -172,19 +172,19 @@ class Problem:
         raise KeyError(name)
 
     def fixed(self) -> dict[str, int]:
-        """Vertices that cannot move, and where they are."""
+        """Return the vertices that cannot move, with their locations."""
         return dict.fromkeys(self.vms, HOST) | {port.name: port.nic for port in self.ports}
 
     def moments(self) -> tuple[Sample, ...]:
-        """The problem's own moment, then the window's."""
+        """Return the problem's own moment, then the window's."""
         return (Sample(self.demands), *self.window)
 
 
 def pin(nf: NF, location: int) -> NF:
-    """The NF with only its modes at one location.
+    """Return the NF with only its modes at one location.
 
     Raises:
-        ProblemError: it has none there.
+        ProblemError: it has no mode there.
     """
     modes = tuple(mode for mode in nf.modes if mode.location == location)
     if not modes:
@@ -194,7 +194,7 @@ def pin(nf: NF, location: int) -> NF:
 
 
 def robust(samples: Sequence[Problem]) -> Problem:
-    """One problem whose limits hold at every one of several moments (the rows T and D repeated, the choices shared).
+    """Build one problem whose limits hold at each of several moments (the rows T and D repeated, the choices shared).
 
     Args:
         samples: the same problem at several moments; the last one is the present.
@@ -203,13 +203,13 @@ def robust(samples: Sequence[Problem]) -> Problem:
         ProblemError: the samples do not have the same NFs and modes.
     """
     if not samples:
-        raise ProblemError("robust() needs at least one sample, and got none")
+        raise ProblemError("robust() needs at least one sample, but got none")
     present = samples[-1]
     shape = _shape(present)
     for number, sample in enumerate(samples):
         if _shape(sample) != shape:
             raise ProblemError(
-                f"sample {number} has other NFs or modes than the last one; a window needs the same in all"
+                f"sample {number} has different NFs or modes from the last one; all samples of a window need the same"
             )
     return replace(present, window=tuple(_as_sample(sample) for sample in samples[:-1]))
 

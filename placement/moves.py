@@ -1,8 +1,8 @@
 """An order of moves in which every step is feasible.
 
-A step is feasible if it makes no limit worse than it allows: a row may end above its limit only if it was above before,
-and then not higher. From a feasible placement, that keeps every placement on the way feasible; from an overloaded
-one, it never adds to the overload.
+A step is feasible if it makes no limit worse than allowed: a row may end above its limit only if it was above it
+before, and must not rise. So from a feasible placement all intermediate placements are feasible; from an overloaded
+one, none adds to the overload.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Move:
     """One step.
 
     Attributes:
-        nf: who moves.
-        source: from which location.
-        target: to which location.
-        detour: whether it is not there to stay (or not one of the planned moves), and only makes room.
+        nf: the NF that moves.
+        source: its location before.
+        target: its location after.
+        detour: whether the step is temporary (or not one of the planned moves), and only makes room.
     """
 
     nf: str
@@ -40,11 +40,11 @@ def order_moves(program: Program, before: Sequence[int], after: Sequence[int]) -
 
     Args:
         program: the equations; goals held as rows do not belong here.
-        before: per NF its mode now. After a change of traffic this may break rows.
-        after: per NF its mode in the end.
+        before: per NF its mode now; after a change of traffic this may break rows.
+        after: per NF its final mode.
 
     Raises:
-        MoveOrderError: no order was found, not even with up to two detours; names what is stuck and what blocks it.
+        MoveOrderError: no order was found, not even with up to two detours; names the stuck moves and what blocks them.
     """
     tables = Tables(program)
     for detours in range(MAX_DETOURS + 1):
@@ -62,11 +62,11 @@ def order_moves(program: Program, before: Sequence[int], after: Sequence[int]) -
 
 def _blocked(program: Program, state: State, i: int, mode: int) -> str:
     rows = [f"{program.rows[r].name} ({used} of {program.rows[r].limit})" for r, used in state.blocked(i, mode)]
-    return f"{program.names[i]} is blocked by {', '.join(rows) or 'what follows it'}"
+    return f"{program.names[i]} is blocked by {', '.join(rows) or 'later moves'}"
 
 
 class _Search:
-    """Depth first, each placement visited once, the step that relieves most first."""
+    """Depth-first search that visits each placement once, the step with most relief first."""
 
     def __init__(self, tables: Tables, after: Sequence[int]) -> None:
         self.tables = tables
@@ -80,7 +80,7 @@ class _Search:
         return tuple(self.steps) if self._descend(pending, detours) else None
 
     def _descend(self, pending: set[int], detours: int) -> bool:
-        """Do all pending moves; one loop, so that long plans need no deep recursion."""
+        """Do all pending moves; a loop, because long plans would need deep recursion."""
         stack = [iter(self._choices(pending, detours))]
         done: list[tuple[int, int, int]] = []
         left = detours
@@ -117,7 +117,7 @@ class _Search:
         return False
 
     def _mark(self, pending: set[int], i: int) -> None:
-        """Keep ``pending`` what is not yet where it belongs."""
+        """Keep in ``pending`` exactly the NFs that are not yet at their target."""
         if self.state.modes[i] == self.after[i]:
             pending.discard(i)
         else:
@@ -140,7 +140,7 @@ class _Search:
         return direct + around
 
     def _strain(self, i: int, mode: int) -> float:
-        """How much of the tightest rows a step takes; negative where it gives."""
+        """Return the share of the tightest rows that a step takes; negative if it frees room."""
         rows = self.tables.program.rows
         return sum(
             amount / (1 + max(rows[r].limit - self.state.use[r], 0))

@@ -1,4 +1,4 @@
-"""A placement as a picture; needs matplotlib (``pip install 'uno-server[plot]'``), which is imported only here."""
+"""Pictures of placements; needs matplotlib (``pip install 'uno-server[plot]'``), which only this module imports."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def draw(plan: Plan, axes: Axes) -> None:
 
 
 def save(plan: Plan, path: str) -> None:
-    """Draw a plan into a file; its name's ending says the format (png, svg, pdf).
+    """Draw a plan into a file; the file name's extension selects the format (png, svg, pdf).
 
     Raises:
-        PlacementError: matplotlib is not installed, or does not know the format.
+        PlacementError: matplotlib is not installed, or does not support the format.
     """
     try:
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Who solves what, and for how long: the kernel first, a general solver with what it found, all before the deadline."""
+"""The portfolio: the kernel first, then a general solver starting from its result, all before the deadline."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from placement.formulate import Program
 
 AUTO = "auto"
 KERNEL_SHARE = 0.6
-"""Part of the time that the kernel gets with one sNIC, at most."""
+"""Largest part of the time for the kernel with one sNIC."""
 KERNEL_SECONDS = 0.6
 KERNEL_LONG_SHARE = 0.1
-"""What the kernel seldom needs more of: a general solver that starts from its placement is then sooner done. Where
-there is much time, this part of it, because only the kernel leaves a certificate."""
+"""Seconds that the kernel seldom exceeds: a general solver that starts from its placement then finishes sooner. With
+more time, this part of it, because only the kernel leaves a certificate."""
 KERNEL_SECONDS_SEVERAL = 0.1
 KERNEL_SECONDS_PER_PAIR = 0.00002
-"""What it gets with several and many NFs, and per pair: its bound is weaker; if at all, it proves the optimum soon."""
+"""The same with several sNICs and many NFs, and per pair: the bound is weaker, so the kernel proves the optimum soon or
+never."""
 READY_NFS = 40
-"""Many NFs with several sNICs: CP-SAT's process then starts beside the kernel, because that takes a while."""
+"""NFs above which, with several sNICs, CP-SAT's process starts beside the kernel, because starting takes a while."""
 GENERAL_MOST = 20_000
-"""NFs beyond which a general solver is only asked for any placement: it would overrun every deadline."""
+"""NFs above which a general solver only searches for any placement: it would miss every deadline."""
 
 
 def minimise(
@@ -36,14 +37,14 @@ def minimise(
     Args:
         program: the equations.
         goal: as ``Backend.minimise`` has it.
-        seconds: when to stop.
+        seconds: time limit.
         name: a backend's name, or ``auto`` for the portfolio.
         start: a placement to beat.
-        gap: an answer within this fraction of its bound is good enough.
+        gap: an answer within this fraction of its bound is sufficient.
 
     Returns:
-        The best answer; its ``steps`` prove its ``bound`` where both are there. ``auto`` may return a status of
-        ``optimal`` from a solver that proves nothing that can be checked; then ``bound`` is what the kernel proved.
+        The best answer; its ``steps`` prove its ``bound`` if it has both. ``auto`` may return a status of ``optimal``
+        from a solver without checkable proofs; then ``bound`` is the one that the kernel proved.
 
     Raises:
         BackendError: a backend is missing or failed.
@@ -84,7 +85,7 @@ def _close(program: Program, goal: str, answer: Answer, gap: float) -> bool:
 
 
 def _merge(program: Program, goal: str, kernel: Answer, general: Answer) -> Answer:
-    """The general solver's verdict with the kernel's proof; the better placement of both."""
+    """Combine the general solver's verdict, the kernel's proof, and the better placement of both."""
     if general.status == Status.INFEASIBLE:
         return replace(kernel, status=Status.INFEASIBLE, backend=general.backend, modes=None)
     found = [modes for modes in (general.modes, kernel.modes) if modes is not None]

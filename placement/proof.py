@@ -1,7 +1,7 @@
-"""Proofs as steps: close modes, split on an NF, walk what is left. Checked with whole numbers, without a solver.
+"""Proofs as steps: close modes, split on an NF, walk the rest. Checked with whole numbers, without a solver.
 
-The steps are in preorder, as the kernel's branch and bound wrote them. Each works on the part of the program that the
-steps before it have left open (``reduce``), and its multipliers are those of that part.
+The steps are in preorder, as the kernel's branch and bound wrote them. Each applies to the part of the program that the
+previous steps left open (``reduce``), and its multipliers are those of that part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Split:
 
     Attributes:
         nf: the NF.
-        modes: the modes that have proofs of their own.
+        modes: the modes with their own proofs.
     """
 
     nf: int
@@ -47,7 +47,7 @@ class Walk:
 
     Attributes:
         dual: the multipliers.
-        order: the order in which NFs are looked at.
+        order: the order of the NFs.
     """
 
     dual: Dual
@@ -61,14 +61,14 @@ def check(program: Program, steps: Sequence[Step], max_labels: int) -> None:
     """Verify that no placement satisfies all rows of a program.
 
     Raises:
-        CertificateError: a placement does, or a step does not prove what it says.
+        CertificateError: a placement does, or a step does not prove its claim.
         ValueError: the steps do not fit the program or each other.
         TooManyLabelsError: a walk leaves more open than ``max_labels``.
     """
     reader = iter(steps)
     _check(whole(program), reader, max_labels)
     if next(reader, None) is not None:
-        raise ValueError("the proof goes on after its end")
+        raise ValueError("the proof continues after its end")
 
 
 def _check(part: Part, steps: Iterator[Step], max_labels: int) -> None:
@@ -100,19 +100,19 @@ def _modes(part: Part, nf: int) -> tuple[int, ...]:
 
 
 def _left(part: Part, dual: Dual, closed: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:
-    """What is left of the NFs of which modes are closed."""
+    """Return the remaining modes of the NFs of which modes are closed."""
     losses = Losses(part.program, dual)
     place = {nf: i for i, nf in enumerate(part.nfs)}
     left = {nf: list(_modes(part, nf)) for nf, _ in closed}
     for nf, mode in closed:
         i = place[nf]
         if mode not in left[nf]:
-            raise ValueError(f"mode {mode} of NF {nf} is closed, and not open there")
+            raise ValueError(f"mode {mode} of NF {nf} is closed, but was not open there")
         if losses.base + losses.mode[i][part.modes[i].index(mode)] <= 0:
             raise CertificateError(f"nothing rules out mode {mode} of NF {part.program.names[i]!r} as a step claims")
         left[nf].remove(mode)
     if not all(left.values()):
-        raise ValueError("a step closes all modes of an NF; that is a walk's to prove")
+        raise ValueError("a step closes all modes of an NF, which only a walk can prove")
     return left
 
 

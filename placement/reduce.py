@@ -1,4 +1,4 @@
-"""What is left of a program when modes are closed: smaller, with what is settled folded into limits and single NFs."""
+"""Reduction of a program after modes are closed: smaller, with settled NFs folded into limits and single NFs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Part:
     settled: dict[int, int]
 
     def lift(self, modes: Sequence[int]) -> tuple[int, ...]:
-        """A placement of the whole, from one of the part."""
+        """Convert a placement of the part to one of the whole."""
         chosen = {nf: left[mode] for nf, left, mode in zip(self.nfs, self.modes, modes, strict=True)} | self.settled
         return tuple(chosen[nf] for nf in range(len(chosen)))
 
     def keep(self, left: Mapping[int, Sequence[int]]) -> Part:
-        """The part in which some NFs (of the whole) have only certain modes (of the whole), each at least one."""
+        """Return the part in which some NFs have only certain modes (all as in the whole), at least one each."""
         opened = [[modes.index(m) for m in left.get(nf, modes)] for nf, modes in zip(self.nfs, self.modes, strict=True)]
         folder = _Folder(self.program, opened)
         kept = [i for i, modes in enumerate(opened) if len(modes) > 1]
@@ -44,7 +44,7 @@ class Part:
 
 
 def whole(program: Program) -> Part:
-    """A program as a part of itself; NFs without a choice are settled when it is first reduced."""
+    """Make a program a part of itself; its first reduction settles NFs without a choice."""
     modes = tuple(tuple(range(len(sites))) for sites in program.sites)
     return Part(program, tuple(range(len(program.names))), modes, {})
 
@@ -87,7 +87,7 @@ class _Folder:
         return made
 
     def _settled(self, form: Form, a: int, coef: int) -> None:
-        """Add an arc that has a settled end: crossed where i is on sNIC k and j is not."""
+        """Add an arc with a settled end: crossed if i is on sNIC k and j is not."""
         i, j, k = self.before.arcs[a]
         if i in self.place:
             if self._site(j) != k:

@@ -1,4 +1,4 @@
-"""Problems and plans as JSON: the schema, and the way in and out. Reading and writing files is the caller's."""
+"""Problems and plans as JSON: the schema, and conversion. The caller reads and writes files."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ SCHEMA: dict[str, Any] = {
         current={"type": "object", "additionalProperties": _COUNT},
     ),
 }
-"""JSON Schema of a problem document; ``current`` says where NFs run now."""
+"""JSON Schema of a problem document; ``current`` is the current placement."""
 
 
 def from_json(document: Any) -> tuple[Problem, dict[str, int] | None]:
     """Read a problem from a parsed JSON document.
 
     Returns:
-        The problem, and where NFs run now if the document says so. ``solve`` checks names and amounts.
+        The problem, and the current placement if the document has one. ``solve`` checks names and amounts.
 
     Raises:
-        SchemaError: a key is missing, unknown, or of another type; the message says where.
+        SchemaError: a key is missing, unknown, or of the wrong type; the message says where.
 
     Example:
         >>> problem, current = from_json({"nfs": [{"name": "dpi", "modes": [{"location": 0, "use": {"cores": 5}}]}],
@@ -102,7 +102,7 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
     """Check a value against the part of JSON Schema that ``SCHEMA`` uses.
 
     Raises:
-        SchemaError: it does not fit; says where and what was expected.
+        SchemaError: it does not fit; the message says where and what was expected.
     """
     kind = schema["type"]
     types = {"object": dict, "array": list, "string": str, "integer": int}
@@ -130,7 +130,7 @@ def _check_object(value: Mapping[str, Any], schema: Mapping[str, Any], where: st
         if key not in value:
             unknown = next((k for k in value if k not in properties), None)
             if unknown is None:
-                raise SchemaError(f"{where} has no key {key!r}; it is needed")
+                raise SchemaError(f"{where} lacks the required key {key!r}")
     for key, item in value.items():
         if key in properties:
             _check(item, properties[key], f"{where}.{key}")

@@ -1,4 +1,4 @@
-"""``solve``: a problem in, a proven and explained plan out."""
+"""``solve``: turn a problem into a proven and explained plan."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Stage:
 
     Attributes:
         goal: ``host``, ``moves`` or ``latency``.
-        value: what was reached.
-        bound: no placement reaches less, given the stages before.
-        proven: whether the solver that found it proved that nothing less can be reached.
-        backend: who solved it.
-        within: earlier goals and what they were held to.
-        certificate: proof of the bound; None where the backend keeps none.
+        value: the value reached.
+        bound: no placement has a lower value, given the stages before.
+        proven: whether the solver that found it proved it to be the least.
+        backend: the backend that solved it.
+        within: earlier goals and their limits.
+        certificate: proof of the bound; None if the backend keeps none.
     """
 
     goal: str
@@ -51,16 +51,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where every NF runs, and why.
+    """The location of every NF, with reasons.
 
     Attributes:
-        problem: what was solved.
-        current: where NFs ran before, if that was given.
+        problem: the solved problem.
+        current: the placement before, if given.
         placement: per NF its location: 0 the host, k sNIC k.
         modes: per NF the index of its mode.
-        stages: the goals in order: host cost, then moves, then latency, as far as they apply.
-        moves: steps from ``current``, each of them feasible.
-        seconds: time it took.
+        stages: the goals in order: host cost, then moves, then latency, as applicable.
+        moves: steps from ``current``, each feasible.
+        seconds: duration of the solve.
     """
 
     problem: Problem
@@ -73,41 +73,41 @@ class Plan:
 
     @property
     def host_cost(self) -> int:
-        """Host cost of the placement, summed over all moments (millicores with the default weights)."""
+        """Return the host cost of the placement, summed over all moments (millicores with the default weights)."""
         return evaluate.host_cost(self.problem, self.modes)
 
     @property
     def bound(self) -> int | None:
-        """No placement has a lower host cost."""
+        """Return the bound: no placement has a lower host cost."""
         return self.stages[0].bound
 
     @property
     def proven(self) -> bool:
-        """Whether every stage's value is proven to be the least."""
+        """Tell whether every stage's value is proven to be the least."""
         return all(stage.proven for stage in self.stages)
 
     @property
     def certified(self) -> bool:
-        """Whether the certificates prove all that ``proven`` claims, so that ``check`` proves it without a solver."""
+        """Tell whether the certificates prove all that ``proven`` claims, so that ``check`` needs no solver."""
         return all(
             stage.bound is not None and stage.certificate and stage.bound >= stage.value for stage in self.stages
         )
 
     @property
     def certificate(self) -> Certificate | None:
-        """Proof of ``bound``."""
+        """Return the proof of ``bound``."""
         return self.stages[0].certificate
 
     @cached_property
     def why(self) -> Why:
-        """Per NF, why it is where it is, what binds, and the runner-up. Worked out when first asked for."""
+        """Explain each NF's location, the binding limits and the runner-up; computed on first use."""
         return explain(self.problem, self.modes, self.certificate)
 
     def check(self) -> None:
         """Verify without a solver that the placement is feasible and that all bounds hold.
 
         Raises:
-            CertificateError: something does not hold; says what.
+            CertificateError: something does not hold; the message says what.
         """
         broken = evaluate.breaches(self.problem, self.modes)
         if broken:
@@ -143,18 +143,18 @@ def solve(
 
     Args:
         problem: the problem.
-        current: where NFs run now; NFs that are left out run nowhere yet.
-        eps: what calm may cost: a fraction of the host cost.
+        current: where NFs run now; omitted NFs do not run yet.
+        eps: the cost of stability, as a fraction of the host cost.
         gap: stop when the host cost is within this fraction of its bound; 0 asks for the optimum.
         deadline: seconds after which the best plan so far is returned, with ``proven`` false.
         backend: ``auto`` or the name of one solver.
 
     Raises:
-        ProblemError: the problem is wrong as stated.
-        InfeasibleError: no placement satisfies all limits; its ``report`` says what would.
+        ProblemError: the problem is invalid.
+        InfeasibleError: no placement satisfies all limits; its ``report`` says which changes would help.
         DeadlineError: no placement was found in time.
         BackendError: a solver is missing or failed.
-        MoveOrderError: the plan cannot be reached from ``current`` by feasible steps; the error carries the plan.
+        MoveOrderError: no feasible steps lead from ``current`` to the plan; the error carries the plan.
 
     Notes:
         UNO 3.2.1 (Algorithm 1) and 3.2.2, with the corrections listed in docs/placement.md.
@@ -246,13 +246,13 @@ class _Solver:
         answer = minimise(program, goal, left, self.backend, start, self.gap if goal == "host" else 0.0)
         if answer.status == Status.INFEASIBLE:
             if start is not None:
-                raise BackendError(f"backend {answer.backend!r} calls {goal!r} infeasible, and a placement is known")
+                raise BackendError(f"backend {answer.backend!r} calls {goal!r} infeasible, but a placement is known")
             raise InfeasibleError(lambda: diagnose(self.problem, self.program, answer))
         modes = answer.modes if answer.modes is not None else start
         if modes is None:
             raise DeadlineError(
                 f"no placement of {len(self.program.names)} NFs was found in {self.until - self.started:g} s, and none "
-                f"was ruled out; allow more time (deadline), or ask backend 'highs'"
+                f"was ruled out; allow more time (deadline), or use backend 'highs'"
             )
         value = program.value(program.goal(goal), modes)
         self.stages.append(self._record(goal, value, answer))
@@ -269,7 +269,7 @@ class _Solver:
         return Stage(goal, value, bound, proven, answer.backend, tuple(self.within), certificate)
 
     def _start(self, program: Program, goal: str, start: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """The better of the last stage's placement and what runs now."""
+        """Return the better of the last stage's placement and the current one."""
         now = self._now(start)
         if now is None or program.broken(now):
             return start
@@ -279,7 +279,7 @@ class _Solver:
         return min(start, now, key=lambda modes: program.value(form, modes))
 
     def _now(self, others: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """What runs now, as modes: of those at its location each NF's cheapest for the host, new NFs as planned."""
+        """Return the current placement as modes: each NF's cheapest for the host there, new NFs as planned."""
         if self.current is None:
             return None
         found: list[int] = []

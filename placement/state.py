@@ -8,7 +8,7 @@ from placement.formulate import Program
 
 
 class Tables:
-    """A program turned inside out: per NF its rows, per NF its arcs. Made once, shared by many states."""
+    """A program transposed: per NF its rows, per NF its arcs. Built once, shared by many states."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -27,7 +27,7 @@ class Tables:
 
 
 class State:
-    """A placement and what it uses of each row; the host cost is the last entry of ``use``."""
+    """A placement and its use of each row; the host cost is the last entry of ``use``."""
 
     def __init__(self, tables: Tables, modes: Sequence[int]) -> None:
         self.tables = tables
@@ -37,7 +37,7 @@ class State:
         self.use = [form.value(tuple(modes), crossing) for form in tables.forms]
 
     def delta(self, i: int, mode: int) -> dict[int, int]:
-        """How the rows' use would change if NF i ran in another mode."""
+        """Compute the change of the rows' use if NF i ran in another mode."""
         tables = self.tables
         before = self.modes[i]
         change = {r: coefs[mode] - coefs[before] for r, coefs in tables.unary[i]}
@@ -55,7 +55,7 @@ class State:
         return at[first] == k and at[second] != k
 
     def blocked(self, i: int, mode: int) -> list[tuple[int, int]]:
-        """Rows that forbid the change, with the use they would have: above the limit, and more than now."""
+        """Return the rows that forbid the change, with the resulting use: above the limit, and more than now."""
         rows = self.tables.program.rows
         return [
             (r, self.use[r] + amount)
@@ -64,7 +64,7 @@ class State:
         ]
 
     def put(self, i: int, mode: int) -> None:
-        """Change how NF i runs."""
+        """Change the mode of NF i."""
         for r, amount in self.delta(i, mode).items():
             self.use[r] += amount
         self.modes[i] = mode

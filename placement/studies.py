@@ -1,4 +1,4 @@
-"""What the notebooks plot: small studies, each returning plain rows. Seeded; seconds are wall time."""
+"""Studies for the notebooks, each returning plain rows. Seeded; seconds are wall time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ChainPoint:
 
     Attributes:
         nfs: length of the chain.
-        no_offload: Gbps where the hypervisor switches: the traffic crosses PCIe once.
-        full_offload: Gbps where the sNIC switches: in and out of every NF, and once more to the VM.
+        no_offload: Gbps if the hypervisor switches: the traffic crosses PCIe once.
+        full_offload: Gbps if the sNIC switches: in and out of every NF, and once more to the VM.
         crossings: PCIe crossings under full offload.
         added_us: latency that those crossings add over no offload.
     """
@@ -43,7 +43,7 @@ def chain_model(
 
     Args:
         nfs: lengths.
-        pcie_gbps: what the PCIe link carries in both directions together.
+        pcie_gbps: capacity of the PCIe link in both directions together.
         line_gbps: the Ethernet link.
         crossing_us: latency of one crossing.
 
@@ -103,7 +103,7 @@ def _timed(problem: Problem, backend: str, limit: float) -> tuple[float, bool]:
 
 @dataclass(frozen=True)
 class Region:
-    """Solve time where T lies a part of the way from the minimum cut to everything on the host; D is a part of all."""
+    """Solve time if T lies between the minimum cut and everything on the host; D is a fraction of the total."""
 
     t_part: float
     d_part: float
@@ -147,7 +147,7 @@ class Several:
 
 
 def several_nics(nodes: int, counts: Sequence[int], seed: int = 0, limit: float = 5.0) -> list[Several]:
-    """Divide one sNIC's limits among K, the NFs free to run on any; a K that is infeasible is left out."""
+    """Divide one sNIC's limits among K, with the NFs free to run on any; skip an infeasible K."""
     rows = []
     for count in counts:
         problem = several(limited(chains(nodes, seed), "loose", seed), count, seed)
@@ -163,7 +163,7 @@ def several_nics(nodes: int, counts: Sequence[int], seed: int = 0, limit: float 
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules on the switches per virtual rule: all copied everywhere, and copied only where they can match."""
+    """Rules on the switches per virtual rule: copied everywhere, and copied only where they can match."""
 
     in_port_part: float
     everywhere: float
@@ -173,10 +173,10 @@ class Rules:
 def rule_ratio(
     parts: Sequence[float], rules: int = 3024, switches: int = 3, ports: int = 24, seed: int = 1
 ) -> list[Rules]:
-    """Copies per virtual rule when a part of the rules match on in_port.
+    """Compute copies per virtual rule when a fraction of the rules match on in_port.
 
-    A rule that names its in_port is needed only at the switch that runs that port's pipeline; others are needed at
-    every switch that runs some port's. UNO 5.4 counted 6810 rules for 3024 on three switches.
+    A rule that matches in_port is needed only at the switch that runs that port's pipeline; others are needed at every
+    switch that runs any port's. UNO 5.4 counted 6810 rules for 3024 on three switches.
 
     Example:
         >>> [round(row.where_needed, 1) for row in rule_ratio([0.0, 0.5, 1.0])]

@@ -1,6 +1,6 @@
-"""Traffic over time, and how policies fare under it: what moved, what was overloaded, what the host paid.
+"""Traffic over time, and the results of policies under it: moves, overloads, host cost.
 
-A decision made from epoch e's sample takes effect at epoch e + 1: one epoch of lag, as measuring and moving have.
+A decision made from epoch e's sample takes effect at epoch e + 1: measuring and moving have one epoch of lag.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EPOCHS = 180
 Factors = Callable[[int, Mapping[str, int]], dict[str, float]]
 """Per epoch and running placement, each NF's traffic as a fraction of its nominal one."""
 Policy = Callable[[Problem], Mapping[str, int]]
-"""Takes a sample, answers where everything runs from the next epoch on."""
+"""Takes a sample, and returns the placement from the next epoch on."""
 
 
 def busy_server(nfs: int = 24, seed: int = 1) -> Problem:
@@ -41,7 +41,7 @@ def busy_server(nfs: int = 24, seed: int = 1) -> Problem:
 
 
 def at_epoch(problem: Problem, factors: Mapping[str, float]) -> Problem:
-    """The problem with each NF's traffic and amounts scaled."""
+    """Return the problem with each NF's traffic and amounts scaled."""
 
     def scaled(amount: int, name: str) -> int:
         return round(amount * factors.get(name, 1.0))
@@ -79,7 +79,7 @@ def sine(problem: Problem, period: int = 24) -> Factors:
 
 
 def noise(problem: Problem, seed: int = 7) -> Factors:
-    """Every NF independently between a half and full traffic, anew each epoch."""
+    """Every NF independently between a half and full traffic, redrawn each epoch."""
     names = [nf.name for nf in problem.nfs]
 
     def factors(epoch: int, _: Mapping[str, int]) -> dict[str, float]:
@@ -90,7 +90,7 @@ def noise(problem: Problem, seed: int = 7) -> Factors:
 
 
 def adversary(problem: Problem) -> Factors:
-    """Full traffic for whatever runs on the sNIC, little for the rest: what was just decided is always wrong."""
+    """Full traffic for NFs on the sNIC, little for the rest: the last decision is always wrong."""
     names = [nf.name for nf in problem.nfs]
 
     def factors(_: int, placement: Mapping[str, int]) -> dict[str, float]:
@@ -109,15 +109,15 @@ TRAFFICS: Mapping[str, Callable[[Problem], Factors]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a policy fared.
+    """The result of a policy.
 
     Attributes:
         moves: NFs moved, over all epochs.
         late_moves: those after warm-up, which is one window.
         most_moved: moves of the NF that moved most.
-        overloaded: epochs at which what ran broke a limit.
+        overloaded: epochs at which the placement broke a limit.
         host: host cost over all epochs, in millicore-epochs.
-        host_vs_static: that, over the cost of the best placement that satisfies every epoch seen, known in hindsight.
+        host_vs_static: that, relative to the cost of the best placement that satisfies every epoch, known in hindsight.
     """
 
     moves: int
@@ -136,15 +136,15 @@ def run(
     warm_up: int = 30,
     static_seconds: float = 20.0,
 ) -> Outcome:
-    """Let a policy decide for a while.
+    """Run a policy.
 
     Args:
         problem: the nominal problem.
         factors: the traffic.
-        policy: who decides.
-        epochs: how long.
+        policy: the policy.
+        epochs: the number of epochs.
         warm_up: epochs after which a move counts as late.
-        static_seconds: for the placement known in hindsight.
+        static_seconds: time limit for the placement known in hindsight.
     """
     running: dict[str, int] = dict.fromkeys((nf.name for nf in problem.nfs), HOST)
     moved = dict.fromkeys(running, 0)
@@ -177,7 +177,7 @@ def best_static(samples: list[Problem], seconds: float = 20.0) -> int:
 
 
 def naive() -> Policy:
-    """Solve anew at every sample."""
+    """Solve from scratch at every sample."""
 
     def policy(sample: Problem) -> Mapping[str, int]:
         return solve(sample).placement
@@ -204,7 +204,7 @@ def threshold(part: float = 0.1) -> Policy:
 
 
 def ewma(alpha: float = 0.2) -> Policy:
-    """Solve anew for exponentially smoothed traffic."""
+    """Solve from scratch for exponentially smoothed traffic."""
     smooth: list[Problem] = []
 
     def blend(old: int, new: int) -> int:

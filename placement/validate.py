@@ -8,7 +8,7 @@ from placement.errors import AmountError, DuplicateNameError, PinError, ProblemE
 from placement.model import HOST, NF, Chain, Demand, Nic, Problem, Sample
 
 MAX_MBPS = 100_000_000
-"""100 Tbps. More in one demand or limit is taken for bits or kilobits per second."""
+"""100 Tbps. A larger demand or limit is probably in bits or kilobits per second."""
 MAX_AMOUNT = 1_000_000_000
 """A million cores in millicores, a petabyte in MiB."""
 
@@ -18,8 +18,8 @@ def validate(problem: Problem) -> None:
 
     Raises:
         AmountError: a number is negative, not whole, not a number, or too large for its unit.
-        UnknownNameError: a demand, chain, pair or mode names what does not exist.
-        DuplicateNameError: two vertices have one name.
+        UnknownNameError: a demand, chain, pair or mode names something unknown.
+        DuplicateNameError: two vertices share a name.
         PinError: an NF has no mode, or pins contradict each other.
 
     Example:
@@ -27,7 +27,7 @@ def validate(problem: Problem) -> None:
         >>> validate(Problem(nfs=(NF("dpi", ()),)))
         Traceback (most recent call last):
             ...
-        placement.errors.PinError: NF 'dpi' has no mode: nothing says where it may run; give it at least one Mode
+        placement.errors.PinError: NF 'dpi' has no mode, so it cannot run anywhere; give it at least one Mode
     """
     names = _vertices(problem)
     for number, nic in enumerate(problem.nics, 1):
@@ -54,7 +54,7 @@ def _vertices(problem: Problem) -> set[str]:
     for kind, names in kinds:
         for name in names:
             if not isinstance(name, str) or not name:
-                raise ProblemError(f"a {kind} has the name {name!r}; expected a string that is not empty")
+                raise ProblemError(f"a {kind} has the name {name!r}; expected a non-empty string")
             if name in seen:
                 raise DuplicateNameError(
                     f"{name!r} names {_a(seen[name])} and {_a(kind)}; every NF, VM and port needs its own name"
@@ -62,7 +62,7 @@ def _vertices(problem: Problem) -> set[str]:
             seen[name] = kind
     for port in problem.ports:
         if not 1 <= port.nic <= len(problem.nics):
-            raise UnknownNameError(f"port {port.name!r} is on sNIC {port.nic!r}, and there are {_nics(problem)}")
+            raise UnknownNameError(f"port {port.name!r} is on sNIC {port.nic!r}; the problem has {_nics(problem)}")
     return set(seen)
 
 
@@ -108,7 +108,7 @@ def _nic(number: int, nic: Nic) -> None:
 
 def _nf(nf: NF, problem: Problem) -> None:
     if not nf.modes:
-        raise PinError(f"NF {nf.name!r} has no mode: nothing says where it may run; give it at least one Mode")
+        raise PinError(f"NF {nf.name!r} has no mode, so it cannot run anywhere; give it at least one Mode")
     _whole(f"state_cost of NF {nf.name!r}", nf.state_cost, "units")
     for mode in nf.modes:
         where = mode.location
@@ -121,14 +121,14 @@ def _nf(nf: NF, problem: Problem) -> None:
 
 
 def _use(name: str, where: int, use: Mapping[str, int], problem: Problem) -> None:
-    _amounts(f"what NF {name!r} uses at location {where}", use)
+    _amounts(f"the use of NF {name!r} at location {where}", use)
     if where == HOST:
         return
     for resource in use:
         if resource not in problem.nics[where - 1].capacity:
             raise UnknownNameError(
                 f"NF {name!r} uses {resource!r} on sNIC {where}, whose capacity does not list it; "
-                f"list it, with 0 if there is none"
+                f"list it, with 0 if it has none"
             )
 
 
@@ -140,7 +140,7 @@ def _sample(sample: Sample, problem: Problem, names: set[str]) -> None:
     modes = {nf.name: nf.modes for nf in problem.nfs}
     for name, uses in sample.use.items():
         if name not in modes:
-            raise UnknownNameError(f"a sample of the window has amounts for {name!r}, which is no NF")
+            raise UnknownNameError(f"a sample of the window has amounts for {name!r}, which is not an NF")
         if len(uses) != len(modes[name]):
             raise ProblemError(f"a sample has {len(uses)} amounts for NF {name!r}, which has {len(modes[name])} modes")
         for mode, use in zip(modes[name], uses, strict=True):
@@ -151,17 +151,17 @@ def _demand(demand: Demand, names: set[str]) -> None:
     for end in (demand.source, demand.target):
         if end not in names:
             raise UnknownNameError(
-                f"demand {demand.source!r} -> {demand.target!r} names {end!r}, which is no NF, VM or port"
+                f"demand {demand.source!r} -> {demand.target!r} names {end!r}, which is not an NF, VM or port"
             )
     if demand.source == demand.target:
-        raise ProblemError(f"demand {demand.source!r} -> {demand.target!r} goes from a vertex to itself; leave it out")
+        raise ProblemError(f"demand {demand.source!r} -> {demand.target!r} goes from a vertex to itself; remove it")
     _whole(f"demand {demand.source!r} -> {demand.target!r}", demand.mbps, "Mbps", MAX_MBPS)
 
 
 def _chain(chain: Chain, names: set[str]) -> None:
     for name in chain.path:
         if name not in names:
-            raise UnknownNameError(f"chain {chain.name!r} goes through {name!r}, which is no NF, VM or port")
+            raise UnknownNameError(f"chain {chain.name!r} goes through {name!r}, which is not an NF, VM or port")
     if chain.limit_us is not None:
         _whole(f"limit_us of chain {chain.name!r}", chain.limit_us, "microseconds")
 
@@ -171,12 +171,12 @@ def _apart(problem: Problem) -> None:
     for first, second in problem.apart:
         for name in (first, second):
             if name not in modes:
-                raise UnknownNameError(f"apart ({first!r}, {second!r}) names {name!r}, which is no NF")
+                raise UnknownNameError(f"apart ({first!r}, {second!r}) names {name!r}, which is not an NF")
         if first == second:
-            raise PinError(f"apart ({first!r}, {second!r}) keeps NF {first!r} from itself; name two NFs")
+            raise PinError(f"apart ({first!r}, {second!r}) names NF {first!r} twice; name two NFs")
         places = [{mode.location for mode in modes[name]} for name in (first, second)]
         if places[0] == places[1] and len(places[0]) == 1 and HOST not in places[0]:
             raise PinError(
-                f"NFs {first!r} and {second!r} must not share an sNIC (apart), and both are pinned to "
+                f"NFs {first!r} and {second!r} must not share an sNIC (apart), but both are pinned to "
                 f"sNIC {min(places[0])}; drop one of the three"
             )

@@ -1,4 +1,4 @@
-"""Placement problems to study: UNO's own graph, service chains, shared NFs, gravity matrices, SNDlib networks.
+"""Placement problems for studies: UNO's own graph, service chains, shared NFs, gravity matrices, SNDlib networks.
 
 Everything is seeded. NFs cost what UNO 5.3 measured: a DPI needs 5 host cores per 9 Gbps of incoming traffic, and
 an sNIC core does a half (DPI), a quarter (L7FW) or four thirds (SECGW) of a host core's work.
@@ -34,7 +34,7 @@ L7FW = Kind("L7FW", 300, 4.0)
 SECGW = Kind("SECGW", 400, 0.75)
 KINDS = (DPI, L7FW, SECGW)
 FLOWS = 50
-"""Flows that make up one demand."""
+"""Flows per demand."""
 
 
 def uno_ring(shared: int, vms: int = 9, mbps: int = 1800, uplink: int = 10_000, capacity: int = 36_000) -> Problem:
@@ -72,21 +72,21 @@ def flow_size(source: random.Random) -> float:
 
 
 def heavy_tailed(source: random.Random, count: int, total: int) -> list[int]:
-    """``count`` demands in Mbps that add up to about ``total``, each the sum of a few heavy-tailed flows."""
+    """Draw ``count`` demands in Mbps that add up to about ``total``, each the sum of a few heavy-tailed flows."""
     sizes = [sum(flow_size(source) for _ in range(FLOWS)) for _ in range(count)]
     scale = total / sum(sizes)
     return [max(1, round(size * scale)) for size in sizes]
 
 
 def gravity(source: random.Random, names: list[str], total: int) -> dict[tuple[str, str], int]:
-    """A gravity-model traffic matrix in Mbps: each pair in proportion to the product of its ends' random masses."""
+    """Draw a gravity-model traffic matrix in Mbps: each pair in proportion to its ends' random masses."""
     mass = {name: source.expovariate(1) for name in names}
     whole = sum(mass[a] * mass[b] for a in names for b in names if a != b)
     return {(a, b): round(total * mass[a] * mass[b] / whole) for a in names for b in names if a != b}
 
 
 class _Builder:
-    """Collects paths through NFs and then knows each NF's traffic."""
+    """Collects paths through NFs, from which each NF's traffic follows."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, Kind] = {}
@@ -145,7 +145,7 @@ def shared(nodes: int, seed: int) -> Problem:
 
 
 def ring(nodes: int, seed: int) -> Problem:
-    """UNO's ring grown: one NF type only, other traffic through every DPI."""
+    """UNO's ring enlarged: one NF type, with different traffic through every DPI."""
     source, made = random.Random(seed), _Builder()
     count = max(2, (nodes - 1) // 3)
     vms = [f"vm{i}" for i in range(count)]
@@ -191,7 +191,7 @@ def limited(problem: Problem, regime: str, seed: int) -> Problem:
     """Give a problem of one sNIC its limits T and D, by regime.
 
     Raises:
-        KeyError: no regime of that name.
+        KeyError: unknown regime.
     """
     source = random.Random(f"{regime} {seed}")
     (t_low, t_high), (d_low, d_high) = REGIMES[regime]
@@ -207,7 +207,7 @@ def limited(problem: Problem, regime: str, seed: int) -> Problem:
 
 
 def _fill(problem: Problem, capacity: int) -> tuple[int, ...]:
-    """What capacity alone leads to: NFs on the sNIC in the order of what they save per core there."""
+    """Fill the sNIC by capacity alone: NFs in the order of their savings per core there."""
     costs = [(nf.modes[0].use[CORES], nf.modes[1].use[CORES]) for nf in problem.nfs]
     chosen = [0] * len(costs)
     for i in sorted(range(len(costs)), key=lambda i: (-costs[i][0] / costs[i][1], i)):
@@ -218,7 +218,7 @@ def _fill(problem: Problem, capacity: int) -> tuple[int, ...]:
 
 
 def several(problem: Problem, nics: int, seed: int) -> Problem:
-    """The same NFs with K sNICs: the cores divided, a PCIe link and a port for each, every NF free to run on any."""
+    """Give the same NFs K sNICs: divide the cores, add a PCIe link and a port for each, and let every NF run on any."""
     source = random.Random(seed)
     part = problem.nics[0]
     assert part.shared is not None
@@ -237,7 +237,7 @@ def several(problem: Problem, nics: int, seed: int) -> Problem:
 
 
 def sndlib(document: str, nodes: int, seed: int) -> Problem:
-    """A problem whose VMs talk as the nodes of an SNDlib network do.
+    """Build a problem whose VMs communicate as the nodes of an SNDlib network do.
 
     Args:
         document: a network of topohub as JSON text (``json.dumps(topohub.get("sndlib/polska"))``).

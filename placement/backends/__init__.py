@@ -1,9 +1,8 @@
-"""Solvers behind one interface: a program and a goal go in, an ``Answer`` comes out.
+"""Solvers behind one interface: they take a program and a goal, and return an ``Answer``.
 
-``cbc`` (PuLP) is the reference, ``highs`` the fast general solver, ``cpsat`` runs in a process of its own if
-OR-Tools is
-installed, ``lagcut`` is this project's kernel. No answer is believed as it comes: placements are put into the
-equations in whole numbers, and bounds carry proofs (``certify``).
+``cbc`` (PuLP) is the reference, ``highs`` the fast general solver, ``cpsat`` runs in a separate process if OR-Tools is
+installed, ``lagcut`` is this project's kernel. No answer is trusted: placements are checked against the equations in
+whole numbers, and bounds carry proofs (``certify``).
 """
 
 from placement.backends.base import Answer, Backend, Status
@@ -12,7 +11,7 @@ __all__ = ["Answer", "Backend", "Status", "backend", "names"]
 
 
 def names() -> tuple[str, ...]:
-    """Backends that can run here, the reference first."""
+    """Name the backends that can run here, the reference first."""
     from placement.backends import cpsat
 
     found = ("cbc", "highs", "lagcut", "lagcut-python")
@@ -20,10 +19,10 @@ def names() -> tuple[str, ...]:
 
 
 def backend(name: str) -> Backend:
-    """The backend of this name.
+    """Return the backend with this name.
 
     Raises:
-        BackendError: there is none, or what it needs is not installed.
+        BackendError: unknown name, or a missing dependency.
     """
     from placement.backends import cbc, cpsat, highs, lagcut
     from placement.errors import BackendError
@@ -38,5 +37,5 @@ def backend(name: str) -> Backend:
         "lagcut-python": lagcut.LagcutPython,
     }.get(name)
     if made is None:
-        raise BackendError(f"no backend is called {name!r}; there are {', '.join(names())}")
+        raise BackendError(f"unknown backend {name!r}; expected one of {', '.join(names())}")
     return made()

@@ -1,4 +1,4 @@
-"""What a backend takes and gives."""
+"""The interface of backends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placement.proof import Step
 
 
 class Status(StrEnum):
-    """What a backend found out."""
+    """Outcome of a backend."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -27,11 +27,11 @@ class Answer:
 
     Attributes:
         status: ``optimal`` and ``infeasible`` are claims that a certificate can back.
-        backend: who answered.
-        modes: per NF the index of its mode; None where no placement was found.
-        bound: no placement has less of the goal; None where nothing is known.
-        dual: multipliers, of the program's rows and then the goal's; None: none were kept.
-        steps: the proof of the bound; empty where there is none.
+        backend: name of the backend that answered.
+        modes: per NF the index of its mode; None if no placement was found.
+        bound: no placement has a lower value of the goal; None if unknown.
+        dual: multipliers of the program's rows, then of the goal; None if not kept.
+        steps: the proof of the bound; empty if there is none.
     """
 
     status: Status
@@ -50,23 +50,23 @@ class Backend(Protocol):
     def minimise(
         self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
     ) -> Answer:
-        """Minimise a goal of the program within the time given.
+        """Minimise a goal of the program within the time limit.
 
         Args:
             program: the equations.
             goal: ``host``, ``moves``, ``latency``, or ``feasible`` for any placement that satisfies the rows.
-            seconds: when to stop and answer what is known.
+            seconds: time limit, after which it returns the best known answer.
             start: a placement that satisfies the rows, to beat.
             gap: a placement within this fraction of the bound is good enough.
 
         Raises:
-            BackendError: the solver is missing, failed, or returned what does not satisfy the rows.
+            BackendError: the solver is missing, failed, or returned a placement that violates the rows.
         """
         ...
 
 
 def accept(program: Program, modes: tuple[int, ...], backend: str) -> tuple[int, ...]:
-    """A solver's placement, if it satisfies every row in whole numbers.
+    """Return a solver's placement if it satisfies every row in whole numbers.
 
     Raises:
         BackendError: it does not.

@@ -1,4 +1,4 @@
-"""CBC through PuLP, the reference. CBC 2.10 calls some feasible problems infeasible, so that answer is asked twice."""
+"""CBC through PuLP, the reference. CBC 2.10 calls some feasible problems infeasible, so HiGHS checks that answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Cbc:
     def minimise(
         self, program: Program, goal: str, seconds: float, start: tuple[int, ...] | None = None, gap: float = 0.0
     ) -> Answer:
-        """See ``Backend.minimise``. Infeasible is answered only if HiGHS says so too."""
+        """See ``Backend.minimise``. Returns infeasible only if HiGHS agrees."""
         if not program.names:
             return trivial(program, goal, self.name)
         form = Form() if goal == "feasible" else program.goal(goal)

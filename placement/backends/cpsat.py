@@ -1,4 +1,4 @@
-"""CP-SAT in a process of its own: highspy imported before OR-Tools breaks OR-Tools. Used if it is installed."""
+"""CP-SAT in a separate process, if installed: importing highspy before OR-Tools breaks OR-Tools."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from placement.errors import BackendError
 from placement.formulate import Form, Program
 
 START_SECONDS = 20.0
-"""What the process may take to start and to write its answer, on top of the solver's time."""
+"""Time for the process to start and to write its answer, in addition to the solver's time."""
 
 
 def installed() -> bool:
-    """Whether OR-Tools can be imported."""
+    """Tell whether OR-Tools can be imported."""
     return importlib.util.find_spec("ortools") is not None
 
 
@@ -38,10 +38,11 @@ class CpSat:
 
 
 class Process:
-    """A process for one question; it starts at once, so that it is ready when the question is. Leaving ends it."""
+    """A process for one request; it starts at once, to be ready when the request comes. Leaving the context ends it."""
 
     def __init__(self) -> None:
-        # By its path: importing this package would load highspy. Isolated: or its directory would be searched.
+        # Start it by its path, because importing this package would load highspy, and isolated, or Python would search
+        # its directory.
         command = [sys.executable, "-I", str(Path(__file__).with_name("cpsat_worker.py"))]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
@@ -62,7 +63,7 @@ class Process:
         """See ``Backend.minimise``.
 
         Raises:
-            BackendError: the process failed, or gave no answer in time.
+            BackendError: the process failed, or did not answer in time.
         """
         form = Form() if goal == "feasible" else program.goal(goal)
         document = json.dumps(_document(program, form, seconds, start, gap))
@@ -70,7 +71,7 @@ class Process:
             out, errors = self.process.communicate(document, timeout=seconds + START_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise BackendError(
-                f"CP-SAT's process gave no answer {START_SECONDS:g} s after its {seconds:g} s"
+                f"CP-SAT's process did not answer within {START_SECONDS:g} s after its limit of {seconds:g} s"
             ) from error
         if self.process.returncode != 0:
             last = (errors.strip().splitlines() or ["no message"])[-1]

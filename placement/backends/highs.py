@@ -15,12 +15,12 @@ from placement.formulate import Form, Program
 from placement.labels import Dual
 
 SCALE = 1 << 20
-"""Multipliers are rounded to this fraction of the goal's."""
+"""Multipliers are rounded to this fraction of the goal's multiplier."""
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Where each variable is: x[i, m] at ``first[i] + m``, c[a] at ``arcs + a``, the slack (if any) last."""
+    """Column indices: x[i, m] at ``first[i] + m``, c[a] at ``arcs + a``, the slack (if any) last."""
 
     first: list[int]
     arcs: int
@@ -43,7 +43,7 @@ def _entries(form: Form, columns: _Columns) -> list[tuple[int, int]]:
 
 
 def _model(program: Program, goal: Form, columns: _Columns, whole: bool, relaxed: frozenset[int]) -> Any:
-    """HiGHS's form of the program: its rows, one equation per NF, two inequalities' worth of crossing per arc."""
+    """Write the program for HiGHS: its rows, one equation per NF, and per arc the crossing's two inequalities."""
     rows: list[list[tuple[int, int]]] = []
     lower: list[float] = []
     upper: list[float] = []
@@ -145,7 +145,7 @@ class HighsBackend:
 
 
 def trivial(program: Program, goal: str, name: str) -> Answer:
-    """The answer to a program without NFs."""
+    """Answer a program without NFs."""
     if program.broken(()):
         return Answer(Status.INFEASIBLE, name)
     value = 0 if goal == "feasible" else program.value(program.goal(goal), ())
@@ -153,7 +153,7 @@ def trivial(program: Program, goal: str, name: str) -> Answer:
 
 
 def _ceil(bound: float) -> int:
-    """A bound on a whole number; a little less than a whole number counts as that number."""
+    """Round up a bound on a whole number, with a tolerance just above whole numbers."""
     return int(np.ceil(bound - 1e-6 * max(1.0, abs(bound))))
 
 
@@ -173,13 +173,13 @@ def _solution(program: Program, columns: _Columns, modes: tuple[int, ...]) -> An
 
 
 def relaxation(program: Program, goal: str, seconds: float = 60.0) -> Dual | None:
-    """Multipliers of the linear relaxation, rounded to whole numbers, with the goal's last.
+    """Compute multipliers of the linear relaxation, rounded to whole numbers, with the goal's last.
 
-    For the goal ``feasible``, or where the relaxation has no solution, they are those of the least amount by which all
-    limits would have to grow, and no goal's multiplier is added for ``feasible``.
+    For the goal ``feasible``, or if the relaxation has no solution, they are those of the least amount by which all
+    limits would have to grow; ``feasible`` adds no multiplier of a goal.
 
     Returns:
-        None where the time did not suffice.
+        None if the time limit expired.
     """
     if goal != "feasible":
         solved = _relax(program, program.goal(goal), False, seconds)
@@ -211,13 +211,13 @@ def _relax(program: Program, form: Form, slack: bool, seconds: float) -> Dual | 
 
 
 def least_slack(program: Program, relaxed: frozenset[int], seconds: float) -> tuple[int, tuple[int, ...]] | None:
-    """The least amount by which some rows' limits have to grow together for a placement to exist.
+    """Find the least amount by which some rows' limits must grow together for a placement to exist.
 
     Returns:
-        The amount and such a placement; None where no growth of those rows suffices.
+        The amount and such a placement; None if no growth of those rows suffices.
 
     Raises:
-        BackendError: the time did not suffice.
+        BackendError: the time limit expired.
     """
     if not program.names:
         over = [row.form.constant - row.limit for row in program.rows]

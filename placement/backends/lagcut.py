@@ -1,9 +1,8 @@
-"""The project's own kernel: a Lagrangian bound, then an enumeration of what it leaves open.
+"""The project's own kernel: a Lagrangian bound, then an enumeration of what the bound leaves open.
 
 ``lagcut`` is native code (``placement/lagcut``); with one sNIC it finds its own multipliers by minimum cuts, with
 several it takes them from HiGHS's linear relaxation. ``lagcut-python`` is the same search in plain Python: its
-specification, and
-what a platform without the native module can ask for by name. Neither stands in for the other silently.
+specification, and a choice for platforms without the native module. Neither silently replaces the other.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from placement.labels import Dual, Losses, TooManyLabelsError, good_order, open_
 from placement.proof import Close, Split, Step, Walk
 
 MAX_LABELS = 600_000
-"""Partial placements the native search may keep at a time (some 100 bytes each)."""
+"""Partial placements that the native search may keep at a time (some 100 bytes each)."""
 TWIN_MAX_LABELS = 20_000
 
 
 _Raw = tuple[str, tuple[list[int], list[int]] | None, list[tuple[int, int]], list[int]]
-"""A step as the native module gives it: its kind, multipliers, NFs and modes, order."""
+"""A step as the native module returns it: its kind, multipliers, NFs and modes, order."""
 
 
 def native() -> ModuleType:
-    """The native module.
+    """Return the native module.
 
     Raises:
         BackendError: it was not built.
@@ -80,8 +79,8 @@ class Lagcut:
             raise BackendError(f"backend 'lagcut' cannot work on this problem: {error}; use 'highs'") from error
         except TypeError as error:
             raise BackendError(
-                f"the native module placement._lagcut was built from other sources ({error}); "
-                f"build it again with `make build`"
+                f"the native module placement._lagcut was built from different sources ({error}); "
+                f"rebuild it with `make build`"
             ) from error
         outcome, modes, bound, weights, steps = found
         chosen = None if modes is None else accept(program, tuple(modes), self.name)
@@ -112,7 +111,7 @@ def _step(raw: _Raw, last: int | None) -> Step:
 
 
 def goal_form(program: Program, goal: str) -> Form:
-    """The goal's form; ``feasible`` has nothing to minimise."""
+    """Return the goal's form; that of ``feasible`` is empty."""
     return Form() if goal == "feasible" else program.goal(goal)
 
 
@@ -140,7 +139,7 @@ class LagcutPython:
 
 
 class _Widening:
-    """Looks for placements just above the bound, further and further."""
+    """Searches for placements ever further above the bound."""
 
     def __init__(
         self, program: Program, goal: str, dual: Dual, until: float, start: tuple[int, ...] | None, gap: float

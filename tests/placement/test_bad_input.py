@@ -58,7 +58,7 @@ def but(**changes: object) -> Problem:
         (but(nics=(Nic({"cores": 2.5}, shared=5000),)), AmountError, "write 2500"),  # type: ignore[dict-item]
         (but(nics=(Nic({"cores": 2000}, shared=-5),)), AmountError, "'shared' of sNIC 1 is -5"),
         (but(chains=(Chain("c", ("eth0", "nobody")),)), UnknownNameError, "chain 'c' goes through 'nobody'"),
-        (but(apart=(("dpi", "dpi"),)), PinError, "keeps NF 'dpi' from itself"),
+        (but(apart=(("dpi", "dpi"),)), PinError, "names NF 'dpi' twice"),
         (but(window=(Sample((Demand("eth0", "x", 1),)),)), UnknownNameError, "names 'x'"),
         (but(window=(Sample((), {"dpi": ({},)}),)), ProblemError, "1 amounts for NF 'dpi', which has 2 modes"),
     ],
@@ -81,14 +81,14 @@ def test_settings() -> None:
         solve(GOOD, deadline=0)
     with pytest.raises(PlacementError, match="eps is -1"):
         solve(GOOD, eps=-1)
-    with pytest.raises(BackendError, match="no backend is called 'gurobi'"):
+    with pytest.raises(BackendError, match="unknown backend 'gurobi'"):
         solve(GOOD, backend="gurobi")
     with pytest.raises(PlacementError, match="'dpi' runs at 7"):
         solve(GOOD, current={"dpi": 7})
 
 
 def test_a_window_needs_the_same_nfs() -> None:
-    with pytest.raises(ProblemError, match="sample 0 has other NFs"):
+    with pytest.raises(ProblemError, match="sample 0 has different NFs"):
         robust([but(nfs=()), GOOD])
     with pytest.raises(ProblemError, match="at least one sample"):
         robust([])

@@ -101,7 +101,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("nfs", None, "problem has no key 'nfs'; it is needed"),
+        ("nfs", None, "problem lacks the required key 'nfs'"),
         ("nfs", {}, "problem.nfs is {}; expected a list"),
         ("nfs.0", 7, "problem.nfs[0] is 7; expected an object"),
         ("nfs.0.name", "", "problem.nfs[0].name is empty; expected a name"),
@@ -118,8 +118,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("ports.0.speed", 1, "problem.ports[0] has the key 'speed'; expected one of name, nic"),
         ("apart.0", ["a"], "problem.apart[0] has 1 entries; expected 2"),
         ("apart.0", ["a", "b", "c"], "problem.apart[0] has 3 entries; expected 2"),
-        ("demands.0.mbps", None, "problem.demands[0] has no key 'mbps'; it is needed"),
-        ("window.0.demands", None, "problem.window[0] has no key 'demands'; it is needed"),
+        ("demands.0.mbps", None, "problem.demands[0] lacks the required key 'mbps'"),
+        ("window.0.demands", None, "problem.window[0] lacks the required key 'demands'"),
         ("window.0.use.b.0.cores", -1, "problem.window[0].use.b[0].cores is -1; expected 0 or more"),
     ],
 )

@@ -80,5 +80,5 @@ def test_a_native_module_of_other_sources_is_named(monkeypatch: pytest.MonkeyPat
         """Another signature."""
 
     monkeypatch.setattr(_lagcut, "minimise", older)
-    with pytest.raises(BackendError, match="was built from other sources"):
+    with pytest.raises(BackendError, match="was built from different sources"):
         solve(limited(FAMILIES["chains"](20, 0), "hard", 0))

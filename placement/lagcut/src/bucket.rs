@@ -1,4 +1,4 @@
-//! Labels of one state, and which of them are worth keeping.
+//! Labels of one state, and dominance among them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -97,7 +97,7 @@ impl Bucket {
     }
 }
 
-/// Keep the `cap` labels of least value; whether any were lost.
+/// Keep the `cap` labels of least value, and tell whether any were lost.
 pub fn cut_to(states: &mut HashMap<Vec<u32>, Bucket>, cap: usize, width: usize) -> bool {
     let count: usize = states.values().map(|b| b.parents.len()).sum();
     if count <= cap {

@@ -1,12 +1,12 @@
 //! The part of a program that a target leaves undecided, prepared for the walk of [`crate::labels`].
 //!
-//! NFs whose other modes cost more than the target allows are settled; what they cost their neighbours is then known and
-//! settles more. The order goes along the traffic. Last, flow is pushed toward NFs that come early: the bound stays, and a
-//! partial placement's value then tells at once what its completion will cost (exactly so where the traffic is a tree).
+//! NFs whose other modes cost more than the target allows are settled; this fixes costs of their neighbours and settles more NFs. The order
+//! follows the traffic. Last, flow is pushed toward NFs that come early: the bound stays the same, and a partial placement's value then
+//! includes the cost of its completion (exactly so if the traffic is a tree).
 
 use crate::program::{Dual, Losses, Malformed, Program};
 
-/// Multipliers and what they make of the program.
+/// Multipliers and the losses that they induce.
 #[derive(Clone)]
 pub struct Bound {
     pub dual: Dual,
@@ -21,7 +21,7 @@ impl Bound {
         })
     }
 
-    /// What an arc costs where it crosses, and where only its second end is on the sNIC.
+    /// Return the cost of an arc when it crosses, and when only its second end is on the sNIC.
     pub fn arc(&self, a: usize) -> (i64, i64) {
         (
             self.losses.crossed[a] - self.dual.flows[a],
@@ -30,15 +30,15 @@ impl Bound {
     }
 }
 
-/// What is left to decide, and in which order.
+/// The undecided part, and its order.
 pub struct Core {
-    /// Per NF its open modes; one for a settled NF.
+    /// Open modes per NF; one for a settled NF.
     pub open: Vec<Vec<u8>>,
     /// The NFs with several open modes.
     pub order: Vec<usize>,
     /// Multipliers with flow pushed toward early NFs.
     pub bound: Bound,
-    /// Whether nothing at or below the target is left.
+    /// Whether no placement at or below the target remains.
     pub refuted: bool,
 }
 
@@ -52,7 +52,7 @@ fn incidence(program: &Program) -> Vec<Vec<usize>> {
     made
 }
 
-/// What an arc adds to the losses when its ends are at these locations.
+/// Compute the loss that an arc adds when its ends are at these locations.
 pub fn arc_loss(k: u32, first: u32, second: u32, crossing: i64, lone: i64) -> i64 {
     match (first == k, second == k) {
         (true, false) => crossing,
@@ -95,7 +95,7 @@ impl Core {
         self.refuted |= refuted;
     }
 
-    /// The locations and the sNIC of an arc between settled NFs.
+    /// Return the locations and the sNIC of an arc between settled NFs.
     pub fn settled_arc(&self, program: &Program, a: usize) -> Option<(u32, u32, u32)> {
         let (i, j, k) = program.arcs[a];
         match (&self.open[i][..], &self.open[j][..]) {
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// The value of what is settled.
+    /// Compute the value of the settled part.
     pub fn settled_value(&self, program: &Program, target: i64) -> i64 {
         let bound = &self.bound;
         let mut value = bound.losses.base - bound.dual.goal * target;
@@ -129,7 +129,7 @@ impl Core {
         value
     }
 
-    /// All NFs: the settled ones first. What a certificate carries.
+    /// Return all NFs, the settled ones first, as a certificate needs them.
     pub fn full_order(&self) -> Vec<usize> {
         let mut late = vec![false; self.open.len()];
         self.order.iter().for_each(|&i| late[i] = true);
@@ -138,7 +138,7 @@ impl Core {
         made
     }
 
-    /// Push what one NF's location is worth to NFs before it, as far as the arcs carry.
+    /// Push the worth of one NF's location to NFs before it, as far as the arcs' capacities allow.
     fn push(&self, program: &Program, arcs: &[Vec<usize>], bound: &mut Bound) {
         let mut turn = vec![usize::MAX; self.open.len()];
         self.order
@@ -149,7 +149,7 @@ impl Core {
             .map(|i| self.excess(program, arcs, bound, i))
             .collect();
         for (t, &j) in self.order.iter().enumerate().rev() {
-            // Toward the nearest NF before it first: that one comes next in this loop.
+            // Toward the nearest NF before it first: it is the next one in this loop.
             let mut before: Vec<usize> = arcs[j]
                 .iter()
                 .map(|&a| {
@@ -174,7 +174,7 @@ impl Core {
         }
     }
 
-    /// How much dearer the sNIC is than the host for an NF, its settled neighbours included.
+    /// Compute how much more the sNIC costs than the host for an NF, including its settled neighbours.
     fn excess(&self, program: &Program, arcs: &[Vec<usize>], bound: &Bound, i: usize) -> i64 {
         let mut least = [i64::MAX; 2];
         for (loss, site) in bound.losses.mode[i].iter().zip(&program.sites[i]) {
@@ -190,7 +190,7 @@ impl Core {
 }
 
 impl Bound {
-    /// Move up to `amount` (its sign is its direction) from j to i over the arcs between them; what was moved.
+    /// Move up to `amount` (its sign is its direction) from j to i over the arcs between them; return the moved amount.
     fn shift(&mut self, program: &Program, arcs: &[usize], i: usize, j: usize, amount: i64) -> i64 {
         let (from, to) = if amount > 0 { (i, j) } else { (j, i) };
         let mut left = amount.abs();
@@ -212,7 +212,7 @@ impl Bound {
     }
 }
 
-/// What the arcs to settled NFs cost NF i at a location.
+/// Compute the cost of the arcs from NF i at a location to settled NFs.
 fn settled_loss(
     program: &Program,
     bound: &Bound,
@@ -239,7 +239,7 @@ fn settled_loss(
     total
 }
 
-/// Close modes that the target cannot afford, until nothing changes; whether nothing at all is left.
+/// Close modes that the target cannot afford, until nothing changes; tell whether no placement remains.
 fn settle(
     program: &Program,
     bound: &Bound,
@@ -250,7 +250,7 @@ fn settle(
     let losses = &bound.losses;
     let base = losses.base - bound.dual.goal * target;
     for _ in 0..6 {
-        // What settled NFs cost each other and their neighbours is unavoidable.
+        // The cost of settled NFs to each other and to their neighbours is unavoidable.
         let mut floor = base;
         let mut costs: Vec<Vec<i64>> = Vec::with_capacity(open.len());
         for (i, modes) in open.iter().enumerate() {
@@ -301,7 +301,7 @@ fn settle(
     (open, false)
 }
 
-/// Components by how dear their dearest choice is, the dearest first; in each, always the NF that keeps fewest waiting.
+/// Order components by their most expensive choice, descending; in each, always the NF that keeps fewest waiting.
 fn order(program: &Program, losses: &Losses, open: &[Vec<u8>], arcs: &[Vec<usize>]) -> Vec<usize> {
     let undecided: Vec<bool> = open.iter().map(|modes| modes.len() > 1).collect();
     let mut near: Vec<Vec<usize>> = vec![Vec::new(); open.len()];
@@ -350,7 +350,7 @@ fn components(near: &[Vec<usize>], undecided: &[bool]) -> Vec<Vec<usize>> {
     found
 }
 
-/// One component along its traffic, from an NF with few neighbours.
+/// Order one component along its traffic, from an NF with few neighbours.
 fn along(near: &[Vec<usize>], component: &[usize]) -> Vec<usize> {
     let mut state = vec![0_u8; near.len()]; // 0 untouched, 1 waiting, 2 done
     let mut order = Vec::with_capacity(component.len());

@@ -1,18 +1,18 @@
-//! The least of a weighted program with one sNIC: a minimum cut between what is on the host and what is not.
+//! The minimum of a weighted program with one sNIC: a minimum cut between the host and the sNIC.
 
 use crate::lists::Lists;
 use crate::maxflow::Network;
 use crate::program::{Form, Program};
 
-/// A location without a mode is priced out: no sum of weights reaches this.
+/// The price of a location without a mode: more than any sum of weights.
 const FAR: i64 = i64::MAX / 4;
 
-/// What a trial of weights came to.
+/// The result of a trial of weights.
 pub struct Cut {
     pub modes: Vec<u8>,
     /// Multipliers of the arcs.
     pub flows: Vec<i64>,
-    /// The least of the weighted program, less the weighted limits.
+    /// The minimum of the weighted program, less the weighted limits.
     pub base: i64,
 }
 
@@ -20,7 +20,7 @@ pub struct Cut {
 pub struct Cutter<'a> {
     program: &'a Program,
     network: Network,
-    /// Arcs that share an edge: the first, and the one right after it where that is its reverse.
+    /// Arcs that share an edge: the first, and its successor if that is its reverse.
     pairs: Vec<(usize, bool)>,
     /// Per row and, last, for the goal: four times the sum of its amounts (and its limit), to stay within 64 bits.
     sums: Vec<i128>,
@@ -51,7 +51,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Whether all sums under these weights stay far from the end of 64 bits.
+    /// Tell whether all sums under these weights stay well within 64 bits.
     pub fn fits(&self, weights: &[i64], goal: i64) -> bool {
         let terms = self.sums.iter().zip(weights.iter().chain([&goal]));
         terms
@@ -60,7 +60,7 @@ impl<'a> Cutter<'a> {
             < 1 << 62
     }
 
-    /// Minimise the weighted program over all placements, or over those with one NF in a certain mode.
+    /// Minimise the weighted program over all placements, or over those with one NF in a given mode.
     pub fn run(&mut self, weights: &[i64], goal: i64, pin: Option<(usize, u8)>) -> Cut {
         self.weigh(weights, goal);
         let count = self.program.sites.len();
@@ -102,7 +102,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Per NF and mode the weighted use, and per arc the weighted coefficients.
+    /// Compute per NF and mode the weighted use, and per arc the weighted coefficients.
     fn weigh(&mut self, weights: &[i64], goal: i64) {
         self.alpha.items_mut().fill(0);
         self.crossed.fill(0);
@@ -122,7 +122,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// An NF's cheapest mode on the host and on the sNIC.
+    /// Return an NF's cheapest mode on the host and on the sNIC.
     fn cheapest(&self, i: usize, pin: Option<(usize, u8)>) -> [Option<u8>; 2] {
         let mut at: [Option<(i64, u8)>; 2] = [None, None];
         for (m, (value, site)) in self.alpha[i].iter().zip(&self.program.sites[i]).enumerate() {

@@ -1,4 +1,4 @@
-//! The best bound that weights on the rows give, for one sNIC: each trial is a minimum cut.
+//! The best bound from weights on the rows, for one sNIC: each trial is a minimum cut.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use crate::cut::Cutter;
 use crate::master::{Column, Master};
 use crate::program::{Dual, Program};
 
-/// One goal unit in the whole-number multipliers, where the amounts allow it.
+/// One goal unit in the whole-number multipliers, if the amounts allow it.
 const SCALE: i64 = 1 << 20;
 
-/// Whether the relaxation is a minimum cut: at most one sNIC.
+/// Tell whether the relaxation is a minimum cut: at most one sNIC.
 pub fn applies(program: &Program) -> bool {
     program.sites.items().iter().all(|site| *site <= 1)
 }
 
-/// How an ascent is steered.
+/// The aim of an ascent.
 #[derive(Clone, Copy)]
 pub struct Aim<'a> {
-    /// Whether the goal counts; else only how far the rows are broken.
+    /// Whether the goal counts; else only the excess of the rows.
     pub goal: bool,
-    /// Stop where this much of the goal is ruled out, or clearly cannot be.
+    /// Stop when this value of the goal is ruled out, or clearly cannot be.
     pub target: Option<i64>,
     /// Only placements with this NF in this mode.
     pub pin: Option<(usize, u8)>,
@@ -30,7 +30,7 @@ pub struct Aim<'a> {
 }
 
 impl Aim<'_> {
-    /// The best bound there is.
+    /// Find the best bound.
     pub const BOUND: Aim<'static> = Aim {
         goal: true,
         target: None,
@@ -40,13 +40,13 @@ impl Aim<'_> {
     };
 }
 
-/// Trials that steered the weights, and what they came to.
+/// The trials that steered the weights, and their results.
 pub struct Ascent {
     /// The best multipliers.
     pub dual: Dual,
-    /// The weighted program's least value under them, less the limits: above `goal * target` it rules the target out.
+    /// The weighted program's minimum under them, less the limits: above `goal * target` it rules the target out.
     pub base: i64,
-    /// Placements tried, the last ones last, and how much of each the best mixture takes.
+    /// Placements tried, in order, and the share of each in the best mixture.
     columns: Vec<(Vec<u8>, f64)>,
     /// Placements tried that satisfy all rows.
     pub feasible: Vec<Vec<u8>>,
@@ -55,17 +55,17 @@ pub struct Ascent {
 }
 
 impl Ascent {
-    /// The bound on the goal, as a number to compare.
+    /// Return the bound on the goal, as a number to compare.
     pub fn value(&self) -> f64 {
         self.base as f64 / self.dual.goal.max(1) as f64
     }
 
-    /// Whether it rules out placements with at most this goal.
+    /// Tell whether it rules out placements with at most this goal.
     pub fn refutes(&self, target: i64) -> bool {
         i128::from(self.base) > i128::from(self.dual.goal) * i128::from(target)
     }
 
-    /// At most `most` of the placements: those in the mixture, then the last ones.
+    /// Return at most `most` of the placements: those in the mixture, then the last ones.
     pub fn pool(&self, most: usize) -> Vec<Vec<u8>> {
         let mixed = self.columns.iter().rev().filter(|(_, share)| *share > 0.0);
         let others = self.columns.iter().rev().filter(|(_, share)| *share <= 0.0);
@@ -73,7 +73,7 @@ impl Ascent {
         chosen.map(|(modes, _)| modes.clone()).collect()
     }
 
-    /// How much of each of an NF's modes the mixture takes.
+    /// Compute the share of each of an NF's modes in the mixture.
     pub fn shares(&self, nf: usize, modes: usize) -> Vec<f64> {
         let mut made = vec![0.0; modes];
         for (placement, share) in &self.columns {
@@ -83,7 +83,7 @@ impl Ascent {
     }
 }
 
-/// Looks for the best multipliers of one program; None where its amounts are too large for 64 bits.
+/// Searches for the best multipliers of one program; None if its amounts are too large for 64 bits.
 pub struct Ascender<'a> {
     program: &'a Program,
     cutter: Cutter<'a>,
@@ -97,7 +97,7 @@ impl<'a> Ascender<'a> {
         }
     }
 
-    /// Steer the weights until the bound is the best, or good enough for the aim.
+    /// Steer the weights until the bound is the best, or sufficient for the aim.
     pub fn run(&mut self, aim: Aim<'_>, deadline: Instant) -> Option<Ascent> {
         let mut columns = self.start(aim)?;
         let mut feasible = Vec::new();
@@ -161,7 +161,7 @@ impl<'a> Ascender<'a> {
         Some(ascent)
     }
 
-    /// Placements to start from: the pool's, or the one that no row holds back.
+    /// Return placements to start from: the pool's, or the one that ignores all rows.
     fn start(&mut self, aim: Aim<'_>) -> Option<Vec<Vec<u8>>> {
         if aim.pool.is_empty() {
             let zero = vec![0.0; self.program.rows.len()];
@@ -175,7 +175,7 @@ impl<'a> Ascender<'a> {
         Some(columns)
     }
 
-    /// Whole-number weights and the goal's multiplier, as fine as 64 bits allow.
+    /// Compute whole-number weights and the goal's multiplier, as fine as 64 bits allow.
     fn whole(&self, weights: &[f64], with_goal: bool) -> Option<(Vec<i64>, i64)> {
         let mut scale = SCALE;
         while scale > 0 {

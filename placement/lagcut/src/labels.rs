@@ -1,8 +1,7 @@
-//! What multipliers leave open: partial placements, NF by NF, dropped when they cannot be completed below the target.
+//! Enumeration of partial placements, NF by NF, without those that cannot be completed below the target.
 //!
-//! A label is a value (base plus losses; above 0 nothing better can follow), its use of the goal and of every row that can
-//! still bind, and the label before it. Labels live together by *state*: the locations of the NFs that still have traffic
-//! to come.
+//! A label is a value (base plus losses; above 0 no completion is better), its use of the goal and of every row that can still bind, and
+//! the preceding label. Labels are grouped by *state*: the locations of the NFs that still have traffic to come.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -12,13 +11,13 @@ use crate::core::Core;
 use crate::program::Program;
 use crate::table::{Step, Table};
 
-/// How a walk ended.
+/// The result of a walk.
 pub struct Walk {
     /// The best placement at or below the target.
     pub found: Option<Vec<u8>>,
-    /// Nothing was left out: `found` is optimal among all at or below the target.
+    /// The walk was complete: `found` is optimal among all placements at or below the target.
     pub complete: bool,
-    /// The clock ran out.
+    /// The time limit expired.
     pub late: bool,
 }
 
@@ -27,7 +26,7 @@ pub struct Plan {
     steps: Vec<Step>,
     width: usize,
     target: i64,
-    /// Value and uses of what is settled.
+    /// Value and uses of the settled part.
     base: i64,
     uses: Vec<i64>,
     settled: Vec<u8>,

@@ -1,14 +1,14 @@
-//! Which network functions run on the host and which on a smart NIC, exactly and fast.
+//! Exact and fast placement of network functions on the host or a smart NIC.
 //!
 //! The problem is a *program*: each NF takes one of its modes, whole-number rows must not exceed their limits, and a goal
 //! is minimised. The parts:
 //!
 //! - [`dual`]: with one sNIC, the Lagrangian relaxation of all rows is a minimum cut ([`cut`], [`maxflow`]); a small linear
 //!   program ([`master`]) steers the rows' weights to the best bound. The cut's flow distributes that bound over the NFs.
-//! - [`primal`]: placements that satisfy the rows, made from the cuts.
+//! - [`primal`]: placements that satisfy the rows, derived from the cuts.
 //! - [`labels`]: all partial placements that a bound leaves open, NF by NF, with dominance ([`core`], [`table`], [`bucket`]).
-//! - [`tree`]: branch and bound, each part with multipliers of its own, reduced to what is open ([`reduce`]).
-//! - [`search`]: looks for placements just above the bound, further and further, until one is found and nothing is left.
+//! - [`tree`]: branch and bound, each part with its own multipliers, reduced to its open modes ([`reduce`]).
+//! - [`search`]: searches ever further above the bound, until it finds a placement and nothing below it remains.
 //!
 //! The specification is the plain Python in `placement/labels.py`, `placement/reduce.py`, `placement/proof.py` and
 //! `placement/backends/lagcut.py`.

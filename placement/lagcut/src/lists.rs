@@ -1,4 +1,4 @@
-//! Lists of different lengths in one piece of memory: the search makes and drops thousands of them.
+//! Lists of different lengths in one allocation, because the search creates and drops thousands of them.
 
 use std::ops::{Index, IndexMut};
 
@@ -19,7 +19,7 @@ impl<T> Default for Lists<T> {
 }
 
 impl<T> Lists<T> {
-    /// None yet, with room.
+    /// Create an empty collection with capacity.
     pub fn with_capacity(lists: usize, items: usize) -> Self {
         Lists {
             ends: Vec::with_capacity(lists),
@@ -27,12 +27,12 @@ impl<T> Lists<T> {
         }
     }
 
-    /// How many lists there are.
+    /// Count the lists.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Tell whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -43,22 +43,22 @@ impl<T> Lists<T> {
         self.ends.push(self.items.len() as u32);
     }
 
-    /// The lists in order.
+    /// Iterate over the lists in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[T]> + Clone + '_ {
         (0..self.len()).map(|i| &self[i])
     }
 
-    /// All items, one list after the other.
+    /// Return all items, one list after the other.
     pub fn items(&self) -> &[T] {
         &self.items
     }
 
-    /// The same, to change.
+    /// Return all items, mutably.
     pub fn items_mut(&mut self) -> &mut [T] {
         &mut self.items
     }
 
-    /// Lists of the same lengths, all of one value.
+    /// Create lists of the same lengths, filled with one value.
     pub fn filled<U: Clone>(&self, value: U) -> Lists<U> {
         Lists {
             ends: self.ends.clone(),

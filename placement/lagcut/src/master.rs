@@ -2,17 +2,17 @@
 //! satisfies every row at the least goal; its dual values are the next weights.
 
 const EPS: f64 = 1e-9;
-/// Pivots after which the inverse is computed afresh, against rounding.
+/// Pivots after which the inverse is recomputed, against rounding.
 const REFACTOR: usize = 50;
 
-/// A placement seen: its goal, and per row its use less the limit.
+/// A known placement: its goal, and per row its use less the limit.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub goal: f64,
     pub excess: Vec<f64>,
 }
 
-/// What the mixture says.
+/// The result: a mixture of placements.
 #[derive(Clone, Debug)]
 pub struct Mixture {
     /// Weight per row, at least 0.
@@ -31,7 +31,7 @@ enum Basic {
     Excess(usize),
 }
 
-/// The program over the placements seen, solved by the primal simplex method with an explicit inverse.
+/// The program over the known placements, solved by the primal simplex method with an explicit inverse.
 pub struct Master {
     rows: usize,
     penalty: f64,
@@ -77,7 +77,7 @@ impl Master {
         self.columns.push(column);
     }
 
-    /// A variable's coefficients: per row, then in the equation that shares add up to 1.
+    /// Compute a variable's coefficients: per row, then in the equation that shares add up to 1.
     fn vector(&self, basic: Basic) -> Vec<f64> {
         let mut made = vec![0.0; self.rows + 1];
         match basic {
@@ -99,7 +99,7 @@ impl Master {
         }
     }
 
-    /// Invert the basis afresh (Gauss-Jordan with row pivoting).
+    /// Recompute the inverse of the basis (Gauss-Jordan with row pivoting).
     fn refactor(&mut self) {
         let m = self.rows + 1;
         let wide = 2 * m;
@@ -153,7 +153,7 @@ impl Master {
         }
     }
 
-    /// What the goal changes by per unit of a variable.
+    /// Compute the change of the goal per unit of a variable.
     fn reduced(&self, basic: Basic) -> f64 {
         match basic {
             Basic::Column(c) => {
@@ -171,7 +171,7 @@ impl Master {
         }
     }
 
-    /// Optimise over the placements seen so far.
+    /// Optimise over the known placements.
     pub fn solve(&mut self) -> Mixture {
         for round in 0..20 * (self.columns.len() + 2 * self.rows + 4) {
             let candidates = (0..self.columns.len())
@@ -239,7 +239,7 @@ impl Master {
         true
     }
 
-    /// The placements in the mixture and how much of each.
+    /// Return the placements in the mixture with their shares.
     pub fn mixed(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         let levels = self.basis.iter().zip(&self.level);
         levels.filter_map(|(basic, level)| match basic {
@@ -265,7 +265,7 @@ impl Master {
     }
 }
 
-/// Make column `c` of the matrix that of the unit matrix, by row `pivot`; a column of zeros stays.
+/// Turn column `c` of the matrix into a unit vector, by row `pivot`; leave a column of zeros.
 fn eliminate(work: &mut [f64], wide: usize, c: usize, pivot: usize) {
     let lead: Vec<f64> = {
         let value = work[pivot * wide + c];

@@ -1,6 +1,6 @@
 //! Maximum flow by blocking flows (Dinic), from vertices with a surplus to vertices with a deficit.
 
-/// A network whose structure stays while its capacities change from run to run.
+/// A network with a fixed structure, whose capacities change from run to run.
 #[derive(Default)]
 pub struct Network {
     start: Vec<u32>,
@@ -8,7 +8,7 @@ pub struct Network {
     leaving: Vec<u32>,
     head: Vec<u32>,
     residual: Vec<i64>,
-    /// What a vertex still has to give (above 0) or lacks (below).
+    /// The surplus (above 0) or deficit (below 0) of each vertex.
     surplus: Vec<i64>,
     level: Vec<u32>,
     next: Vec<u32>,
@@ -19,7 +19,7 @@ pub struct Network {
 const FAR: u32 = u32::MAX;
 
 impl Network {
-    /// A network of `count` vertices with edges both ways between these pairs, all capacities 0.
+    /// Create a network of `count` vertices with edges both ways between these pairs, all capacities 0.
     pub fn new(count: usize, pairs: &[(u32, u32)]) -> Self {
         let mut start = vec![0; count + 1];
         for &(from, to) in pairs {
@@ -58,17 +58,17 @@ impl Network {
         self.residual[2 * e + 1] = backward;
     }
 
-    /// What is left of pair `e` from its first vertex to its second.
+    /// Return the residual capacity of pair `e` from its first vertex to its second.
     pub fn left(&self, e: usize) -> i64 {
         self.residual[2 * e]
     }
 
-    /// Set what a vertex has to give, or lacks.
+    /// Set the surplus or deficit of a vertex.
     pub fn supply(&mut self, v: usize, amount: i64) {
         self.surplus[v] = amount;
     }
 
-    /// Push all flow there is; its value.
+    /// Push the maximum flow, and return its value.
     pub fn run(&mut self) -> i64 {
         let mut total = 0;
         while self.levels() {
@@ -86,7 +86,7 @@ impl Network {
         total
     }
 
-    /// Vertices that what is left of the surplus can still reach, after `run`: one side of the minimum cut.
+    /// After `run`, tell whether the remaining surplus can reach a vertex: one side of the minimum cut.
     pub fn reached(&self, v: usize) -> bool {
         self.level[v] != FAR
     }
@@ -116,7 +116,7 @@ impl Network {
         found
     }
 
-    /// One augmenting path along the levels, without recursion; what it carried, 0 if there is none.
+    /// Augment one path along the levels, without recursion; return its flow, 0 if no path exists.
     fn path(&mut self, source: usize) -> i64 {
         self.trail.clear();
         let mut v = source;

@@ -1,18 +1,18 @@
-//! Placements by simple means: a start for the search, and an answer where the clock runs out.
+//! Heuristic placements: a start for the search, and an answer if the time limit expires.
 
 use crate::program::{Form, Losses, Program};
 
-/// Changes that a repair may make.
+/// Limit of changes per repair.
 const REPAIRS: usize = 200;
-/// Pairs that may change together, one pair after the other.
+/// Limit of pairs that may change together, one pair after the other.
 const EXCHANGES: usize = 60;
-/// Changes of which pairs are looked at: those that lower the goal, and those that make room.
+/// Limit of changes whose pairs are examined: those that lower the goal, and those that make room.
 const PAIRED: usize = 700;
 
-/// A program with what each NF and arc takes of each row at hand; the goal is the last row.
+/// A program with the use of each NF and arc at hand, per row; the goal is the last row.
 pub struct Workshop<'a> {
     program: &'a Program,
-    /// Per NF, the rows that it occurs in and where.
+    /// Per NF, the rows in which it occurs and its index there.
     unary: Vec<Vec<(usize, usize)>>,
     arcs: Vec<Vec<usize>>,
     arc_use: Vec<Vec<(usize, i64)>>,
@@ -28,7 +28,7 @@ struct Ledger<'a> {
     used: Vec<i64>,
 }
 
-/// What the change of one mode adds to the goal and to each row.
+/// The effect of one mode's change on the goal and on each row.
 struct Change {
     nf: usize,
     mode: u8,
@@ -57,7 +57,7 @@ impl<'a> Workshop<'a> {
         let modes = |(i, modes): (usize, &[i64])| (0..modes.len()).map(move |m| (i, m as u8));
         let mut doubtful: Vec<(usize, u8)> =
             losses.mode.iter().enumerate().flat_map(modes).collect();
-        // Both modes of an NF count: which one a placement has is not known here.
+        // Both modes of an NF count, because it is unknown which one a placement has.
         doubtful.sort_by_key(|&(i, _)| losses.mode[i].iter().max().copied().unwrap_or(0));
         Workshop {
             program,
@@ -69,7 +69,7 @@ impl<'a> Workshop<'a> {
         }
     }
 
-    /// A placement near `start` that satisfies all rows, and none of the simple changes lowers its goal.
+    /// Find a placement near `start` that satisfies all rows and that no simple change improves.
     pub fn polish(&self, start: &[u8]) -> Option<Vec<u8>> {
         let crossing = self.program.crossing(start);
         let rows = self.program.rows.iter().map(|row| &row.form);
@@ -133,7 +133,7 @@ impl Ledger<'_> {
         self.modes[nf] = mode;
     }
 
-    /// How far the rows are broken, each in parts of its limit.
+    /// Sum the excess of the rows, each as a fraction of its limit.
     fn excess(&self) -> f64 {
         let rows = self.shop.program.rows.iter().zip(&self.used);
         let over = rows.filter(|(row, used)| **used > row.limit);
@@ -150,7 +150,7 @@ impl Ledger<'_> {
         self.used[self.shop.program.rows.len()]
     }
 
-    /// Change modes, each time the one that mends most for what it loses, until all rows are satisfied.
+    /// Change modes, each time the one with the best ratio of relief to loss, until all rows are satisfied.
     fn repair(&mut self) -> bool {
         for _ in 0..REPAIRS {
             let excess = self.excess();
@@ -181,7 +181,7 @@ impl Ledger<'_> {
         self.feasible()
     }
 
-    /// Change the two modes that lower the goal most together; whether there are any.
+    /// Change the two modes that together lower the goal most; tell whether such a pair exists.
     fn exchange(&mut self) -> bool {
         let shop = self.shop;
         let (mut gains, mut gives) = (Vec::new(), Vec::new());
@@ -223,7 +223,7 @@ impl Ledger<'_> {
         self.attempt(&pair)
     }
 
-    /// What one change would do.
+    /// Compute the effect of one change.
     fn change(&mut self, nf: usize, mode: u8) -> Change {
         let (now, before) = (self.modes[nf], self.used.clone());
         self.apply(nf, mode);
@@ -243,7 +243,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Change modes; undo it unless that keeps every row and lowers the goal, and say which.
+    /// Change modes; undo it unless that keeps every row and lowers the goal, and tell which.
     fn attempt(&mut self, changes: &[(usize, u8)]) -> bool {
         let goal = self.goal();
         let mut before = [0; 2];

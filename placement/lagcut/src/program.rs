@@ -1,8 +1,8 @@
-//! The program as the Python side writes it, and what multipliers make of it.
+//! The program as the Python side writes it, and its losses under multipliers.
 
 use crate::lists::Lists;
 
-/// A linear form: per NF that occurs its coefficient in each mode, per arc that occurs its coefficient.
+/// A linear form: per NF that occurs in it, its coefficient in each mode; per arc, its coefficient.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
     /// The NFs that occur, each once.
@@ -12,14 +12,14 @@ pub struct Form {
     pub cross: Vec<(usize, i64)>,
 }
 
-/// A form and what it must not exceed.
+/// A form and its limit.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub form: Form,
     pub limit: i64,
 }
 
-/// `(i, j, k)`: 1 where NF i is on sNIC k and NF j is not.
+/// `(i, j, k)`: 1 if NF i is on sNIC k and NF j is not.
 pub type Arc = (usize, usize, u32);
 
 /// A placement problem as equations.
@@ -32,7 +32,7 @@ pub struct Program {
     pub goal: Form,
 }
 
-/// Why a program cannot be worked on.
+/// The reason why a program is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// A form or an arc names an NF, mode or arc that does not exist.
@@ -63,12 +63,12 @@ impl Form {
         self.coefs.push(coefs);
     }
 
-    /// The NFs that occur and their coefficients.
+    /// Return the NFs that occur and their coefficients.
     pub fn choice(&self) -> impl Iterator<Item = (usize, &[i64])> + '_ {
         self.nfs.iter().copied().zip(self.coefs.iter())
     }
 
-    /// The form's value, without its constant.
+    /// Evaluate the form, without its constant.
     pub fn value(&self, modes: &[u8], crossing: &[bool]) -> i64 {
         let unary: i64 = self
             .choice()
@@ -83,7 +83,7 @@ impl Form {
         unary + cross
     }
 
-    /// The greatest value the form can have.
+    /// Compute the form's maximum.
     pub fn most(&self) -> i64 {
         let unary: i64 = self
             .choice()
@@ -111,7 +111,7 @@ impl Form {
 }
 
 impl Program {
-    /// Check every index once, so that nothing later has to.
+    /// Check every index once, so that later code need not.
     pub fn check(&self) -> Result<(), Malformed> {
         for (i, sites) in self.sites.iter().enumerate() {
             if sites.is_empty() || sites.len() > 255 {
@@ -129,7 +129,7 @@ impl Program {
         self.goal.fits(self)
     }
 
-    /// Which arcs are crossed by a placement.
+    /// Tell which arcs a placement crosses.
     pub fn crossing(&self, modes: &[u8]) -> Vec<bool> {
         let at = |i: usize| self.sites[i][modes[i] as usize];
         self.arcs
@@ -138,7 +138,7 @@ impl Program {
             .collect()
     }
 
-    /// Whether a placement satisfies every row.
+    /// Tell whether a placement satisfies every row.
     pub fn feasible(&self, modes: &[u8]) -> bool {
         let crossing = self.crossing(modes);
         self.rows
@@ -146,7 +146,7 @@ impl Program {
             .all(|row| row.form.value(modes, &crossing) <= row.limit)
     }
 
-    /// The goal's value at a placement, without its constant.
+    /// Evaluate the goal at a placement, without its constant.
     pub fn goal_value(&self, modes: &[u8]) -> i64 {
         self.goal.value(modes, &self.crossing(modes))
     }
@@ -160,18 +160,18 @@ pub struct Dual {
     pub flows: Vec<i64>,
 }
 
-/// What multipliers make of a program (the Python twin's `Losses`).
+/// The losses of a program under multipliers (the Python twin's `Losses`).
 #[derive(Clone, Debug)]
 pub struct Losses {
-    /// `goal * (goal's value - target)` aside, the least any placement can have.
+    /// Apart from `goal * (goal's value - target)`, the least value of any placement.
     pub base: i64,
-    /// Per NF and mode, what it costs more than the NF's cheapest mode.
+    /// Per NF and mode, its extra cost over the NF's cheapest mode.
     pub mode: Lists<i64>,
     /// Per arc, its weighted coefficients.
     pub crossed: Vec<i64>,
 }
 
-/// Per NF and mode the weighted use, and per arc the weighted coefficients, without flows.
+/// Compute per NF and mode the weighted use, and per arc the weighted coefficients, without flows.
 pub fn weighted(program: &Program, weights: &[i64], goal: i64) -> (Lists<i64>, Vec<i64>) {
     let mut alpha = program.sites.filled(0);
     let mut crossed = vec![0; program.arcs.len()];
@@ -193,13 +193,13 @@ pub fn weighted(program: &Program, weights: &[i64], goal: i64) -> (Lists<i64>, V
 }
 
 impl Losses {
-    /// Each NF's cheapest mode.
+    /// Return each NF's cheapest mode.
     pub fn cheapest(&self) -> Vec<u8> {
         let first = |modes: &[i64]| modes.iter().position(|loss| *loss == 0).unwrap_or(0) as u8;
         self.mode.iter().map(first).collect()
     }
 
-    /// Losses under multipliers.
+    /// Compute losses under multipliers.
     pub fn new(program: &Program, dual: &Dual) -> Result<Self, Malformed> {
         if dual.weights.len() != program.rows.len()
             || dual.flows.len() != program.arcs.len()
@@ -242,7 +242,7 @@ impl Losses {
     }
 }
 
-/// Whether all sums under these weights stay far from the end of 64 bits.
+/// Tell whether all sums under these weights stay well within 64 bits.
 pub fn fits(program: &Program, weights: &[i64], goal: i64) -> bool {
     let form = |form: &Form| -> i128 {
         let unary: i128 = form.coefs.items().iter().map(|c| i128::from(c.abs())).sum();

@@ -13,7 +13,7 @@ use crate::tree::Step;
 type PyForm = (Vec<(usize, Vec<i64>)>, Vec<(usize, i64)>);
 /// Weights (the goal's last) and flows.
 type PyDual = (Vec<i64>, Vec<i64>);
-/// Kind, multipliers, NFs and modes, order: what of it the kind has.
+/// Kind, multipliers, NFs and modes, order: as far as the kind has them.
 type PyStep = (&'static str, Option<PyDual>, Vec<(usize, u32)>, Vec<usize>);
 /// Outcome, modes, bound, multipliers, proof.
 type PyFound = (&'static str, Option<Vec<usize>>, i64, PyDual, Vec<PyStep>);

@@ -1,4 +1,4 @@
-//! What is left of a program when modes are closed: smaller, with what is settled folded into limits and single NFs.
+//! Reduction of a program after modes are closed: smaller, with settled NFs folded into limits and single NFs.
 
 use crate::lists::Lists;
 use crate::program::{Arc, Dual, Form, Program, Row};
@@ -11,13 +11,13 @@ pub struct Part {
     pub nfs: Vec<usize>,
     /// Per NF and mode of the part, the mode in the whole.
     pub modes: Lists<u8>,
-    /// A mode for each NF of the whole; only those of settled NFs mean anything.
+    /// A mode for each NF of the whole; valid for settled NFs only.
     pub settled: Vec<u8>,
-    /// The goal of what is settled.
+    /// The goal of the settled part.
     pub goal: i64,
 }
 
-/// All modes of a program, but one mode only of one NF.
+/// Return all modes of a program, but only one mode of one NF.
 pub fn pinned(program: &Program, nf: usize, mode: u8) -> Lists<u8> {
     let modes = |(i, sites): (usize, &[u32])| match i == nf {
         true => mode..mode + 1,
@@ -26,7 +26,7 @@ pub fn pinned(program: &Program, nf: usize, mode: u8) -> Lists<u8> {
     program.sites.iter().enumerate().map(modes).collect()
 }
 
-/// A placement of a part in terms of the part that keeps `open`; what that has closed takes its first open mode.
+/// Express a placement of a part in terms of the part that keeps `open`; a closed mode becomes its NF's first open mode.
 pub fn project(modes: &[u8], open: &Lists<u8>) -> Vec<u8> {
     let place = |(left, m): (&[u8], &u8)| left.iter().position(|o| o == m).unwrap_or(0) as u8;
     let stays = |(left, _): &(&[u8], &u8)| left.len() > 1;
@@ -34,7 +34,7 @@ pub fn project(modes: &[u8], open: &Lists<u8>) -> Vec<u8> {
 }
 
 impl Part {
-    /// A program as a part of itself.
+    /// Make a program a part of itself.
     pub fn whole(program: &Program) -> Self {
         let modes = |sites: &[u32]| 0..sites.len() as u8;
         Part {
@@ -46,7 +46,7 @@ impl Part {
         }
     }
 
-    /// A placement of the whole, from one of the part.
+    /// Convert a placement of the part to one of the whole.
     pub fn lift(&self, modes: &[u8]) -> Vec<u8> {
         let mut whole = self.settled.clone();
         for (i, m) in modes.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Part {
         whole
     }
 
-    /// Multipliers of this part as multipliers of the part in which one NF is settled: its arcs are gone.
+    /// Convert multipliers of this part to the part in which one NF is settled, without its arcs.
     pub fn without(&self, nf: usize, dual: &Dual) -> Dual {
         let stays = |&(a, _): &(usize, &i64)| {
             let (i, j, _) = self.program.arcs[a];
@@ -69,7 +69,7 @@ impl Part {
         }
     }
 
-    /// The part of it in which each NF has only the modes in `open` (of this part; each NF has one at least).
+    /// Return its part in which each NF has only the modes in `open` (of this part; at least one for each NF).
     pub fn keep(&self, open: &Lists<u8>) -> Part {
         let before = &self.program;
         let mut settled = self.settled.clone();
@@ -120,19 +120,19 @@ impl Part {
     }
 }
 
-/// What becomes of an arc: of its crossing.
+/// The fate of an arc's crossing.
 #[derive(Clone, Copy)]
 enum Fate {
-    /// It is known.
+    /// Known.
     Known(bool),
-    /// It is there where this NF is on sNIC k.
+    /// Crossed if this NF is on sNIC k.
     Where(usize, u32),
-    /// It is there unless this NF is on sNIC k.
+    /// Crossed unless this NF is on sNIC k.
     Unless(usize, u32),
     Arc(usize),
 }
 
-/// The arcs that are left, and what becomes of each.
+/// Compute the remaining arcs, and the fate of each arc.
 fn fates(before: &Program, open: &Lists<u8>, place: &[usize]) -> (Vec<Arc>, Vec<Fate>) {
     const SETTLED: usize = usize::MAX;
     let mut arcs: Vec<Arc> = Vec::with_capacity(before.arcs.len());
@@ -159,12 +159,12 @@ struct Folder<'a> {
     place: &'a [usize],
     fates: &'a [Fate],
     sites: &'a Lists<u32>,
-    /// Per NF of the part, its place in the form at work.
+    /// Per NF of the part, its index in the current form.
     slot: Vec<usize>,
 }
 
 impl Folder<'_> {
-    /// The form over what is open, and the constant of what is settled.
+    /// Compute the form over the open modes, and the constant of the settled part.
     fn form(&mut self, form: &Form) -> (Form, i64) {
         let mut made = Form {
             nfs: Vec::with_capacity(self.sites.len()),

@@ -1,4 +1,4 @@
-//! From a bound to a proven optimum: look for placements just above the bound, further and further.
+//! From a bound to a proven optimum: search for placements ever further above the bound.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::primal::Workshop;
 use crate::program::{Dual, Losses, Malformed, Program};
 use crate::tree::{grow, Limits, Step};
 
-/// What is known in the end.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Optimal,
@@ -23,7 +23,7 @@ pub enum Outcome {
 pub struct Found {
     pub outcome: Outcome,
     pub modes: Option<Vec<u8>>,
-    /// No placement has less of the goal.
+    /// No placement has a lower goal.
     pub bound: i64,
     /// Multipliers of the whole, for its best bound.
     pub dual: Dual,
@@ -31,37 +31,37 @@ pub struct Found {
     pub proof: Vec<Step>,
 }
 
-/// How much may be kept, and for how long.
+/// Limits of memory and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub deadline: Instant,
     pub max_labels: usize,
-    /// A placement within this fraction of the bound is good enough.
+    /// A placement within this fraction of the bound is sufficient.
     pub gap: f64,
 }
 
-/// Labels that the first walk keeps: where branching helps, and where it cannot.
+/// Labels that the first walk keeps: with branching, and without.
 const FIRST_LABELS: usize = 300;
 const FIRST_LABELS_ALONE: usize = 2_000;
-/// Labels that a walk keeps at most where branching helps.
+/// Limit of labels in a walk with branching.
 const MOST_LABELS: usize = 20_000;
-/// Parts that the first tree looks at.
+/// Limit of parts in the first tree.
 const FIRST_NODES: usize = 400;
 /// Labels of walks below the root.
 const PART_LABELS: usize = 1000;
-/// Open NFs beyond which a walk comes before branching: with many, nearly all targets can be reached, and a walk does it.
+/// Open NFs above which a walk precedes branching: with many, nearly all targets are reachable, and a walk finds them.
 const WIDE: usize = 128;
-/// More of all that, after an attempt that settled nothing.
+/// Growth of these limits after an attempt that settled nothing.
 const MORE: usize = 6;
-/// Targets this close to the bound are not tried closer.
+/// Targets this close to the bound are not refined.
 const CLOSE: i64 = 3;
-/// Placements to start from, and how many of them are polished.
+/// Placements to start from, and the number of them to polish.
 const POOL: usize = 12;
 const POLISHED: usize = 4;
 
 /// Minimise a program's goal.
 ///
-/// `given` are multipliers from elsewhere; without them there must be at most one sNIC. `start` is a placement to beat.
+/// `given` are external multipliers; without them the program must have at most one sNIC. `start` is a placement to beat.
 pub fn minimise(
     program: &Program,
     given: Option<Dual>,
@@ -111,14 +111,14 @@ pub fn minimise(
 /// The best bound for the whole.
 struct Root {
     dual: Dual,
-    /// Placements to start other bounds from; None where there is no branching.
+    /// Placements from which other bounds start; None without branching.
     pool: Option<Vec<Vec<u8>>>,
     /// Placements that satisfy all rows.
     seen: Vec<Vec<u8>>,
 }
 
 impl Root {
-    /// Where no mixture satisfies the rows, the goal's multiplier is 0 and the bound proves that.
+    /// If no mixture satisfies the rows, the goal's multiplier is 0 and the bound proves it.
     fn new(program: &Program, deadline: Instant) -> Result<Self, Malformed> {
         let mut ascender = Ascender::new(program);
         let found = ascender
@@ -145,23 +145,23 @@ struct Search<'a> {
     program: &'a Program,
     dual: Dual,
     shop: &'a Workshop<'a>,
-    /// The best bound's base value.
+    /// Return the best bound's base value.
     base: i64,
     effort: Effort,
     best: Option<Vec<u8>>,
     pool: Option<Vec<Vec<u8>>>,
     labels: usize,
     nodes: usize,
-    /// That nothing is below the bound.
+    /// Prove that nothing is below the bound.
     proof: Vec<Step>,
 }
 
-/// What came of looking at one target.
+/// The result of one target.
 struct Attempt {
     found: Option<Vec<u8>>,
     complete: bool,
     late: bool,
-    /// What is ruled out, if it is complete.
+    /// The goal that is ruled out, if the attempt is complete.
     target: i64,
     proof: Vec<Step>,
 }
@@ -232,7 +232,7 @@ impl Search<'_> {
         }
     }
 
-    /// Look for placements whose goal is at most `target`: a walk, then branching.
+    /// Search for placements whose goal is at most `target`: a walk, then branching.
     fn attempt(&self, target: i64) -> Result<Attempt, Malformed> {
         let core = Core::new(self.program, &self.dual, target)?;
         let Some(pool) = &self.pool else {
@@ -290,7 +290,7 @@ impl Search<'_> {
             .map(|modes| self.program.goal_value(modes))
     }
 
-    /// With this ruled out, what is below `upper` does not matter any more.
+    /// Return the goal that, once ruled out, makes anything below `upper` irrelevant.
     fn good_enough(&self, upper: i64) -> i64 {
         match self.best {
             Some(_) => upper - (self.effort.gap * (upper + 1) as f64) as i64,
@@ -303,7 +303,7 @@ impl Search<'_> {
             .is_some_and(|value| (value - lower) as f64 <= self.effort.gap * value as f64)
     }
 
-    /// The least goal that the multipliers alone do not rule out.
+    /// Return the least goal that the multipliers alone do not rule out.
     fn first_bound(&self, most: i64) -> i64 {
         match self.dual.goal {
             0 if self.base > 0 => most + 1,
@@ -431,7 +431,7 @@ mod tests {
         }
     }
 
-    /// With a label at a time, walks settle nothing and all is left to the splits.
+    /// With one label at a time, walks settle nothing and the splits do all the work.
     #[test]
     fn splits_alone_agree_with_trying_everything() {
         let mut source = Random(362436069);

@@ -1,16 +1,16 @@
-//! What each NF's turn in a walk does: its modes, its arcs to NFs before it, and the room that those after it leave.
+//! The effect of each NF's turn in a walk: its modes, its arcs to earlier NFs, and the room that later ones leave.
 
 use crate::core::{arc_loss, Core};
 use crate::program::Program;
 
-/// What one NF's turn does.
+/// The effect of one NF's turn.
 pub struct Step {
     pub nf: usize,
     pub options: Vec<Opt>,
     links: Vec<Link>,
-    /// Places of the state that are still needed afterwards.
+    /// Places of the state that are still needed.
     pub keep: Vec<usize>,
-    /// Whether this NF is still needed afterwards.
+    /// Whether this NF is still needed.
     pub stays: bool,
     /// Per column: the target or limit less the least use still to come.
     pub room: Vec<i64>,
@@ -18,7 +18,7 @@ pub struct Step {
     pub floor: Vec<i64>,
 }
 
-/// An open mode, with all that it costs against settled neighbours.
+/// An open mode, with its total cost against settled neighbours.
 pub struct Opt {
     pub mode: u8,
     pub site: u32,
@@ -31,13 +31,13 @@ struct Link {
     place: usize,
     first: bool,
     k: u32,
-    /// What it costs where it crosses, and where only its second end is on the sNIC.
+    /// Its cost when it crosses, and when only its second end is on the sNIC.
     cost: (i64, i64),
     uses: Vec<(usize, i64)>,
 }
 
 impl Step {
-    /// What a mode adds to the value and the use of labels of a state.
+    /// Compute what a mode adds to the value and the use of labels of a state.
     pub fn cost(&self, option: &Opt, state: &[u32]) -> (i64, Vec<i64>) {
         let (mut extra, mut added) = (option.loss, option.uses.clone());
         for link in &self.links {
@@ -107,7 +107,7 @@ impl Table {
         }
     }
 
-    /// The turns, in the order of the core.
+    /// Build the turns, in the order of the core.
     pub fn steps(&self, program: &Program, core: &Core, target: i64) -> Vec<Step> {
         let order = &core.order;
         let mut turn = vec![usize::MAX; program.sites.len()];
@@ -207,7 +207,7 @@ impl Table {
         }
     }
 
-    /// Per step and column: the room that the NFs still to come leave, and the use below which a row cannot bind.
+    /// Compute per step and column the room that the remaining NFs leave, and the use below which a row cannot bind.
     fn rests(&self, program: &Program, target: i64, steps: &mut [Step]) {
         let limits: Vec<i64> = self
             .columns
@@ -215,7 +215,7 @@ impl Table {
             .map(|c| c.map_or(target, |r| program.rows[r].limit))
             .collect();
         let (mut room, mut floor) = (limits.clone(), limits);
-        floor[0] = i64::MIN; // the goal is to be known exactly
+        floor[0] = i64::MIN; // the goal must be exact
         for step in steps.iter_mut().rev() {
             (step.room, step.floor) = (room.clone(), floor.clone());
             for c in 0..room.len() {

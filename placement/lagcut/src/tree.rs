@@ -1,4 +1,4 @@
-//! Branch and bound on what a target leaves open: bound, close modes, walk what is small, split what is not.
+//! Branch and bound: bound, close modes, walk small parts, split the others.
 
 use std::time::Instant;
 
@@ -20,54 +20,54 @@ pub enum Step {
     },
     /// Every placement has one of these modes of this NF; a proof for each follows.
     Split { nf: usize, modes: Vec<u8> },
-    /// Under these multipliers a walk over the NFs in this order leaves nothing.
+    /// Under these multipliers a walk over the NFs in this order leaves nothing open.
     Walk { dual: Dual, order: Vec<usize> },
 }
 
-/// What may be spent.
+/// Limits of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub deadline: Instant,
     pub nodes: usize,
     /// Labels to keep in a walk.
     pub labels: usize,
-    /// A placement within this fraction of the bound is good enough.
+    /// A placement within this fraction of the bound is sufficient.
     pub gap: f64,
 }
 
-/// What came of it.
+/// The result.
 pub struct Grown {
     /// A placement at or below the target.
     pub found: Option<Vec<u8>>,
-    /// Nothing was left out.
+    /// The search was complete.
     pub complete: bool,
-    /// What is then ruled out: `found` aside, no placement has this goal or less.
+    /// The goal that is then ruled out: no placement except `found` has this goal or less.
     pub target: i64,
     pub proof: Vec<Step>,
     pub nodes: usize,
 }
 
-/// Splits below one another, at most.
+/// Maximum depth of splits.
 const DEEPEST: usize = 400;
-/// Placements that a part starts its bound from.
+/// Placements from which a part starts its bound.
 const POOL: usize = 12;
-/// Parts between two that are searched for placements, NFs that those have at least, and placements to start from.
+/// Parts between two searches for placements, least number of NFs in such a part, and placements to start from.
 const POLISH_EVERY: usize = 16;
 const POLISH_NFS: usize = 40;
 const POLISHED: usize = 2;
-/// NFs that are walked rather than split.
+/// NFs up to which a part is walked rather than split.
 const WALK_NFS: usize = 20;
-/// NFs that are tried before a split.
+/// NFs to try before a split.
 const CANDIDATES: usize = 12;
-/// In small parts a poor choice costs less.
+/// The same for small parts, in which a poor choice costs less.
 const FEW_CANDIDATES: usize = 6;
 const MANY_NFS: usize = 40;
-/// NFs of a part in which none is tried: that takes too long there.
+/// NFs above which a part tries none, because that takes too long.
 const TRIED_NFS: usize = 200;
-/// Weights that are tried for each of their modes.
+/// Trials of weights for each of their modes.
 const TRIALS: usize = 3;
 
-/// Look for the best placement whose goal is at most `target`, starting from some placements.
+/// Search for the best placement whose goal is at most `target`, starting from some placements.
 pub fn grow(
     whole: &Program,
     target: i64,
@@ -98,17 +98,17 @@ struct Tree {
     found: Option<Vec<u8>>,
     limits: Limits,
     nodes: usize,
-    /// The number of parts at which to look for placements again.
+    /// The number of parts at which to search for placements again.
     polish_at: usize,
     stopped: bool,
     proof: Vec<Step>,
 }
 
-/// What to do with a part that nothing else settles.
+/// The next action for an undecided part.
 enum Split {
-    /// One mode is ruled out by these multipliers (of the part without that NF).
+    /// Rule one mode out by these multipliers (of the part without that NF).
     Ruled(usize, u8, Dual),
-    /// Into the modes of this NF, the likelier first.
+    /// Split by the modes of this NF, the more likely first.
     Into(usize, Vec<u8>),
 }
 
@@ -186,7 +186,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A split one side of which is already refuted; what the other leaves open.
+    /// Record a split with one refuted side, and return the modes that remain open.
     fn rule_out(&mut self, part: &Part, nf: usize, mode: u8, dual: Dual) -> Lists<u8> {
         let left: Vec<u8> = (0..part.modes[nf].len() as u8)
             .filter(|&m| m != mode)
@@ -234,7 +234,7 @@ impl Tree {
         self.proof.push(Step::Walk { dual, order });
     }
 
-    /// All is settled: a placement, or a limit that it breaks.
+    /// Handle a settled part: a placement, or a limit that it breaks.
     fn leaf(&mut self, part: &Part) {
         self.offer(part, &[]);
         let rows = &part.program.rows;
@@ -249,7 +249,7 @@ impl Tree {
         self.refute(dual, Vec::new());
     }
 
-    /// What the multipliers leave open, if they close anything, or NFs without a choice can go.
+    /// Return the modes that the multipliers leave open, if they close any, or if NFs without a choice can be settled.
     fn close(&mut self, part: &Part, dual: &Dual) -> Result<Option<Lists<u8>>, Malformed> {
         let losses = Losses::new(&part.program, dual)?;
         let base = losses.base - dual.goal * (self.target - part.goal);
@@ -272,7 +272,7 @@ impl Tree {
         Ok(Some(left))
     }
 
-    /// Look for placements near those that the bound came from.
+    /// Search for placements near those that the bound came from.
     fn polish(&mut self, part: &Part, dual: &Dual, pool: &[Vec<u8>]) -> Result<(), Malformed> {
         let losses = Losses::new(&part.program, dual)?;
         let shop = Workshop::new(&part.program, &losses);
@@ -284,7 +284,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Enumerate a small part; whether that settled it.
+    /// Enumerate a small part, and tell whether that settled it.
     fn walk(&mut self, part: &Part, dual: &Dual) -> Result<bool, Malformed> {
         let target = self.target - part.goal;
         let core = Core::new(&part.program, dual, target)?;
@@ -302,7 +302,7 @@ impl Tree {
         Ok(walk.complete)
     }
 
-    /// Try the NFs that the best mixture divides; the one whose bounds rise most, or one of whose modes is ruled out.
+    /// Try the NFs that the best mixture divides: choose the one whose bounds rise most, or one with a mode that is ruled out.
     fn choose(
         &mut self,
         part: &Part,
@@ -346,7 +346,7 @@ impl Tree {
     }
 }
 
-/// NFs by how evenly the best mixture divides them and how much they take of the rows that count, the most first.
+/// Order NFs by how evenly the best mixture divides them and by their use of the binding rows, descending.
 fn divided(program: &Program, ascent: &Ascent) -> Vec<usize> {
     let mut size = vec![1_i64; program.sites.len()];
     for (weight, row) in ascent
