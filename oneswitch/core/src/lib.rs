@@ -5,83 +5,54 @@
 //!
 //! One round: feed events, [`Core::end_of_batch`], write what [`Core::take_outputs`] returns.
 //!
-//! | where | what |
-//! |---|---|
-//! | `truth`, `tables`, `rule_set`, `rule`, `facts` | the virtual tables, groups and meters |
-//! | `ports`, `quarantine`, `executors`, `edge`, `flood` | what follows from the port map |
-//! | `verdict`, `in_flight` | one verdict from several switches |
-//! | `northbound`, `writes`, `settings`, `reads`, `sources`, `merge`, `merge_flows`, `controller`, `reply` | what controllers say and get |
-//! | `southbound`, `sync`, `compare`, `copies`, `paths`, `removed`, `idle`, `fold`, `session`, `doubt`, `translate`, `spelling`, `audit` | what switches say and get |
-//! | `moves`, `stages`, `management` | the port map at run time |
-//! | `journal`, `restore`, `resume` | what survives a restart |
+//! | room | owns | may call |
+//! |---|---|---|
+//! | `model` | the virtual tables, groups and meters | - |
+//! | `server` | the port map, the executors, the flood's lists | `model` |
+//! | `layout` | nothing: which rules and groups a switch has to have | `model`, `server` |
+//! | `switches` | sessions, verdicts, questions to switches | `layout` and below, `journal` |
+//! | `controllers` | connections, roles, the order of replies | `switches` and below |
+//! | `expiry` | removed rules, idle timeouts | `switches` and below |
+//! | `moves` | moves of ports and executors | `switches` and below |
+//! | `journal` | what survives a restart | `model`, `server` |
+//! | `core` | the rooms | all; no room calls it |
 
 mod api;
-mod audit;
-mod compare;
-mod controller;
-mod copies;
-mod doubt;
-mod edge;
-mod executors;
-mod facts;
-mod flood;
-mod fold;
-mod idle;
-mod in_flight;
+mod controllers;
+mod core;
+mod expiry;
 mod journal;
-mod liveness;
-mod lookups;
-mod management;
-mod merge;
-mod merge_flows;
+mod layout;
+mod model;
 mod moves;
 pub mod mutants;
-mod northbound;
 mod outbox;
-mod paths;
-mod ports;
-mod quarantine;
-mod reads;
-mod removed;
-mod reply;
-mod restore;
-mod resume;
-mod rule;
-mod rule_set;
-mod session;
-mod settings;
-mod sources;
-mod southbound;
-mod spelling;
-mod stages;
+mod server;
 mod switch_set;
-mod sync;
-mod tables;
-mod translate;
-mod truth;
-mod verdict;
-mod writes;
+mod switches;
+mod wire;
 
 pub use api::*;
-pub use journal::JournalError;
+pub use journal::records::JournalError;
 
-use audit::Audit;
-use controller::Controller;
-use executors::Executors;
-use flood::Flood;
+use controllers::controller::Controller;
+use expiry::idle::IdleWatch;
+use expiry::removed::Removals;
 use foldhash::{HashMap, HashMapExt};
-use idle::IdleWatch;
-use journal::Journal;
+use journal::records::Journal;
+use model::truth::{Changes, Truth};
 use outbox::Outbox;
-use ports::{Executor, Location, PortMap};
-use reads::Read;
-use removed::Removals;
-use session::Switch;
+use server::executors::Executors;
+use server::flood::Flood;
+use server::ports::{Executor, Location, PortMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use switch_set::SwitchSet;
-use truth::{Changes, Truth};
-use verdict::{Verdicts, NOT_AN_OPERATION};
+use switches::audit::Audit;
+use switches::reads::Read;
+use switches::session::Switch;
+use switches::verdict::{Verdicts, NOT_AN_OPERATION};
+use wire::wire;
 
 /// Unacknowledged messages toward the switches above which no more are taken from controllers.
 const IN_FLIGHT_LIMIT: usize = 16_384;
@@ -282,12 +253,4 @@ impl Core {
             .map(|(i, _)| i)
             .collect()
     }
-}
-
-/// Encodes a message of ours. None of them comes near the 65,535 bytes a message can have; one that did would be left out and logged.
-fn wire(xid: u32, message: &openflow13::Message) -> Vec<u8> {
-    openflow13::encode(xid, message).unwrap_or_else(|oversize| {
-        tracing::error!(target: "core", length = oversize.length, kind = message.kind(), "a message is too long for OpenFlow; left out");
-        Vec::new()
-    })
 }

@@ -4,9 +4,9 @@
 //! They are written before what they say is done. One that is done stays until the daemon has saved the port map, which is then where it
 //! says.
 
-use super::{array, counters};
+use super::records::{array, counters};
 use crate::api::{MoveStage, MoveUntil};
-use crate::ports::{Executor, Move};
+use crate::server::ports::{Executor, Move};
 use openflow13::PortStats;
 use std::time::Duration;
 

@@ -1,0 +1,215 @@
+//! What is kept per controller connection: role, masks, the order of its replies, and how much memory all of that takes.
+
+use crate::api::ControllerRole;
+use crate::controllers::reply::Reply;
+use crate::mutants::{mutant, Fault};
+use openflow13::AsyncMasks;
+use std::collections::VecDeque;
+
+/// Bytes kept for one controller above which nothing more of it is read: replies that wait for a switch or for the controller to read, and
+/// answers of switches that are being merged.
+pub const BUDGET: usize = 4 << 20;
+/// Unsent bytes of a controller's connection above which its replies wait here.
+pub const WINDOW: usize = 1 << 20;
+/// Unsent bytes of a controller's connection above which it gets no packet-ins.
+pub const PACKET_IN_WINDOW: usize = 8 << 20;
+
+/// A reply that is due: it leaves when it is there, its turn has come and its batch is settled.
+#[derive(Debug)]
+struct Slot {
+    /// Everything the controller sent before is settled with this batch.
+    after: u64,
+    reply: Option<Reply>,
+    /// Errors about messages between the reply before and this one; they go first.
+    errors: Vec<u8>,
+}
+
+impl Slot {
+    /// Bytes that it takes with what is allocated for the shortest reply.
+    const SIZE: usize = std::mem::size_of::<Self>() + 64;
+}
+
+#[derive(Debug)]
+pub struct Controller {
+    pub role: ControllerRole,
+    pub asynchronous: AsyncMasks,
+    pub miss_send_len: u16,
+    slots: VecDeque<Slot>,
+    /// Number of `slots[0]`; they are numbered in order.
+    first_slot: u64,
+    /// Bytes that the slots take, and what is reserved for answers of switches.
+    kept: usize,
+    /// Bytes that its connection has not sent yet.
+    pub unsent: usize,
+    /// Packet-ins that it did not get because it did not read.
+    pub packet_ins_dropped: u64,
+    /// It has lost packet-ins since it last had room for replies.
+    loses_packet_ins: bool,
+}
+
+impl Default for Controller {
+    fn default() -> Self {
+        Self {
+            role: ControllerRole::Equal,
+            asynchronous: default_masks(),
+            miss_send_len: 128, // OFP_DEFAULT_MISS_SEND_LEN
+            slots: VecDeque::new(),
+            first_slot: 0,
+            kept: 0,
+            unsent: 0,
+            packet_ins_dropped: 0,
+            loses_packet_ins: false,
+        }
+    }
+}
+
+/// As Open vSwitch for OpenFlow 1.3 (lib/ofp-connection.c, ofputil_async_cfg_default()): index 0 for master and equal, 1 for slave.
+fn default_masks() -> AsyncMasks {
+    const NO_MATCH_AND_ACTION: u32 = 0b011;
+    const ADD_DELETE_MODIFY: u32 = 0b111;
+    const ALL_REMOVALS: u32 = 0b1111;
+    AsyncMasks {
+        packet_in: [NO_MATCH_AND_ACTION, 0],
+        port_status: [ADD_DELETE_MODIFY; 2],
+        flow_removed: [ALL_REMOVALS, 0],
+    }
+}
+
+/// What becomes of a packet-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Send,
+    Drop,
+    /// As [`Self::Drop`], the first one since the controller last kept up.
+    DropFirst,
+}
+
+/// Asynchronous messages that a controller can mask.
+#[derive(Clone, Copy, Debug)]
+pub enum Asynchronous {
+    PacketIn,
+    PortStatus,
+    FlowRemoved,
+}
+
+impl Controller {
+    pub fn wants(&self, kind: Asynchronous, reason: u8) -> bool {
+        if mutant(Fault::AsyncMaskIgnored) {
+            return true;
+        }
+        let masks = match kind {
+            Asynchronous::PacketIn => self.asynchronous.packet_in,
+            Asynchronous::PortStatus => self.asynchronous.port_status,
+            Asynchronous::FlowRemoved => self.asynchronous.flow_removed,
+        };
+        let slave = self.role == ControllerRole::Slave && !mutant(Fault::SlaveIsTold);
+        let mask = masks[usize::from(slave)];
+        1u32.checked_shl(u32::from(reason))
+            .is_some_and(|bit| mask & bit != 0)
+    }
+
+    /// The number of the next reply, which tells where among the replies a message was.
+    pub fn place(&self) -> u64 {
+        self.first_slot + self.slots.len() as u64
+    }
+
+    /// Reserves the next place among the replies.
+    pub fn reserve(&mut self, after: u64) -> u64 {
+        let place = self.place();
+        self.slots.push_back(Slot {
+            after,
+            reply: None,
+            errors: Vec::new(),
+        });
+        self.kept += Slot::SIZE;
+        place
+    }
+
+    pub fn fill(&mut self, place: u64, reply: Reply) {
+        if let Some(slot) = self.slot_mut(place) {
+            let size = reply.size();
+            slot.reply = Some(reply);
+            self.kept += size;
+        }
+    }
+
+    /// Counts `bytes` for a reply that is being made, until they are [given back](Self::give_back).
+    pub fn reserve_bytes(&mut self, bytes: usize) {
+        self.kept += bytes;
+    }
+
+    pub fn give_back(&mut self, bytes: usize) {
+        self.kept -= bytes;
+    }
+
+    /// Bytes kept for this controller.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Whether a packet-in of `length` bytes goes to it, `unsent` being unsent; counts it if not.
+    pub fn admit_packet_in(&mut self, unsent: usize, length: usize) -> Admission {
+        if unsent + length <= PACKET_IN_WINDOW {
+            self.loses_packet_ins &= unsent > WINDOW;
+            return Admission::Send;
+        }
+        self.packet_ins_dropped += 1;
+        match std::mem::replace(&mut self.loses_packet_ins, true) {
+            false => Admission::DropFirst,
+            true => Admission::Drop,
+        }
+    }
+
+    /// Puts an error about a message that came just before reply `place` into the order. The message's batch is settled.
+    pub fn refuse(&mut self, place: u64, error: &[u8]) {
+        // An error in between took the place, and has left: the next reply is the one after that.
+        let place = place.max(self.first_slot);
+        self.kept += error.len();
+        if let Some(slot) = self.slot_mut(place) {
+            slot.errors.extend_from_slice(error);
+            return;
+        }
+        self.kept += Slot::SIZE;
+        self.slots.push_back(Slot {
+            after: 0,
+            reply: Some(Reply::default()),
+            errors: error.to_vec(),
+        });
+    }
+
+    fn slot_mut(&mut self, place: u64) -> Option<&mut Slot> {
+        let index = place.checked_sub(self.first_slot)?;
+        self.slots.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Whether the next reply, or a part of it, may leave.
+    pub fn is_ready(&self, is_settled: impl Fn(u64) -> bool) -> bool {
+        let ready = |s: &Slot| !s.errors.is_empty() || s.reply.is_some() && is_settled(s.after);
+        self.slots.front().is_some_and(ready)
+    }
+
+    /// What may leave next: errors, or one message of a reply.
+    pub fn pop_ready(&mut self, is_settled: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
+        if !self.is_ready(is_settled) {
+            return None;
+        }
+        let front = self.slots.front_mut()?;
+        if !front.errors.is_empty() {
+            self.kept -= front.errors.len();
+            return Some(std::mem::take(&mut front.errors));
+        }
+        let reply = front.reply.as_mut()?;
+        let before = reply.size();
+        let message = reply.next_message();
+        self.kept -= before - reply.size();
+        if reply.is_over() {
+            self.kept -= Slot::SIZE + reply.size();
+            self.first_slot += 1;
+            self.slots.pop_front();
+        }
+        Some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests;

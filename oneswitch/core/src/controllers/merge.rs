@@ -1,0 +1,359 @@
+//! One answer from several switches: counters are sums (each packet was counted once), the rest is the truth.
+
+use crate::api::SwitchIndex;
+use crate::controllers::reply::Reply;
+use crate::layout::translate::virtual_buckets;
+use crate::model::hidden::is_hidden;
+use crate::model::truth::{add_group, add_meter};
+use crate::mutants::{mutant, Fault};
+use crate::server::ports::Location;
+use crate::switches::reads::{
+    asks_for_group, asks_for_meter, combine_ports, minus, plus, shown, Answers, Parts,
+};
+use crate::wire::wire;
+use crate::Core;
+use foldhash::HashMap;
+use openflow13::{
+    encode_multipart_reply, port_no, Buckets, GroupDesc, GroupFeatures, GroupStats, Message,
+    MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, Port,
+    PortStats, QueueStats, SwitchDesc, TableStats,
+};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const NO_GROUPS: GroupFeatures = GroupFeatures {
+    types: 0,
+    capabilities: 0,
+    max_groups: [0; 4],
+    actions: [0; 4],
+};
+
+const NO_METERS: MeterFeatures = MeterFeatures {
+    max_meter: 0,
+    band_types: 0,
+    capabilities: 0,
+    max_bands: 0,
+    max_color: 0,
+};
+
+impl Core {
+    /// The reply's messages, ready to be sent.
+    pub(crate) fn merge(
+        &self,
+        request: &MultipartRequest,
+        mut answers: Answers,
+        xid: u32,
+        now: Instant,
+    ) -> Reply {
+        if cfg!(feature = "mutants") {
+            // Those that take the first answer for all shall always take the same.
+            answers.parts.sort_by_key(|(switch, _)| *switch);
+        }
+        let reply = match request {
+            MultipartRequest::Desc => MultipartReply::Desc(self.description()),
+            MultipartRequest::Flow(filter) => {
+                return Reply::flows(xid, self.merge_flows(filter, answers, now))
+            }
+            MultipartRequest::Aggregate(filter) => self.merge_aggregate(filter, answers, now),
+            MultipartRequest::Table => MultipartReply::Table(self.merge_tables(answers.parts)),
+            MultipartRequest::PortStats { port } => {
+                MultipartReply::PortStats(self.merge_ports(*port, answers.parts))
+            }
+            MultipartRequest::Queue { port, .. } => {
+                MultipartReply::Queue(self.merge_queues(*port, answers.parts))
+            }
+            MultipartRequest::Group { group } => {
+                MultipartReply::Group(self.merge_groups(*group, answers.parts, now))
+            }
+            MultipartRequest::GroupDesc => {
+                MultipartReply::GroupDesc(self.group_descriptions(answers.parts))
+            }
+            MultipartRequest::Meter { meter } => {
+                MultipartReply::Meter(self.merge_meters(*meter, answers.parts, now))
+            }
+            MultipartRequest::MeterConfig { meter } => {
+                MultipartReply::MeterConfig(self.meter_configs(*meter, answers.parts))
+            }
+            MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
+            // The hypervisor's answer, part by part: every switch is the same software. Without one, no features.
+            _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
+            MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
+            MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
+            MultipartRequest::TableFeatures(_) | MultipartRequest::Experimenter { .. } => {
+                MultipartReply::TableFeatures(Box::default())
+            }
+        };
+        encode_multipart_reply(xid, &reply).into()
+    }
+
+    fn description(&self) -> SwitchDesc {
+        SwitchDesc {
+            manufacturer: b"OneSwitch".as_slice().into(),
+            hardware: format!("{} Open vSwitch instances", self.switches.len())
+                .into_bytes()
+                .into(),
+            software: env!("CARGO_PKG_VERSION").as_bytes().into(),
+            serial: b"None".as_slice().into(),
+            datapath: format!("{:016x}", self.datapath_id).into_bytes().into(),
+        }
+    }
+
+    fn merge_tables(&self, parts: Parts) -> Vec<TableStats> {
+        let mut tables: BTreeMap<u8, TableStats> = BTreeMap::new();
+        let all = if mutant(Fault::TableStatsFirst) {
+            1
+        } else {
+            usize::MAX
+        };
+        for (_, part) in parts.into_iter().take(all) {
+            let MultipartReply::Table(list) = part else {
+                continue;
+            };
+            for table in list {
+                let sum = tables.entry(table.table_id).or_insert(TableStats {
+                    lookup_count: 0,
+                    matched_count: 0,
+                    ..table
+                });
+                sum.lookup_count = sum.lookup_count.wrapping_add(table.lookup_count);
+                sum.matched_count = sum.matched_count.wrapping_add(table.matched_count);
+                sum.active_count = 0;
+            }
+        }
+        for (table_id, count) in self.truth.tables.count_by_table() {
+            let blank = TableStats {
+                table_id,
+                active_count: 0,
+                lookup_count: 0,
+                matched_count: 0,
+            };
+            tables.entry(table_id).or_insert(blank).active_count = count as u32;
+        }
+        tables.into_values().collect()
+    }
+
+    fn merge_ports(&self, asked: u32, parts: Parts) -> Vec<PortStats> {
+        let mut counted: BTreeMap<(SwitchIndex, u32), PortStats> = BTreeMap::new();
+        for (switch, part) in parts {
+            if let MultipartReply::PortStats(list) = part {
+                counted.extend(
+                    list.into_iter()
+                        .map(|stats| ((switch, stats.port_no), stats)),
+                );
+            }
+        }
+        if asked == port_no::LOCAL {
+            return counted.into_values().collect();
+        }
+        let at = |location: &Location| {
+            let number = self.switches[location.switch]
+                .edge
+                .number_of(&location.interface)?;
+            counted.get(&(location.switch, number))
+        };
+        self.ports
+            .iter()
+            .filter(|p| asked == port_no::ANY || asked == p.number)
+            .map(|port| {
+                let mut sum = PortStats {
+                    port_no: port.number,
+                    ..port.base
+                };
+                // While it moves, both interfaces carry it.
+                if let Some(moving) = &port.moving {
+                    if let (Some(stats), Some(before)) = (at(&moving.to), &moving.counted_before) {
+                        sum = combine_ports(&sum, &combine_ports(stats, before, minus), plus);
+                    }
+                }
+                if let Some(stats) = at(&port.home) {
+                    sum = combine_ports(&sum, stats, shown);
+                }
+                sum
+            })
+            .collect()
+    }
+
+    fn merge_queues(&self, asked: u32, parts: Parts) -> Vec<QueueStats> {
+        let interfaces: HashMap<(SwitchIndex, u32), u32> = self
+            .ports
+            .iter()
+            .filter_map(|p| {
+                let location = p.delivery();
+                let edge = &self.switches[location.switch].edge;
+                let number = edge.number_of(&location.interface)?;
+                Some(((location.switch, number), p.number))
+            })
+            .collect();
+        let mut merged = Vec::new();
+        for (switch, part) in parts {
+            let MultipartReply::Queue(list) = part else {
+                continue;
+            };
+            for queue in list {
+                match interfaces.get(&(switch, queue.port_no)) {
+                    Some(port) if asked == port_no::ANY || asked == *port => {
+                        merged.push(QueueStats {
+                            port_no: *port,
+                            ..queue
+                        })
+                    }
+                    _ => {}
+                }
+            }
+        }
+        merged
+    }
+
+    fn merge_groups(&self, asked: u32, parts: Parts, now: Instant) -> Vec<GroupStats> {
+        let mut merged: BTreeMap<u32, GroupStats> = BTreeMap::new();
+        for (_, part) in parts {
+            let MultipartReply::Group(list) = part else {
+                continue;
+            };
+            for stats in list
+                .into_iter()
+                .filter(|s| asks_for_group(asked, s.group_id))
+                .filter(|s| !is_hidden(s.group_id) || mutant(Fault::HiddenGroupShown))
+            {
+                match merged.get_mut(&stats.group_id) {
+                    Some(_) if mutant(Fault::GroupStatsFirst) => {}
+                    Some(sum) => add_group(sum, &stats),
+                    None => {
+                        merged.insert(stats.group_id, stats);
+                    }
+                }
+            }
+        }
+        for (id, stats) in &mut merged {
+            if let Some(group) = self.truth.groups.get(id) {
+                if let Some(base) = &group.base {
+                    add_group(stats, base);
+                }
+                (stats.duration_sec, stats.duration_nsec) =
+                    seconds(now.saturating_duration_since(group.created));
+                stats.ref_count = self.truth.references_to_group(*id) as u32;
+            }
+        }
+        merged.into_values().collect()
+    }
+
+    /// As an executor spells them, but for the hidden groups.
+    fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
+        let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
+        for (_, part) in parts {
+            if let MultipartReply::GroupDesc(list) = part {
+                spelled.extend(list.into_iter().map(|g| (g.group_id, g)));
+            }
+        }
+        self.truth
+            .groups
+            .values()
+            .map(|group| match spelled.remove(&group.id) {
+                Some(there) => {
+                    let bytes = virtual_buckets(there.buckets.as_bytes(), group.buckets.as_bytes());
+                    GroupDesc {
+                        buckets: Buckets::from_bytes(bytes)
+                            .unwrap_or_else(|_| group.buckets.clone()),
+                        ..there
+                    }
+                }
+                None => GroupDesc {
+                    group_type: group.group_type,
+                    group_id: group.id,
+                    buckets: group.buckets.clone(),
+                },
+            })
+            .collect()
+    }
+
+    fn merge_meters(&self, asked: u32, parts: Parts, now: Instant) -> Vec<MeterStats> {
+        let mut merged: BTreeMap<u32, MeterStats> = BTreeMap::new();
+        for (_, part) in parts {
+            let MultipartReply::Meter(list) = part else {
+                continue;
+            };
+            for stats in list
+                .into_iter()
+                .filter(|s| asks_for_meter(asked, s.meter_id))
+            {
+                match merged.get_mut(&stats.meter_id) {
+                    Some(_) if mutant(Fault::MeterStatsFirst) => {}
+                    Some(sum) => add_meter(sum, &stats),
+                    None => {
+                        merged.insert(stats.meter_id, stats);
+                    }
+                }
+            }
+        }
+        for (id, stats) in &mut merged {
+            if let Some(meter) = self.truth.meters.get(id) {
+                if let Some(base) = &meter.base {
+                    add_meter(stats, base);
+                }
+                (stats.duration_sec, stats.duration_nsec) =
+                    seconds(now.saturating_duration_since(meter.created));
+                stats.flow_count = self.truth.rules_using_meter(*id) as u32;
+            }
+        }
+        merged.into_values().collect()
+    }
+
+    /// As an executor spells them: Open vSwitch fills in burst sizes.
+    fn meter_configs(&self, asked: u32, parts: Parts) -> Vec<MeterConfig> {
+        let mut spelled: BTreeMap<u32, MeterConfig> = BTreeMap::new();
+        for (_, part) in parts {
+            if let MultipartReply::MeterConfig(list) = part {
+                spelled.extend(list.into_iter().map(|m| (m.meter_id, m)));
+            }
+        }
+        let chosen = self
+            .truth
+            .meters
+            .values()
+            .filter(|m| asks_for_meter(asked, m.id));
+        chosen
+            .map(|m| {
+                spelled.remove(&m.id).unwrap_or_else(|| MeterConfig {
+                    flags: m.flags,
+                    meter_id: m.id,
+                    bands: m.bands.clone(),
+                })
+            })
+            .collect()
+    }
+
+    fn port_descriptions(&self) -> Vec<Port> {
+        let lost = self.out_of_reach();
+        self.ports
+            .iter()
+            .map(|port| {
+                let location = port.delivery();
+                let physical = self.switches[location.switch]
+                    .edge
+                    .port_named(&location.interface);
+                port.view(physical, !port.needs().intersection(lost).is_empty())
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn seconds(duration: Duration) -> (u32, u32) {
+    (duration.as_secs() as u32, duration.subsec_nanos())
+}
+
+/// Parts as they came, with the controller's xid and the "more" flag on all but the last.
+fn relay(parts: Parts, xid: u32) -> Vec<Vec<u8>> {
+    let count = parts.len();
+    let numbered = parts.into_iter().enumerate();
+    numbered
+        .map(|(index, (_, body))| {
+            wire(
+                xid,
+                &Message::MultipartReply(Multipart {
+                    more: index + 1 < count,
+                    body,
+                }),
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,176 @@
+//! Statistics of rules from several switches, as of the time of the request.
+
+use crate::controllers::merge::seconds;
+use crate::layout::messages::key_of;
+use crate::layout::translate::instructions_with_floods;
+use crate::model::rule::{Counters, Rule, RuleKey};
+use crate::mutants::{mutant, Fault};
+use crate::switch_set::SwitchSet;
+use crate::switches::reads::{flows, Answers};
+use crate::Core;
+use foldhash::{HashMap, HashMapExt};
+use openflow13::{port_no, FlowStats, FlowStatsRequest, Instructions, MultipartReply};
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Core {
+    pub(crate) fn merge_flows(
+        &self,
+        filter: &FlowStatsRequest,
+        answers: Answers,
+        now: Instant,
+    ) -> Vec<FlowStats> {
+        let Answers {
+            parts,
+            steady,
+            since,
+        } = answers;
+        let tables = self.truth.tables.as_of(since);
+        let filtered_here = matches!(filter.out_port, port_no::FLOOD | port_no::ALL);
+        let mut merged: Vec<FlowStats> = Vec::new();
+        let mut places: HashMap<RuleKey, usize> = HashMap::new();
+        let answered: SwitchSet = parts.iter().map(|(switch, _)| *switch).collect();
+        for flow in flows(parts) {
+            let Some(rule) = key_of(&flow).and_then(|key| tables.get(&key)) else {
+                continue;
+            };
+            if filtered_here
+                && !crate::model::facts::outputs_to(&rule.instructions, filter.out_port)
+            {
+                continue;
+            }
+            if answered.len() == 1 || steady && self.executors.of_rule(rule).len() == 1 {
+                merged.push(as_virtual(flow, rule, now));
+                continue;
+            }
+            match places.entry(rule.key.clone()) {
+                Entry::Occupied(_) if mutant(Fault::FlowStatsFirst) => {}
+                Entry::Occupied(place) => {
+                    let sum = &mut merged[*place.get()];
+                    sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
+                    sum.byte_count = sum.byte_count.wrapping_add(flow.byte_count);
+                }
+                Entry::Vacant(place) => {
+                    place.insert(merged.len());
+                    merged.push(as_virtual(flow, rule, now));
+                }
+            }
+        }
+        if self.some_executor_is_down() {
+            self.add_unreachable(&tables.select(filter), answered, &mut merged, now);
+        }
+        merged
+    }
+
+    fn some_executor_is_down(&self) -> bool {
+        !self.executors.all().minus(self.up()).is_empty()
+    }
+
+    /// Rules whose switches are all away exist nevertheless.
+    fn add_unreachable(
+        &self,
+        chosen: &[Arc<Rule>],
+        answered: SwitchSet,
+        merged: &mut Vec<FlowStats>,
+        now: Instant,
+    ) {
+        let reachable = self.up().union(answered);
+        for rule in chosen {
+            if self
+                .executors
+                .of_rule(rule)
+                .intersection(reachable)
+                .is_empty()
+            {
+                merged.push(from_truth(rule, now));
+            }
+        }
+    }
+
+    pub(crate) fn merge_aggregate(
+        &self,
+        filter: &FlowStatsRequest,
+        answers: Answers,
+        now: Instant,
+    ) -> MultipartReply {
+        let chosen = self.truth.tables.as_of(answers.since).select(filter);
+        let mut counters = Counters::default();
+        if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) {
+            self.merge_flows(filter, answers, now)
+                .iter()
+                .for_each(|f| counters.add(f.packet_count, f.byte_count));
+        } else {
+            chosen
+                .iter()
+                .for_each(|rule| counters.add(rule.base.packets, rule.base.bytes));
+            let all = if mutant(Fault::AggregateFirst) {
+                1
+            } else {
+                usize::MAX
+            };
+            for (_, part) in answers.parts.into_iter().take(all) {
+                if let MultipartReply::Aggregate {
+                    packet_count,
+                    byte_count,
+                    ..
+                } = part
+                {
+                    counters.add(packet_count, byte_count);
+                }
+            }
+        }
+        MultipartReply::Aggregate {
+            packet_count: counters.packets,
+            byte_count: counters.bytes,
+            flow_count: chosen.len() as u32,
+        }
+    }
+}
+
+/// A copy's statistics as those of the virtual rule.
+fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
+    let (duration_sec, duration_nsec) = seconds(rule.age(now));
+    FlowStats {
+        duration_sec,
+        duration_nsec,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: if mutant(Fault::CopyFlagsShown) {
+            flow.flags
+        } else {
+            rule.flags
+        },
+        cookie: rule.cookie,
+        packet_count: flow.packet_count.wrapping_add(rule.base.packets),
+        byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
+        instructions: if rule.facts.floods && !mutant(Fault::FloodDumpedAsGroup) {
+            let bytes = instructions_with_floods(
+                flow.instructions.as_bytes(),
+                rule.instructions.as_bytes(),
+            );
+            Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
+        } else {
+            flow.instructions
+        },
+        ..flow
+    }
+}
+
+fn from_truth(rule: &Rule, now: Instant) -> FlowStats {
+    let (duration_sec, duration_nsec) = seconds(rule.age(now));
+    FlowStats {
+        table_id: rule.key.table,
+        duration_sec,
+        duration_nsec,
+        priority: rule.key.priority,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: rule.flags,
+        cookie: rule.cookie,
+        packet_count: rule.base.packets,
+        byte_count: rule.base.bytes,
+        matching: rule.matching.clone(),
+        instructions: rule.instructions.clone(),
+    }
+}

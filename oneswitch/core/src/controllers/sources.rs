@@ -1,0 +1,122 @@
+//! Which switches know the answer to a controller's multipart request, what they are asked, and how long the answer may be.
+
+use crate::api::Bridge;
+use crate::model::hidden::is_hidden;
+use crate::server::executors::HUB;
+use crate::switch_set::SwitchSet;
+use crate::Core;
+use openflow13::{port_no, ErrorCode, MultipartRequest};
+
+impl Core {
+    /// An upper estimate of the bytes of an answer that is still to come; more is reserved when it turns out to be longer.
+    pub(crate) fn answer_size(&self, request: &MultipartRequest) -> usize {
+        /// Of a reply without a list.
+        const SMALL: usize = 1 << 10;
+        const ENTRY: usize = 128;
+        const TABLE_FEATURES: usize = 1 << 20;
+        match request {
+            MultipartRequest::Flow(_) => SMALL + self.truth.tables.journal_size(),
+            MultipartRequest::Group { .. } | MultipartRequest::GroupDesc => {
+                SMALL + ENTRY * self.truth.groups.len()
+            }
+            MultipartRequest::Meter { .. } | MultipartRequest::MeterConfig { .. } => {
+                SMALL + ENTRY * self.truth.meters.len()
+            }
+            MultipartRequest::PortStats { .. } | MultipartRequest::Queue { .. } => {
+                SMALL + ENTRY * self.ports.iter().count()
+            }
+            MultipartRequest::TableFeatures(_) => TABLE_FEATURES,
+            _ => SMALL,
+        }
+    }
+
+    /// The error of Open vSwitch for what cannot be asked about. (An unknown port has no statistics, which is no error.)
+    pub(crate) fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
+        match request {
+            MultipartRequest::Queue { port, .. }
+                if *port != port_no::ANY && self.ports.get(*port).is_none() =>
+            {
+                Some(ErrorCode::QUEUE_OP_FAILED_BAD_PORT)
+            }
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
+                filter.matching.canonical().err().map(|r| r.error)
+            }
+            MultipartRequest::Experimenter { .. } => Some(ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER),
+            _ => None,
+        }
+    }
+
+    /// Whom to ask; nobody, if the truth knows.
+    pub(crate) fn sources(&self, request: &MultipartRequest) -> (Bridge, SwitchSet) {
+        let executors = self.executors.all().intersection(self.up());
+        let edges: SwitchSet = self
+            .switches
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.edge.is_up())
+            .map(|(i, _)| i)
+            .collect();
+        match request {
+            // For controllers nothing outputs to them.
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
+                if is_hidden(filter.out_group) =>
+            {
+                (Bridge::Virt, SwitchSet::EMPTY)
+            }
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
+                let concerned = self.executors.of_in_port(filter.matching.in_port());
+                (Bridge::Virt, concerned.intersection(self.up()))
+            }
+            // Who does not execute any more has counted nevertheless.
+            MultipartRequest::Table => (Bridge::Virt, self.up()),
+            MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
+                (Bridge::Virt, executors)
+            }
+            MultipartRequest::PortStats { port } if *port == port_no::LOCAL => {
+                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
+            }
+            MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. } => {
+                let port = self.ports.get(*port);
+                let homes = port.map(|p| p.locations().map(|l| l.switch).collect());
+                let homes: SwitchSet = homes.unwrap_or(edges);
+                (Bridge::Edge, homes.intersection(edges))
+            }
+            MultipartRequest::GroupFeatures
+            | MultipartRequest::MeterFeatures
+            | MultipartRequest::TableFeatures(_) => {
+                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
+            }
+            // All executors spell them alike.
+            MultipartRequest::MeterConfig { .. } | MultipartRequest::GroupDesc => {
+                (Bridge::Virt, executors.iter().take(1).collect())
+            }
+            MultipartRequest::Desc
+            | MultipartRequest::PortDesc
+            | MultipartRequest::Experimenter { .. } => (Bridge::Virt, SwitchSet::EMPTY),
+        }
+    }
+
+    /// What the switches are asked so that `request` can be answered.
+    pub(crate) fn physical_request(&self, request: &MultipartRequest) -> MultipartRequest {
+        match request {
+            // Physical port numbers are each switch's own: ask for all, choose when merging.
+            MultipartRequest::PortStats { port } if *port != port_no::LOCAL => {
+                MultipartRequest::PortStats { port: port_no::ANY }
+            }
+            MultipartRequest::Queue { queue, .. } => MultipartRequest::Queue {
+                port: port_no::ANY,
+                queue: *queue,
+            },
+            // On the switches these outputs are the flood group; the truth filters.
+            MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
+                if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) =>
+            {
+                MultipartRequest::Flow(openflow13::FlowStatsRequest {
+                    out_port: port_no::ANY,
+                    ..filter.clone()
+                })
+            }
+            other => other.clone(),
+        }
+    }
+}

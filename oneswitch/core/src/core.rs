@@ -1,0 +1,4 @@
+pub mod management;
+pub mod northbound;
+pub mod southbound;
+pub mod writes;

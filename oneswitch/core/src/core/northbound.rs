@@ -1,0 +1,221 @@
+//! What controllers say.
+
+use crate::api::{ControllerId, ControllerRole, Destination};
+use crate::controllers::controller::{Controller, BUDGET, WINDOW};
+use crate::controllers::reply::Reply;
+use crate::model::truth::Request;
+use crate::mutants::{mutant, Fault};
+use crate::server::executors::HUB;
+use crate::switch_set::SwitchSet;
+use crate::switches::verdict::Origin;
+use crate::wire::wire;
+use crate::{Core, IN_FLIGHT_BYTES, IN_FLIGHT_LIMIT};
+use openflow13::{decode, encode_error, fits_kind, kind, ErrorCode, Header, Message, VERSION};
+use std::time::Instant;
+use tracing::{debug, info};
+
+/// A controller's message on its way through the core.
+#[derive(Clone, Copy)]
+pub struct Incoming<'a> {
+    pub origin: Origin,
+    pub frame: &'a [u8],
+}
+
+impl Core {
+    pub fn controller_up(&mut self, id: ControllerId, _now: Instant) {
+        self.controllers.insert(id, Controller::default());
+    }
+
+    pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
+        self.controllers.remove(&id);
+        self.outbox.discard(Destination::Controller(id));
+        self.forget_answers_for(id);
+    }
+
+    /// Tells how many bytes the connection of controller `id` has not sent: its replies wait while these are many.
+    pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize) {
+        if let Some(controller) = self.controllers.get_mut(&id) {
+            controller.unsent = bytes;
+        }
+    }
+
+    /// Whether the next message of controller `id` can be taken: neither is too much kept for it, nor do the switches owe too much.
+    pub fn takes_messages_of(&self, id: ControllerId) -> bool {
+        let kept = self.controllers.get(&id).map_or(0, Controller::kept);
+        kept < BUDGET
+            && self.in_flight() <= IN_FLIGHT_LIMIT
+            && self.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES
+    }
+
+    /// Whether replies to controller `id` wait until its connection has sent more.
+    pub fn withholds_replies_of(&self, id: ControllerId) -> bool {
+        let controller = self.controllers.get(&id);
+        controller.is_some_and(|c| c.is_ready(|batch| self.verdicts.is_settled(batch)))
+    }
+
+    /// Bytes kept for controller `id`: replies that wait, and answers that are being merged for it.
+    pub fn kept_for(&self, id: ControllerId) -> usize {
+        self.controllers.get(&id).map_or(0, Controller::kept)
+    }
+
+    /// Packet-ins that controller `id` did not get because it did not read.
+    pub fn packet_ins_dropped(&self, id: ControllerId) -> u64 {
+        let controller = self.controllers.get(&id);
+        controller.map_or(0, |c| c.packet_ins_dropped)
+    }
+
+    pub fn controller_role(&self, id: ControllerId) -> Option<ControllerRole> {
+        self.controllers.get(&id).map(|c| c.role)
+    }
+
+    /// `frame` is one whole message. A message that cannot be trusted is answered with an error or a disconnect.
+    pub fn controller_message(&mut self, id: ControllerId, frame: &[u8], now: Instant) {
+        let Some(controller) = self.controllers.get(&id) else {
+            return;
+        };
+        let Some(header) = Header::parse(frame) else {
+            self.disconnects
+                .push((id, "sent a message shorter than its header".into()));
+            return;
+        };
+        let origin = Origin {
+            controller: id,
+            xid: header.xid,
+            place: controller.place(),
+        };
+        let incoming = Incoming { origin, frame };
+        let slave = controller.role == ControllerRole::Slave && !mutant(Fault::SlaveWrites);
+        if slave && writes(header.kind) {
+            let error = match fits_kind(header.kind, header.length) {
+                true => ErrorCode::BAD_REQUEST_IS_SLAVE,
+                false => ErrorCode::BAD_REQUEST_BAD_LEN,
+            };
+            return self.refuse(incoming, error);
+        }
+        match decode(frame) {
+            Ok((_, message)) => self.dispatch(incoming, message, now),
+            Err(refusal) => {
+                info!(target: "northbound", controller = id.0, kind = header.kind, xid = header.xid, detail = %refusal.detail, "cannot read a message");
+                if header.version == VERSION && changes(header.kind) {
+                    self.refuse_malformed(incoming, refusal.error, now);
+                } else {
+                    self.refuse(incoming, refusal.error);
+                }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, incoming: Incoming<'_>, message: Message, now: Instant) {
+        match message {
+            Message::FlowMod(m) => self.flow_mod(incoming, m, now),
+            Message::GroupMod(m) => self.group_mod(incoming, m, now),
+            Message::MeterMod(m) => {
+                let targets = match mutant(Fault::MetersAtHub) {
+                    false => self.executors.all(),
+                    true => SwitchSet::of(HUB),
+                };
+                self.operate(incoming, None, Request::Meter(m), targets, now);
+            }
+            Message::TableMod(_) => {
+                let targets = self.executors.all();
+                self.operate(incoming, None, Request::Other, targets, now);
+            }
+            Message::PacketOut(m) => self.packet_out(incoming, m, now),
+            Message::PortMod(m) => self.port_mod(incoming, &m),
+            Message::MultipartRequest(request) => self.multipart_request(incoming, request, now),
+            Message::BarrierRequest if mutant(Fault::BarrierAtOnce) => {
+                let frame = wire(incoming.origin.xid, &Message::BarrierReply);
+                let to = Destination::Controller(incoming.origin.controller);
+                self.outbox.put(to, &frame);
+            }
+            Message::BarrierRequest => self.reply(incoming, Message::BarrierReply),
+            Message::FeaturesRequest => {
+                let features = Message::FeaturesReply(self.features());
+                self.reply(incoming, features);
+            }
+            Message::GetConfigRequest => self.get_config(incoming),
+            Message::SetConfig(config) => self.set_config(incoming.origin.controller, config),
+            Message::RoleRequest(request) => self.role_request(incoming, request),
+            Message::GetAsyncRequest => self.get_async(incoming),
+            Message::SetAsync(masks) => self.set_async(incoming.origin.controller, masks),
+            Message::QueueGetConfigRequest { port } => self.queue_config(incoming, port),
+            Message::EchoRequest(data) => self.reply(incoming, Message::EchoReply(data)),
+            Message::Experimenter(m) => {
+                let (vendor, subtype) = (format!("{:#x}", m.vendor), m.subtype);
+                info!(target: "northbound", controller = incoming.origin.controller.0, vendor, subtype, "refuses an experimenter message (a bundle, a flow monitor, Nicira's): none is supported");
+                self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_EXPERIMENTER)
+            }
+            Message::EchoReply(_) | Message::Hello(_) => {}
+            Message::Error(error) => {
+                debug!(target: "northbound", controller = incoming.origin.controller.0, error = %error.error, "controller reports")
+            }
+            _ => self.refuse(incoming, ErrorCode::BAD_REQUEST_BAD_TYPE),
+        }
+    }
+
+    /// Answers with an error, after everything the controller sent before.
+    pub(crate) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
+        self.refused += 1;
+        let (origin, kind) = (incoming.origin, incoming.frame.get(1).copied());
+        // As Open vSwitch does (ofconn_send_error(), ofproto/connmgr.c).
+        info!(target: "northbound", controller = origin.controller.0, kind, xid = origin.xid, %error, "refuses a message");
+        let frame = encode_error(origin.xid, error, incoming.frame);
+        if mutant(Fault::ErrorOvertakes) {
+            let to = Destination::Controller(incoming.origin.controller);
+            return self.outbox.put(to, &frame);
+        }
+        self.reply_with(incoming, frame.into());
+    }
+
+    pub(crate) fn reply(&mut self, incoming: Incoming<'_>, message: Message) {
+        let frame = wire(incoming.origin.xid, &message);
+        self.reply_with(incoming, frame.into());
+    }
+
+    fn reply_with(&mut self, incoming: Incoming<'_>, reply: Reply) {
+        let id = incoming.origin.controller;
+        if let Some(slot) = self.reserve_reply(id) {
+            self.fill_reply(id, slot, reply);
+        }
+    }
+
+    /// A place for a reply that is not there yet; replies leave in the order of their requests.
+    pub(crate) fn reserve_reply(&mut self, id: ControllerId) -> Option<u64> {
+        let after = self.verdicts.current_batch();
+        self.controllers.get_mut(&id).map(|c| c.reserve(after))
+    }
+
+    pub(crate) fn fill_reply(&mut self, id: ControllerId, slot: u64, reply: Reply) {
+        if let Some(controller) = self.controllers.get_mut(&id) {
+            controller.fill(slot, reply);
+        }
+        self.release_replies();
+    }
+
+    /// Sends the replies whose turn has come to controllers that read.
+    pub(crate) fn release_replies(&mut self) {
+        let verdicts = &self.verdicts;
+        for (id, controller) in &mut self.controllers {
+            let to = Destination::Controller(*id);
+            while controller.unsent + self.outbox.pending(to) < WINDOW {
+                match controller.pop_ready(|batch| verdicts.is_settled(batch)) {
+                    Some(message) => self.outbox.put(to, &message),
+                    None => break,
+                }
+            }
+        }
+    }
+}
+
+/// Messages that Open vSwitch refuses to slaves, before it looks further than at their length.
+fn writes(message: u8) -> bool {
+    message == kind::PORT_MOD || changes(message)
+}
+
+/// Messages that go to the switches.
+fn changes(message: u8) -> bool {
+    matches!(
+        message,
+        kind::FLOW_MOD | kind::GROUP_MOD | kind::METER_MOD | kind::TABLE_MOD | kind::PACKET_OUT
+    )
+}

@@ -1,0 +1,415 @@
+//! Messages that change the virtual switch or send packets.
+
+use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::core::northbound::Incoming;
+use crate::layout::messages::group_removal;
+use crate::layout::translate::{
+    actions_with_flood_group, flow_mod_with_flood_group, patch_added, physical_group_mod,
+    removal_of,
+};
+use crate::model::facts::{Facts, Stateful};
+use crate::model::hidden::{is_hidden, LIVE_GROUPS};
+use crate::model::lookups::Lookups;
+use crate::model::rule::{copy_flags, RuleKey};
+use crate::model::tables::Filter;
+use crate::model::truth::{checks_overlap, Changes, Request};
+use crate::mutants::{mutant, Fault};
+use crate::server::executors::HUB;
+use crate::switch_set::SwitchSet;
+use crate::wire::wire;
+use crate::Core;
+use openflow13::{
+    config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
+    GroupMod, GroupModCommand, Message, PacketOut, PortMod,
+};
+use std::time::Instant;
+use tracing::warn;
+
+impl Core {
+    /// Sends a controller's message, or `changed` in its place, to `targets` and applies it to the truth; the verdict follows.
+    pub(crate) fn operate(
+        &mut self,
+        incoming: Incoming<'_>,
+        changed: Option<Vec<u8>>,
+        request: Request,
+        targets: SwitchSet,
+        now: Instant,
+    ) {
+        if !targets.minus(self.up()).is_empty() {
+            // Not all who would have to refuse it are there.
+            if let Some(error) = self.truth.refuses(&request) {
+                return self.refuse(incoming, error);
+            }
+        }
+        // Looking at each of very many rules that a message deletes would take longer than all else.
+        let may_report = !deletes(&request) || self.truth.tables.reports();
+        let changes = self.truth.apply(&request, now);
+        if !may_report {
+            return self.transmit(incoming, changed, request, changes, targets, now);
+        }
+        if matches!(request, Request::Meter(_)) {
+            self.expect_removals_by_meter(&changes.flows, now);
+        } else {
+            self.expect_removals(&changes.flows, now);
+        }
+        self.transmit(incoming, changed, request, changes, targets, now);
+    }
+
+    fn transmit(
+        &mut self,
+        incoming: Incoming<'_>,
+        changed: Option<Vec<u8>>,
+        request: Request,
+        changes: Changes,
+        targets: SwitchSet,
+        now: Instant,
+    ) {
+        let mut targets = targets.intersection(self.up());
+        if mutant(Fault::DeleteMissesSwitch) && deletes(&request) && targets.len() > 1 {
+            targets.remove(HUB);
+        }
+        let original = changed.is_some().then(|| incoming.frame.into());
+        let origin = Some(incoming.origin);
+        let xid = self
+            .verdicts
+            .push(origin, original, request, changes, targets, now);
+        let frame = changed.as_deref().unwrap_or(incoming.frame);
+        for switch in targets.iter() {
+            self.outbox
+                .put_with_xid(Destination::Switch(switch, Bridge::Virt), frame, xid);
+        }
+    }
+
+    pub(crate) fn flow_mod(&mut self, incoming: Incoming<'_>, mut message: FlowMod, now: Instant) {
+        let matching = match message.matching.canonical() {
+            Ok(matching) => matching,
+            Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
+        };
+        let facts = Facts::of_instructions(&message.instructions);
+        if let Some(error) = self.refuse_by_facts(incoming, "a rule", &facts) {
+            return self.refuse(incoming, error);
+        }
+        if facts.moves_in_port {
+            self.enter_everywhere(now);
+        }
+        if filters_on_hidden(&message) {
+            return self.delete_by_truth(incoming, message, matching, facts, now);
+        }
+        let targets = match matching.in_port() {
+            Some(_) if mutant(Fault::PortRuleAtHub) => SwitchSet::of(HUB),
+            in_port => self.executors.of_in_port(in_port),
+        };
+        if mutant(Fault::ModifyAdds) && self.finds_nothing(&message, &matching) {
+            message.command = FlowModCommand::Add;
+        }
+        let holder = (checks_overlap(&message) && !mutant(Fault::OverlapIgnored))
+            .then(|| self.holder_of_overlapping(&message, &matching))
+            .flatten();
+        let changed = self.physical_flow_mod(
+            incoming.frame,
+            &message,
+            &facts,
+            targets.len(),
+            holder.is_some(),
+            now,
+        );
+        let request = Request::Flow {
+            message: Box::new(message),
+            matching,
+            facts,
+        };
+        match holder {
+            None => self.operate(incoming, changed, request, targets, now),
+            Some(holder) => {
+                self.transmit(incoming, changed, request, Changes::default(), holder, now);
+                self.verdicts
+                    .expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
+            }
+        }
+    }
+
+    /// A switch that has a rule which `message` overlaps with: it refuses, the others might accept. `None`: nothing overlaps; empty: no such
+    /// switch is there.
+    fn holder_of_overlapping(
+        &self,
+        message: &FlowMod,
+        matching: &CanonicalMatch,
+    ) -> Option<SwitchSet> {
+        let key = RuleKey::of_flow_mod(message, matching.clone());
+        let up = self.up();
+        let mut holder = None;
+        for rule in self.truth.tables.overlapping(&key) {
+            let of_rule = self.executors.of_rule(rule).intersection(up);
+            let one: SwitchSet = of_rule.iter().take(1).collect();
+            if !self.verdicts.may_be_in_flight(rule.created) {
+                return Some(one);
+            }
+            // It may be refused itself.
+            holder.get_or_insert(one);
+        }
+        holder
+    }
+
+    /// What the switches get in place of a flow-mod; `None`: the same. Where it is known that nothing `overlaps`, they are not asked: they
+    /// may have copies of rules that were refused.
+    fn physical_flow_mod(
+        &mut self,
+        frame: &[u8],
+        message: &FlowMod,
+        facts: &Facts,
+        copies: usize,
+        overlaps: bool,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        let (idle, hard) = (message.idle_timeout, message.hard_timeout);
+        let timed = message.command == FlowModCommand::Add && (idle != 0 || hard != 0);
+        let unchecked = checks_overlap(message) && !overlaps;
+        if !timed && !facts.floods && !unchecked && !changes_flow_mod() {
+            return None;
+        }
+        let mut changed = if facts.floods {
+            flow_mod_with_flood_group(frame)
+        } else {
+            frame.to_vec()
+        };
+        if timed || unchecked {
+            let shared = copies > 1 && !mutant(Fault::IdleByReplica);
+            let kept = if shared { 0 } else { idle };
+            let dropped = if unchecked { FlowMod::CHECK_OVERLAP } else { 0 };
+            let flags = copy_flags(message.flags & !dropped, idle, hard);
+            patch_added(&mut changed, kept, flags);
+            if idle != 0 && copies > 1 {
+                self.idle.start(now);
+            }
+        }
+        seed_flow_mod(&mut changed, message);
+        Some(changed)
+    }
+
+    /// Whether `message` is a modify of rules that are not there.
+    fn finds_nothing(&self, message: &FlowMod, matching: &CanonicalMatch) -> bool {
+        let filter = Filter::of_flow_mod(message, matching.clone());
+        let modifies = [FlowModCommand::Modify, FlowModCommand::ModifyStrict];
+        modifies.contains(&message.command) && self.truth.tables.select(&filter).is_empty()
+    }
+
+    /// A delete filtered by out_port FLOOD or ALL, or by a hidden group: on the switches those outputs are such a group, so the rules are
+    /// named one by one.
+    fn delete_by_truth(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: FlowMod,
+        matching: CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) {
+        self.verdicts
+            .adopt(self.executors.all().intersection(self.up()));
+        for rule in self
+            .truth
+            .tables
+            .select(&Filter::of_flow_mod(&message, matching.clone()))
+        {
+            self.send_own_flow(removal_of(&rule), self.executors.of_rule(&rule), now);
+        }
+        let request = Request::Flow {
+            message: Box::new(message),
+            matching,
+            facts,
+        };
+        self.operate(incoming, None, request, SwitchSet::EMPTY, now);
+    }
+
+    /// What the switches would take, though one switch would not, or could not do in its stead. The log says why, as the error cannot.
+    fn refuse_by_facts(
+        &self,
+        incoming: Incoming<'_>,
+        what: &str,
+        facts: &Facts,
+    ) -> Option<ErrorCode> {
+        let controller = incoming.origin.controller.0;
+        if facts.names_hidden_group {
+            warn!(target: "northbound", controller, "refuses {what} that names a group of oneswitchd: controllers have the numbers below {LIVE_GROUPS:#x}");
+            return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
+        }
+        let (action, error) = match facts.stateful? {
+            // Learned rules would not be in the truth.
+            Stateful::Learn => {
+                warn!(target: "northbound", controller, "refuses {what} with learn: the rules that it makes would be on one switch only; let the controller write them");
+                return Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE);
+            }
+            // State that all ports share cannot be split over executors.
+            _ if self.executors.all().len() == 1 => return None,
+            Stateful::ConnectionTracking => ("ct", ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
+            Stateful::Normal => ("NORMAL", ErrorCode::BAD_ACTION_BAD_OUT_PORT),
+        };
+        let executors = self.switch_names(self.executors.all());
+        warn!(
+            target: "northbound",
+            controller,
+            "refuses {what} with {action}: its state cannot be split, and the ports have several executors ({executors}); set executor = \"{}\" in [oneswitchd] of server.toml, and run `unoctl port execute` for each port that has another one",
+            self.switches[HUB].name
+        );
+        Some(error)
+    }
+
+    /// From now on any rule may apply at any executor.
+    fn enter_everywhere(&mut self, now: Instant) {
+        if self.executors.is_everywhere() {
+            return;
+        }
+        let (old, new) = self.derive_executors(true);
+        self.install_copies(&old, &new, now);
+    }
+
+    /// The last rule that changes in_port is gone.
+    pub(crate) fn leave_everywhere(&mut self, now: Instant) {
+        if !self.executors.is_everywhere()
+            || self.truth.moves_in_port()
+            || self.verdicts.changes_in_flight()
+        {
+            return;
+        }
+        let (old, new) = self.derive_executors(false);
+        self.retire_copies(&old, &new, now);
+    }
+
+    pub(crate) fn group_mod(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
+        if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
+            return; // controllers have no such group, and deleting none is no error
+        }
+        if is_hidden(message.group_id) {
+            warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
+            return self.refuse(incoming, ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP);
+        }
+        let facts = Facts::of_buckets(&message.buckets);
+        if let Some(error) = self.refuse_by_facts(incoming, "a group", &facts) {
+            return self.refuse(incoming, error);
+        }
+        if facts.moves_in_port {
+            self.enter_everywhere(now);
+        }
+        let targets = self.executors.all();
+        if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
+            // One by one: the hidden groups stay.
+            self.verdicts.adopt(targets.intersection(self.up()));
+            let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
+            ids.into_iter()
+                .for_each(|id| self.send_own(&Message::GroupMod(group_removal(id)), targets, now));
+            let request = Request::Group { message, facts };
+            return self.operate(incoming, None, request, SwitchSet::EMPTY, now);
+        }
+        self.watch_ports(&message.buckets);
+        let translated = facts.is_translated_group();
+        let changed = translated.then(|| physical_group_mod(incoming.frame));
+        let request = Request::Group { message, facts };
+        self.operate(incoming, changed, request, targets, now);
+    }
+
+    /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor tells the one that Open vSwitch finds first;
+    /// `error` is ours.
+    pub(crate) fn refuse_malformed(
+        &mut self,
+        incoming: Incoming<'_>,
+        error: ErrorCode,
+        now: Instant,
+    ) {
+        let hub = SwitchSet::of(HUB);
+        if hub.intersection(self.up()).is_empty() {
+            return self.refuse(incoming, error);
+        }
+        let (request, changes) = (Request::Other, Changes::default());
+        self.transmit(incoming, None, request, changes, hub, now);
+        self.verdicts.expect_refusal(error);
+    }
+
+    pub(crate) fn packet_out(&mut self, incoming: Incoming<'_>, message: PacketOut, now: Instant) {
+        let facts = Facts::of_actions(message.actions.as_actions());
+        if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
+            return self.refuse(incoming, error);
+        }
+        let switch = match facts.moves_in_port {
+            true => self.place_of_lookups(&message, now),
+            false => self.executors.of_packet_out(&self.ports, message.in_port),
+        };
+        if !self.switches[switch].virt.is_up() {
+            warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
+            return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
+        }
+        let changed = facts.floods.then(|| {
+            let actions = actions_with_flood_group(message.actions.as_bytes());
+            let translated = PacketOut {
+                actions: ActionList::from_bytes(actions).unwrap_or_default(),
+                ..message
+            };
+            wire(incoming.origin.xid, &Message::PacketOut(translated))
+        });
+        let targets = SwitchSet::of(switch);
+        self.operate(incoming, changed, Request::PacketOut, targets, now);
+    }
+
+    /// Where a packet-out runs whose actions change in_port: at the executor of the port that they look the packet up with.
+    fn place_of_lookups(&mut self, message: &PacketOut, now: Instant) -> SwitchIndex {
+        let lookups = Lookups::of(message.actions.as_actions(), message.in_port);
+        let executor = |port| self.executors.of_packet_out(&self.ports, port);
+        let places: SwitchSet = lookups.ports.iter().map(|port| executor(*port)).collect();
+        match places.only() {
+            Some(switch) if !lookups.unforeseen => switch,
+            None if places.is_empty() && !lookups.unforeseen => executor(message.in_port),
+            // No switch has all the rules that it may need.
+            _ => {
+                self.enter_everywhere(now);
+                self.executors.of_packet_out(&self.ports, message.in_port)
+            }
+        }
+    }
+
+    pub(crate) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
+        let Some(port) = self.ports.get_mut(message.port) else {
+            return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_PORT);
+        };
+        if port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
+            return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_HW_ADDR);
+        }
+        let mask = message.mask & config::ALL;
+        port.config = (port.config & !mask) | (message.config & mask);
+        self.journal.unsettled = true;
+        self.apply_port_config(message.port);
+        self.refresh_paths();
+        self.announce_ports(Some(incoming.origin.controller));
+    }
+}
+
+/// Whether a mutant changes flow-mods.
+fn changes_flow_mod() -> bool {
+    mutant(Fault::TableOffByOne) || mutant(Fault::ModifyAdds)
+}
+
+/// Makes the faults of [`changes_flow_mod`] in OFPT_FLOW_MOD.
+fn seed_flow_mod(frame: &mut [u8], message: &FlowMod) {
+    const TABLE: usize = 24;
+    const COMMAND: usize = 25;
+    if mutant(Fault::TableOffByOne) && (1..250).contains(&message.table_id) {
+        frame[TABLE] += 1;
+    }
+    if mutant(Fault::ModifyAdds) && message.command == FlowModCommand::Add {
+        frame[COMMAND] = 0;
+    }
+}
+
+fn deletes(request: &Request) -> bool {
+    let Request::Flow { message, .. } = request else {
+        return false;
+    };
+    let commands = [FlowModCommand::Delete, FlowModCommand::DeleteStrict];
+    commands.contains(&message.command)
+}
+
+fn filters_on_hidden(message: &FlowMod) -> bool {
+    let deletes = matches!(
+        message.command,
+        FlowModCommand::Delete | FlowModCommand::DeleteStrict
+    );
+    let floods = matches!(message.out_port, port_no::FLOOD | port_no::ALL);
+    deletes && (floods || is_hidden(message.out_group))
+}

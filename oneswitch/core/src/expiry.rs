@@ -1,0 +1,2 @@
+pub mod idle;
+pub mod removed;

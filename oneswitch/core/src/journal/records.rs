@@ -1,0 +1,400 @@
+//! The journal: what a restarted daemon restores the virtual switch from (docs/architecture.md, "Restarts").
+//!
+//! A log of what changed the truth, in the order in which it was settled. The core hands out bytes to append, the daemon keeps them.
+//!
+//! ```text
+//! journal = magic record*
+//! record  = length !length checksum kind time payload      u32 u32 u32 u8 u64 bytes; length: of kind, time and payload
+//! ```
+//!
+//! Numbers are big-endian, times nanoseconds since 1970. The complement of the length tells a record that was cut off, which is normal after a
+//! kill, from a length that was damaged.
+
+use crate::layout::translate::removal_of;
+use crate::model::rule::{Counters, Rule, RuleKey};
+use crate::model::truth::{Changes, Group, Meter, Request};
+use crate::server::ports::VirtualPort;
+use openflow13::{
+    FlowMod, FlowModCommand, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
+    Multipart, MultipartReply, PortStats,
+};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The last byte is the format's version.
+pub const MAGIC: [u8; 8] = *b"1switch\x02";
+/// Bytes of a record before its kind.
+pub const FRAMING: usize = 12;
+/// Kind and time.
+pub const HEAD: usize = 9;
+/// No record is longer: neither an OpenFlow message with what stands before it, nor the settings of all ports.
+pub const LENGTH_MAX: usize = 1 << 24;
+
+/// Kinds of records.
+pub mod kind {
+    /// An accepted flow-mod, group-mod or meter-mod; the time is when it was applied.
+    pub const CHANGE: u8 = 1;
+    /// A rule as it stands: time of the last change, packets, bytes, then a flow-mod; the time is its creation.
+    pub const RULE: u8 = 2;
+    /// What copies that are gone had counted: packets, bytes, then the flow-mod that would remove the rule.
+    pub const FOLD: u8 = 3;
+    /// All that is no rule, group or meter; see [`super::Settings`].
+    pub const SETTINGS: u8 = 4;
+    /// What copies of groups or meters that are gone had counted: a multipart reply with their statistics.
+    pub const COUNTED: u8 = 5;
+    /// The moves under way; see [`crate::journal::moves`].
+    pub const MOVES: u8 = 6;
+    /// Flow-ids that no port has and that none may get yet.
+    pub const RETIRED: u8 = 7;
+}
+
+/// A journal that cannot be restored from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalError {
+    /// Where the record begins that is at fault.
+    pub offset: usize,
+    pub reason: String,
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "damaged at byte {}: {}", self.offset, self.reason)
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+/// One instant on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    pub now: Instant,
+    /// Since 1970.
+    pub unix: Duration,
+}
+
+impl Clock {
+    fn unix_nanos(&self, at: Instant) -> u64 {
+        let unix = match at.checked_duration_since(self.now) {
+            Some(later) => self.unix.saturating_add(later),
+            None => self.unix.saturating_sub(self.now.duration_since(at)),
+        };
+        u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Times to come are now: the wall clock was put back.
+    pub fn instant(&self, unix_nanos: u64) -> Instant {
+        let age = self.unix.saturating_sub(Duration::from_nanos(unix_nanos));
+        self.now.checked_sub(age).unwrap_or(self.now)
+    }
+}
+
+/// Records that wait to be taken.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// `None`: nobody keeps a journal.
+    pub clock: Option<Clock>,
+    pub bytes: Vec<u8>,
+    /// The settings may have changed since they were last written.
+    pub unsettled: bool,
+    pub settings: Vec<u8>,
+    pub moves: Vec<u8>,
+    pub retired: Vec<u8>,
+}
+
+impl Journal {
+    /// A message that was accepted everywhere, if it changed anything.
+    pub fn accepted(&mut self, request: Request, changes: &Changes, at: Instant) {
+        let Some(clock) = &self.clock else {
+            return;
+        };
+        if changes.is_empty() {
+            return;
+        }
+        let message = match request {
+            Request::Flow { message, .. } => Message::FlowMod(*message),
+            Request::Group { message, .. } => Message::GroupMod(message),
+            Request::Meter(message) => Message::MeterMod(message),
+            Request::PacketOut | Request::Other => return,
+        };
+        put_change(&mut self.bytes, clock, at, &message);
+    }
+
+    pub fn folded(&mut self, rule: &Rule, more: Counters) {
+        let Some(clock) = &self.clock else {
+            return;
+        };
+        let now = clock.unix_nanos(clock.now);
+        put_record(&mut self.bytes, kind::FOLD, now, |out| {
+            put_counters(out, more);
+            put_message(out, &Message::FlowMod(removal_of(rule)));
+        });
+    }
+
+    /// Statistics of groups or meters.
+    pub fn counted(&mut self, reply: MultipartReply) {
+        if let Some(clock) = &self.clock {
+            put_counted(&mut self.bytes, clock, reply);
+        }
+    }
+
+    /// The settings, the moves under way and the retired flow-ids, if they differ from those written last.
+    pub fn settle(&mut self, settings: Vec<u8>, moves: Vec<u8>, retired: Vec<u8>) {
+        let Some(clock) = &self.clock else {
+            return;
+        };
+        let now = clock.unix_nanos(clock.now);
+        let kept = [
+            (kind::SETTINGS, settings, &mut self.settings),
+            (kind::MOVES, moves, &mut self.moves),
+            (kind::RETIRED, retired, &mut self.retired),
+        ];
+        for (kind, is, was) in kept {
+            if is != *was {
+                put_record(&mut self.bytes, kind, now, |out| out.extend(&is));
+                *was = is;
+            }
+        }
+    }
+}
+
+pub fn put_change(out: &mut Vec<u8>, clock: &Clock, at: Instant, message: &Message) {
+    put_record(out, kind::CHANGE, clock.unix_nanos(at), |out| {
+        put_message(out, message)
+    });
+}
+
+pub fn put_rule(out: &mut Vec<u8>, clock: &Clock, rule: &Rule) {
+    put_record(out, kind::RULE, clock.unix_nanos(rule.created), |out| {
+        out.extend(clock.unix_nanos(rule.modified).to_be_bytes());
+        put_counters(out, rule.base);
+        put_message(out, &Message::FlowMod(addition_of(rule)));
+    });
+}
+
+fn put_counted(out: &mut Vec<u8>, clock: &Clock, reply: MultipartReply) {
+    let nothing = match &reply {
+        MultipartReply::Group(groups) => groups.iter().all(|g| g.packet_count == 0),
+        MultipartReply::Meter(meters) => meters.iter().all(|m| m.packet_in_count == 0),
+        _ => true,
+    };
+    if !nothing {
+        let message = Message::MultipartReply(Multipart::last(reply));
+        let now = clock.unix_nanos(clock.now);
+        put_record(out, kind::COUNTED, now, |out| put_message(out, &message));
+    }
+}
+
+/// A group as the message that adds it, and what it has counted.
+pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
+    let message = GroupMod {
+        command: GroupModCommand::Add,
+        group_type: group.group_type,
+        group_id: group.id,
+        buckets: group.buckets.clone(),
+    };
+    put_change(out, clock, group.created, &Message::GroupMod(message));
+    let base = group.base.iter().cloned().collect();
+    put_counted(out, clock, MultipartReply::Group(base));
+}
+
+/// As [`put_group`].
+pub fn put_meter(out: &mut Vec<u8>, clock: &Clock, meter: &Meter) {
+    let message = MeterMod {
+        command: MeterModCommand::Add,
+        flags: meter.flags,
+        meter_id: meter.id,
+        bands: meter.bands.clone(),
+    };
+    put_change(out, clock, meter.created, &Message::MeterMod(message));
+    let base = meter.base.iter().cloned().collect();
+    put_counted(out, clock, MultipartReply::Meter(base));
+}
+
+/// As the controller wrote it, not as a switch gets it.
+fn addition_of(rule: &Rule) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::Add,
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        flags: rule.flags,
+        instructions: rule.instructions.clone(),
+        ..removal_of(rule)
+    }
+}
+
+fn put_record(out: &mut Vec<u8>, kind: u8, unix_nanos: u64, payload: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; FRAMING]);
+    out.push(kind);
+    out.extend(unix_nanos.to_be_bytes());
+    payload(out);
+    let body = start + FRAMING;
+    let length = (out.len() - body) as u32;
+    let sum = checksum(&out[body..]);
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    out[start + 4..start + 8].copy_from_slice(&(!length).to_be_bytes());
+    out[start + 8..body].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn put_counters(out: &mut Vec<u8>, counters: Counters) {
+    out.extend(counters.packets.to_be_bytes());
+    out.extend(counters.bytes.to_be_bytes());
+}
+
+fn put_message(out: &mut Vec<u8>, message: &Message) {
+    out.extend(crate::wire::wire(0, message));
+}
+
+/// Mixes eight bytes at a time: the journal is on the way of every flow-mod. Finds damage, not malice.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| {
+        let product = (hash ^ word).wrapping_mul(ODD);
+        product ^ product >> 32
+    };
+    let (words, rest) = bytes.split_at(bytes.len() & !7);
+    let mut hash = bytes.len() as u64;
+    for word in words.chunks_exact(8) {
+        hash = mix(
+            hash,
+            u64::from_le_bytes(word.try_into().unwrap_or_default()),
+        );
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(hash, u64::from_le_bytes(last)) as u32
+}
+
+/// What is kept of a virtual port beyond its place in the port map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSettings {
+    pub number: u32,
+    pub config: u32,
+    pub flow_id: u16,
+    /// Zero in the file where there is none.
+    pub ingress_id: Option<u16>,
+    pub hw_addr: Option<[u8; 6]>,
+    /// In the order of `ofp_port_stats`.
+    pub base: [u64; 12],
+    pub name: String,
+}
+
+impl PortSettings {
+    pub fn of(port: &VirtualPort) -> Self {
+        Self {
+            number: port.number,
+            config: port.config,
+            flow_id: port.flow_id,
+            ingress_id: port.ingress_id,
+            hw_addr: port.hw_addr,
+            base: counters(&mut port.base.clone()).map(|counter| *counter),
+            name: port.name.clone(),
+        }
+    }
+
+    /// Makes a port what it was, but for its flow-ids.
+    pub fn restore(&self, port: &mut VirtualPort) {
+        port.config = self.config;
+        port.hw_addr = self.hw_addr;
+        for (counter, value) in counters(&mut port.base).into_iter().zip(self.base) {
+            *counter = value;
+        }
+    }
+}
+
+/// In the order of `ofp_port_stats`.
+pub fn counters(stats: &mut PortStats) -> [&mut u64; 12] {
+    [
+        &mut stats.rx_packets,
+        &mut stats.tx_packets,
+        &mut stats.rx_bytes,
+        &mut stats.tx_bytes,
+        &mut stats.rx_dropped,
+        &mut stats.tx_dropped,
+        &mut stats.rx_errors,
+        &mut stats.tx_errors,
+        &mut stats.rx_frame_err,
+        &mut stats.rx_over_err,
+        &mut stats.rx_crc_err,
+        &mut stats.collisions,
+    ]
+}
+
+/// Fragment flags, the flood generation's number, and the ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub fragment_flags: u16,
+    pub flood: u64,
+    pub ports: Vec<PortSettings>,
+}
+
+impl Settings {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(10 + 140 * self.ports.len());
+        out.extend(self.fragment_flags.to_be_bytes());
+        out.extend(self.flood.to_be_bytes());
+        for port in &self.ports {
+            out.extend(port.number.to_be_bytes());
+            out.extend(port.config.to_be_bytes());
+            out.extend(port.flow_id.to_be_bytes());
+            out.extend(port.ingress_id.unwrap_or(0).to_be_bytes());
+            out.push(port.hw_addr.is_some().into());
+            out.extend(port.hw_addr.unwrap_or_default());
+            port.base
+                .iter()
+                .for_each(|count| out.extend(count.to_be_bytes()));
+            out.push(port.name.len() as u8); // at most 15
+            out.extend(port.name.as_bytes());
+        }
+        out
+    }
+
+    /// `None`: not as [`Self::encode`] writes it.
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let input = &mut bytes;
+        let mut settings = Self {
+            fragment_flags: u16::from_be_bytes(array(input)?),
+            flood: u64::from_be_bytes(array(input)?),
+            ports: Vec::new(),
+        };
+        while !input.is_empty() {
+            let (number, config) = (array(input)?, array(input)?);
+            let flow_id = u16::from_be_bytes(array(input)?);
+            let ingress_id = u16::from_be_bytes(array(input)?);
+            let [has_address] = array(input)?;
+            let address = array(input)?;
+            let mut base = [0; 12];
+            for count in &mut base {
+                *count = u64::from_be_bytes(array(input)?);
+            }
+            let [length] = array(input)?;
+            let (name, rest) = input.split_at_checked(length.into())?;
+            *input = rest;
+            settings.ports.push(PortSettings {
+                number: u32::from_be_bytes(number),
+                config: u32::from_be_bytes(config),
+                flow_id,
+                ingress_id: (ingress_id != 0).then_some(ingress_id),
+                hw_addr: (has_address != 0).then_some(address),
+                base,
+                name: std::str::from_utf8(name).ok()?.into(),
+            });
+        }
+        Some(settings)
+    }
+}
+
+/// Takes the next `N` bytes.
+pub fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(*head)
+}
+
+/// The rule that a flow-mod of the journal names.
+pub fn key_of(message: &FlowMod) -> Option<RuleKey> {
+    Some(RuleKey::of_flow_mod(
+        message,
+        message.matching.canonical().ok()?,
+    ))
+}

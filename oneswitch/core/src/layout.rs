@@ -1,0 +1,5 @@
+pub mod compare;
+pub mod edge;
+pub mod messages;
+pub mod spelling;
+pub mod translate;

@@ -1,0 +1,176 @@
+//! Comparing the rules that a switch has with those that it should have.
+
+use crate::api::SwitchIndex;
+use crate::layout::messages::{key_of, removal, remove_all};
+use crate::layout::spelling::same_instructions;
+use crate::layout::translate::copy_of;
+use crate::model::in_flight::InFlight;
+use crate::model::rule::{copy_flags, Rule, RuleKey, MESSAGE_FLAGS};
+use crate::switch_set::SwitchSet;
+use crate::switches::session::{Inventory, Session, Spelling};
+use crate::Core;
+use foldhash::{HashMap, HashMapExt, HashSet};
+use openflow13::{FlowMod, FlowRemoved, FlowStats};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::debug;
+
+impl Core {
+    pub(crate) fn compare_flows(
+        &self,
+        switch: SwitchIndex,
+        inventory: &Inventory,
+        needed: bool,
+        in_flight: &InFlight,
+        now: Instant,
+    ) -> Repairs {
+        let found = &inventory.flows;
+        let session = &self.switches[switch].virt;
+        let mut repairs = Repairs::default();
+        let mut present: HashMap<&RuleKey, &FlowStats> = HashMap::with_capacity(found.len());
+        for flow in found {
+            let key = key_of(flow);
+            let (rule, mended) = match &key {
+                Some(key) => in_flight.rules.get(key).map_or_else(
+                    || (self.truth.tables.get(key), false),
+                    |before| (before.as_ref(), true),
+                ),
+                None => (None, false),
+            };
+            let here = |rule: &&Arc<Rule>| self.executors.of_rule(rule).contains(switch);
+            match rule.filter(|rule| needed && here(rule)) {
+                Some(rule) => drop(present.insert(&rule.key, flow)),
+                None if mended => repairs.again = true,
+                None => repairs.surplus.push(removal(flow)),
+            }
+        }
+        if !found.is_empty() && repairs.surplus.len() == found.len() && in_flight.rules.is_empty() {
+            repairs.surplus = vec![remove_all()];
+        }
+        for (rule, copies) in self.rules_at(switch, self.truth.tables.iter()) {
+            let there = present.get(&rule.key);
+            let is_plain = |there: &&FlowStats| is_plain_copy(there, rule, copies);
+            if in_flight.rules.contains_key(&rule.key) || there.is_some_and(is_plain) {
+                continue;
+            }
+            let copy = copy_of(rule, copies, now);
+            let over = time_over(rule, &copy, there.is_some(), found.is_empty(), now);
+            match (over, there) {
+                (Some(reason), _) if inventory.after_gap => {
+                    let gone = if there.is_none() {
+                        SwitchSet::of(switch)
+                    } else {
+                        SwitchSet::EMPTY
+                    };
+                    repairs.expired.push((rule.key.clone(), reason, gone));
+                }
+                (Some(_), None) if !session.suspects.contains(&rule.key) => {
+                    repairs.suspects.insert(rule.key.clone());
+                }
+                (_, Some(there)) if is_copy(there, &copy) => {}
+                (_, Some(there)) => repairs.rewrite(session, rule, there, copy),
+                (_, None) => repairs.missing.push(copy),
+            }
+        }
+        let before = in_flight.rules.values().flatten();
+        repairs.again |= self.rules_at(switch, before).any(|(rule, copies)| {
+            let copy = copy_of(rule, copies, now);
+            let there = present.get(&rule.key);
+            !there.is_some_and(|there| is_copy(there, &copy))
+        });
+        repairs
+    }
+
+    /// The rules that `switch` needs, and how many copies each has.
+    fn rules_at<'a>(
+        &'a self,
+        switch: SwitchIndex,
+        rules: impl Iterator<Item = &'a Arc<Rule>> + 'a,
+    ) -> impl Iterator<Item = (&'a Arc<Rule>, usize)> + 'a {
+        rules.filter_map(move |rule| {
+            let copies = self.executors.of_rule(rule);
+            copies.contains(switch).then(|| (rule, copies.len()))
+        })
+    }
+}
+
+/// What a comparison found.
+#[derive(Default)]
+pub(crate) struct Repairs {
+    pub surplus: Vec<FlowMod>,
+    pub missing: Vec<FlowMod>,
+    /// Rules whose time was over while nobody listened, why, and where they are not any more.
+    pub expired: Vec<(RuleKey, u8, SwitchSet)>,
+    pub suspects: HashSet<RuleKey>,
+    pub spelled: HashMap<RuleKey, Spelling>,
+    /// A rule was not as it should have been before messages that are on their way.
+    pub again: bool,
+}
+
+impl Repairs {
+    /// A copy that is not as we would write it, unless it was just written so and all that differs is how the switch spells it.
+    fn rewrite(&mut self, session: &Session, rule: &Rule, there: &FlowStats, copy: FlowMod) {
+        let spelling = Spelling {
+            written: copy.instructions.clone(),
+            reported: there.instructions.clone(),
+        };
+        let spelled = session.spelled.get(&rule.key) == Some(&spelling);
+        self.spelled.insert(rule.key.clone(), spelling);
+        if !(spelled && is_copy_but_for_instructions(there, &copy)) {
+            debug!(target: "southbound", cookie = rule.cookie, ?there, ?copy, "differs");
+            self.missing.push(copy);
+        }
+    }
+}
+
+/// The reason why the time of `rule` is over, if it is. An idle timer runs at the switch: only where the copy is not there any more it has
+/// fired, unless the switch has lost everything.
+fn time_over(
+    rule: &Rule,
+    copy: &FlowMod,
+    there: bool,
+    lost_everything: bool,
+    now: Instant,
+) -> Option<u8> {
+    /// For the switch's own timer to fire, and for its report.
+    const GRACE: Duration = Duration::from_secs(2);
+    let age = now.saturating_duration_since(rule.modified);
+    let over = |timeout: u16, grace: Duration| {
+        timeout != 0 && age >= Duration::from_secs(timeout.into()) + grace
+    };
+    let grace = if there { GRACE } else { Duration::ZERO };
+    if over(rule.hard_timeout, grace) {
+        return Some(FlowRemoved::HARD_TIMEOUT);
+    }
+    let idle = !there && !lost_everything && over(copy.idle_timeout, Duration::ZERO);
+    idle.then_some(FlowRemoved::IDLE_TIMEOUT)
+}
+
+/// Whether it needs no second look; nearly all copies are of this kind, and there may be very many.
+fn is_plain_copy(there: &FlowStats, rule: &Rule, copies: usize) -> bool {
+    rule.hard_timeout == 0
+        && there.hard_timeout == 0
+        && !rule.facts.floods
+        && there.cookie == rule.cookie
+        && there.flags & !MESSAGE_FLAGS
+            == copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & !MESSAGE_FLAGS
+        && there.idle_timeout == if copies > 1 { 0 } else { rule.idle_timeout }
+        && there.instructions == rule.instructions
+}
+
+/// Whether what a switch reports is the copy that we would write. The hard timeout counts down, so only its presence is compared.
+fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
+    is_copy_but_for_instructions(there, copy)
+        && same_instructions(&there.instructions, &copy.instructions)
+}
+
+fn is_copy_but_for_instructions(there: &FlowStats, copy: &FlowMod) -> bool {
+    there.cookie == copy.cookie
+        && there.flags & !MESSAGE_FLAGS == copy.flags
+        && there.idle_timeout == copy.idle_timeout
+        && (there.hard_timeout == 0) == (copy.hard_timeout == 0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

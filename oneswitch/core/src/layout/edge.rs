@@ -1,0 +1,437 @@
+//! What the `edge` bridge of each switch must do, derived from the port map (docs/architecture.md, "Rules in edge").
+
+use crate::api::{LinkConfig, SwitchIndex};
+use crate::mutants::{mutant, Fault};
+use crate::server::executors::HUB;
+use crate::server::flood::{pkt_mark_oxm, Flood, Generation};
+use crate::server::ports::{Location, PortMap, VirtualPort};
+use openflow13::{
+    group_no, group_type, port_no, ActionList, Buckets, CanonicalMatch, GroupMod, GroupModCommand,
+    Match,
+};
+use std::collections::BTreeMap;
+
+/// What enters a PCIe link with tags of its own is parsed anew before it gets another one: Open vSwitch keeps two tags of a packet it is
+/// changing and would lose the third. Only a select group makes it recirculate a packet; this one has one bucket, to table 1.
+const REPARSE_GROUP: u32 = 1;
+/// Leads to [`REPARSE_GROUP`]. After a clone in which a packet began to be recirculated Open vSwitch 3.1 goes on as if it had not left that
+/// (`ctx->exit`, which `clone_xlate_actions` in ofproto-dpif-xlate.c does not restore), and does the clone once more, in `virt`, before
+/// what a ct() or a select group there recirculates. The end of a group's bucket forgets it.
+const ENCLOSING_GROUP: u32 = 2;
+const REPARSED_TABLE: u8 = 1;
+/// Priority of every rule in `edge`.
+pub const PRIORITY: u16 = 100;
+/// Cookie of every rule in `edge`: "oneswtch".
+pub const COOKIE: u64 = 0x6f6e_6573_7774_6368;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+/// Name of the patch port in `edge` that multicast packets come out of `virt` by.
+pub const MULTICAST_PATCH: &str = "edge-mc";
+
+/// Name of the patch port in `edge` for virtual port `number`.
+pub fn patch_name(number: u32) -> String {
+    format!("edge-{number}")
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeRule {
+    pub table: u8,
+    pub matching: Match,
+    pub actions: ActionList,
+}
+
+pub type EdgeRules = BTreeMap<(u8, CanonicalMatch), EdgeRule>;
+
+/// Everything the rules of one switch follow from.
+pub struct EdgeInput<'a> {
+    pub switch: SwitchIndex,
+    /// Per switch; `None` for the hypervisor.
+    pub links: &'a [Option<LinkConfig>],
+    pub ports: &'a PortMap,
+    pub flood: &'a Flood,
+    /// OpenFlow port number of an interface of this `edge`, if it is there.
+    pub number_of: &'a dyn Fn(&str) -> Option<u32>,
+}
+
+impl EdgeInput<'_> {
+    pub fn rules(&self) -> EdgeRules {
+        let mut rules = EdgeRules::new();
+        for port in self.ports.iter() {
+            self.ingress(port, &mut rules);
+            self.delivery(port, &mut rules);
+            self.arrival(port, &mut rules);
+            self.execution(port, &mut rules);
+        }
+        for generation in self.flood.generations() {
+            self.multicast_departure(generation, &mut rules);
+            self.multicast_arrival(generation, &mut rules);
+        }
+        rules
+    }
+
+    /// Interface to `virt`, here or tagged toward its executor: both interfaces of a moving port work.
+    fn ingress(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
+            return;
+        };
+        for location in port.locations().filter(|l| l.switch == self.switch) {
+            let Some(interface) = (self.number_of)(&location.interface) else {
+                continue;
+            };
+            let executor = port.executor_for(location);
+            let actions = if executor == self.switch {
+                Some(ActionList::default().output(patch, 0))
+            } else {
+                let id = port.ingress_id.zip(self.toward(executor));
+                id.map(|(id, link)| tagged(id).output(link, 0))
+            };
+            if let Some(actions) = actions {
+                put(rules, Match::any().with_in_port(interface), actions);
+            }
+        }
+    }
+
+    /// Out of `virt`: to the interface, or tagged toward it.
+    fn delivery(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
+            return;
+        };
+        let to = port.delivery();
+        if to.switch == self.switch {
+            if let Some(interface) = (self.number_of)(&to.interface) {
+                let actions = ActionList::default().output(interface, 0);
+                put(rules, Match::any().with_in_port(patch), actions);
+            }
+        } else if let Some(link) = self.toward(to.switch) {
+            let id = port.flow_id ^ u16::from(mutant(Fault::WrongFlowId));
+            depart(rules, patch, &[], tagged(id).output(link, 0));
+        }
+    }
+
+    /// Tagged packets from the PCIe links: pop and deliver, or pass on (the hypervisor only).
+    fn arrival(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        for (from, link) in self.pcie_ports() {
+            let Some(to) = self.arrival_goal(port, from) else {
+                continue;
+            };
+            let actions = if to.switch == self.switch {
+                let out = match mutant(Fault::PipelineTwice) {
+                    false => to.interface.clone(),
+                    true => patch_name(port.number),
+                };
+                let untagged = match mutant(Fault::TagLeaked) {
+                    false => ActionList::default().pop_vlan(),
+                    true => ActionList::default(),
+                };
+                (self.number_of)(&out).map(|i| untagged.output(i, 0))
+            } else if mutant(Fault::TransitLost) {
+                None
+            } else {
+                self.toward(to.switch)
+                    .map(|out| ActionList::default().output(out, 0))
+            };
+            if let Some(actions) = actions {
+                put(
+                    rules,
+                    Match::any().with_in_port(link).with_vlan_vid(port.flow_id),
+                    actions,
+                );
+            }
+        }
+    }
+
+    /// Where a packet for `port` that arrived from switch `from` goes. Not back: while a port moves, what a switch still sends the old
+    /// way ends at the old interface.
+    fn arrival_goal<'p>(&self, port: &'p VirtualPort, from: SwitchIndex) -> Option<&'p Location> {
+        let mut locations = std::iter::once(port.delivery()).chain(port.locations());
+        if self.switch == HUB {
+            locations.find(|l| l.switch != from)
+        } else {
+            locations.find(|l| l.switch == self.switch)
+        }
+    }
+
+    /// Packets from the PCIe links that entered at `port` elsewhere: into `virt`, or passed on (the hypervisor only).
+    fn execution(&self, port: &VirtualPort, rules: &mut EdgeRules) {
+        let patch = (self.number_of)(&patch_name(port.number));
+        let (Some(id), Some(patch)) = (port.ingress_id, patch) else {
+            return;
+        };
+        for (from, link) in self.pcie_ports() {
+            let Some(executor) = self.execution_goal(port, from) else {
+                continue;
+            };
+            let actions = if executor == self.switch {
+                Some(reparsed(ActionList::default().pop_vlan()).output(patch, 0))
+            } else {
+                let out = self.toward(executor);
+                out.map(|out| ActionList::default().output(out, 0))
+            };
+            if let Some(actions) = actions {
+                let matching = Match::any().with_in_port(link).with_vlan_vid(id);
+                put(rules, matching, actions);
+            }
+        }
+    }
+
+    /// Where a packet that entered at `port` and arrived from switch `from` is executed. Not there: while the executor changes, what a
+    /// switch still sends the old way is executed at the old one.
+    fn execution_goal(&self, port: &VirtualPort, from: SwitchIndex) -> Option<SwitchIndex> {
+        if self.switch != HUB {
+            let entered_elsewhere = port.locations().any(|l| l.switch != self.switch);
+            return (entered_elsewhere && port.executors().contains(self.switch))
+                .then_some(self.switch);
+        }
+        let location = port.locations().find(|l| l.switch == from)?;
+        let mut executors =
+            std::iter::once(port.executor_for(location)).chain(port.executors().iter());
+        executors.find(|executor| *executor != from)
+    }
+
+    fn multicast_departure(&self, generation: &Generation, rules: &mut EdgeRules) {
+        let Some(patch) = (self.number_of)(MULTICAST_PATCH) else {
+            return;
+        };
+        let mut actions = tagged(generation.flow_id());
+        let mut leaves = false;
+        for (switch, link) in self.pcie_ports() {
+            if self.switch != HUB || generation.has_members_at(switch) {
+                actions = actions.output(link, 0);
+                leaves = true;
+            }
+        }
+        if leaves {
+            depart(rules, patch, &pkt_mark_oxm(generation.mark()), actions);
+        }
+    }
+
+    fn multicast_arrival(&self, generation: &Generation, rules: &mut EdgeRules) {
+        for (from, link) in self.pcie_ports() {
+            let mut actions = ActionList::default();
+            if self.switch == HUB {
+                for (_, out) in self
+                    .pcie_ports()
+                    .filter(|(s, _)| *s != from && generation.has_members_at(*s))
+                {
+                    actions = actions.output(out, 0);
+                }
+            }
+            if generation.has_members_at(self.switch) {
+                if !mutant(Fault::FloodTagLeaked) {
+                    actions = actions.pop_vlan();
+                }
+                for interface in generation
+                    .local_interfaces(self.switch)
+                    .filter_map(self.number_of)
+                {
+                    actions = actions.output(interface, 0);
+                }
+            }
+            put(
+                rules,
+                Match::any()
+                    .with_in_port(link)
+                    .with_vlan_vid(generation.flow_id()),
+                actions,
+            );
+        }
+    }
+
+    /// (peer switch, port number) of this switch's PCIe ports.
+    fn pcie_ports(&self) -> impl Iterator<Item = (SwitchIndex, u32)> + '_ {
+        self.links.iter().enumerate().filter_map(|(switch, link)| {
+            let link = link.as_ref()?;
+            if self.switch == HUB {
+                Some((switch, (self.number_of)(&link.hypervisor)?))
+            } else if switch == self.switch {
+                Some((HUB, (self.number_of)(&link.local)?))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// The PCIe port on the way to `goal`.
+    fn toward(&self, goal: SwitchIndex) -> Option<u32> {
+        let next = if self.switch == HUB { goal } else { HUB };
+        self.pcie_ports()
+            .find(|(peer, _)| *peer == next)
+            .map(|(_, number)| number)
+    }
+}
+
+fn tagged(flow_id: u16) -> ActionList {
+    ActionList::default()
+        .push_vlan(ETHERTYPE_VLAN)
+        .set_vlan_vid(flow_id)
+}
+
+/// `actions`, and then parses the packet anew: with its default vlan-limit Open vSwitch knows nothing of what is behind the tag that they
+/// popped. It parses anew what comes out of an NSH header, so the packet gets one for a moment. (A select group would do, too, but leaves
+/// a hash that select groups in `virt` would then use in the place of their own.)
+fn reparsed(actions: ActionList) -> ActionList {
+    let bytes = [actions.as_bytes(), &ENCAP_NSH, &DECAP].concat();
+    ActionList::from_bytes(bytes).unwrap_or_default()
+}
+
+/// NXAST_ENCAP: packet type (1, 0x894f).
+const ENCAP_NSH: [u8; 16] = [
+    0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 46, 0, 0, 0, 1, 0x89, 0x4f,
+];
+/// NXAST_DECAP: to what the header says (packet type (0, 0xfffe)).
+const DECAP: [u8; 16] = [
+    0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 47, 0, 0, 0, 0, 0xff, 0xfe,
+];
+
+fn put(rules: &mut EdgeRules, matching: Match, actions: ActionList) {
+    put_in_table(rules, 0, matching, actions);
+}
+
+fn put_in_table(rules: &mut EdgeRules, table: u8, matching: Match, actions: ActionList) {
+    if let Ok(key) = matching.canonical() {
+        rules.insert(
+            (table, key),
+            EdgeRule {
+                table,
+                matching,
+                actions,
+            },
+        );
+    }
+}
+
+/// What leaves over PCIe out of `patch` and matches `oxm`: at once without a tag, parsed anew before with one.
+///
+/// In table 1 a register tells where it came from. For Open vSwitch it comes from no port then: of a packet that a controller sent and
+/// that came through a patch port, it would not know the bridge any more (ofproto-dpif-xlate.c, xlate_lookup_ofproto_()).
+fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
+    let from = |source: &[u8], vlan: &[u8]| Match::from_oxm([source, vlan, oxm].concat());
+    let port = Match::any().with_in_port(patch);
+    let register = [&REG0[..], &patch.to_be_bytes()].concat();
+    let mut reparse = set_field(&register);
+    reparse.extend(set_field(&NO_PORT));
+    reparse.extend(REPARSED_COPY);
+    if let (Ok(untagged), Ok(tagged), Ok(reparsed), Ok(reparse)) = (
+        from(port.as_oxm(), &UNTAGGED),
+        from(port.as_oxm(), &TAGGED),
+        from(&register, &[]),
+        ActionList::from_bytes(reparse),
+    ) {
+        put(rules, untagged, actions.clone());
+        let lossy = mutant(Fault::TenantTagLost);
+        put(rules, tagged, if lossy { actions.clone() } else { reparse });
+        put_in_table(rules, REPARSED_TABLE, reparsed, actions);
+    }
+}
+
+/// OFPAT_SET_FIELD of one OXM TLV.
+fn set_field(oxm: &[u8]) -> Vec<u8> {
+    let length = (4 + oxm.len()).next_multiple_of(8);
+    let mut action = vec![0, 25, 0, length as u8];
+    action.extend(oxm);
+    action.resize(length, 0);
+    action
+}
+
+/// Header of NXM_NX_REG0.
+const REG0: [u8; 4] = [0, 1, 0, 4];
+/// NXM_OF_IN_PORT: OFPP_NONE.
+const NO_PORT: [u8; 6] = [0, 0, 0, 2, 0xff, 0xff];
+/// OXM_OF_VLAN_VID: none.
+const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
+/// OXM_OF_VLAN_VID, masked: some.
+const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
+
+/// NXAST_CLONE of [`ENCLOSING_GROUP`], with a truncated output to no port before it. Hashing for the group makes Open vSwitch's userspace
+/// datapath parse the packet anew, two tags deep only, and what changes it next would write to the wrong place: so it must be a copy that
+/// is hashed. Open vSwitch makes one only for a clone with an action that cannot be undone, such as the truncation.
+const REPARSED_COPY: [u8; 40] = [
+    0xff,
+    0xff,
+    0,
+    40,
+    0,
+    0,
+    0x23,
+    0x20,
+    0,
+    42,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0, // clone
+    0xff,
+    0xff,
+    0,
+    16,
+    0,
+    0,
+    0x23,
+    0x20,
+    0,
+    39,
+    0xfe,
+    0xff,
+    0,
+    0,
+    0,
+    64, // truncated output to port 0xfeff
+    0,
+    22,
+    0,
+    8,
+    0,
+    0,
+    0,
+    ENCLOSING_GROUP as u8,
+];
+
+/// The groups of every `edge`.
+pub fn groups() -> [GroupMod; 2] {
+    let enclosed = ActionList::new().group(REPARSE_GROUP);
+    let enclosing = Buckets::build([(0, port_no::ANY, group_no::ANY, &enclosed)]);
+    let reparsing = Buckets::from_bytes(reparse_bucket()).unwrap_or_default();
+    [
+        (REPARSE_GROUP, group_type::SELECT, reparsing),
+        (ENCLOSING_GROUP, group_type::INDIRECT, enclosing),
+    ]
+    .map(|(group_id, group_type, buckets)| GroupMod {
+        command: GroupModCommand::AddOrModify,
+        group_type,
+        group_id,
+        buckets,
+    })
+}
+
+/// The bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
+fn reparse_bucket() -> Vec<u8> {
+    const WEIGHT: u8 = 1;
+    const ANY: [u8; 4] = [0xff; 4];
+    /// Nicira's resubmit to a table, with the port as it is (Open vSwitch, struct nx_action_resubmit).
+    const RESUBMIT: [u8; 13] = [
+        0xff,
+        0xff,
+        0,
+        16,
+        0,
+        0,
+        0x23,
+        0x20,
+        0,
+        14,
+        0xff,
+        0xf8,
+        REPARSED_TABLE,
+    ];
+    let mut bucket = vec![0, 32, 0, WEIGHT];
+    bucket.extend(ANY); // watch_port
+    bucket.extend(ANY); // watch_group
+    bucket.extend([0; 4]);
+    bucket.extend(RESUBMIT);
+    bucket.extend([0; 3]);
+    bucket
+}
+
+#[cfg(test)]
+mod tests;

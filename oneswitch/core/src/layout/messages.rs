@@ -1,0 +1,98 @@
+//! Messages of our own to the switches.
+
+use crate::api::SwitchIndex;
+use crate::layout::translate::physical_buckets;
+use crate::model::hidden::FLOOD_GROUP;
+use crate::model::rule::RuleKey;
+use crate::model::tables::ALL_TABLES;
+use crate::model::truth::Group;
+use crate::server::flood::Generation;
+use openflow13::{
+    group_no, group_type, port_no, Buckets, FlowMod, FlowModCommand, FlowStats, FlowStatsRequest,
+    GroupMod, GroupModCommand, Instructions, Match, NO_BUFFER,
+};
+
+/// The hidden flood group of `switch` (flood.rs), as an addition.
+pub fn flood_group(list: &Generation, switch: SwitchIndex) -> GroupMod {
+    GroupMod {
+        command: GroupModCommand::Add,
+        group_type: group_type::ALL,
+        group_id: FLOOD_GROUP,
+        buckets: Buckets::from_bytes(list.buckets(switch)).unwrap_or_default(),
+    }
+}
+
+pub fn key_of(flow: &FlowStats) -> Option<RuleKey> {
+    Some(RuleKey {
+        table: flow.table_id,
+        priority: flow.priority,
+        matching: flow.matching.canonical().ok()?,
+    })
+}
+
+pub fn physical_group(group: &Group) -> GroupMod {
+    let buckets = if group.facts.is_translated_group() {
+        Buckets::from_bytes(physical_buckets(group.buckets.as_bytes()))
+            .unwrap_or_else(|_| group.buckets.clone())
+    } else {
+        group.buckets.clone()
+    };
+    GroupMod {
+        command: GroupModCommand::Add,
+        group_type: group.group_type,
+        group_id: group.id,
+        buckets,
+    }
+}
+
+pub fn group_removal(group_id: u32) -> GroupMod {
+    GroupMod {
+        command: GroupModCommand::Delete,
+        group_type: group_type::ALL,
+        group_id,
+        buckets: Buckets::default(),
+    }
+}
+
+pub fn blank(command: FlowModCommand, table_id: u8, priority: u16, matching: Match) -> FlowMod {
+    FlowMod {
+        cookie: 0,
+        cookie_mask: 0,
+        table_id,
+        command,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        priority,
+        buffer_id: NO_BUFFER,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        flags: 0,
+        matching,
+        instructions: Instructions::default(),
+    }
+}
+
+pub fn removal(flow: &FlowStats) -> FlowMod {
+    blank(
+        FlowModCommand::DeleteStrict,
+        flow.table_id,
+        flow.priority,
+        flow.matching.clone(),
+    )
+}
+
+pub fn remove_all() -> FlowMod {
+    blank(FlowModCommand::Delete, ALL_TABLES, 0, Match::any())
+}
+
+/// A flow statistics request without any filter.
+pub fn everything() -> FlowStatsRequest {
+    FlowStatsRequest {
+        table_id: ALL_TABLES,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        cookie: 0,
+        cookie_mask: 0,
+        matching: Match::any(),
+    }
+}

@@ -1,0 +1,276 @@
+//! The few places where what a switch gets is not byte for byte what the controller sent: floods (flood.rs), watched ports
+//! (liveness.rs) and the timers of rules that have several copies.
+
+use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
+use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
+use crate::mutants::{mutant, Fault};
+use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
+use std::time::Instant;
+
+const WRITE_ACTIONS: u16 = 3;
+const APPLY_ACTIONS: u16 = 4;
+const OUTPUT: u16 = 0;
+const GROUP: u16 = 22;
+/// Offsets in OFPT_FLOW_MOD (OpenFlow 1.3.5, 7.3.4.1).
+const IDLE_TIMEOUT: usize = 26;
+const FLAGS: usize = 44;
+const MATCH: usize = 48;
+/// Offset of the buckets in OFPT_GROUP_MOD.
+const BUCKETS: usize = 16;
+const BUCKET_HEADER: usize = 16;
+/// Offsets in a bucket.
+const WATCH_PORT: usize = 4;
+const WATCH_GROUP: usize = 8;
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes
+        .get(at..at + 2)
+        .map(|b| u16::from_be_bytes([b[0], b[1]]))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..at + 4)
+        .map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+/// Splits off the first type-length-value item of a validated list.
+fn split_tlv(list: &[u8], length_at: usize) -> Option<(&[u8], &[u8])> {
+    let length = usize::from(u16_at(list, length_at)?);
+    (length > 0 && length <= list.len()).then(|| list.split_at(length))
+}
+
+fn is_flood(action: &[u8]) -> bool {
+    u16_at(action, 0) == Some(OUTPUT)
+        && matches!(u32_at(action, 4), Some(port_no::FLOOD | port_no::ALL))
+}
+
+/// Outputs to FLOOD and ALL become the flood group.
+pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(list.len());
+    while let Some((action, rest)) = split_tlv(list, 2) {
+        if is_flood(action) {
+            result.extend(GROUP.to_be_bytes());
+            result.extend(8u16.to_be_bytes());
+            result.extend(FLOOD_GROUP.to_be_bytes());
+        } else {
+            result.extend(action);
+        }
+        list = rest;
+    }
+    result
+}
+
+/// Whether floods in an instruction become groups.
+fn is_translated(instruction: &[u8]) -> bool {
+    match u16_at(instruction, 0) {
+        Some(APPLY_ACTIONS) => true,
+        Some(WRITE_ACTIONS) => mutant(Fault::FloodInSetAsGroup),
+        _ => false,
+    }
+}
+
+/// As above in Apply-Actions only: in an action set a group would win over other outputs.
+pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(list.len());
+    while let Some((instruction, rest)) = split_tlv(list, 2) {
+        if is_translated(instruction) && instruction.len() >= 8 {
+            let actions = actions_with_flood_group(&instruction[8..]);
+            result.extend(&instruction[..2]);
+            result.extend((8 + actions.len() as u16).to_be_bytes());
+            result.extend(&instruction[4..8]);
+            result.extend(actions);
+        } else {
+            result.extend(instruction);
+        }
+        list = rest;
+    }
+    result
+}
+
+/// Buckets as a switch has them: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
+///
+/// A bucket is an action set: only a lone output to FLOOD, without a group beside it, may become one.
+pub fn physical_buckets(mut list: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(list.len());
+    while let Some((bucket, rest)) = split_tlv(list, 0) {
+        let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
+        let start = result.len();
+        if count(actions, OUTPUT) == 1 && count(actions, GROUP) == 0 {
+            push_bucket(&mut result, header, &actions_with_flood_group(actions));
+        } else {
+            push_bucket(&mut result, header, actions);
+        }
+        if let Some(instead) = watch_of(header).and_then(watched_instead) {
+            set_watch(&mut result, start, instead);
+        }
+        list = rest;
+    }
+    result
+}
+
+fn watch_of(bucket: &[u8]) -> Option<Watch> {
+    Some((u32_at(bucket, WATCH_PORT)?, u32_at(bucket, WATCH_GROUP)?))
+}
+
+/// `start`: where the bucket begins.
+fn set_watch(bytes: &mut [u8], start: usize, (port, group): Watch) {
+    set_u32(bytes, start + WATCH_PORT, port);
+    set_u32(bytes, start + WATCH_GROUP, group);
+}
+
+fn push_bucket(result: &mut Vec<u8>, header: &[u8], actions: &[u8]) {
+    result.extend((BUCKET_HEADER as u16 + actions.len() as u16).to_be_bytes());
+    result.extend(header.get(2..).unwrap_or_default());
+    result.extend(actions);
+}
+
+fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// The reverse of [`actions_with_flood_group`] for a list that a switch spelled: the outputs in `original` take the groups' places.
+fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+    let mut floods = std::iter::from_fn(|| {
+        while let Some((action, rest)) = split_tlv(original, 2) {
+            original = rest;
+            if is_flood(action) {
+                return Some(action);
+            }
+        }
+        None
+    });
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((action, rest)) = split_tlv(list, 2) {
+        let is_group = u16_at(action, 0) == Some(GROUP) && u32_at(action, 4) == Some(FLOOD_GROUP);
+        let flood = if is_group { floods.next() } else { None };
+        result.extend(flood.unwrap_or(action));
+        list = rest;
+    }
+    result
+}
+
+/// The reverse of [`instructions_with_flood_group`], for instructions that a switch spelled.
+pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
+    let written = |kind, mut list| {
+        while let Some((instruction, rest)) = split_tlv(list, 2) {
+            if u16_at(instruction, 0) == kind {
+                return instruction.get(8..).unwrap_or_default();
+            }
+            list = rest;
+        }
+        &[]
+    };
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((instruction, rest)) = split_tlv(list, 2) {
+        if is_translated(instruction) && instruction.len() >= 8 {
+            let written = written(u16_at(instruction, 0), original);
+            let actions = actions_with_floods(&instruction[8..], written);
+            result.extend(&instruction[..2]);
+            result.extend((8 + actions.len() as u16).to_be_bytes());
+            result.extend(&instruction[4..8]);
+            result.extend(actions);
+        } else {
+            result.extend(instruction);
+        }
+        list = rest;
+    }
+    result
+}
+
+/// The reverse of [`physical_buckets`], for buckets that a switch spelled. `original` may be later than those.
+pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
+    let mut result = Vec::with_capacity(list.len() + 16);
+    while let Some((bucket, rest)) = split_tlv(list, 0) {
+        let (wanted, others) = split_tlv(original, 0).unwrap_or_default();
+        let (header, actions) = bucket.split_at(BUCKET_HEADER.min(bucket.len()));
+        let actions = actions_with_floods(actions, wanted.get(BUCKET_HEADER..).unwrap_or_default());
+        let start = result.len();
+        push_bucket(&mut result, header, &actions);
+        if let Some(told) = watch_of(header) {
+            set_watch(&mut result, start, watched_for(told, watch_of(wanted)));
+        }
+        (list, original) = (rest, others);
+    }
+    result
+}
+
+fn count(mut actions: &[u8], kind: u16) -> usize {
+    let mut found = 0;
+    while let Some((action, rest)) = split_tlv(actions, 2) {
+        found += usize::from(u16_at(action, 0) == Some(kind));
+        actions = rest;
+    }
+    found
+}
+
+/// A whole OFPT_FLOW_MOD with floods as groups.
+pub fn flow_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
+    let match_length = usize::from(u16_at(frame, MATCH + 2).unwrap_or(0)).next_multiple_of(8);
+    let (head, instructions) = frame.split_at((MATCH + match_length).min(frame.len()));
+    with_length([head, &instructions_with_flood_group(instructions)].concat())
+}
+
+/// A whole OFPT_GROUP_MOD as a switch gets it.
+pub fn physical_group_mod(frame: &[u8]) -> Vec<u8> {
+    let (head, buckets) = frame.split_at(BUCKETS.min(frame.len()));
+    with_length([head, &physical_buckets(buckets)].concat())
+}
+
+fn with_length(mut frame: Vec<u8>) -> Vec<u8> {
+    let length = (frame.len() as u16).to_be_bytes(); // translation only shrinks a message
+    frame[2..4].copy_from_slice(&length);
+    frame
+}
+
+/// Timers and flags of an added rule on a switch: expiry must be told to us, and with several copies the idle timer is ours.
+pub fn patch_added(frame: &mut [u8], idle_timeout: u16, flags: u16) {
+    frame[IDLE_TIMEOUT..IDLE_TIMEOUT + 2].copy_from_slice(&idle_timeout.to_be_bytes());
+    frame[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_be_bytes());
+}
+
+/// The flow-mod that installs a copy of `rule` from the truth.
+pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
+    let instructions = if rule.facts.floods {
+        let bytes = instructions_with_flood_group(rule.instructions.as_bytes());
+        openflow13::Instructions::from_bytes(bytes).unwrap_or_else(|_| rule.instructions.clone())
+    } else {
+        rule.instructions.clone()
+    };
+    FlowMod {
+        cookie: rule.cookie,
+        cookie_mask: 0,
+        table_id: rule.key.table,
+        command: FlowModCommand::Add,
+        idle_timeout: if copies > 1 { 0 } else { rule.idle_timeout },
+        hard_timeout: rule.hard_timeout_left(now),
+        priority: rule.key.priority,
+        buffer_id: NO_BUFFER,
+        out_port: port_no::ANY,
+        out_group: group_no::ANY,
+        flags: copy_flags(
+            rule.flags & !MESSAGE_FLAGS,
+            rule.idle_timeout,
+            rule.hard_timeout,
+        ),
+        matching: rule.matching.clone(),
+        instructions,
+    }
+}
+
+/// The flow-mod that removes a copy of `rule`, and nothing else.
+pub fn removal_of(rule: &Rule) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::DeleteStrict,
+        instructions: openflow13::Instructions::default(),
+        flags: 0,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        ..copy_of(rule, 1, rule.modified)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! What changes with the messages that have no verdict yet.
+
+use crate::model::rule::{Rule, RuleKey};
+use crate::model::truth::{Changes, Group, Meter};
+use foldhash::HashMap;
+use std::sync::Arc;
+
+/// Rules, groups and meters that messages on their way change, as they were before.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    pub rules: HashMap<RuleKey, Option<Arc<Rule>>>,
+    pub groups: HashMap<u32, Option<Arc<Group>>>,
+    pub meters: HashMap<u32, Option<Arc<Meter>>>,
+}
+
+impl InFlight {
+    pub fn add(&mut self, changes: &Changes) {
+        for change in &changes.flows {
+            if let Some(rule) = change.after.as_ref().or(change.before.as_ref()) {
+                self.rules
+                    .entry(rule.key.clone())
+                    .or_insert_with(|| change.before.clone());
+            }
+        }
+        for (id, before) in &changes.groups {
+            self.groups.entry(*id).or_insert_with(|| before.clone());
+        }
+        for (id, before) in &changes.meters {
+            self.meters.entry(*id).or_insert_with(|| before.clone());
+        }
+    }
+}

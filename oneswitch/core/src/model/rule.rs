@@ -1,0 +1,126 @@
+//! One virtual rule as the controller wrote it, and what identifies it.
+
+use crate::model::facts::Facts;
+use openflow13::{CanonicalMatch, FlowMod, Instructions, Match};
+use std::time::{Duration, Instant};
+
+/// Flags that a rule has and statistics show (Open vSwitch, OFPUTIL_FF_STATE).
+const KEPT_FLAGS: u16 =
+    FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS | MESSAGE_FLAGS;
+/// Of these, the flags that only mean something while a rule is added; a copy that is added later must not carry them.
+pub const MESSAGE_FLAGS: u16 = FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS;
+
+/// What makes two rules the same rule (OpenFlow 1.3.5, 6.4): table, priority and match.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RuleKey {
+    pub table: u8,
+    pub priority: u16,
+    pub matching: CanonicalMatch,
+}
+
+impl RuleKey {
+    pub fn of_flow_mod(message: &FlowMod, matching: CanonicalMatch) -> Self {
+        Self {
+            table: message.table_id,
+            priority: message.priority,
+            matching,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+impl Counters {
+    pub fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets = self.packets.wrapping_add(packets);
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub key: RuleKey,
+    /// The match as the controller spelled it.
+    pub matching: Match,
+    pub instructions: Instructions,
+    pub facts: Facts,
+    pub cookie: u64,
+    /// Seconds; 0 is never.
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    pub flags: u16,
+    pub created: Instant,
+    /// Start of the hard timeout: creation, or the last change.
+    pub modified: Instant,
+    /// Counted by copies that are gone.
+    pub base: Counters,
+}
+
+impl Rule {
+    pub fn new(key: RuleKey, request: &FlowMod, facts: Facts, now: Instant) -> Self {
+        Self {
+            key,
+            matching: request.matching.clone(),
+            instructions: request.instructions.clone(),
+            facts,
+            cookie: request.cookie,
+            idle_timeout: request.idle_timeout,
+            hard_timeout: request.hard_timeout,
+            flags: request.flags & KEPT_FLAGS,
+            created: now,
+            modified: now,
+            base: Counters::default(),
+        }
+    }
+
+    /// Tells apart rules of the same key that messages made one after the other; those can arrive in the same instant.
+    pub fn identity(&self) -> (RuleKey, Instant, u64, u16) {
+        (self.key.clone(), self.created, self.cookie, self.flags)
+    }
+
+    /// Whether its copies tell of their end: all that controllers are told of, and those with a timeout.
+    pub fn copies_report(&self) -> bool {
+        let flags = copy_flags(self.flags, self.idle_timeout, self.hard_timeout);
+        flags & FlowMod::SEND_FLOW_REM != 0
+    }
+
+    pub fn in_port(&self) -> Option<u32> {
+        self.matching.in_port()
+    }
+
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.created)
+    }
+
+    /// Seconds that are left of the hard timeout, for a copy installed now; at least 1, because 0 means never.
+    pub fn hard_timeout_left(&self, now: Instant) -> u16 {
+        if self.hard_timeout == 0 {
+            return 0;
+        }
+        let gone = now.saturating_duration_since(self.modified).as_secs();
+        u64::from(self.hard_timeout)
+            .saturating_sub(gone)
+            .clamp(1, u64::from(u16::MAX)) as u16
+    }
+}
+
+/// Flags that a copy carries so that we learn of its expiry.
+pub fn copy_flags(flags: u16, idle_timeout: u16, hard_timeout: u16) -> u16 {
+    if idle_timeout != 0 || hard_timeout != 0 {
+        flags | FlowMod::SEND_FLOW_REM
+    } else {
+        flags
+    }
+}
+
+/// Returns the size of the rule's record in a journal.
+pub fn size_of_rule(rule: &Rule) -> usize {
+    /// Framing and head of a journal record, times and counters, and a flow-mod without match and instructions.
+    const FIXED: usize = 12 + 9 + 24 + 48;
+    let matching = (rule.matching.as_oxm().len() + 4).next_multiple_of(8);
+    FIXED + matching + rule.instructions.as_bytes().len()
+}

@@ -1,0 +1,434 @@
+//! The virtual flow tables: the truth that what is on the switches is derived from.
+//!
+//! Changes are applied when a message is sent, before the switches' verdict; each application returns what it changed so
+//! that a refused message can be taken back (verdict.rs).
+
+use crate::model::facts::{self, Facts};
+use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey};
+use crate::model::rule_set::{RuleSet, Totals};
+use crate::mutants::{mutant, Fault};
+use foldhash::{HashMap, HashMapExt};
+use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// OFPTT_ALL.
+pub const ALL_TABLES: u8 = 0xff;
+
+/// One rule before and after; `None` where it did not or does not exist.
+#[derive(Clone, Debug)]
+pub struct Change {
+    pub before: Option<Arc<Rule>>,
+    pub after: Option<Arc<Rule>>,
+}
+
+/// Selects rules as flow-mods and statistics requests do (OpenFlow 1.3.5, 6.4 and 7.3.5.2).
+#[derive(Clone, Debug)]
+pub struct Filter {
+    pub table: u8,
+    pub matching: CanonicalMatch,
+    /// Only rules with exactly `matching` and this priority.
+    pub strict: Option<u16>,
+    pub cookie: u64,
+    pub cookie_mask: u64,
+    pub out_port: u32,
+    pub out_group: u32,
+}
+
+impl Filter {
+    pub fn of_flow_mod(request: &FlowMod, matching: CanonicalMatch) -> Self {
+        let strict = matches!(
+            request.command,
+            FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict
+        );
+        let deletes = matches!(
+            request.command,
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict
+        );
+        Self {
+            table: request.table_id,
+            matching,
+            strict: (strict && !(deletes && mutant(Fault::StrictDeleteLoose)))
+                .then_some(request.priority),
+            cookie: request.cookie,
+            cookie_mask: request.cookie_mask,
+            out_port: if deletes {
+                request.out_port
+            } else {
+                port_no::ANY
+            },
+            out_group: if deletes {
+                request.out_group
+            } else {
+                group_no::ANY
+            },
+        }
+    }
+
+    /// `None` for a match that cannot be read; such a request was refused when it came.
+    pub fn of_statistics(request: &FlowStatsRequest) -> Option<Self> {
+        Some(Self {
+            table: request.table_id,
+            matching: request.matching.canonical().ok()?,
+            strict: None,
+            cookie: request.cookie,
+            cookie_mask: request.cookie_mask,
+            out_port: request.out_port,
+            out_group: request.out_group,
+        })
+    }
+
+    /// Whether a filter that is not strict selects `rule`.
+    pub fn selects(&self, rule: &Rule) -> bool {
+        (self.table == ALL_TABLES || self.table == rule.key.table)
+            && self.matching.covers(&rule.key.matching)
+            && self.admits(rule)
+    }
+
+    /// Whether it selects whatever is in a table, so that no rule needs to be looked at: of many, each costs a cache miss.
+    fn is_every_rule_of_a_table(&self) -> bool {
+        self.strict.is_none()
+            && self.cookie_mask == 0
+            && self.out_port == port_no::ANY
+            && self.out_group == group_no::ANY
+            && self.matching.is_any()
+    }
+
+    /// Everything but the match, which `select` checks first.
+    fn admits(&self, rule: &Rule) -> bool {
+        (rule.cookie ^ self.cookie) & self.cookie_mask == 0
+            && (self.out_port == port_no::ANY
+                || mutant(Fault::OutPortIgnored)
+                || facts::outputs_to(&rule.instructions, self.out_port))
+            && (self.out_group == group_no::ANY
+                || mutant(Fault::OutGroupIgnored)
+                || facts::uses_group(&rule.instructions, self.out_group))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct FlowTables {
+    tables: BTreeMap<u8, RuleSet>,
+    past: Past,
+}
+
+/// What rules were before they changed, while answers about an earlier time are due.
+#[derive(Debug, Default)]
+struct Past {
+    readers: usize,
+    /// Changes since the first of them.
+    changes: Vec<(RuleKey, Option<Arc<Rule>>)>,
+    /// Bytes that they take, about.
+    size: usize,
+    /// Number of `changes[0]`.
+    first: u64,
+}
+
+/// Bytes of changes that are kept; answers that take longer than these are about a later time.
+const PAST: usize = 64 << 20;
+
+impl Past {
+    fn note(&mut self, key: &RuleKey, before: Option<&Arc<Rule>>) {
+        if self.readers > 0 && self.size < PAST {
+            self.size += std::mem::size_of::<Rule>() + before.map_or(0, |rule| size_of_rule(rule));
+            self.changes.push((key.clone(), before.cloned()));
+        }
+    }
+}
+
+/// The tables as they were at some time.
+pub struct AsOf<'a> {
+    tables: &'a FlowTables,
+    changed: HashMap<&'a RuleKey, Option<&'a Arc<Rule>>>,
+}
+
+impl AsOf<'_> {
+    pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
+        match self.changed.get(key) {
+            Some(before) => *before,
+            None => self.tables.get(key),
+        }
+    }
+
+    pub fn select(&self, request: &FlowStatsRequest) -> Vec<Arc<Rule>> {
+        let Some(filter) = Filter::of_statistics(request) else {
+            return Vec::new();
+        };
+        let mut chosen = self.tables.select(&filter);
+        chosen.retain(|r| !self.changed.contains_key(&r.key));
+        let before = self.changed.values().flatten();
+        chosen.extend(before.filter(|r| filter.selects(r)).map(|r| Arc::clone(r)));
+        chosen
+    }
+}
+
+impl FlowTables {
+    /// From now on changes are kept, until [`Self::end_reading`]; the time, for [`Self::as_of`].
+    pub fn begin_reading(&mut self) -> u64 {
+        self.past.readers += 1;
+        self.past.first + self.past.changes.len() as u64
+    }
+
+    pub fn end_reading(&mut self) {
+        self.past.readers = self.past.readers.saturating_sub(1);
+        if self.past.readers == 0 {
+            self.past.first += self.past.changes.len() as u64;
+            self.past.changes = Vec::new();
+            self.past.size = 0;
+        }
+    }
+
+    pub fn as_of(&self, time: u64) -> AsOf<'_> {
+        let skipped = usize::try_from(time.saturating_sub(self.past.first)).unwrap_or(usize::MAX);
+        let mut changed = HashMap::new();
+        for (key, before) in self.past.changes.iter().skip(skipped) {
+            changed.entry(key).or_insert(before.as_ref());
+        }
+        AsOf {
+            tables: self,
+            changed,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.totals().rules
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.tables
+            .values()
+            .for_each(|rules| totals.add(rules.totals()));
+        totals
+    }
+
+    /// Whether copies of some rule report their end.
+    pub fn reports(&self) -> bool {
+        self.totals().reporting > 0
+    }
+
+    /// Rules whose actions change in_port.
+    pub fn in_port_movers(&self) -> usize {
+        self.totals().in_port_movers
+    }
+
+    /// Rules that keep state which one switch would share between all ports.
+    pub fn stateful(&self) -> usize {
+        self.totals().stateful
+    }
+
+    pub fn journal_size(&self) -> usize {
+        self.totals().journal_size
+    }
+
+    pub fn get(&self, key: &RuleKey) -> Option<&Arc<Rule>> {
+        self.tables.get(&key.table)?.get(key)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.tables.values().flat_map(RuleSet::iter)
+    }
+
+    pub fn count_by_table(&self) -> impl Iterator<Item = (u8, usize)> + '_ {
+        self.tables
+            .iter()
+            .map(|(table, rules)| (*table, rules.len()))
+    }
+
+    pub fn select(&self, filter: &Filter) -> Vec<Arc<Rule>> {
+        let tables = match filter.table {
+            ALL_TABLES => self.tables.range(..),
+            one => self.tables.range(one..=one),
+        };
+        let mut found = Vec::new();
+        for (table, rules) in tables {
+            match filter.strict {
+                Some(priority) => {
+                    let key = RuleKey {
+                        table: *table,
+                        priority,
+                        matching: filter.matching.clone(),
+                    };
+                    found.extend(rules.get(&key).filter(|r| filter.admits(r)).cloned());
+                }
+                None => found.extend(
+                    rules
+                        .iter()
+                        .filter(|r| filter.matching.covers(&r.key.matching) && filter.admits(r))
+                        .cloned(),
+                ),
+            }
+        }
+        found
+    }
+
+    /// Rules that CHECK_OVERLAP would refuse `key` for; replacing an identical one is no overlap (Open vSwitch, add_flow_start()).
+    pub fn overlapping<'a>(&'a self, key: &'a RuleKey) -> impl Iterator<Item = &'a Arc<Rule>> {
+        let rules = self.tables.get(&key.table).filter(|r| r.get(key).is_none());
+        rules
+            .into_iter()
+            .flat_map(RuleSet::iter)
+            .filter(|r| r.key.priority == key.priority && r.key.matching.overlaps(&key.matching))
+    }
+
+    /// Applies a flow-mod that the switches will accept, and returns what it changed.
+    pub fn apply(
+        &mut self,
+        request: &FlowMod,
+        matching: &CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) -> Vec<Change> {
+        match request.command {
+            FlowModCommand::Add => self.add(request, matching, facts, now),
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                self.modify(request, matching, facts, now)
+            }
+            FlowModCommand::Delete => {
+                self.remove_all(&Filter::of_flow_mod(request, matching.clone()))
+            }
+            FlowModCommand::DeleteStrict => {
+                let doomed = self.select(&Filter::of_flow_mod(request, matching.clone()));
+                doomed
+                    .into_iter()
+                    .filter_map(|rule| self.remove(&rule.key))
+                    .collect()
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        request: &FlowMod,
+        matching: &CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) -> Vec<Change> {
+        if request.table_id == ALL_TABLES {
+            return Vec::new(); // refused by every switch: OFPFMFC_BAD_TABLE_ID
+        }
+        let key = RuleKey::of_flow_mod(request, matching.clone());
+        let mut change = self.put(Arc::new(Rule::new(key, request, facts, now)));
+        // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
+        let kept = match &change.before {
+            Some(old) if request.flags & FlowMod::RESET_COUNTS == 0 => old.base,
+            Some(old) if mutant(Fault::ResetCountsIgnored) => old.base,
+            _ => Counters::default(),
+        };
+        if kept != Counters::default() {
+            if let Some(rule) = change.after.take() {
+                let mut rule = Arc::unwrap_or_clone(rule);
+                rule.base = kept;
+                change.after = self.put(Arc::new(rule)).after;
+            }
+        }
+        vec![change]
+    }
+
+    fn modify(
+        &mut self,
+        request: &FlowMod,
+        matching: &CanonicalMatch,
+        facts: Facts,
+        now: Instant,
+    ) -> Vec<Change> {
+        let chosen = self.select(&Filter::of_flow_mod(request, matching.clone()));
+        chosen
+            .into_iter()
+            .map(|old| {
+                let mut rule = Rule::clone(&old);
+                rule.instructions = request.instructions.clone();
+                rule.facts = facts;
+                rule.modified = now;
+                if request.flags & FlowMod::RESET_COUNTS != 0 && !mutant(Fault::ResetCountsIgnored)
+                {
+                    rule.base = Default::default();
+                }
+                self.put(Arc::new(rule))
+            })
+            .collect()
+    }
+
+    pub fn put(&mut self, rule: Arc<Rule>) -> Change {
+        let change = self.replace(rule);
+        if let Some(after) = &change.after {
+            self.past.note(&after.key, change.before.as_ref());
+        }
+        change
+    }
+
+    fn replace(&mut self, rule: Arc<Rule>) -> Change {
+        let table = self.tables.entry(rule.key.table).or_default();
+        let before = table.replace(Arc::clone(&rule));
+        Change {
+            before,
+            after: Some(rule),
+        }
+    }
+
+    pub fn remove(&mut self, key: &RuleKey) -> Option<Change> {
+        let table = self.tables.get_mut(&key.table)?;
+        let rule = table.remove(key)?;
+        if table.len() == 0 {
+            self.tables.remove(&key.table);
+        }
+        Some(self.removed(rule))
+    }
+
+    /// Removes what a filter that is not strict selects.
+    fn remove_all(&mut self, filter: &Filter) -> Vec<Change> {
+        let range = match filter.table {
+            ALL_TABLES => 0..=u8::MAX,
+            one => one..=one,
+        };
+        let mut taken = Vec::new();
+        for (_, rules) in self.tables.range_mut(range) {
+            if filter.is_every_rule_of_a_table() {
+                taken.extend(std::mem::take(rules));
+            } else {
+                taken.extend(rules.take(|rule| filter.selects(rule)));
+            }
+        }
+        self.tables.retain(|_, rules| rules.len() > 0);
+        taken.into_iter().map(|rule| self.removed(rule)).collect()
+    }
+
+    /// Notes a rule that has left its table.
+    fn removed(&mut self, rule: Arc<Rule>) -> Change {
+        if self.past.readers > 0 {
+            self.past.note(&rule.key, Some(&rule));
+        }
+        Change {
+            before: Some(rule),
+            after: None,
+        }
+    }
+
+    /// Takes `changes` back; they must be the latest ones.
+    pub fn revert(&mut self, changes: Vec<Change>) {
+        for change in changes.into_iter().rev() {
+            match (change.before, change.after) {
+                (Some(before), _) => {
+                    self.put(before);
+                }
+                (None, Some(after)) => {
+                    self.remove(&after.key);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Adds what a vanished copy had counted; answers under way are told so otherwise (fold.rs).
+    pub fn fold(&mut self, key: &RuleKey, packets: u64, bytes: u64) {
+        if let Some(old) = self.get(key) {
+            let mut rule = Rule::clone(old);
+            rule.base.add(packets, bytes);
+            self.replace(Arc::new(rule));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

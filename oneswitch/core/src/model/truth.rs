@@ -1,0 +1,421 @@
+//! The virtual switch's state as its controllers made it: flow tables, groups and meters, with every change undoable.
+
+use crate::model::facts::{self, Facts};
+use crate::model::rule::RuleKey;
+use crate::model::tables::{Change, Filter, FlowTables};
+use crate::mutants::{mutant, Fault};
+use openflow13::{
+    group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
+    GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
+    MeterStats, MultipartReply,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub id: u32,
+    pub group_type: u8,
+    pub buckets: Buckets,
+    pub facts: Facts,
+    pub created: Instant,
+    /// Counted by copies that are gone.
+    pub base: Option<GroupStats>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Meter {
+    pub id: u32,
+    pub flags: u16,
+    /// OFPMBT_* structures as received.
+    pub bands: Box<[u8]>,
+    pub created: Instant,
+    /// Counted by copies that are gone.
+    pub base: Option<MeterStats>,
+}
+
+/// A state-changing message, decoded.
+#[derive(Clone, Debug)]
+pub enum Request {
+    Flow {
+        message: Box<FlowMod>,
+        matching: CanonicalMatch,
+        facts: Facts,
+    },
+    Group {
+        message: GroupMod,
+        facts: Facts,
+    },
+    Meter(MeterMod),
+    /// Changes nothing; its verdict can wait.
+    PacketOut,
+    /// Changes nothing that is kept here.
+    Other,
+}
+
+impl Request {
+    /// Bytes of its lists, which are what makes it long.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Flow { message, .. } => {
+                message.matching.as_oxm().len() + message.instructions.as_bytes().len()
+            }
+            Self::Group { message, .. } => message.buckets.as_bytes().len(),
+            Self::Meter(message) => message.bands.len(),
+            Self::PacketOut | Self::Other => 0,
+        }
+    }
+
+    /// See [`checks_overlap`].
+    pub fn checks_overlap(&self) -> bool {
+        matches!(self, Self::Flow { message, .. } if checks_overlap(message))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    pub flows: Vec<Change>,
+    pub groups: Vec<(u32, Option<Arc<Group>>)>,
+    pub meters: Vec<(u32, Option<Arc<Meter>>)>,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty() && self.groups.is_empty() && self.meters.is_empty()
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Truth {
+    pub tables: FlowTables,
+    pub groups: BTreeMap<u32, Arc<Group>>,
+    pub meters: BTreeMap<u32, Arc<Meter>>,
+}
+
+impl Truth {
+    /// Whether some action changes in_port, so that rules of other ports can apply.
+    pub fn moves_in_port(&self) -> bool {
+        self.tables.in_port_movers() > 0 || self.groups.values().any(|g| g.facts.moves_in_port)
+    }
+
+    /// Whether some rule or group keeps state that must not be split over several executors.
+    pub fn is_stateful(&self) -> bool {
+        let of_group = |group: &Arc<Group>| group.facts.stateful.is_some();
+        self.tables.stateful() > 0 || self.groups.values().any(of_group)
+    }
+
+    /// The error of the switches for a message that contradicts what is here, as far as it can be told without them.
+    pub fn refuses(&self, request: &Request) -> Option<ErrorCode> {
+        match request {
+            Request::Flow {
+                message, matching, ..
+            } => {
+                let changes_rules = match message.command {
+                    FlowModCommand::Add => true,
+                    FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                        let filter = Filter::of_flow_mod(message, matching.clone());
+                        !self.tables.select(&filter).is_empty()
+                    }
+                    FlowModCommand::Delete | FlowModCommand::DeleteStrict => false,
+                };
+                changes_rules
+                    .then(|| self.missing_reference(&message.instructions))
+                    .flatten()
+            }
+            Request::Group { message, .. } => {
+                let there = self.groups.contains_key(&message.group_id);
+                match message.command {
+                    GroupModCommand::Add if there => Some(ErrorCode::GROUP_MOD_FAILED_GROUP_EXISTS),
+                    GroupModCommand::Modify if !there => {
+                        Some(ErrorCode::GROUP_MOD_FAILED_UNKNOWN_GROUP)
+                    }
+                    _ => None,
+                }
+            }
+            Request::Meter(message) => {
+                let there = self.meters.contains_key(&message.meter_id);
+                match message.command {
+                    MeterModCommand::Add if there => Some(ErrorCode::METER_MOD_FAILED_METER_EXISTS),
+                    MeterModCommand::Modify if !there => {
+                        Some(ErrorCode::METER_MOD_FAILED_UNKNOWN_METER)
+                    }
+                    _ => None,
+                }
+            }
+            Request::PacketOut | Request::Other => None,
+        }
+    }
+
+    /// Whether it is a rule that must not overlap with those that are here, and does.
+    pub fn forbids_overlap(&self, request: &Request) -> bool {
+        match request {
+            Request::Flow {
+                message, matching, ..
+            } if checks_overlap(message) => {
+                let key = RuleKey::of_flow_mod(message, matching.clone());
+                let mut overlapping = self.tables.overlapping(&key);
+                overlapping.next().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether `error` tells of a rule that is not here. The switch has a copy of a rule that was refused, and has not been repaired yet.
+    pub fn disproves(&self, request: &Request, error: ErrorCode) -> bool {
+        let Request::Flow {
+            message, matching, ..
+        } = request
+        else {
+            return false;
+        };
+        let modifies = matches!(
+            message.command,
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict
+        );
+        match error {
+            ErrorCode::FLOW_MOD_FAILED_OVERLAP => !self.forbids_overlap(request),
+            // Looked at only for rules that are there (Open vSwitch, modify_flows_start_loose()).
+            ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER
+                if !names_no_meter(&message.instructions) =>
+            {
+                let filter = Filter::of_flow_mod(message, matching.clone());
+                modifies && self.tables.select(&filter).is_empty()
+            }
+            _ => false,
+        }
+    }
+
+    fn missing_reference(&self, instructions: &Instructions) -> Option<ErrorCode> {
+        let mut missing = None;
+        instructions.for_each_action(&mut |item| match item.action {
+            Action::Group(id) if !self.groups.contains_key(&id) => {
+                missing = Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
+            }
+            _ => {}
+        });
+        let meter = instructions
+            .iter()
+            .any(|i| matches!(i, Instruction::Meter(id) if !self.meters.contains_key(&id)));
+        missing.or(meter.then_some(ErrorCode::METER_MOD_FAILED_INVALID_METER))
+    }
+
+    /// Applies a message as the switches do if they accept it.
+    pub fn apply(&mut self, request: &Request, now: Instant) -> Changes {
+        let mut changes = Changes::default();
+        match request {
+            Request::Flow {
+                message,
+                matching,
+                facts,
+            } => changes.flows = self.tables.apply(message, matching, *facts, now),
+            Request::Group { message, facts } => {
+                self.apply_group(message, *facts, now, &mut changes)
+            }
+            Request::Meter(message) => self.apply_meter(message, now, &mut changes),
+            Request::PacketOut | Request::Other => {}
+        }
+        changes
+    }
+
+    fn apply_group(
+        &mut self,
+        message: &GroupMod,
+        facts: Facts,
+        now: Instant,
+        changes: &mut Changes,
+    ) {
+        let id = message.group_id;
+        match message.command {
+            GroupModCommand::Add | GroupModCommand::Modify | GroupModCommand::AddOrModify => {
+                let old = self.groups.get(&id).cloned();
+                // Adding one that exists, or modifying one that does not, is refused by every switch.
+                if message.command == GroupModCommand::AddOrModify
+                    || old.is_some() == (message.command == GroupModCommand::Modify)
+                {
+                    let created = old.as_ref().map_or(now, |g| g.created);
+                    let group = Group {
+                        id,
+                        group_type: message.group_type,
+                        buckets: message.buckets.clone(),
+                        facts,
+                        created,
+                        base: None,
+                    };
+                    self.groups.insert(id, Arc::new(group));
+                    changes.groups.push((id, old));
+                }
+            }
+            // OpenFlow 1.5 commands: refused by every switch on an OpenFlow 1.3 connection.
+            GroupModCommand::InsertBucket | GroupModCommand::RemoveBucket => {}
+            GroupModCommand::Delete => {
+                let doomed: Vec<u32> = if id == group_no::ALL {
+                    self.groups.keys().copied().collect()
+                } else {
+                    vec![id]
+                };
+                for id in doomed {
+                    if let Some(old) = self.groups.remove(&id) {
+                        changes.groups.push((id, Some(old)));
+                        let may = |f: &Facts| f.has_group && !mutant(Fault::RulesOutliveGroup);
+                        self.remove_rules(changes, may, |i| facts::uses_group(i, id));
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply_meter(&mut self, message: &MeterMod, now: Instant, changes: &mut Changes) {
+        let id = message.meter_id;
+        match message.command {
+            MeterModCommand::Add | MeterModCommand::Modify => {
+                let old = self.meters.get(&id).cloned();
+                if old.is_some() == (message.command == MeterModCommand::Modify) {
+                    let created = old.as_ref().map_or(now, |m| m.created);
+                    self.meters.insert(
+                        id,
+                        Arc::new(Meter {
+                            id,
+                            flags: message.flags,
+                            bands: message.bands.clone(),
+                            created,
+                            base: None,
+                        }),
+                    );
+                    changes.meters.push((id, old));
+                }
+            }
+            MeterModCommand::Delete => {
+                let doomed: Vec<u32> = if id == meter_no::ALL {
+                    self.meters.keys().copied().collect()
+                } else {
+                    vec![id]
+                };
+                for id in doomed {
+                    if let Some(old) = self.meters.remove(&id) {
+                        changes.meters.push((id, Some(old)));
+                        self.remove_rules(changes, |f| f.has_meter, |i| facts::uses_meter(i, id));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rules that refer to a deleted group or meter go with it (OpenFlow 1.3.5, 6.5 and 6.6).
+    fn remove_rules(
+        &mut self,
+        changes: &mut Changes,
+        may: impl Fn(&Facts) -> bool,
+        refers: impl Fn(&openflow13::Instructions) -> bool,
+    ) {
+        let doomed: Vec<_> = self
+            .tables
+            .iter()
+            .filter(|r| may(&r.facts) && refers(&r.instructions))
+            .map(|r| r.key.clone())
+            .collect();
+        changes
+            .flows
+            .extend(doomed.iter().filter_map(|key| self.tables.remove(key)));
+    }
+
+    /// Adds what vanished copies of groups or meters had counted.
+    pub fn fold_counted(&mut self, counted: MultipartReply) {
+        match counted {
+            MultipartReply::Group(groups) => groups.into_iter().for_each(|g| self.fold_group(g)),
+            MultipartReply::Meter(meters) => meters.into_iter().for_each(|m| self.fold_meter(m)),
+            _ => {}
+        }
+    }
+
+    fn fold_group(&mut self, stats: GroupStats) {
+        if let Some(group) = self.groups.get_mut(&stats.group_id) {
+            add_to_group(group, &stats);
+        }
+    }
+
+    fn fold_meter(&mut self, stats: MeterStats) {
+        if let Some(meter) = self.meters.get_mut(&stats.meter_id) {
+            add_to_meter(meter, &stats);
+        }
+    }
+
+    /// Takes the latest changes back.
+    pub fn revert(&mut self, changes: Changes) {
+        self.tables.revert(changes.flows);
+        for (id, old) in changes.groups.into_iter().rev() {
+            match old {
+                Some(group) => self.groups.insert(id, group),
+                None => self.groups.remove(&id),
+            };
+        }
+        for (id, old) in changes.meters.into_iter().rev() {
+            match old {
+                Some(meter) => self.meters.insert(id, meter),
+                None => self.meters.remove(&id),
+            };
+        }
+    }
+
+    /// How often rules refer to a group; Open vSwitch counts a rule that names it twice twice.
+    pub fn references_to_group(&self, id: u32) -> usize {
+        self.tables
+            .iter()
+            .filter(|r| r.facts.has_group)
+            .map(|r| facts::count_group(&r.instructions, id))
+            .sum()
+    }
+
+    pub fn rules_using_meter(&self, id: u32) -> usize {
+        self.tables
+            .iter()
+            .filter(|r| r.facts.has_meter && facts::uses_meter(&r.instructions, id))
+            .count()
+    }
+}
+
+/// Whether some instruction names a meter by a number that no meter has, which is refused whatever rules there are.
+fn names_no_meter(instructions: &Instructions) -> bool {
+    facts::meters(instructions).any(|id| !(1..=meter_no::MAX).contains(&id))
+}
+
+/// Whether a flow-mod is refused where it overlaps.
+pub fn checks_overlap(message: &FlowMod) -> bool {
+    message.command == FlowModCommand::Add && message.flags & FlowMod::CHECK_OVERLAP != 0
+}
+
+/// Adds what a vanished copy of a group had counted.
+pub fn add_to_group(group: &mut Arc<Group>, stats: &GroupStats) {
+    match &mut Arc::make_mut(group).base {
+        Some(base) => add_group(base, stats),
+        none => *none = Some(stats.clone()),
+    }
+}
+
+/// As [`add_to_group`].
+pub fn add_to_meter(meter: &mut Arc<Meter>, stats: &MeterStats) {
+    match &mut Arc::make_mut(meter).base {
+        Some(base) => add_meter(base, stats),
+        none => *none = Some(stats.clone()),
+    }
+}
+
+/// Adds the counters of `other` to those of `sum`.
+pub fn add_group(sum: &mut GroupStats, other: &GroupStats) {
+    sum.packet_count = sum.packet_count.wrapping_add(other.packet_count);
+    sum.byte_count = sum.byte_count.wrapping_add(other.byte_count);
+    for (bucket, more) in sum.buckets.iter_mut().zip(&other.buckets) {
+        bucket.packet_count = bucket.packet_count.wrapping_add(more.packet_count);
+        bucket.byte_count = bucket.byte_count.wrapping_add(more.byte_count);
+    }
+}
+
+/// As [`add_group`].
+pub fn add_meter(sum: &mut MeterStats, other: &MeterStats) {
+    sum.packet_in_count = sum.packet_in_count.wrapping_add(other.packet_in_count);
+    sum.byte_in_count = sum.byte_in_count.wrapping_add(other.byte_in_count);
+    for (band, more) in sum.bands.iter_mut().zip(&other.bands) {
+        band.packet_count = band.packet_count.wrapping_add(more.packet_count);
+        band.byte_count = band.byte_count.wrapping_add(more.byte_count);
+    }
+}

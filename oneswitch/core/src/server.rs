@@ -1,0 +1,4 @@
+pub mod executors;
+pub mod flood;
+pub mod ports;
+pub mod quarantine;

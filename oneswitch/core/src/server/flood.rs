@@ -1,0 +1,251 @@
+//! Floods cross each PCIe link once.
+//!
+//! FLOOD and ALL in rules, groups and packet-outs become a hidden group per switch: a bucket per local port and one that
+//! marks the packet and sends it to `virt-mc`; `edge` turns the mark into a multicast flow-id. The mark also tells such a packet from the
+//! copy that a FLOOD in an action set (which cannot be a group without changing its meaning) sends to `virt-mc`: that one is dropped.
+//!
+//! The mark names a *generation* of the member list. A change first installs the new lists at all receivers, then points each
+//! sender's group to them, so every packet is flooded by one list, also while a port moves.
+
+use crate::api::SwitchIndex;
+use crate::mutants::{mutant, Fault};
+use crate::server::ports::{Location, PortMap, MULTICAST_PORT};
+use openflow13::config;
+use std::collections::VecDeque;
+
+/// pkt_mark of a packet to be multicast: this, plus the flow-id.
+const MARK_BASE: u32 = 0x6f6e_0000;
+const FIRST_ID: u16 = 4087;
+/// What a controller configures to keep packets from a port.
+const UNFLOODED: u32 = config::NO_FWD | config::PORT_DOWN;
+/// Ids in rotation: none is used again while packets of its last use can be under way.
+const IDS: u64 = 8;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub port: u32,
+    pub location: Location,
+    /// Flooded to by its own patch port and DELIVER flow-id from everywhere. While it moves, so that it gets each packet once whichever way
+    /// it has flipped; when its configuration, which is on the patch ports, forbids it; and when its pipeline runs elsewhere: its own floods
+    /// come back to its home, where only its patch port knows that they are its own.
+    pub unicast: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Generation {
+    pub number: u64,
+    pub members: Vec<Member>,
+}
+
+impl Generation {
+    pub fn flow_id(&self) -> u16 {
+        FIRST_ID + (self.number % IDS) as u16
+    }
+
+    pub fn mark(&self) -> u32 {
+        MARK_BASE | u32::from(self.flow_id())
+    }
+
+    /// Interfaces of `switch` that a multicast packet leaves by.
+    pub fn local_interfaces(&self, switch: SwitchIndex) -> impl Iterator<Item = &str> {
+        self.members
+            .iter()
+            .filter(move |m| m.location.switch == switch && !m.unicast)
+            .map(|m| m.location.interface.as_str())
+    }
+
+    pub fn has_members_at(&self, switch: SwitchIndex) -> bool {
+        self.local_interfaces(switch).next().is_some()
+    }
+
+    fn has_members_beyond(&self, switch: SwitchIndex) -> bool {
+        self.members
+            .iter()
+            .any(|m| m.location.switch != switch && !m.unicast)
+    }
+
+    /// The flood group's buckets at `switch`, as in OFPT_GROUP_MOD.
+    pub fn buckets(&self, switch: SwitchIndex) -> Vec<u8> {
+        let mut buckets = Vec::new();
+        for member in self
+            .members
+            .iter()
+            .filter(|m| m.unicast || m.location.switch == switch || mutant(Fault::FloodTwice))
+        {
+            put_bucket(&mut buckets, &output(member.port));
+        }
+        if mutant(Fault::FloodToInPort) {
+            put_bucket(&mut buckets, &output(openflow13::port_no::IN_PORT));
+        }
+        if self.has_members_beyond(switch) && !mutant(Fault::FloodMissesRemote) {
+            let mut actions = set_pkt_mark(self.mark()).to_vec();
+            actions.extend(output(MULTICAST_PORT));
+            put_bucket(&mut buckets, &actions);
+        }
+        buckets
+    }
+}
+
+/// What must happen next for the newest generation to be in force everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All receivers know its list: point the senders' groups to it.
+    PointSenders,
+    /// All senders use it.
+    InForce,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// The receivers' lists are in this batch.
+    Receivers(u64),
+    /// The senders' groups are in this batch.
+    Senders(u64),
+    Done,
+}
+
+/// The member lists that packets can be under way for, newest last; never empty.
+#[derive(Debug)]
+pub struct Flood {
+    generations: VecDeque<Generation>,
+    in_force: u64,
+    progress: Progress,
+}
+
+impl Flood {
+    /// The first list is in force before any switch is connected.
+    pub fn new(ports: &PortMap) -> Self {
+        let mut flood = Self {
+            generations: VecDeque::from([Generation::default()]),
+            in_force: 0,
+            progress: Progress::Done,
+        };
+        flood.refresh(ports);
+        flood.in_force();
+        flood
+    }
+
+    /// After a restart: the list has the number that the switches know it by, so that nothing on them changes. Some of them may not have
+    /// had it yet.
+    pub fn resume(&mut self, number: u64) {
+        if let Some(current) = self.generations.back_mut() {
+            current.number = number;
+        }
+        self.in_force = number.saturating_sub(1);
+        self.progress = Progress::Senders(0);
+    }
+
+    pub fn current(&self) -> &Generation {
+        &self.generations[self.generations.len() - 1]
+    }
+
+    /// The list that senders flood by: not the newest one before the receivers have it.
+    pub fn of_senders(&self) -> &Generation {
+        let before = self.generations.iter().rev().nth(1);
+        match (self.progress, before) {
+            (Progress::Receivers(_), Some(before)) => before,
+            _ => self.current(),
+        }
+    }
+
+    pub fn generations(&self) -> impl Iterator<Item = &Generation> {
+        self.generations.iter()
+    }
+
+    pub fn is_in_force(&self, generation: u64) -> bool {
+        self.in_force >= generation
+    }
+
+    /// Derives the member list anew.
+    pub fn refresh(&mut self, ports: &PortMap) {
+        let members: Vec<Member> = ports
+            .iter()
+            .map(|p| Member {
+                port: p.number,
+                location: p.home.clone(),
+                unicast: p.moving.is_some() || p.config & UNFLOODED != 0 || p.executes_away(),
+            })
+            .collect();
+        if members == self.current().members {
+            return;
+        }
+        if let (Progress::Receivers(_), Some(newest)) = (self.progress, self.generations.back_mut())
+        {
+            // No sender uses it yet.
+            newest.members = members;
+            self.progress = Progress::Receivers(u64::MAX);
+            return;
+        }
+        let number = self.current().number + 1;
+        self.generations.push_back(Generation { number, members });
+        // One more than is in force: its packets can still be under way.
+        while self.generations.len() > 2
+            && (self.generations[1].number < self.in_force || self.generations.len() as u64 == IDS)
+        {
+            self.generations.pop_front();
+        }
+        self.progress = Progress::Receivers(u64::MAX);
+    }
+
+    /// The receivers' lists were sent in `batch`.
+    pub fn sent(&mut self, batch: u64) {
+        if let Progress::Receivers(_) = self.progress {
+            self.progress = Progress::Receivers(batch);
+        }
+    }
+
+    pub fn senders_pointed(&mut self, batch: u64) {
+        self.progress = Progress::Senders(batch);
+    }
+
+    pub fn in_force(&mut self) {
+        self.in_force = self.current().number;
+        self.progress = Progress::Done;
+    }
+
+    pub fn next_step(&self, is_settled: impl Fn(u64) -> bool) -> Option<Step> {
+        match self.progress {
+            Progress::Receivers(batch) if is_settled(batch) => Some(Step::PointSenders),
+            Progress::Senders(batch) if is_settled(batch) => Some(Step::InForce),
+            _ => None,
+        }
+    }
+}
+
+fn put_bucket(buckets: &mut Vec<u8>, actions: &[u8]) {
+    const ANY: [u8; 4] = [0xff; 4];
+    buckets.extend((16 + actions.len() as u16).to_be_bytes());
+    buckets.extend([0; 2]); // weight: select groups only
+    buckets.extend(ANY); // watch_port
+    buckets.extend(ANY); // watch_group
+    buckets.extend([0; 4]);
+    buckets.extend(actions);
+}
+
+/// OFPAT_OUTPUT.
+fn output(port: u32) -> [u8; 16] {
+    let mut action = [0; 16];
+    action[3] = 16;
+    action[4..8].copy_from_slice(&port.to_be_bytes());
+    action
+}
+
+/// OFPAT_SET_FIELD of NXM_NX_PKT_MARK.
+fn set_pkt_mark(mark: u32) -> [u8; 16] {
+    let mut action = [0, 25, 0, 16, 0, 1, PKT_MARK << 1, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+    action[8..12].copy_from_slice(&mark.to_be_bytes());
+    action
+}
+
+/// NXM_NX_PKT_MARK's field number in class NXM_1 (Open vSwitch, meta-flow.h).
+const PKT_MARK: u8 = 33;
+
+/// An OXM TLV that matches packets with `mark`.
+pub fn pkt_mark_oxm(mark: u32) -> [u8; 8] {
+    let mut tlv = [0, 1, PKT_MARK << 1, 4, 0, 0, 0, 0];
+    tlv[4..].copy_from_slice(&mark.to_be_bytes());
+    tlv
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,464 @@
+//! The port map: which interface of which switch each virtual port is, and how it looks to a controller.
+
+use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
+use crate::server::quarantine::Quarantine;
+use crate::switch_set::SwitchSet;
+use crate::switches::fold::Fold;
+use openflow13::{config, state, Port, PortStats};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Highest virtual port number; above it are `virt-mc` and OpenFlow 1.0's reserved numbers.
+pub const MAX_NUMBER: u32 = 0xfdff;
+/// OpenFlow port number of the multicast patch port in every `virt`.
+pub const MULTICAST_PORT: u32 = 0xfe00;
+/// Highest DELIVER or INGRESS flow-id; the ids above are the multicast ones (flood.rs).
+pub const MAX_DELIVER: u16 = 4080;
+
+/// Which switch runs a port's pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// The one that the port's interface is on.
+    Home,
+    At(SwitchIndex),
+}
+
+impl Executor {
+    /// The switch that runs the pipeline for what enters at `location`.
+    pub fn of(self, location: &Location) -> SwitchIndex {
+        match self {
+            Self::Home => location.switch,
+            Self::At(switch) => switch,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    pub switch: SwitchIndex,
+    pub interface: String,
+}
+
+/// A move under way (UNO 3.3.2, make-before-break): to another interface, or to another executor.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// The port's home where only the executor changes.
+    pub to: Location,
+    pub executor: Executor,
+    pub stage: MoveStage,
+    pub until: MoveUntil,
+    /// It does not wait for bridges that have not confirmed their rules.
+    pub forced: bool,
+    /// Whoever waits was told what for.
+    pub told_waiting: bool,
+    pub settle: Duration,
+    pub grace: Duration,
+    /// Until when data paths are waited for, before the flip and after it.
+    pub deadline: Option<Instant>,
+    /// The stage's messages are in this batch; the stage is reached when it is settled.
+    pub after_batch: u64,
+    /// The flood generation that must be in force for the stage to be reached.
+    pub flood: u64,
+    /// Statistics still awaited before the old copies may go.
+    pub folding: usize,
+    /// One of them did not come.
+    pub fold_missed: bool,
+    /// How often statistics that the move needs were refused.
+    pub refusals: u32,
+    /// The question after `counted_before` that is on its way.
+    pub baseline_asked: Option<u64>,
+    /// Those that are in: they count when all are, with the end of the move, or a restart in between would count them again.
+    pub folds: Vec<Fold>,
+    /// What the new interface had counted before it became this port.
+    pub counted_before: Option<PortStats>,
+}
+
+impl Move {
+    pub fn new(to: Location, executor: Executor, until: MoveUntil) -> Self {
+        Self {
+            to,
+            executor,
+            stage: MoveStage::Preparing,
+            until,
+            forced: false,
+            told_waiting: false,
+            settle: Duration::ZERO,
+            grace: Duration::ZERO,
+            deadline: None,
+            after_batch: 0,
+            flood: 0,
+            folding: 0,
+            fold_missed: false,
+            refusals: 0,
+            baseline_asked: None,
+            folds: Vec::new(),
+            counted_before: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct VirtualPort {
+    pub number: u32,
+    pub name: String,
+    /// DELIVER(V).
+    pub flow_id: u16,
+    /// INGRESS(V), where the port's executor can be another switch than its home.
+    pub ingress_id: Option<u16>,
+    pub home: Location,
+    pub executor: Executor,
+    /// Whether the executor was chosen for this port; otherwise it is the server's default.
+    pub executor_chosen: bool,
+    /// The program that answers for the port: others must not take it away by mistake.
+    pub owner: Option<String>,
+    pub moving: Option<Move>,
+    /// A move that is done, until the port map of that revision is saved.
+    pub unsaved: Option<(u64, Move)>,
+    /// OFPPC_* bits set by controllers.
+    pub config: u32,
+    /// Kept over moves: a controller must not see another port.
+    pub hw_addr: Option<[u8; 6]>,
+    /// Whether its interface was there and had carrier, when its switch was last connected; `None`: not since the start.
+    pub has_carrier: Option<bool>,
+    /// It came to another interface, which was not seen live yet: Open vSwitch says so a turn of its main loop after it says that the link is up.
+    pub awaits_live: bool,
+    /// As last reported to the controllers.
+    pub announced: Option<Port>,
+    /// Added to what the home interface counts (modulo 2^64).
+    pub base: PortStats,
+}
+
+impl VirtualPort {
+    pub fn locations(&self) -> impl Iterator<Item = &Location> {
+        std::iter::once(&self.home).chain(self.moving.as_ref().map(|m| &m.to))
+    }
+
+    /// # Errors
+    /// `PortOwned`, where the port has an owner that `claim` neither names nor overrides.
+    pub fn check_claim(&self, claim: &Claim) -> Result<(), PortError> {
+        match &self.owner {
+            Some(owner) if !claim.force && claim.owner.as_ref() != Some(owner) => {
+                Err(PortError::PortOwned {
+                    number: self.number,
+                    owner: owner.clone(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A move has led there.
+    pub fn arrive(&mut self, home: Location, executor: Executor) {
+        self.executor_chosen |= self.executor != executor;
+        self.executor = executor;
+        self.home = home;
+    }
+
+    /// Where packets for this port are delivered to.
+    pub fn delivery(&self) -> &Location {
+        match &self.moving {
+            Some(m) if m.stage >= MoveStage::Flipping => &m.to,
+            _ => &self.home,
+        }
+    }
+
+    /// The switch that runs the pipeline, before a move under way is done.
+    pub fn executes_at(&self) -> SwitchIndex {
+        self.executor.of(&self.home)
+    }
+
+    /// The switch that the move under way makes the executor.
+    pub fn executor_to_be(&self) -> Option<SwitchIndex> {
+        let goal = self.moving.as_ref().map(|m| m.executor.of(&m.to));
+        goal.filter(|goal| *goal != self.executes_at())
+    }
+
+    /// The switches that can be handed packets of this port: while it moves, the old one and the new one.
+    pub fn executors(&self) -> SwitchSet {
+        let goal = self.moving.as_ref().map(|m| m.executor.of(&m.to));
+        std::iter::once(self.executes_at()).chain(goal).collect()
+    }
+
+    /// The switch that runs the pipeline for what enters at `location`, one of [`Self::locations`].
+    pub fn executor_for(&self, location: &Location) -> SwitchIndex {
+        match &self.moving {
+            Some(m)
+                if m.to == *location && (m.to != self.home || m.stage >= MoveStage::Flipping) =>
+            {
+                m.executor.of(location)
+            }
+            _ => self.executor.of(location),
+        }
+    }
+
+    /// The switches that its packets need: the one that they enter at, and the one that executes them.
+    pub fn needs(&self) -> SwitchSet {
+        let location = self.delivery();
+        [location.switch, self.executor_for(location)]
+            .into_iter()
+            .collect()
+    }
+
+    /// Whether some packets of this port cross a PCIe link to be executed.
+    pub fn executes_away(&self) -> bool {
+        let mut locations = self.locations();
+        locations.any(|l| self.executors() != SwitchSet::of(l.switch))
+    }
+
+    /// The port as a controller sees it; `physical` is the interface that delivers, if it is there. `cut_off`: packets do not reach it.
+    pub fn view(&self, physical: Option<&Port>, cut_off: bool) -> Port {
+        let mut name = [0; 16];
+        let bytes = self.name.as_bytes();
+        let length = bytes.len().min(15);
+        name[..length].copy_from_slice(&bytes[..length]);
+        let mut view = physical.cloned().unwrap_or_default();
+        view.number = self.number;
+        view.name = name;
+        view.hw_addr = self.hw_addr.unwrap_or(view.hw_addr);
+        view.config = self.config;
+        match physical {
+            Some(port) if port.state & state::LINK_DOWN == 0 && !cut_off => {
+                view.state &= !state::LINK_DOWN
+            }
+            _ => view.state = state::LINK_DOWN,
+        }
+        // A port that its controller took down stays down; what is seen of a new interface's link may be from before it was.
+        let stays_down =
+            |p: &Port| p.config & config::PORT_DOWN != 0 && p.state & state::LINK_DOWN != 0;
+        if self.config & config::PORT_DOWN != 0 && self.announced.as_ref().is_some_and(stays_down) {
+            view.state = state::LINK_DOWN;
+        }
+        let was_live = |p: &Port| p.state & state::LIVE != 0;
+        if self.awaits_live
+            && view.state & state::LINK_DOWN == 0
+            && self.announced.as_ref().is_some_and(was_live)
+        {
+            view.state |= state::LIVE;
+        }
+        if self.config & config::PORT_DOWN != 0 {
+            view.state &= !state::LIVE; // the interface's own state follows
+        }
+        view
+    }
+}
+
+/// Names of the OFPPC_* bits in `config`.
+pub fn config_names(config: u32) -> Vec<&'static str> {
+    [
+        (config::PORT_DOWN, "PORT_DOWN"),
+        (config::NO_RECV, "NO_RECV"),
+        (config::NO_FWD, "NO_FWD"),
+        (config::NO_PACKET_IN, "NO_PACKET_IN"),
+    ]
+    .into_iter()
+    .filter_map(|(bit, name)| (config & bit != 0).then_some(name))
+    .collect()
+}
+
+#[derive(Debug, Default)]
+pub struct PortMap {
+    ports: BTreeMap<u32, VirtualPort>,
+    /// Flow-ids that ports had.
+    pub quarantine: Quarantine,
+    /// Grows with every change.
+    pub revision: u64,
+}
+
+impl PortMap {
+    pub fn get(&self, number: u32) -> Option<&VirtualPort> {
+        self.ports.get(&number)
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut VirtualPort> {
+        self.ports.get_mut(&number)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &VirtualPort> {
+        self.ports.values()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut VirtualPort> {
+        self.ports.values_mut()
+    }
+
+    pub fn len(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Which port a location belongs to, as home or as the goal of a move.
+    pub fn at(&self, location: &Location) -> Option<&VirtualPort> {
+        self.ports
+            .values()
+            .find(|p| p.locations().any(|l| l == location))
+    }
+
+    /// Checks and inserts; the number, if open, becomes the lowest free one.
+    ///
+    /// # Errors
+    /// `NumberOutOfRange`, `NumberTaken`, `NameTooLong`, `NameTaken`, `InterfaceTaken`, `FlowIdsExhausted`.
+    pub fn insert(
+        &mut self,
+        number: Option<u32>,
+        name: String,
+        home: Location,
+        switch_name: &str,
+        executor: Executor,
+    ) -> Result<u32, PortError> {
+        let number = match number {
+            Some(n) if !(1..=MAX_NUMBER).contains(&n) => {
+                return Err(PortError::NumberOutOfRange(n))
+            }
+            Some(n) => n,
+            None => (1..=MAX_NUMBER)
+                .find(|n| !self.ports.contains_key(n))
+                .ok_or(PortError::FlowIdsExhausted)?,
+        };
+        if let Some(taken) = self.ports.get(&number) {
+            return Err(PortError::NumberTaken {
+                number,
+                by: taken.name.clone(),
+            });
+        }
+        if name.len() > 15 {
+            return Err(PortError::NameTooLong(name));
+        }
+        if let Some(taken) = self.ports.values().find(|p| p.name == name) {
+            return Err(PortError::NameTaken {
+                name,
+                number: taken.number,
+            });
+        }
+        if let Some(taken) = self.at(&home) {
+            return Err(PortError::InterfaceTaken {
+                switch: switch_name.into(),
+                interface: home.interface,
+                number: taken.number,
+            });
+        }
+        let mut free = self.free_flow_ids().into_iter();
+        let flow_id = free.next().ok_or(PortError::FlowIdsExhausted)?;
+        let ingress_id = match executor {
+            Executor::Home => None,
+            Executor::At(_) => Some(free.next().ok_or(PortError::FlowIdsExhausted)?),
+        };
+        let port = VirtualPort {
+            number,
+            name,
+            flow_id,
+            ingress_id,
+            home,
+            executor,
+            executor_chosen: false,
+            owner: None,
+            moving: None,
+            unsaved: None,
+            config: 0,
+            hw_addr: None,
+            has_carrier: None,
+            awaits_live: false,
+            announced: None,
+            base: PortStats::default(),
+        };
+        self.quarantine.give(flow_id);
+        ingress_id
+            .into_iter()
+            .for_each(|id| self.quarantine.give(id));
+        self.ports.insert(number, port);
+        self.revision += 1;
+        Ok(number)
+    }
+
+    /// At most two, which is what a port may need.
+    fn free_flow_ids(&self) -> Vec<u16> {
+        let ids = |p: &VirtualPort| [Some(p.flow_id), p.ingress_id];
+        let used = self.ports.values().flat_map(ids).flatten();
+        let used: BTreeSet<u16> = used.chain(self.quarantine.ids()).collect();
+        (1..=MAX_DELIVER)
+            .filter(|id| !used.contains(id))
+            .chain(self.quarantine.last_resort())
+            .take(2)
+            .collect()
+    }
+
+    /// Gives the port an INGRESS flow-id if it has none.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `FlowIdsExhausted`.
+    pub fn allocate_ingress(&mut self, number: u32) -> Result<(), PortError> {
+        let free = self.free_flow_ids().first().copied();
+        let port = self
+            .ports
+            .get_mut(&number)
+            .ok_or(PortError::PortUnknown(number))?;
+        if port.ingress_id.is_none() {
+            let id = free.ok_or(PortError::FlowIdsExhausted)?;
+            port.ingress_id = Some(id);
+            self.quarantine.give(id);
+        }
+        Ok(())
+    }
+
+    /// After a restart: the ports have the flow-ids that packets under way and the switches know them by (DELIVER, INGRESS); the others get
+    /// free ones.
+    pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, (u16, Option<u16>)>) {
+        let kept = |(deliver, ingress): &(u16, Option<u16>)| [Some(*deliver), *ingress];
+        let used = saved.values().flat_map(kept).flatten();
+        let used: BTreeSet<u16> = used.chain(self.quarantine.ids()).collect();
+        let mut free = (1..=MAX_DELIVER).filter(|id| !used.contains(id));
+        for port in self.ports.values_mut() {
+            let saved = saved.get(&port.number);
+            let deliver = saved.map(|(deliver, _)| *deliver);
+            port.flow_id = deliver.or_else(|| free.next()).unwrap_or(port.flow_id);
+            let ingress = saved.and_then(|(_, ingress)| *ingress);
+            if port.ingress_id.is_some() {
+                port.ingress_id = ingress.or_else(|| free.next());
+            } else {
+                self.quarantine.restore(ingress.into_iter());
+            }
+        }
+    }
+
+    /// Takes the INGRESS flow-id of a port whose executor is its home.
+    pub fn retire_ingress(&mut self, number: u32) {
+        let port = self.ports.get_mut(&number);
+        let port = port.filter(|p| p.executor == Executor::Home);
+        if let Some(id) = port.and_then(|p| p.ingress_id.take()) {
+            self.quarantine.retire(id);
+        }
+    }
+
+    /// Removes a port that switches know.
+    pub fn retire(&mut self, number: u32) -> Option<VirtualPort> {
+        let removed = self.remove(number)?;
+        self.quarantine.retire(removed.flow_id);
+        let ingress = removed.ingress_id.into_iter();
+        ingress.for_each(|id| self.quarantine.retire(id));
+        Some(removed)
+    }
+
+    pub fn remove(&mut self, number: u32) -> Option<VirtualPort> {
+        let removed = self.ports.remove(&number);
+        self.revision += u64::from(removed.is_some());
+        removed
+    }
+
+    pub fn configs(&self, switch_name: impl Fn(SwitchIndex) -> String) -> Vec<PortConfig> {
+        let executor = |p: &VirtualPort| match p.executor {
+            Executor::Home => HOME.into(),
+            Executor::At(switch) => switch_name(switch),
+        };
+        self.iter()
+            .map(|p| PortConfig {
+                number: p.number,
+                name: p.name.clone(),
+                switch: switch_name(p.home.switch),
+                interface: p.home.interface.clone(),
+                executor: p.executor_chosen.then(|| executor(p)),
+                owner: p.owner.clone(),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+pub mod audit;
+pub mod doubt;
+pub mod fold;
+pub mod liveness;
+pub mod paths;
+pub mod reads;
+pub mod session;
+pub mod sync;
+pub mod verdict;

@@ -1,0 +1,203 @@
+//! Counters of copies that go: what they counted stays with the virtual rule, once.
+
+use crate::api::{Bridge, SwitchIndex};
+use crate::layout::messages::{everything, key_of};
+use crate::model::rule::Counters;
+use crate::model::tables::Filter;
+use crate::mutants::{mutant, Fault};
+use crate::server::executors::Executors;
+use crate::switch_set::SwitchSet;
+use crate::switches::reads::{combine_ports, flows, plus, Parts, Purpose};
+use crate::switches::verdict::{each_counted, CountedRules};
+use crate::Core;
+use openflow13::{
+    group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest, PortStats,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often statistics that a move needs are asked of a bridge that refuses to tell them.
+pub const TRIES: u32 = 3;
+/// How long to wait in between where the old home refuses.
+pub const PAUSE: Duration = Duration::from_secs(1);
+
+/// Counters of the copies of one switch that were added to the virtual rules.
+#[derive(Debug)]
+pub struct Folded {
+    switch: SwitchIndex,
+    counters: CountedRules,
+}
+
+/// Counters to be added to what stays.
+#[derive(Clone, Debug)]
+pub enum Fold {
+    /// Of a port's old interface.
+    Port(PortStats),
+    /// Of the copies at `switch` that `new` has no more.
+    Rules {
+        switch: SwitchIndex,
+        parts: Parts,
+        old: Executors,
+        new: Executors,
+    },
+    /// Of groups or meters.
+    Counted(Parts),
+}
+
+impl Core {
+    /// Adds what a move waited for, right before its old copies are removed.
+    pub(crate) fn fold(&mut self, number: u32, fold: Fold) {
+        match fold {
+            Fold::Port(stats) => {
+                if let Some(port) = self.ports.get_mut(number) {
+                    port.base = combine_ports(&port.base, &stats, plus);
+                }
+            }
+            Fold::Rules {
+                switch,
+                parts,
+                old,
+                new,
+            } => self.fold_rules(switch, parts, &old, &new, u64::MAX),
+            Fold::Counted(parts) => self.fold_counted(parts),
+        }
+    }
+
+    /// Adds what copies of groups or meters counted.
+    pub(crate) fn fold_counted(&mut self, parts: Parts) {
+        let parts = parts.into_iter().map(|(_, part)| part);
+        for part in parts.flat_map(each_counted) {
+            if let Some(folded) = self.verdicts.fold_counted(&part) {
+                folded.tell(&mut self.journal);
+            }
+            self.truth.fold_counted(part);
+        }
+    }
+
+    /// Adds what copies of rules counted.
+    pub(crate) fn fold_into_rules(&mut self, mut counted: CountedRules) {
+        counted.retain(|_, (_, more)| *more != Counters::default());
+        for (key, (_, more)) in &counted {
+            self.truth.tables.fold(key, more.packets, more.bytes);
+        }
+        for folded in self.verdicts.fold_rules(counted) {
+            folded.tell(&mut self.journal);
+        }
+    }
+
+    /// Asks for the counters of the copies that `new` has no more, on the way that their removal will take; how many questions that were.
+    /// `moving`: the port whose move waits for the answers.
+    pub(crate) fn read_lost_counters(
+        &mut self,
+        old: &Executors,
+        new: &Executors,
+        moving: Option<u32>,
+    ) -> usize {
+        let mut questions = 0;
+        for switch in old.all().intersection(self.up()).iter() {
+            if !new.all().contains(switch) {
+                questions += self.read_groups_and_meters(switch, moving);
+            }
+            if self.truth.tables.len() == 0 {
+                continue;
+            }
+            for matching in old.losses(new, switch) {
+                let purpose = Purpose::FoldRules {
+                    moving,
+                    old: old.clone(),
+                    new: new.clone(),
+                };
+                let request = FlowStatsRequest {
+                    matching,
+                    ..everything()
+                };
+                let request = MultipartRequest::Flow(request);
+                self.read(purpose, Bridge::Virt, SwitchSet::of(switch), request);
+                questions += 1;
+            }
+        }
+        questions
+    }
+
+    fn read_groups_and_meters(&mut self, switch: SwitchIndex, moving: Option<u32>) -> usize {
+        let (group, meter) = (group_no::ALL, meter_no::ALL);
+        let from = SwitchSet::of(switch);
+        let (groups, meters) = (!self.truth.groups.is_empty(), !self.truth.meters.is_empty());
+        if groups {
+            let request = MultipartRequest::Group { group };
+            self.read(Purpose::FoldCounters(moving), Bridge::Virt, from, request);
+        }
+        if meters {
+            let request = MultipartRequest::Meter { meter };
+            self.read(Purpose::FoldCounters(moving), Bridge::Virt, from, request);
+        }
+        usize::from(groups) + usize::from(meters)
+    }
+
+    /// Adds what `switch` counted to the rules that `new` does not give it any more. Answers to controllers that are being gathered
+    /// contain the same counters, if they were asked for before question number `before`.
+    pub(crate) fn fold_rules(
+        &mut self,
+        switch: SwitchIndex,
+        parts: Parts,
+        old: &Executors,
+        new: &Executors,
+        before: u64,
+    ) {
+        let mut counters = CountedRules::default();
+        for flow in flows(parts) {
+            let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key).cloned())
+            else {
+                continue;
+            };
+            if !old.of_rule(&rule).contains(switch) || new.of_rule(&rule).contains(switch) {
+                continue;
+            }
+            let more = Counters {
+                packets: flow.packet_count,
+                bytes: flow.byte_count,
+            };
+            counters.insert(rule.key.clone(), (rule, more));
+        }
+        if !mutant(Fault::CountersLostOnMove) {
+            self.fold_into_rules(counters.clone());
+        }
+        let folded = Arc::new(Folded { switch, counters });
+        for read in self.reads.values_mut() {
+            if read.number < before && read.asked.contains(switch) {
+                read.folded.push(Arc::clone(&folded));
+            }
+        }
+    }
+}
+
+impl Folded {
+    /// Takes out of an answer what the rules' own counters contain by now.
+    pub fn take_from(&self, request: &MultipartRequest, parts: &mut Parts) {
+        for (_, part) in parts.iter_mut().filter(|(s, _)| *s == self.switch) {
+            match (part, request) {
+                (MultipartReply::Flow(flows), _) => {
+                    flows.retain(|f| !key_of(f).is_some_and(|k| self.counters.contains_key(&k)));
+                }
+                (
+                    MultipartReply::Aggregate {
+                        packet_count,
+                        byte_count,
+                        ..
+                    },
+                    MultipartRequest::Aggregate(request),
+                ) => {
+                    let Some(filter) = Filter::of_statistics(request) else {
+                        continue;
+                    };
+                    let chosen = self.counters.values().filter(|(r, _)| filter.selects(r));
+                    for (_, counted) in chosen {
+                        *packet_count = packet_count.wrapping_sub(counted.packets);
+                        *byte_count = byte_count.wrapping_sub(counted.bytes);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Keeping the `edge` bridges in step with the port map.
+
+use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
+use crate::layout::messages::{blank, flood_group, group_removal, removal};
+use crate::layout::spelling::same_buckets;
+use crate::server::flood::Step;
+use crate::switches::session::Inventory;
+use crate::wire::wire;
+use crate::Core;
+use openflow13::{
+    bundle, ActionList, FlowMod, FlowModCommand, GroupDesc, GroupMod, GroupModCommand, Instruction,
+    Instructions, Message,
+};
+use std::time::Instant;
+use tracing::{info, warn};
+
+impl Core {
+    /// False if it could not be compared.
+    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, inventory: &Inventory) -> bool {
+        if !inventory.after_gap && inventory.bundles != self.switches[switch].bundles {
+            // It was read before it got what it has now.
+            self.switches[switch].edge.again = true;
+            return false;
+        }
+        let found = &inventory.flows;
+        let mut installed = EdgeRules::new();
+        let mut foreign = Vec::new();
+        for flow in found {
+            let ours = flow.cookie == COOKIE && flow.priority == PRIORITY;
+            match (ours, flow.matching.canonical()) {
+                (true, Ok(key)) => {
+                    let actions = applied_actions(&flow.instructions);
+                    installed.insert(
+                        (flow.table_id, key),
+                        EdgeRule {
+                            table: flow.table_id,
+                            matching: flow.matching.clone(),
+                            actions,
+                        },
+                    );
+                }
+                _ => foreign.push(removal(flow)),
+            }
+        }
+        let strangers = foreign.len();
+        if !foreign.is_empty() {
+            warn!(target: "southbound", switch = %self.switches[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
+            foreign.into_iter().for_each(|f| {
+                self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
+            });
+        }
+        let mut changes = strangers + self.compare_edge_groups(switch, &inventory.groups);
+        self.switches[switch].installed = installed;
+        changes += self.update_edge(switch);
+        self.switches[switch].repairs += changes as u64;
+        if inventory.after_gap {
+            info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+        } else {
+            self.report_audit(switch, Bridge::Edge, changes);
+        }
+        true
+    }
+
+    /// Puts the groups of `edge` right and removes all others; returns the number of changes.
+    fn compare_edge_groups(&mut self, switch: SwitchIndex, found: &[GroupDesc]) -> usize {
+        let wanted = edge::groups();
+        let is_ours = |g: &&GroupDesc| wanted.iter().any(|w| w.group_id == g.group_id);
+        let strangers = found.iter().filter(|g| !is_ours(g));
+        let mut changes: Vec<GroupMod> = strangers.map(|g| group_removal(g.group_id)).collect();
+        let missing = wanted
+            .iter()
+            .filter(|w| !found.iter().any(|g| is_group(g, w)));
+        changes.extend(missing.cloned());
+        let count = changes.len();
+        for change in changes {
+            self.send_to(switch, Bridge::Edge, &Message::GroupMod(change));
+        }
+        count
+    }
+
+    /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.
+    pub(crate) fn update_edge(&mut self, switch: SwitchIndex) -> usize {
+        if !self.switches[switch].edge.is_up() {
+            return 0;
+        }
+        let links: Vec<_> = self.switches.iter().map(|s| s.link.clone()).collect();
+        let session = &self.switches[switch].edge;
+        let number_of = |name: &str| session.number_of(name);
+        let wanted = EdgeInput {
+            switch,
+            links: &links,
+            ports: &self.ports,
+            flood: &self.flood,
+            number_of: &number_of,
+        }
+        .rules();
+        let installed = &self.switches[switch].installed;
+        let mut changes: Vec<FlowMod> = Vec::new();
+        for (key, rule) in &wanted {
+            if installed
+                .get(key)
+                .is_none_or(|there| there.actions != rule.actions)
+            {
+                changes.push(edge_flow(rule, FlowModCommand::Add));
+            }
+        }
+        for (_, rule) in installed
+            .iter()
+            .filter(|(key, _)| !wanted.contains_key(key))
+        {
+            changes.push(edge_flow(rule, FlowModCommand::DeleteStrict));
+        }
+        let count = changes.len();
+        if count > 0 {
+            self.send_bundle(switch, changes);
+        }
+        self.switches[switch].installed = wanted;
+        count
+    }
+
+    pub(crate) fn update_edges(&mut self) {
+        (0..self.switches.len()).for_each(|switch| {
+            self.update_edge(switch);
+        });
+    }
+
+    fn send_bundle(&mut self, switch: SwitchIndex, changes: Vec<FlowMod>) {
+        let to = Destination::Switch(switch, Bridge::Edge);
+        self.switches[switch].bundles = self.switches[switch].bundles.wrapping_add(1);
+        let id = self.switches[switch].bundles;
+        let open = bundle::encode_open(self.fresh_xid(), id);
+        self.outbox.put(to, &open);
+        for change in changes {
+            let inner = wire(self.fresh_xid(), &Message::FlowMod(change));
+            match bundle::encode_add(id, &inner) {
+                Ok(frame) => self.outbox.put(to, &frame),
+                Err(oversize) => {
+                    tracing::error!(target: "core", length = oversize.length, "an edge rule is too long for a bundle")
+                }
+            }
+        }
+        let commit = bundle::encode_commit(self.fresh_xid(), id);
+        self.outbox.put(to, &commit);
+        self.verdicts.touch(switch, Bridge::Edge);
+    }
+
+    /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when
+    /// those are settled.
+    pub(crate) fn refresh_paths(&mut self) {
+        self.flood.refresh(&self.ports);
+        self.journal.unsettled = true;
+        self.update_edges();
+        let batch = self.verdicts.current_batch();
+        self.flood.sent(batch);
+        self.ports.quarantine.sent(batch);
+    }
+
+    /// Takes note of which switches have no rules any more with flow-ids that no port has.
+    pub(crate) fn confirm_retired_ids(&mut self, now: Instant) {
+        let all = || 0..self.switches.len();
+        let unconfirmed = all().filter(|s| !self.is_confirmed(*s, Bridge::Edge));
+        let (unconfirmed, gone) = (unconfirmed.collect(), all().filter(|s| self.is_gone(*s)));
+        let (gone, verdicts) = (gone.collect(), &self.verdicts);
+        let is_settled = |batch| verdicts.is_settled(batch);
+        let quarantine = &mut self.ports.quarantine;
+        quarantine.confirm(unconfirmed, gone, is_settled, now);
+    }
+
+    /// Frees flow-ids that no packet has any more.
+    pub(crate) fn release_retired_ids(&mut self, now: Instant) {
+        self.journal.unsettled |= self.ports.quarantine.release(now);
+    }
+
+    /// When the receivers' lists are in place, points every switch's flood group to them. A receiver that does not have the list would drop
+    /// what is flooded by it, and a sender that was not told floods by the one before: both are waited for (doubt.rs).
+    pub(crate) fn advance_flood(&mut self) {
+        let verdicts = &self.verdicts;
+        match self.flood.next_step(|batch| verdicts.is_settled(batch)) {
+            Some(Step::PointSenders) if !self.all_confirmed(Bridge::Edge) => {}
+            Some(Step::InForce) if !self.all_confirmed(Bridge::Virt) => {}
+            Some(Step::PointSenders) => {
+                for switch in self.up().iter() {
+                    let group = GroupMod {
+                        command: GroupModCommand::Modify,
+                        ..flood_group(self.flood.current(), switch)
+                    };
+                    self.send_hidden(switch, group);
+                }
+                let batch = self.verdicts.current_batch();
+                self.flood.senders_pointed(batch);
+            }
+            Some(Step::InForce) => self.flood.in_force(),
+            None => {}
+        }
+    }
+}
+
+fn is_group(there: &GroupDesc, group: &GroupMod) -> bool {
+    there.group_id == group.group_id
+        && there.group_type == group.group_type
+        && same_buckets(&there.buckets, &group.buckets)
+}
+
+fn applied_actions(instructions: &Instructions) -> ActionList {
+    let applied = instructions.iter().find_map(|i| match i {
+        Instruction::ApplyActions(actions) => {
+            ActionList::from_bytes(actions.as_bytes().to_vec()).ok()
+        }
+        _ => None,
+    });
+    applied.unwrap_or_default()
+}
+
+fn edge_flow(rule: &EdgeRule, command: FlowModCommand) -> FlowMod {
+    let instructions = match command {
+        FlowModCommand::Add => Instructions::apply(&rule.actions),
+        _ => Instructions::default(),
+    };
+    FlowMod {
+        cookie: COOKIE,
+        instructions,
+        ..blank(command, rule.table, PRIORITY, rule.matching.clone())
+    }
+}

@@ -1,0 +1,381 @@
+//! Bringing a bridge to what the truth says: after it connected, and when it disagreed.
+
+use crate::api::{Bridge, SwitchIndex};
+use crate::layout::messages::{everything, flood_group, group_removal, physical_group};
+use crate::layout::spelling::{same_bands, same_buckets};
+use crate::model::hidden::FLOOD_GROUP;
+use crate::model::in_flight::InFlight;
+use crate::switch_set::SwitchSet;
+use crate::switches::reads::Purpose;
+use crate::switches::session::{Inventory, SessionState};
+use crate::Core;
+use foldhash::HashMap;
+use openflow13::{
+    meter_no, AsyncMasks, ErrorCode, GroupDesc, GroupMod, GroupModCommand, Message, MeterConfig,
+    MeterMod, MeterModCommand, MultipartReply, MultipartRequest, SwitchConfig,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// OFPT_SET_CONFIG: also asks a service connection of Open vSwitch for asynchronous messages.
+pub(crate) const WHOLE_PACKET: u16 = 0xffff;
+/// A bridge is read anew so often per [`PAUSE`], however often it disagrees: some disagreements cannot be mended.
+const RESYNCS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Asks a bridge that came up for all that it has.
+    pub(crate) fn synchronise(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        let config = SwitchConfig {
+            flags: match bridge {
+                Bridge::Virt => self.fragment_flags,
+                Bridge::Edge => 0,
+            },
+            miss_send_len: WHOLE_PACKET,
+        };
+        self.send_to(switch, bridge, &Message::SetConfig(config));
+        if bridge == Bridge::Virt {
+            // Everything, INVALID_TTL too: each controller's own masks decide what it gets.
+            let masks = AsyncMasks {
+                packet_in: [0b1111; 2],
+                port_status: [0b111; 2],
+                flow_removed: [0b11_1111; 2],
+            };
+            self.send_to(switch, bridge, &Message::SetAsync(masks));
+            self.send_to(switch, bridge, &Message::FeaturesRequest);
+        }
+        let mut inventory = self.request_inventory(switch, bridge);
+        inventory.after_gap = true;
+        self.switches[switch].session_mut(bridge).state = SessionState::Syncing(inventory);
+    }
+
+    fn request_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) -> Inventory {
+        let mut requests = vec![
+            MultipartRequest::PortDesc,
+            MultipartRequest::Flow(everything()),
+            MultipartRequest::GroupDesc,
+        ];
+        if bridge == Bridge::Virt {
+            requests.push(MultipartRequest::MeterConfig {
+                meter: meter_no::ALL,
+            });
+        }
+        let (missing, since) = (requests.len(), self.verdicts.sequence());
+        for request in requests {
+            self.read(Purpose::Inventory, bridge, SwitchSet::of(switch), request);
+        }
+        Inventory {
+            missing,
+            since,
+            bundles: self.switches[switch].bundles,
+            own_changes: self.switches[switch].own_changes,
+            ..Inventory::default()
+        }
+    }
+
+    /// Reads a bridge anew; it stays in service.
+    pub(crate) fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        let session = self.switches[switch].session_mut(bridge);
+        if session.is_down() {
+            return;
+        }
+        if let SessionState::Syncing(inventory) = &session.state {
+            if inventory.missing == 0 {
+                self.synchronise(switch, bridge); // it was not told to the end
+            }
+            return;
+        }
+        if session.resync.is_some() {
+            session.again = true;
+            return;
+        }
+        if session
+            .resync_window
+            .is_none_or(|begin| begin + PAUSE <= now)
+        {
+            session.resync_window = Some(now);
+            session.resyncs = 0;
+        }
+        session.resyncs += 1;
+        if session.resyncs > RESYNCS {
+            session.resync_at = session.resync_window.map(|begin| begin + PAUSE);
+            return;
+        }
+        let inventory = self.request_inventory(switch, bridge);
+        self.switches[switch].session_mut(bridge).resync = Some(inventory);
+    }
+
+    /// Reads a bridge anew that refused something of ours: at once, then, as long as that does not help, ever more seldom.
+    pub(crate) fn retry_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        /// Of the longest pause, [`PAUSE`] doubled so often.
+        const DOUBLED: u32 = 5;
+        self.doubt(switch, bridge, now);
+        let session = self.switches[switch].session_mut(bridge);
+        let retries = session.retries;
+        session.retries = retries.saturating_add(1);
+        if retries == 0 {
+            return self.request_resync(switch, bridge, now);
+        }
+        let at = now + PAUSE * 2u32.pow((retries - 1).min(DOUBLED));
+        session.resync_at = Some(session.resync_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Resyncs that were put off.
+    pub(crate) fn resync_overdue(&mut self, now: Instant) {
+        for switch in 0..self.switches.len() {
+            for bridge in [Bridge::Virt, Bridge::Edge] {
+                let session = self.switches[switch].session_mut(bridge);
+                if session.resync_at.is_some_and(|at| at <= now) {
+                    session.resync_at = None;
+                    self.request_resync(switch, bridge, now);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn next_resync(&self) -> Option<Instant> {
+        let sessions = self.switches.iter().flat_map(|s| [&s.virt, &s.edge]);
+        sessions.filter_map(|s| s.resync_at).min()
+    }
+
+    /// One answer of a bridge's inventory.
+    pub(crate) fn inventory_part(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        parts: Vec<(SwitchIndex, MultipartReply)>,
+        error: Option<ErrorCode>,
+        now: Instant,
+    ) {
+        // A bridge that does not know a question has nothing of that kind, as meters.
+        let error = error.filter(|error| *error != ErrorCode::BAD_REQUEST_BAD_MULTIPART);
+        if let Some(error) = error {
+            warn!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "does not tell its state completely");
+        }
+        let session = self.switches[switch].session_mut(bridge);
+        let mut ports = None;
+        let Some(inventory) = session.inventory_mut() else {
+            return;
+        };
+        inventory.missing = inventory.missing.saturating_sub(1);
+        inventory.error = inventory.error.or(error);
+        for (_, part) in parts {
+            match part {
+                MultipartReply::Flow(mut flows) => inventory.flows.append(&mut flows),
+                MultipartReply::GroupDesc(mut groups) => inventory.groups.append(&mut groups),
+                MultipartReply::MeterConfig(mut meters) => inventory.meters.append(&mut meters),
+                MultipartReply::PortDesc(mut some) => {
+                    ports.get_or_insert_with(Vec::new).append(&mut some)
+                }
+                _ => {}
+            }
+        }
+        let complete = inventory.missing == 0;
+        if let Some(ports) = ports.filter(|_| error.is_none()) {
+            session.clear_ports();
+            ports.into_iter().for_each(|p| session.set_port(p));
+        }
+        if complete {
+            self.inventory_complete(switch, bridge, now);
+        }
+    }
+
+    /// All answers are there: compare, mend, and take the bridge into service.
+    fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        if bridge == Bridge::Virt && self.is_virt_untold(switch) {
+            return self.retry_resync(switch, bridge, now);
+        }
+        let session = self.switches[switch].session_mut(bridge);
+        let inventory = match std::mem::replace(&mut session.state, SessionState::Up) {
+            SessionState::Syncing(inventory) => inventory,
+            _ => session.resync.take().unwrap_or_default(),
+        };
+        // What an `edge` does not tell may be rules that must not be there.
+        let is_partial = inventory.error.is_some();
+        let is_compared = match bridge {
+            Bridge::Virt => self.compare_virt(switch, inventory, now),
+            Bridge::Edge => {
+                self.read_baselines(switch);
+                let is_compared = self.compare_edge(switch, &inventory);
+                self.apply_port_configs(switch);
+                is_compared
+            }
+        };
+        if is_compared && !is_partial {
+            self.compared(switch, bridge);
+        }
+        self.switches[switch].session_mut(bridge).again |= is_partial;
+        self.announce_ports(None);
+        if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {
+            self.request_resync(switch, bridge, now);
+        }
+    }
+
+    /// Whether a `virt` has not told all that it has, and why. Rules that it did not tell of would be taken for expired ones, so it is not compared.
+    fn is_virt_untold(&mut self, switch: SwitchIndex) -> bool {
+        let session = &mut self.switches[switch].virt;
+        let Some(error) = session.inventory_mut().and_then(|i| i.error) else {
+            return false;
+        };
+        session.refusal = Some(error);
+        session.resync = None;
+        true
+    }
+
+    /// False if it could not be compared.
+    fn compare_virt(&mut self, switch: SwitchIndex, inventory: Inventory, now: Instant) -> bool {
+        if !inventory.after_gap && inventory.own_changes != self.switches[switch].own_changes {
+            // It was read before it got what it has now.
+            self.switches[switch].virt.again = true;
+            return false;
+        }
+        self.verdicts.adopt_others(switch);
+        let here = SwitchSet::of(switch);
+        let needed = self.executors.all().contains(switch);
+        let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
+        let before = self.verdicts.in_flight();
+        self.refresh_all_patch_config();
+        let flows = self.compare_flows(switch, &inventory, needed, &in_flight, now);
+        let session = &mut self.switches[switch].virt;
+        session.suspects = flows.suspects;
+        session.spelled = flows.spelled;
+        for rule in flows.surplus {
+            self.send_own_flow(rule, here, now);
+        }
+        let mut again = flows.again;
+        again |= self.compare_meters(here, &inventory.meters, needed, &in_flight, now);
+        again |= self.compare_groups(switch, &inventory.groups, needed, &in_flight, now);
+        for copy in flows.missing {
+            self.send_own_flow(copy, here, now);
+        }
+        self.switches[switch].virt.again |= again;
+        let changes = self.verdicts.in_flight() - before;
+        self.switches[switch].repairs += changes as u64;
+        for (key, reason, gone) in flows.expired {
+            self.expire(&key, reason, gone, now);
+        }
+        if inventory.after_gap {
+            info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
+        } else {
+            self.report_audit(switch, Bridge::Virt, changes);
+        }
+        true
+    }
+
+    /// True if there is something to compare again, when the messages on their way have arrived. So for groups.
+    pub(crate) fn compare_meters(
+        &mut self,
+        here: SwitchSet,
+        found: &[MeterConfig],
+        needed: bool,
+        in_flight: &InFlight,
+        now: Instant,
+    ) -> bool {
+        let wanted = expected_now(&self.truth.meters, &in_flight.meters, needed);
+        let mut again = false;
+        for surplus in found.iter().filter(|m| !wanted.contains_key(&m.meter_id)) {
+            if in_flight.meters.contains_key(&surplus.meter_id) {
+                again = true;
+                continue;
+            }
+            let message = MeterMod {
+                command: MeterModCommand::Delete,
+                flags: 0,
+                meter_id: surplus.meter_id,
+                bands: Box::default(),
+            };
+            self.send_own(&Message::MeterMod(message), here, now);
+        }
+        for meter in wanted.values() {
+            let there = found.iter().find(|m| m.meter_id == meter.id);
+            if there.is_some_and(|m| m.flags == meter.flags && same_bands(&m.bands, &meter.bands)) {
+                continue;
+            }
+            if in_flight.meters.contains_key(&meter.id) {
+                again = true;
+                continue;
+            }
+            let message = MeterMod {
+                command: match there {
+                    Some(_) => MeterModCommand::Modify,
+                    None => MeterModCommand::Add,
+                },
+                flags: meter.flags,
+                meter_id: meter.id,
+                bands: meter.bands.clone(),
+            };
+            self.send_own(&Message::MeterMod(message), here, now);
+        }
+        again
+    }
+
+    fn compare_groups(
+        &mut self,
+        switch: SwitchIndex,
+        found: &[GroupDesc],
+        needed: bool,
+        in_flight: &InFlight,
+        now: Instant,
+    ) -> bool {
+        let here = SwitchSet::of(switch);
+        let expected = expected_now(&self.truth.groups, &in_flight.groups, needed);
+        let mut wanted: BTreeMap<u32, GroupMod> = expected
+            .values()
+            .map(|g| (g.id, physical_group(g)))
+            .collect();
+        let floods = flood_group(self.flood.of_senders(), switch);
+        wanted.insert(FLOOD_GROUP, floods);
+        wanted.extend(
+            self.live_groups(switch, found)
+                .into_iter()
+                .map(|group| (group.group_id, group)),
+        );
+        let mut again = false;
+        for surplus in found.iter().filter(|g| !wanted.contains_key(&g.group_id)) {
+            if in_flight.groups.contains_key(&surplus.group_id) {
+                again = true;
+                continue;
+            }
+            let removal = group_removal(surplus.group_id);
+            self.send_own(&Message::GroupMod(removal), here, now);
+        }
+        for (id, mut group) in wanted {
+            let there = found.iter().find(|g| g.group_id == id);
+            if there.is_some_and(|g| {
+                g.group_type == group.group_type && same_buckets(&g.buckets, &group.buckets)
+            }) {
+                continue;
+            }
+            if in_flight.groups.contains_key(&id) {
+                again = true;
+                continue;
+            }
+            if there.is_some() {
+                group.command = GroupModCommand::Modify;
+            }
+            self.send_own(&Message::GroupMod(group), here, now);
+        }
+        again
+    }
+}
+
+/// What a switch should have had before the messages on their way.
+fn expected_now<T>(
+    truth: &BTreeMap<u32, Arc<T>>,
+    in_flight: &HashMap<u32, Option<Arc<T>>>,
+    needed: bool,
+) -> BTreeMap<u32, Arc<T>> {
+    if !needed {
+        return BTreeMap::new();
+    }
+    let mut expected = truth.clone();
+    for (id, before) in in_flight {
+        match before {
+            Some(before) => drop(expected.insert(*id, Arc::clone(before))),
+            None => drop(expected.remove(id)),
+        }
+    }
+    expected
+}

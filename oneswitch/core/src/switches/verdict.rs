@@ -1,0 +1,457 @@
+//! One verdict per message from several switches.
+//!
+//! A message goes to all its switches at once and changes the truth at once. At the end of each round every touched switch gets
+//! a barrier; when all have answered, the round's *batch* is settled: refused messages are taken out of the truth (later ones are undone
+//! and redone around them, as the switches never saw the refused ones), each refusal goes to its controller once, and what waited
+//! for the batch (barrier replies, moves) goes on.
+//!
+//! Packet-outs change nothing, so theirs is the one verdict that is not asked for at once: each would cost its switch a barrier, and us
+//! another wake-up, while the packet is on its way. A batch of nothing else stays open until somebody waits for it, a switch refuses one,
+//! or it is [`PATIENCE`] old.
+
+use crate::api::{Bridge, ControllerId, SwitchIndex};
+use crate::journal::records::Journal;
+use crate::model::in_flight::InFlight;
+use crate::model::rule::Rule;
+use crate::model::truth::{Changes, Request, Truth};
+use crate::mutants::{mutant, Fault};
+use crate::switch_set::SwitchSet;
+use openflow13::{ErrorCode, ErrorMessage, Message};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use folds::Vanished;
+pub use folds::{each_counted, CountedRules};
+pub use settled::{Refused, Settled};
+
+/// Set in the xid of everything but operations: operations are found by counting from the oldest one.
+pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
+
+/// How long, and how many, packet-outs may be without a verdict that nobody waits for.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENT: usize = 1_024;
+
+/// Who sent a message, and where it was among the controller's replies.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    pub controller: ControllerId,
+    pub xid: u32,
+    pub place: u64,
+}
+
+#[derive(Debug)]
+struct Operation {
+    /// `None`: our own (installing copies, repairing).
+    origin: Option<Origin>,
+    /// The controller's message, where the switches got another one.
+    original: Option<Box<[u8]>>,
+    request: Request,
+    changes: Changes,
+    at: Instant,
+    targets: SwitchSet,
+    /// To be repaired if it is refused: what was sent there, or not, relied on it.
+    copied_to: SwitchSet,
+    /// All its switches went away.
+    abandoned: bool,
+    /// What it will be refused with, if nothing before it is refused or accepted against expectation.
+    expected: Option<ErrorCode>,
+    /// It went to one switch only, for its refusal.
+    in_part: bool,
+    refused_by: SwitchSet,
+    refusal: Option<Refusal>,
+    /// Counters of what it made, or since it reset them.
+    folded: Vec<Vanished>,
+    /// Bytes that it takes, about.
+    size: usize,
+}
+
+impl Operation {
+    /// Bytes of a message and of what it changes, about.
+    fn size(original: Option<&[u8]>, request: &Request, changes: &Changes) -> usize {
+        let changed = changes.flows.len() + changes.groups.len() + changes.meters.len();
+        std::mem::size_of::<Self>()
+            + original.map_or(0, <[u8]>::len)
+            + request.size()
+            + changed * std::mem::size_of::<Rule>()
+    }
+
+    fn forget(&mut self, switch: SwitchIndex) {
+        self.abandoned |= self.targets == SwitchSet::of(switch);
+        self.targets.remove(switch);
+    }
+
+    /// What one bridge with exactly `truth` in it says, where the switches could not: they had all gone away, or had other rules, such as
+    /// copies of refused ones.
+    fn decide(&mut self, truth: &Truth) {
+        if let Some(refusal) = &self.refusal {
+            if truth.disproves(&self.request, refusal.error) {
+                self.refusal = None;
+            }
+        }
+        if self.refusal.is_some() {
+            return;
+        }
+        let abandoned = self.abandoned && self.origin.is_some();
+        let error = abandoned
+            .then(|| truth.refuses(&self.request))
+            .flatten()
+            .or(self.expected);
+        self.refusal = error.map(|error| Refusal {
+            error,
+            data: wire(0, &self.request).into(),
+        });
+    }
+
+    /// The switches' word goes against what was believed of them, or cannot be had.
+    fn is_unforeseen(&self) -> bool {
+        self.refusal.is_some() != self.expected.is_some() || self.abandoned
+    }
+}
+
+fn wire(xid: u32, request: &Request) -> Vec<u8> {
+    match request {
+        Request::Flow { message, .. } => {
+            crate::wire::wire(xid, &Message::FlowMod((**message).clone()))
+        }
+        Request::Group { message, .. } => {
+            crate::wire::wire(xid, &Message::GroupMod(message.clone()))
+        }
+        Request::Meter(message) => crate::wire::wire(xid, &Message::MeterMod(message.clone())),
+        Request::PacketOut | Request::Other => Vec::new(),
+    }
+}
+
+/// What the first switch to refuse a message said.
+#[derive(Debug)]
+struct Refusal {
+    error: ErrorCode,
+    /// The message as the switch got it.
+    data: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    number: u64,
+    barrier: u32,
+    operations: usize,
+    virt: SwitchSet,
+    edge: SwitchSet,
+}
+
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    operations: VecDeque<Operation>,
+    /// xid of `operations[0]`.
+    first: u32,
+    /// Bytes that the operations take, about.
+    bytes: usize,
+    batches: VecDeque<Batch>,
+    /// All operations until now.
+    pushed: u64,
+    /// Operations that no barrier covers yet.
+    open: usize,
+    virt: SwitchSet,
+    edge: SwitchSet,
+    /// The open batch is to be closed: it changes something, or somebody waits for it.
+    due: bool,
+    /// The first packet-out of the open batch.
+    since: Option<Instant>,
+    closed: u64,
+    settled: u64,
+}
+
+impl Verdicts {
+    pub fn in_flight(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Bytes that the messages in flight take, with what they change.
+    pub fn bytes_in_flight(&self) -> usize {
+        self.bytes
+    }
+
+    /// The batch to wait for so that everything sent until now is settled.
+    pub fn current_batch(&mut self) -> u64 {
+        self.due = true;
+        self.closed + u64::from(self.is_open())
+    }
+
+    /// The batch of what is sent next.
+    pub fn next_batch(&self) -> u64 {
+        self.closed + 1
+    }
+
+    pub fn is_settled(&self, batch: u64) -> bool {
+        batch <= self.settled
+    }
+
+    /// Whether a bridge has not answered a barrier of `batch` or of an older one.
+    pub fn is_awaited(&self, switch: SwitchIndex, bridge: Bridge, batch: u64) -> bool {
+        let of = |virt: SwitchSet, edge: SwitchSet| match bridge {
+            Bridge::Virt => virt.contains(switch),
+            Bridge::Edge => edge.contains(switch),
+        };
+        let mut closed = self.batches.iter().take_while(|b| b.number <= batch);
+        closed.any(|b| of(b.virt, b.edge)) || batch > self.closed && of(self.virt, self.edge)
+    }
+
+    fn is_open(&self) -> bool {
+        self.open > 0 || !self.virt.is_empty() || !self.edge.is_empty()
+    }
+
+    /// Records an operation and returns the xid it must be sent with. `original`: the controller's message, if another one is sent.
+    pub fn push(
+        &mut self,
+        origin: Option<Origin>,
+        original: Option<Box<[u8]>>,
+        request: Request,
+        changes: Changes,
+        targets: SwitchSet,
+        at: Instant,
+    ) -> u32 {
+        let xid = self.first.wrapping_add(self.operations.len() as u32) & !NOT_AN_OPERATION;
+        if matches!(request, Request::PacketOut) {
+            self.since.get_or_insert(at);
+        } else {
+            self.due = true;
+        }
+        let size = Operation::size(original.as_deref(), &request, &changes);
+        self.bytes += size;
+        self.operations.push_back(Operation {
+            origin,
+            original,
+            request,
+            changes,
+            at,
+            targets,
+            copied_to: SwitchSet::EMPTY,
+            abandoned: false,
+            expected: None,
+            in_part: false,
+            refused_by: SwitchSet::EMPTY,
+            refusal: None,
+            folded: Vec::new(),
+            size,
+        });
+        self.open += 1;
+        self.due |= self.open >= PATIENT;
+        self.pushed += 1;
+        self.virt = self.virt.union(targets);
+        xid
+    }
+
+    /// The latest operation was sent to one switch (to none, where it is not there) for its refusal, `error`, and not applied to the truth.
+    /// If it is no overlap after all, as the rules that it overlaps with were refused, it is applied then, and all switches are repaired.
+    pub fn expect_refusal(&mut self, error: ErrorCode) {
+        if let Some(latest) = self.operations.back_mut() {
+            latest.expected = Some(error);
+            latest.in_part = true;
+            latest.abandoned = latest.targets.is_empty();
+        }
+    }
+
+    /// Copies of the truth, which contains what is in flight, were sent to `switches`: if that is refused, they must be repaired.
+    pub fn adopt(&mut self, switches: SwitchSet) {
+        self.operations
+            .iter_mut()
+            .for_each(|o| o.copied_to = o.copied_to.union(switches));
+    }
+
+    /// As [`Self::adopt`], for a switch that was compared with the truth: what was sent to it itself has its own verdict.
+    pub fn adopt_others(&mut self, switch: SwitchIndex) {
+        for operation in &mut self.operations {
+            if !operation.targets.contains(switch) {
+                operation.copied_to.insert(switch);
+            }
+        }
+    }
+
+    /// What messages that `switch` got since `sequence`, or refused, change.
+    pub fn in_flight_at(&self, switch: SwitchIndex, sequence: u64) -> InFlight {
+        let mut found = InFlight::default();
+        let first = self.pushed - self.operations.len() as u64;
+        for (number, operation) in (first..).zip(&self.operations) {
+            let later = number >= sequence || operation.refused_by.contains(switch);
+            if later && operation.targets.contains(switch) {
+                found.add(&operation.changes);
+            }
+        }
+        found
+    }
+
+    /// What all messages that have no verdict yet change.
+    pub fn all_in_flight(&self) -> InFlight {
+        let mut found = InFlight::default();
+        self.operations.iter().for_each(|o| found.add(&o.changes));
+        found
+    }
+
+    /// How many operations there were until now.
+    pub fn sequence(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Whether what was written at `time` can be in flight.
+    pub fn may_be_in_flight(&self, time: Instant) -> bool {
+        self.oldest_change().is_some_and(|oldest| time >= oldest.at)
+    }
+
+    /// Whether anything but packet-outs is in flight.
+    pub fn changes_in_flight(&self) -> bool {
+        self.oldest_change().is_some()
+    }
+
+    fn oldest_change(&self) -> Option<&Operation> {
+        self.operations
+            .iter()
+            .find(|o| !matches!(o.request, Request::PacketOut))
+    }
+
+    /// Something other than an operation was sent that the batch's barrier must cover.
+    pub fn touch(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        self.due = true;
+        match bridge {
+            Bridge::Virt => self.virt.insert(switch),
+            Bridge::Edge => self.edge.insert(switch),
+        }
+    }
+
+    /// When the open batch becomes due by itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.since.map(|since| since + PATIENCE)
+    }
+
+    pub fn hurry_overdue(&mut self, now: Instant) {
+        self.due |= self.deadline().is_some_and(|deadline| deadline <= now);
+    }
+
+    /// Ends the open batch if it is due: the switches that must be sent a barrier with `barrier` as xid.
+    pub fn close(&mut self, barrier: u32) -> Option<(SwitchSet, SwitchSet)> {
+        if !std::mem::take(&mut self.due) || !self.is_open() {
+            return None;
+        }
+        self.since = None;
+        self.closed += 1;
+        let (virt, edge) = (
+            std::mem::take(&mut self.virt),
+            std::mem::take(&mut self.edge),
+        );
+        self.batches.push_back(Batch {
+            number: self.closed,
+            barrier,
+            operations: std::mem::take(&mut self.open),
+            virt,
+            edge,
+        });
+        Some((virt, edge))
+    }
+
+    /// An error of `switch` about operation `xid`; false if there is no such operation.
+    pub fn refuse(&mut self, xid: u32, switch: SwitchIndex, error: ErrorMessage) -> bool {
+        let index = (xid.wrapping_sub(self.first) & !NOT_AN_OPERATION) as usize;
+        let closed = self.operations.len() - self.open;
+        let Some(operation) = self.operations.get_mut(index) else {
+            return false;
+        };
+        self.due |= index >= closed;
+        operation.refused_by.insert(switch);
+        operation.refusal.get_or_insert(Refusal {
+            error: error.error,
+            data: error.data,
+        });
+        true
+    }
+
+    pub fn barrier_reply(&mut self, xid: u32, switch: SwitchIndex, bridge: Bridge) {
+        if let Some(batch) = self.batches.iter_mut().find(|b| b.barrier == xid) {
+            match bridge {
+                Bridge::Virt => batch.virt.remove(switch),
+                Bridge::Edge => batch.edge.remove(switch),
+            }
+        }
+    }
+
+    /// A bridge is gone: nothing more is awaited from it (it is synchronised anew when it returns).
+    pub fn forget(&mut self, switch: SwitchIndex, bridge: Bridge) {
+        for batch in &mut self.batches {
+            match bridge {
+                Bridge::Virt => batch.virt.remove(switch),
+                Bridge::Edge => batch.edge.remove(switch),
+            }
+        }
+        match bridge {
+            Bridge::Virt => self.virt.remove(switch),
+            Bridge::Edge => self.edge.remove(switch),
+        }
+        if bridge == Bridge::Virt {
+            self.operations.iter_mut().for_each(|o| o.forget(switch));
+        }
+    }
+
+    /// Settles the oldest batch if all its barriers are answered.
+    pub fn settle(&mut self, truth: &mut Truth, journal: &mut Journal) -> Option<Settled> {
+        let ready = self
+            .batches
+            .front()
+            .is_some_and(|b| b.virt.is_empty() && b.edge.is_empty());
+        let batch = if ready {
+            self.batches.pop_front()?
+        } else {
+            return None;
+        };
+        let mut settled = Settled::default();
+        if self
+            .operations
+            .iter()
+            .take(batch.operations)
+            .any(Operation::is_unforeseen)
+            && !mutant(Fault::RefusedStays)
+        {
+            let believed = self.removed_rules();
+            self.redo(truth, batch.operations);
+            settled.compare_removed(believed, self.removed_rules());
+        }
+        for operation in self.operations.drain(..batch.operations) {
+            self.bytes -= operation.size;
+            settled.add(operation, journal);
+        }
+        self.first = self.first.wrapping_add(batch.operations as u32) & !NOT_AN_OPERATION;
+        self.settled = batch.number;
+        Some(settled)
+    }
+
+    fn removed_rules(&self) -> Vec<Arc<Rule>> {
+        let changes = self.operations.iter().flat_map(|o| &o.changes.flows);
+        let removals = changes.filter(|c| c.after.is_none());
+        removals.filter_map(|c| c.before.clone()).collect()
+    }
+
+    /// Applies all operations anew: without those of the oldest `batch` that were refused, and, beyond it, without those that will be.
+    fn redo(&mut self, truth: &mut Truth, batch: usize) {
+        for operation in self.operations.iter_mut().rev() {
+            truth.revert(std::mem::take(&mut operation.changes));
+        }
+        for (index, operation) in self.operations.iter_mut().enumerate() {
+            if operation.request.checks_overlap() {
+                let overlaps = truth.forbids_overlap(&operation.request);
+                operation.expected = overlaps.then_some(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
+            }
+            let refused = if index < batch {
+                operation.decide(truth);
+                operation.refusal.is_some()
+            } else {
+                operation.expected.is_some()
+            };
+            if !refused {
+                operation.changes = truth.apply(&operation.request, operation.at);
+                operation.folded.iter().for_each(|f| f.add_to(truth));
+            }
+        }
+    }
+}
+
+mod folds;
+mod settled;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! What a batch asks for when all its switches have answered.
+
+use super::{Operation, Origin};
+use crate::journal::records::Journal;
+use crate::model::rule::Rule;
+use crate::model::truth::Changes;
+use crate::switch_set::SwitchSet;
+use foldhash::HashMap;
+use openflow13::ErrorCode;
+use std::sync::Arc;
+
+/// A message that the switches refused.
+#[derive(Debug)]
+pub struct Refused {
+    pub origin: Option<Origin>,
+    pub error: ErrorCode,
+    /// The message as the controller wrote it.
+    pub message: Box<[u8]>,
+    pub by: SwitchSet,
+}
+
+/// What a settled batch asks for.
+#[derive(Debug, Default)]
+pub struct Settled {
+    pub refused: Vec<Refused>,
+    /// Switches that have what another one refused, or lack what was accepted.
+    pub repair: SwitchSet,
+    /// Rules that were believed to be removed, and were not, or were never there.
+    pub not_removed: Vec<Arc<Rule>>,
+    /// Rules that were removed, which was not believed.
+    pub removed_too: Vec<Arc<Rule>>,
+    /// What messages that changed very much had kept for being taken back.
+    pub discarded: Vec<Changes>,
+}
+
+/// Freeing so many rules, which are all over the memory, takes as long as a round trip.
+const MANY: usize = 1_000;
+
+impl Settled {
+    pub(super) fn compare_removed(&mut self, believed: Vec<Arc<Rule>>, removed: Vec<Arc<Rule>>) {
+        let mut removed: HashMap<_, _> = removed.into_iter().map(|r| (r.identity(), r)).collect();
+        for rule in believed {
+            if removed.remove(&rule.identity()).is_none() {
+                self.not_removed.push(rule);
+            }
+        }
+        self.removed_too = removed.into_values().collect();
+    }
+
+    pub(super) fn add(&mut self, operation: Operation, journal: &mut Journal) {
+        let Some(refusal) = operation.refusal else {
+            if operation.in_part {
+                self.repair = SwitchSet::ALL;
+            }
+            journal.accepted(operation.request, &operation.changes, operation.at);
+            if operation.changes.flows.len() >= MANY {
+                self.discarded.push(operation.changes);
+            }
+            return operation.folded.into_iter().for_each(|f| f.tell(journal));
+        };
+        // Of what is there without it.
+        operation.folded.into_iter().for_each(|f| f.tell(journal));
+        let accepted_by = operation.targets.minus(operation.refused_by);
+        self.repair = self.repair.union(accepted_by).union(operation.copied_to);
+        self.refused.push(Refused {
+            origin: operation.origin,
+            error: refusal.error,
+            message: operation.original.unwrap_or(refusal.data),
+            by: operation.refused_by,
+        });
+    }
+}
