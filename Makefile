@@ -21,7 +21,7 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 # The copy inside the wheel; without this pyright looks for a newer one on the network.
 export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 
-PYTHON_SOURCES = $(wildcard lab nfagent placement unoctl examples tests bench) tools/profile tools/mutants
+PYTHON_SOURCES = $(wildcard lab nfagent placement server unoctl examples tests bench) tools/profile tools/mutants
 SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose packaging/container/sandbox .ci/run
 
 .PHONY: help build prepare-run prepare-test demo test lint test-rust test-python soak faults fuzz mutants screenshots deny lock man clean

@@ -18,7 +18,7 @@ from lab.state import SlotState
 from lab.waiting import wait_for_sockets
 from nfagent.config import AgentConfig
 from nfagent.launch.local import LocalLauncher
-from nfagent.plumbing.toml_dump import dump_document
+from server.toml_dump import dump_document
 
 AGENT_TOML = "agent.toml"
 SOCKET = "nfagent.sock"

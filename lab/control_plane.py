@@ -16,10 +16,10 @@ from typing import Self
 from lab.errors import StartError
 from lab.programs import environment, find_program
 from lab.waiting import wait_for_sockets
-from nfagent.plumbing.server_config import ServerConfig
-from unoctl.client import Client
-from unoctl.errors import UnoctlError
-from unoctl.model import Status
+from server.config import ServerConfig
+from server.errors import ServerError
+from server.oneswitchd.answers import Status
+from server.oneswitchd.client import Client
 
 _STOP_S = 5.0
 _POLL_S = 0.01
@@ -137,7 +137,7 @@ class Oneswitchd(Daemon):
         self.require_running()
         try:
             status = self.client.await_up(controllers, deadline - time.monotonic())
-        except UnoctlError:
+        except ServerError:
             self.require_running()
             raise
         down = [s.name for s in status.switches if s.virt.state != "up" or s.edge.state != "up"]

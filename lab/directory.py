@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lab.errors import LabNameError, LabNotRunningError, LabRunningError
 from lab.state import LabState
-from nfagent.processes import is_running
+from server.processes import is_running
 
 ENVIRONMENT = "UNO_LAB_DIR"
 

@@ -15,8 +15,8 @@ from lab.ovs import OvsSwitch
 from lab.spec import PCIE_MTU, HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
 from lab.unixctl import unixctl
-from nfagent.plumbing.layout import DatapathType, Interface
-from nfagent.plumbing.ovsdb import SwitchDatabase
+from server.openvswitch.layout import DatapathType, Interface
+from server.openvswitch.ovsdb import SwitchDatabase
 
 _LINK_S = 12.0
 _POLL_S = 0.005  # there is no event for it outside of ovs-vswitchd

@@ -31,9 +31,9 @@ from mininet.topo import Topo
 from lab import namespaces
 from lab.ovs import DAEMONS, OvsSwitch
 from lab.programs import environment, find_program
-from nfagent.plumbing.names import EDGE, VIRT
-from nfagent.plumbing.toml_dump import dump_document
-from nfagent.processes import start_time
+from server.names import EDGE, VIRT
+from server.processes import start_time
+from server.toml_dump import dump_document
 
 ROOT = Path(__file__).resolve().parent.parent
 PCIE_MTU = 1600  # a full tenant frame and the flow-id's tag
@@ -43,13 +43,13 @@ START_S = 20.0
 _PLUMB = """
 import sys
 from pathlib import Path
-from nfagent.plumbing.errors import PlumbingError
-from nfagent.plumbing.server_config import ServerConfig
-from nfagent.plumbing.servers import ServerPlumbing
+from server.errors import ServerError
+from server.config import ServerConfig
+from server.openvswitch.servers import ServerPlumbing
 try:
     with ServerPlumbing(ServerConfig.load(Path(sys.argv[1]))) as server:
         server.ensure()
-except PlumbingError as error:
+except ServerError as error:
     sys.exit(str(error))
 """
 

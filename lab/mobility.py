@@ -10,7 +10,7 @@ from lab.server import Lab
 from lab.spec import HYPERVISOR
 from lab.tally import StreamReport
 from lab.traffic import Stream
-from unoctl.model import Port
+from server.oneswitchd.answers import Port
 
 TO_THE_PORT, FROM_THE_PORT = 1, 2
 

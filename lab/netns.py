@@ -10,7 +10,7 @@ from lab.buffers import PortBuffers
 from lab.ovs import OvsSwitch
 from lab.spec import HostSpec, LabSpec, SwitchSpec
 from lab.state import HostInterface
-from nfagent.plumbing.layout import DatapathType, Interface
+from server.openvswitch.layout import DatapathType, Interface
 
 _TUN = Path("/dev/net/tun")
 

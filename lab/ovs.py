@@ -13,7 +13,7 @@ from lab import namespaces
 from lab.errors import StartError
 from lab.programs import environment, find_program, find_schema
 from lab.waiting import wait_for_sockets
-from nfagent.processes import wait_gone
+from server.processes import wait_gone
 
 Daemon = Literal["ovsdb-server", "ovs-vswitchd"]
 VSWITCHD: Daemon = "ovs-vswitchd"

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nfagent.processes import PROC, start_time
+from server.processes import PROC, start_time
 
 
 def children(pid: int) -> list[int]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from lab.spec import LabSpec, PortSpec, SwitchSpec
-from nfagent.plumbing.errors import InterfaceError
-from nfagent.plumbing.layout import DatapathType, Interface
-from nfagent.plumbing.ovsdb import SwitchDatabase
+from server.errors import InterfaceError
+from server.openvswitch.layout import DatapathType, Interface
+from server.openvswitch.ovsdb import SwitchDatabase
 
 BRIDGE = "br0"
 
@@ -23,7 +23,7 @@ def make_bridge(
         interfaces: those that are not plain network devices.
 
     Raises:
-        InterfaceError, DatabaseError: see `nfagent.plumbing`.
+        InterfaceError, DatabaseError: see `server.openvswitch`.
     """
     database = SwitchDatabase(switch.name, remote)
     api = database.api

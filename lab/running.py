@@ -17,11 +17,11 @@ from lab.server_toml import server_config
 from lab.spec import LabSpec, SwitchSpec
 from lab.state import HostState, LabState, LinkState, PortState, SlotState, SwitchState
 from lab.substrate import Substrate
-from nfagent.plumbing.bridges import Plumbing
-from nfagent.plumbing.errors import PlumbingError
-from nfagent.plumbing.layout import Interface, Layout
-from nfagent.plumbing.names import EDGE, VIRT
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
+from server.errors import PlumbingError
+from server.names import EDGE, VIRT
+from server.openvswitch.bridges import Plumbing
+from server.openvswitch.layout import Interface, Layout
 
 _ENDING_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV")
 

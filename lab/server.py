@@ -23,10 +23,10 @@ from lab.state import HostInterface, HostState, LabState
 from lab.traffic import Stream
 from lab.unixctl import unixctl
 from lab.wires import Wires
-from nfagent.processes import is_running, wait_gone
+from server.processes import is_running, wait_gone
 
 if TYPE_CHECKING:
-    from nfagent.plumbing.server_config import ServerConfig
+    from server.config import ServerConfig
 
 _END_S = 15.0
 _ASK_S = 20.0
@@ -151,7 +151,7 @@ class Lab:
     @property
     def config(self) -> "ServerConfig":
         """``server_toml``, read."""
-        from nfagent.plumbing.server_config import ServerConfig
+        from server.config import ServerConfig
 
         return ServerConfig.load(self.server_toml)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lab.spec import LabSpec
 from lab.state import LabState
-from nfagent.plumbing.server_config import LinkConfig, OneswitchdConfig, PortConfig, ServerConfig, SwitchConfig
+from server.config import LinkConfig, OneswitchdConfig, PortConfig, ServerConfig, SwitchConfig
 
 _DATAPATH_ID = "0000000000000001"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from lab.errors import SpecError
-from nfagent.plumbing.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
 
 Substrate = Literal["netns", "dummy"]
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from lab.ovs import OvsSwitch
 from lab.spec import HostSpec, SwitchSpec
 from lab.state import HostInterface
-from nfagent.plumbing.layout import DatapathType, Interface
+from server.openvswitch.layout import DatapathType, Interface
 
 
 class Substrate(Protocol):

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from lab.errors import ControlError
-from unoctl import unixctl as plain
-from unoctl.errors import ToolError
+from server.errors import ToolError
+from server.openvswitch import unixctl as plain
 
 
 class Unixctl(plain.Unixctl):
-    """See `unoctl.unixctl.Unixctl`; raises `ControlError`."""
+    """See `server.openvswitch.unixctl.Unixctl`; raises `ControlError`."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -24,13 +24,13 @@ from nfagent.log_keeper import LogKeeper
 from nfagent.migrate.making import make_migrator
 from nfagent.migrate.switching import ServerSwitching, Switching
 from nfagent.monitor.making import make_monitor
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.protocols import Wiring
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Store
 from nfagent.watch import Watch
 from nfagent.wiring import ServerWiring
+from server.config import ServerConfig
 
 
 class Agent:

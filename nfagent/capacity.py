@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from nfagent.config import AgentConfig
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 
 _NIC_CORES = 4.0
 _NIC_FACTOR = 2.0  # UNO 5.3: a DPI takes 5 cores of the host or 10 of the sNIC

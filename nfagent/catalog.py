@@ -13,7 +13,7 @@ from pathlib import Path
 from nfagent.config import AgentConfig, QuotaConfig
 from nfagent.errors import InvalidError, LaunchError
 from nfagent.model import Flavor, Kind, Port
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 
 _LIST_S = 10.0
 _NF_PORTS = (1, 2)  # one-armed, or a bump in the wire

@@ -10,7 +10,7 @@ import typer
 
 from nfagent.config import AgentConfig, default_path
 from nfagent.errors import AgentError
-from nfagent.plumbing.errors import PlumbingError
+from server.errors import ServerError
 
 app = typer.Typer(
     name="nfagent",
@@ -42,7 +42,7 @@ def serve(config: ConfigOption = None) -> None:
     try:
         settings = AgentConfig.load(path)
         agent = Agent(settings, settings.load_server(path))
-    except (AgentError, PlumbingError) as error:
+    except (AgentError, ServerError) as error:
         _die(error)
     for address in agent.addresses:
         typer.echo(f"nfagent: listening at {address}", err=True)
@@ -61,7 +61,7 @@ def check(config: ConfigOption = None) -> None:
         settings = AgentConfig.load(path)
         catalog = Catalog.of(settings, settings.load_server(path))
         Access(Path(settings.api.tokens) if settings.api.tokens else None, settings.api.anonymous, settings.api.listen)
-    except (AgentError, PlumbingError) as error:
+    except (AgentError, ServerError) as error:
         _die(error)
     kinds = [f"{kind.name} ({'movable' if kind.movable else 'opaque'})" for kind in catalog.kinds.values()]
     typer.echo(f"{path}: ok")

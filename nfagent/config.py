@@ -13,10 +13,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from nfagent import model
-from nfagent.plumbing.config_faults import fault_at, parse_model, read_text
-from nfagent.plumbing.errors import ConfigError
-from nfagent.plumbing.names import PORT_MAX, PORT_MIN
-from nfagent.plumbing.server_config import InterfaceName, ServerConfig, SwitchName
+from server.config import InterfaceName, ServerConfig, SwitchName
+from server.config_faults import fault_at, parse_model, read_text
+from server.errors import ConfigFaultError
+from server.names import PORT_MAX, PORT_MIN
 
 SOCKET_PATH_MAX = 107  # sun_path without its NUL
 
@@ -297,17 +297,17 @@ class AgentConfig(_Section):
         for index, location in enumerate(self.location):
             if location.switch not in known:
                 problem = f"{self.server} has no switch {location.switch!r}; it has {', '.join(known)}"
-                raise ConfigError(path, None, f"location[{index}].switch", problem)
+                raise ConfigFaultError(path, None, f"location[{index}].switch", problem)
             if location.switch == known[0] and location.pcie_mbps is not None:
                 problem = f"{known[0]} is the hypervisor: PCIe links are the sNICs'; name it at their locations"
-                raise ConfigError(path, None, f"location[{index}].pcie_mbps", problem)
+                raise ConfigFaultError(path, None, f"location[{index}].pcie_mbps", problem)
             if location.switch == known[0] and location.core_factor not in (None, 1.0):
                 problem = f"{known[0]} is the hypervisor: an sNIC's cores are compared with its own"
-                raise ConfigError(path, None, f"location[{index}].core_factor", problem)
+                raise ConfigFaultError(path, None, f"location[{index}].core_factor", problem)
         longest = f"{self.runtime}/{uuid.UUID(int=0)}.{max(known, key=len)}.state"
         if len(longest.encode()) > SOCKET_PATH_MAX:
             problem = f"{self.runtime!r} is too long: a socket in it, as {longest}, has at most {SOCKET_PATH_MAX} bytes"
-            raise ConfigError(path, None, "runtime", problem)
+            raise ConfigFaultError(path, None, "runtime", problem)
         return server
 
     def flavors(self) -> dict[str, model.Flavor]:

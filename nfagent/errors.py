@@ -1,4 +1,4 @@
-"""Everything that nfagent raises; plumbing has a tree of its own (`nfagent.plumbing.errors`).
+"""Everything that nfagent raises; the errors of one server are `server.errors`.
 
     AgentError
     ├── RefusedError                    what a client asked for cannot be: a ``code``, an HTTP ``status``, a detail

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from nfagent.control import Control
 from nfagent.errors import AgentError, ControlRefusedError, ControlUnreachableError
 from nfagent.model import Running
-from nfagent.processes import PROC
 from nfagent.pulse import Pulse
 from nfagent.starter import Starter
 from nfagent.store import Store, processes
+from server.processes import PROC
 
 _log = logging.getLogger(__name__)
 

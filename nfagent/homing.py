@@ -2,11 +2,11 @@
 
 from nfagent.errors import WiringError
 from nfagent.model import Instance, Port
-from unoctl.client import Client
-from unoctl.errors import ApiRefusedError
-from unoctl.model import Move, Stage
-from unoctl.model import Port as SwitchPort
-from unoctl.settling import LAGGING, settled
+from server.errors import ApiRefusedError
+from server.oneswitchd.answers import Move, Stage
+from server.oneswitchd.answers import Port as SwitchPort
+from server.oneswitchd.client import Client
+from server.oneswitchd.settling import LAGGING, settled
 
 # nfagent sends markers down the old paths instead of waiting for them to be idle.
 _GRACE_MS = 100
@@ -23,7 +23,7 @@ def bring(client: Client, port: Port, location: str, interface: str, until: Stag
     that one is undone first or, after its flip, finished.
 
     Raises:
-        UnoctlError: oneswitchd refused, or did not answer in time; call again.
+        ServerError: oneswitchd refused, or did not answer in time; call again.
         WiringError: the port did not stay on the interface.
     """
     forced = False

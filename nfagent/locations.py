@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from nfagent.store import Store, events
-from unoctl.errors import UnoctlError
-from unoctl.model import Status, SwitchState
+from server.errors import ServerError
+from server.oneswitchd.answers import Status, SwitchState
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Locations:
 
     Args:
         store: for the events.
-        status: of oneswitchd; raises `UnoctlError`.
+        status: of oneswitchd; raises `ServerError`.
         after_s: how long a location must be disconnected before it counts as down.
         changed: called with a location that went down or came up, in that location's thread.
     """
@@ -73,7 +73,7 @@ class Locations:
         while not self._stopping.wait(_PERIOD_S):
             try:
                 self.look(self._status(), time.monotonic())
-            except UnoctlError:
+            except ServerError:
                 continue  # the last known status stays valid
             except Exception:  # noqa: BLE001  the others' recovery must not end with one fault
                 _log.exception("cannot check the locations")

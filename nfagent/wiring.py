@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from nfagent.errors import WiringError
 from nfagent.homing import bring, is_at_home, leave, own
 from nfagent.model import Port
-from nfagent.plumbing.bridges import Plumbing
-from nfagent.plumbing.errors import PlumbingError
-from nfagent.plumbing.server_config import ServerConfig
-from nfagent.plumbing.servers import ServerPlumbing
-from unoctl.client import Client
-from unoctl.errors import ApiRefusedError, UnoctlError
-from unoctl.model import Port as SwitchPort
-from unoctl.model import Status
-from unoctl.settling import settled
+from server.config import ServerConfig
+from server.errors import ApiRefusedError, ServerError
+from server.oneswitchd.answers import Port as SwitchPort
+from server.oneswitchd.answers import Status
+from server.oneswitchd.client import Client
+from server.oneswitchd.settling import settled
+from server.openvswitch.bridges import Plumbing
+from server.openvswitch.servers import ServerPlumbing
 
 _REQUEST_S = 5.0
 _ATTACH_S = 5.0  # for each of connecting and attaching: a migration says within 15 s what it waits for
@@ -78,7 +77,7 @@ class ServerWiring:
         """Return oneswitchd's status.
 
         Raises:
-            UnoctlError: oneswitchd does not answer.
+            ServerError: oneswitchd does not answer.
         """
         with self.client() as client:
             return client.status()
@@ -87,7 +86,7 @@ class ServerWiring:
         """Return all virtual ports that oneswitchd knows.
 
         Raises:
-            UnoctlError: oneswitchd does not answer.
+            ServerError: oneswitchd does not answer.
         """
         with self.client() as client:
             return client.ports()
@@ -125,5 +124,5 @@ def _unmap(client: Client, port: Port) -> None:
 def _explained(what: str) -> Iterator[None]:
     try:
         yield
-    except (UnoctlError, PlumbingError) as error:
+    except ServerError as error:
         raise WiringError(f"{what}: {error}") from error

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from server.oneswitchd.answers import Stage
 from unoctl import completion, dump, logs, place, plumb, ports, show, tracing
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
 from unoctl.doctor import checkup
-from unoctl.model import Stage
 from unoctl.nf.commands import app as nf_app
 from unoctl.plumber import OvsdbPlumber
 from unoctl.render import Format, View, table

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unoctl.errors import UnoctlError
+from server.errors import ServerError
 from unoctl.render import Format, Output, View
 from unoctl.session import Choice
 
@@ -31,7 +31,7 @@ def carry_out(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Cal
         view = work(output)
         if view is not None:
             output.show(view)
-    except UnoctlError as error:
+    except ServerError as error:
         output.error(error)
         raise typer.Exit(error.exit_status) from error
     if view is not None and view.exit_status:

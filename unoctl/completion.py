@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from unoctl.client import Client
-from unoctl.errors import UnoctlError
+from server.errors import ServerError
+from server.oneswitchd.client import Client
 from unoctl.logs import LEVELS
 from unoctl.render import Format, Output
 from unoctl.session import Choice, Session
@@ -47,5 +47,5 @@ def _offer(ctx: typer.Context, incomplete: str, find: Callable[[Session], Iterab
     silent = Output(Format.TABLE, pretty=False, stdout=io.StringIO(), stderr=io.StringIO())
     try:
         return [word for word in find(Session(choice, silent)) if word.startswith(incomplete)]
-    except UnoctlError:
+    except ServerError:
         return []

@@ -5,11 +5,11 @@ from enum import StrEnum
 
 from rich.text import Text
 
-from unoctl import openflow_tools
-from unoctl.client import Client, as_json
-from unoctl.errors import ToolError
+from server.errors import ToolError
+from server.oneswitchd.answers import Port
+from server.oneswitchd.client import Client, as_json
+from server.openvswitch import openflow_tools
 from unoctl.flow_text import Flow, PortCounters, parse_flows, parse_ports
-from unoctl.model import Port
 from unoctl.render import View, table, tree_text
 from unoctl.topology import Server
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unoctl.errors import TextError
+from server.errors import TextError
 
 DEFAULT_PRIORITY = 32768
 _NUMBERS = ("n_packets", "n_bytes", "idle_timeout", "hard_timeout", "importance", "idle_age", "hard_age")

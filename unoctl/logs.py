@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from unoctl.client import Client
-from unoctl.errors import UsageError
+from server.errors import UsageError
+from server.oneswitchd.client import Client
 from unoctl.render import View, table
 
 LEVELS = ("off", "error", "warn", "info", "debug", "trace")

@@ -8,9 +8,9 @@ the rest.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from server.errors import ActionSyntaxError
+from server.openvswitch.odp_actions import Term, to_number
 from unoctl import odp_set
-from unoctl.errors import ActionSyntaxError
-from unoctl.odp_actions import Term, to_number
 from unoctl.packet import (
     ETH_LENGTH,
     MPLS_TYPES,

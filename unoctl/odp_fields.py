@@ -4,8 +4,8 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unoctl.errors import ActionSyntaxError
-from unoctl.odp_actions import Term
+from server.errors import ActionSyntaxError
+from server.openvswitch.odp_actions import Term
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ or is cut off is left alone, checksums follow incrementally.
 
 from collections.abc import Callable
 
+from server.openvswitch.odp_actions import Term
 from unoctl import checksums
-from unoctl.odp_actions import Term
 from unoctl.odp_fields import Masked, ethernet, hexadecimal_mask, ipv4, ipv6, number, read
 from unoctl.packet import (
     EXTENSIONS,

@@ -2,8 +2,8 @@
 
 import re
 
-from unoctl import openflow_tools
-from unoctl.errors import ToolError, UsageError
+from server.errors import ToolError, UsageError
+from server.openvswitch import openflow_tools
 from unoctl.flow_text import split_terms
 from unoctl.packet import ETH_LENGTH
 

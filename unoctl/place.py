@@ -8,12 +8,12 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from server.errors import ServerError
 from unoctl.command import FormatOption, PrettyOption, carry_out
-from unoctl.errors import UnoctlError
 from unoctl.render import Output, View, table
 
 
-class PlaceError(UnoctlError):
+class PlaceError(ServerError):
     """The problem file cannot be read, is wrong, or has no solution."""
 
     code = "place"

@@ -2,9 +2,8 @@
 
 from enum import StrEnum
 
-from nfagent.plumbing import errors as plumbing_errors
-from nfagent.plumbing.servers import ServerPlumbing
-from unoctl.errors import ConfigError, PlumbingError
+from server.errors import ConfigError
+from server.openvswitch.servers import ServerPlumbing
 from unoctl.render import View, table
 from unoctl.topology import Server
 
@@ -28,11 +27,8 @@ def run(server: Server, datapath: Datapath) -> View:
         PlumbingError: a switch's database does not answer, or something that is there does not fit.
     """
     if server.source is None:
-        raise ConfigError(f"{server.path}: not read through nfagent.plumbing; cannot reach the switches' OVSDB")
-    try:
-        with ServerPlumbing(server.source, datapath_type=datapath.value) as plumbing:
-            changed = plumbing.ensure()
-    except plumbing_errors.PlumbingError as error:
-        raise PlumbingError(str(error)) from error
+        raise ConfigError(f"{server.path}: not read from a file; cannot reach the switches' OVSDB")
+    with ServerPlumbing(server.source, datapath_type=datapath.value) as plumbing:
+        changed = plumbing.ensure()
     rows = [(switch.name, "plumbed" if switch.name in changed else "as it was") for switch in server.switches]
     return View([{"switch": name, "changed": name in changed} for name, _ in rows], table(("SWITCH", ""), rows))

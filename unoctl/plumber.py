@@ -1,14 +1,11 @@
-"""The OVSDB side of port commands: :mod:`nfagent.plumbing`, in unoctl's words and errors."""
+"""The OVSDB side of port commands: :mod:`server.openvswitch.bridges` as `unoctl.ports` needs it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from nfagent.plumbing import errors as plumbing_errors
-from nfagent.plumbing.bridges import Plumbing
-from nfagent.plumbing.layout import Interface
-from unoctl.errors import ConfigError, PlumbingError
+from server.errors import ConfigError
+from server.openvswitch.bridges import Plumbing
+from server.openvswitch.layout import Interface
 from unoctl.topology import Server
 
 
@@ -39,9 +36,8 @@ class OvsdbPlumber:
         made: list[str] = []
         try:
             for switch in self._server.switches:
-                with _as_plumbing_error():
-                    if self._on(switch.name).add_virtual_port(number):
-                        made.append(switch.name)
+                if self._on(switch.name).add_virtual_port(number):
+                    made.append(switch.name)  # noqa: PERF401 - those made so far are needed when a later one fails
         except BaseException:
             self.remove_patches(number, made)
             raise
@@ -50,36 +46,23 @@ class OvsdbPlumber:
     def remove_patches(self, number: int, switches: list[str]) -> None:
         """See the protocol."""
         for name in switches:
-            with _as_plumbing_error():
-                self._on(name).remove_virtual_port(number)
+            self._on(name).remove_virtual_port(number)
 
     def attach(self, switch: str, interface: str) -> bool:
         """See the protocol."""
-        with _as_plumbing_error():
-            plumbing = self._on(switch)
-            there = plumbing.describe().find(interface) is not None
-            plumbing.attach(Interface(interface, self._interface_type))
+        plumbing = self._on(switch)
+        there = plumbing.describe().find(interface) is not None
+        plumbing.attach(Interface(interface, self._interface_type))
         return not there
 
     def detach(self, switch: str, interface: str) -> bool:
         """See the protocol."""
-        with _as_plumbing_error():
-            return self._on(switch).detach(interface)
+        return self._on(switch).detach(interface)
 
     def _on(self, name: str) -> Plumbing:
         if name not in self._open:
             source = self._server.source
             if source is None:
-                raise ConfigError(
-                    f"{self._server.path}: not read through nfagent.plumbing; cannot reach {name}'s OVSDB"
-                )
+                raise ConfigError(f"{self._server.path}: not read from a file; cannot reach {name}'s OVSDB")
             self._open[name] = Plumbing(source.find_switch(name), tls=source.oneswitchd.tls)
         return self._open[name]
-
-
-@contextmanager
-def _as_plumbing_error() -> Iterator[None]:
-    try:
-        yield
-    except plumbing_errors.PlumbingError as error:
-        raise PlumbingError(str(error)) from error

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
-from unoctl.client import Client, as_json
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, UnoctlError, UsageError
-from unoctl.model import Port, Stage
+from server.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ServerError, UsageError
+from server.oneswitchd.answers import Port, Stage
+from server.oneswitchd.client import Client, as_json
+from server.oneswitchd.settling import settled
 from unoctl.render import Progress, View, table
-from unoctl.settling import settled
 from unoctl.topology import MAX_PORT_NUMBER, Server
 
 AUTO_TRIES = 5
@@ -302,7 +302,7 @@ def _watched(client: Client, number: int, request: Callable[[], Port], progress:
 def _say_stage(watcher: Client, number: int, progress: Progress) -> None:
     try:
         port = watcher.port(number)
-    except UnoctlError:
+    except ServerError:
         return
     if port.move is not None:
         progress.update(f"port {number}: {port.move.stage} ({port.move.switch} {port.move.interface})")

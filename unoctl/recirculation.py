@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unoctl.errors import ToolError
+from server.errors import ToolError
 from unoctl.switch_probe import SwitchProbe
 from unoctl.trace_text import Translation, parse
 

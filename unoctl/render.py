@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unoctl.errors import UnoctlError
+from server.errors import ServerError
 
 # Wide enough that a pipe never sees a cut cell; lines are stripped at their end.
 PIPE_WIDTH = 2000
@@ -77,7 +77,7 @@ class Output:
         """Say something that is not the result."""
         self._err.print(Text(f"unoctl: {text}", style="dim"), soft_wrap=True)
 
-    def error(self, error: UnoctlError) -> None:
+    def error(self, error: ServerError) -> None:
         """Report a failure; as JSON where the result would have been JSON."""
         if self.format is Format.JSON:
             problem = {"error": {"code": error.code, "detail": str(error)}}

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from unoctl import discovery, topology
-from unoctl.client import Client
-from unoctl.discovery import Found
-from unoctl.openflow_tools import Tls
+from server import discovery
+from server.discovery import Found
+from server.oneswitchd.client import Client
+from server.openvswitch.openflow_tools import Tls
+from unoctl import topology
 from unoctl.render import Output
 from unoctl.topology import Server
 
@@ -39,7 +40,7 @@ class Session:
         """The configuration file; says which on stderr where the operator did not name it.
 
         Raises:
-            ConfigError, ConfigChoiceError: see :func:`unoctl.discovery.find`.
+            ConfigError, ConfigChoiceError: see :func:`server.discovery.find`.
         """
         found = discovery.find(self._choice.config, self._choice.lab, self._choice.environment)
         if found.chosen:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from unoctl.client import Client, as_json
-from unoctl.model import BridgeState, Controller, Port, Status, SwitchState
+from server.oneswitchd.answers import BridgeState, Controller, Port, Status, SwitchState
+from server.oneswitchd.client import Client, as_json
 from unoctl.render import View, state, tree_text
 from unoctl.topology import Server
 

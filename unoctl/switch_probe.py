@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from unoctl import dpif, openflow_tools, packet_input
-from unoctl.dpif import Datapath, DatapathPort
-from unoctl.errors import ConfigError, ToolError, TraceError
+from server.errors import ConfigError, ToolError
+from server.openvswitch import dpif, openflow_tools
+from server.openvswitch.dpif import Datapath, DatapathPort
+from unoctl import packet_input
+from unoctl.errors import TraceError
 from unoctl.topology import Server, Switch
 
 TRACED_BRIDGE = "edge"

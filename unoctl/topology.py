@@ -1,16 +1,15 @@
 """The server as its configuration file describes it, in the words of docs/architecture.md.
 
-The file itself is read and checked by :mod:`nfagent.plumbing`; this module keeps what unoctl asks of it: which switch
+The file itself is read and checked by :mod:`server.config`; this module keeps what unoctl asks of it: which switch
 is the hub, which interface is a PCIe port, where the management socket is. Nothing here does I/O but :func:`load`.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nfagent.plumbing import errors as plumbing_errors
-from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
-from unoctl.errors import ConfigError
-from unoctl.openflow_tools import Tls
+from server.config import ServerConfig, SwitchConfig
+from server.errors import ConfigError
+from server.openvswitch.openflow_tools import Tls
 
 BRIDGES = ("virt", "edge")
 # From here on a tag means MULTICAST; oneswitchd takes several in turn while the list of ports changes.
@@ -141,10 +140,7 @@ def load(path: Path) -> Server:
     Raises:
         ConfigError: the file cannot be read or is wrong; the text names file, line and key.
     """
-    try:
-        config = ServerConfig.load(path)
-    except plumbing_errors.PlumbingError as error:
-        raise ConfigError(str(error)) from error
+    config = ServerConfig.load(path)
     daemon = config.oneswitchd
     return Server(
         path=path,

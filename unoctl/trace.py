@@ -7,10 +7,12 @@ on the bytes (:mod:`unoctl.odp_apply`). What leaves at a PCIe port comes in at t
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from unoctl import odp_actions, odp_apply, packet_input
-from unoctl.dpif import DatapathPort
-from unoctl.errors import ToolError, TraceError
-from unoctl.model import Port
+from server.errors import ToolError
+from server.oneswitchd.answers import Port
+from server.openvswitch import odp_actions
+from server.openvswitch.dpif import DatapathPort
+from unoctl import odp_apply, packet_input
+from unoctl.errors import TraceError
 from unoctl.odp_apply import Event, Lost, Output, PacketIn, Recirculation
 from unoctl.packet import TYPE_VLAN, Packet
 from unoctl.recirculation import Continuation, Variant

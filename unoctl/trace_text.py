@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from unoctl.errors import TextError
+from server.errors import TextError
 
 _BRIDGE = re.compile(r'^bridge\("(.*)"\)$')
 _RULE = re.compile(r"^(\d+)\. (?:(.*?)(?:, )?priority (\d+)(?:, cookie (0x[0-9a-f]+))?|(No match.*|Packets are .*))$")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from server.errors import ApiUnreachableError, UsageError
+from server.oneswitchd.answers import Port
+from server.oneswitchd.client import Client
 from unoctl import packet_input
-from unoctl.client import Client
-from unoctl.errors import ApiUnreachableError, UsageError
-from unoctl.model import Port
 from unoctl.render import View, tree_text
 from unoctl.topology import Server
 from unoctl.trace import Tracer

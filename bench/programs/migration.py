@@ -28,7 +28,7 @@ from lab.directory import ENVIRONMENT
 from lab.flow_stream import FlowStream
 from lab.flow_tally import Arrival, FlowTally
 from lab.server import Lab
-from nfagent.plumbing.toml_dump import dump_document
+from server.toml_dump import dump_document
 
 SIZES = {"1k": 1_000, "100k": 100_000, "1M": 1_000_000}
 RATES = (1_000, 5_000, 10_000)

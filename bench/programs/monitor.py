@@ -24,7 +24,7 @@ from nfagent.monitor.layout import Layout
 from nfagent.monitor.matrix import Snapshot, Traffic, attribute
 from nfagent.monitor.port_counters import parse_show
 from nfagent.monitor.switches import SwitchProbe, local_control
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 
 _SEND = """
 import socket, time

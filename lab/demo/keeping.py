@@ -9,7 +9,7 @@ from lab.demo.site import OUTSIDE, SECOND, WEB_VIP, Site
 from lab.demo.traffic import LITTLE, MUCH
 from lab.errors import LabError
 from lab.http_traffic import HttpClient
-from nfagent.processes import wait_gone
+from server.processes import wait_gone
 
 _SAME_S = 40.0
 _KEPT = 10

@@ -10,8 +10,8 @@ from typing import Any
 
 from nfagent.config import AgentConfig, LocationConfig
 from nfagent.model import Event
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.reasons import AT_ONCE, ENDED, REFUSED
+from server.config import ServerConfig
 
 GENERIC = "it does not run as it should; an administrator sees why"
 _HIDDEN = "..."

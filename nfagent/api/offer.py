@@ -6,11 +6,11 @@ from nfagent.api import schemas
 from nfagent.api.services import client, services
 from nfagent.errors import UnknownError
 from nfagent.model import Flavor, Kind
-from nfagent.plumbing.server_config import SwitchConfig
 from nfagent.store import instances, processes
 from nfagent.store.instances import Filter
-from unoctl.errors import UnoctlError
-from unoctl.model import BridgeState, Status, SwitchState
+from server.config import SwitchConfig
+from server.errors import ServerError
+from server.oneswitchd.answers import BridgeState, Status, SwitchState
 
 blueprint = APIBlueprint("offer", __name__, tag="offer")
 
@@ -114,7 +114,7 @@ def _status() -> tuple[Status | None, str | None]:
     """What oneswitchd says, or why it does not."""
     try:
         return services().status(), None
-    except UnoctlError as error:
+    except ServerError as error:
         return None, str(error)
 
 

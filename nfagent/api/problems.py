@@ -10,8 +10,7 @@ from werkzeug.exceptions import HTTPException
 
 from nfagent.api.openstack import faults
 from nfagent.errors import InvalidError, RefusedError, StoreError
-from nfagent.plumbing.errors import PlumbingError
-from unoctl.errors import UnoctlError
+from server.errors import ServerError
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +42,7 @@ def problem(status: int, code: str, detail: str, errors: list[dict[str, str]] | 
 def install(app: APIFlask) -> None:
     """Answer every error of an application so."""
     app.register_error_handler(RefusedError, _refused)
-    app.register_error_handler(UnoctlError, _oneswitchd)
-    app.register_error_handler(PlumbingError, _oneswitchd)
+    app.register_error_handler(ServerError, _oneswitchd)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
     app.register_error_handler(HTTPError, _invalid)

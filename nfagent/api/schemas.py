@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from nfagent import model
-from nfagent.plumbing.names import PORT_MAX, PORT_MIN
+from server.names import PORT_MAX, PORT_MIN
 
 PAGE_MAX = 1000
 

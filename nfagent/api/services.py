@@ -11,9 +11,9 @@ from nfagent.api.discretion import Discretion
 from nfagent.api.streams import Streams
 from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.protocols import Decider, Monitor
-from unoctl.model import Port, Status
+from server.config import ServerConfig
+from server.oneswitchd.answers import Port, Status
 
 _KEY = "nfagent"
 
@@ -23,8 +23,8 @@ class Services:
     """The agent, as far as its interface needs it.
 
     Attributes:
-        status: asks oneswitchd; raises `UnoctlError`.
-        ports: asks oneswitchd for the virtual ports; raises `UnoctlError`.
+        status: asks oneswitchd; raises `ServerError`.
+        ports: asks oneswitchd for the virtual ports; raises `ServerError`.
         streams: places for clients that follow events or the dashboard.
     """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfagent.desired import Client
-from nfagent.plumbing.errors import ConfigError
+from server.errors import ConfigFaultError
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Tokens:
         path: of the file; None: there is none.
 
     Raises:
-        ConfigError: the file cannot be used; names the line.
+        ConfigFaultError: the file cannot be used; names the line.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -76,38 +76,40 @@ def _mark(path: Path) -> object:
 
 def _strictly(path: Path) -> Iterator[Entry]:
     for read in _read(path):
-        if isinstance(read, ConfigError):
+        if isinstance(read, ConfigFaultError):
             raise read
         yield read
 
 
 def _tolerantly(path: Path) -> Iterator[Entry]:
     for read in _read(path):
-        if isinstance(read, ConfigError):
+        if isinstance(read, ConfigFaultError):
             _log.error("%s; left out", read)
         else:
             yield read
 
 
-def _read(path: Path) -> Iterator[Entry | ConfigError]:
+def _read(path: Path) -> Iterator[Entry | ConfigFaultError]:
     """The entries, and what is wrong with the others."""
     try:
         mode, text = path.stat().st_mode, path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        yield ConfigError(path, None, "", f"the tokens cannot be read: {error}")
+        yield ConfigFaultError(path, None, "", f"the tokens cannot be read: {error}")
         return
     if mode & 0o077:
-        yield ConfigError(path, None, "", f"others can read the tokens (mode {mode & 0o777:o}); chmod 600 {path}")
+        yield ConfigFaultError(path, None, "", f"others can read the tokens (mode {mode & 0o777:o}); chmod 600 {path}")
         return
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         if len(words) != 3 or words[1] not in _ROLES:
-            yield ConfigError(path, number, "", "expected PROJECT tenant|admin TOKEN")
+            yield ConfigFaultError(path, number, "", "expected PROJECT tenant|admin TOKEN")
             continue
         project, role, token = words
         if len(token) < _SHORTEST:
-            yield ConfigError(path, number, "", f"a token of {len(token)} characters; at least {_SHORTEST} are needed")
+            yield ConfigFaultError(
+                path, number, "", f"a token of {len(token)} characters; at least {_SHORTEST} are needed"
+            )
             continue
         yield Entry(digest(token), Client(project, admin=role == "admin"))

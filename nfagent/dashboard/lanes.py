@@ -9,7 +9,7 @@ from nfagent.dashboard.snapshot import Place, Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
 from nfagent.model import Running, View
 from nfagent.monitor.measurement import Load, Measurement, Rate
-from unoctl.model import SwitchState
+from server.oneswitchd.answers import SwitchState
 
 State = Literal["up", "down", "syncing", "unknown"]
 Level = Literal["calm", "high", "full"]

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from unoctl.errors import UnoctlError
-from unoctl.model import Port, Status
+from server.errors import ServerError
+from server.oneswitchd.answers import Port, Status
 
 _EVERY_S = 2.0
 _SLOW_S = 4.0
@@ -32,7 +32,7 @@ class Probe:
     """Asks again, at most every 2 s, when somebody wants to know.
 
     Args:
-        asks: asks oneswitchd; raises `UnoctlError`.
+        asks: asks oneswitchd; raises `ServerError`.
     """
 
     def __init__(self, asks: Asks) -> None:
@@ -60,7 +60,7 @@ class Probe:
         try:
             status, ports = self._asks()
             answer = Switches(status, None, {port.number: port for port in ports})
-        except UnoctlError as error:
+        except ServerError as error:
             answer = Switches(None, str(error))
         finally:
             with self._changed:

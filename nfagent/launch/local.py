@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nfagent.errors import LaunchError
 from nfagent.launch import Places, Process, Task, logs
-from nfagent.processes import PROC, start_time
 from nfagent.reasons import AT_ONCE
+from server.processes import PROC, start_time
 
 _LOCK_FD = 9  # the shell's syntax has one digit for it
 _ABOVE = 64

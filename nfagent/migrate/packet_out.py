@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from unoctl.errors import ToolError
+from server.errors import ToolError
 
 _VERSION = 4
 _HELLO, _ERROR, _ECHO_REQUEST, _ECHO_REPLY, _PACKET_OUT = 0, 1, 2, 3, 13

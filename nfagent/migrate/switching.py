@@ -15,14 +15,13 @@ from nfagent.errors import WiringError
 from nfagent.homing import bring, is_to, leave
 from nfagent.migrate.packet_out import Outlet
 from nfagent.model import Port
-from nfagent.plumbing.errors import PlumbingError
-from nfagent.plumbing.names import EDGE
-from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
 from nfagent.wiring import ServerWiring
-from unoctl import openflow_tools
-from unoctl.errors import ToolError, UnoctlError
-from unoctl.model import Stage
-from unoctl.unixctl import Unixctl
+from server.config import ServerConfig, SwitchConfig
+from server.errors import ServerError, ToolError
+from server.names import EDGE
+from server.oneswitchd.answers import Stage
+from server.openvswitch import openflow_tools
+from server.openvswitch.unixctl import Unixctl
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +171,7 @@ class ServerSwitching:
         names = self._on_the_way(locations)
         try:
             switches = self._wiring.status().switches
-        except UnoctlError:
+        except ServerError:
             return True  # they go on without it
         return all({each.virt.state, each.edge.state} == {"up"} for each in switches if each.name in names)
 
@@ -387,5 +386,5 @@ def marker(mac: str, secret: str, epoch: int, path: int) -> bytes:
 def _explained(port: Port) -> Iterator[None]:
     try:
         yield
-    except (UnoctlError, PlumbingError) as error:
+    except ServerError as error:
         raise WiringError(f"port {port.number} ({port.name}): {error}") from error

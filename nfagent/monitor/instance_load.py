@@ -11,7 +11,7 @@ from nfagent.control import Control, flow_count
 from nfagent.errors import ControlError, ControlRefusedError
 from nfagent.monitor.measurement import Load, Rate
 from nfagent.monitor.subjects import Subject
-from nfagent.processes import PROC
+from server.processes import PROC
 
 _ANSWER_S = 0.5
 _ALL_ANSWER_S = 1.0

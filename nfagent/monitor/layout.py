@@ -6,8 +6,8 @@ docs/architecture.md says what the rules of ``edge`` do; this is its table of ru
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nfagent.plumbing.server_config import ServerConfig
-from unoctl.model import Port
+from server.config import ServerConfig
+from server.oneswitchd.answers import Port
 
 MULTICAST = range(4087, 4095)
 """VLAN ids of floods, MULTICAST(g)."""

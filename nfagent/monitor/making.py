@@ -9,9 +9,9 @@ from nfagent.launch import Launcher
 from nfagent.launch.ssh import SshLauncher
 from nfagent.monitor.monitor import ServerMonitor
 from nfagent.monitor.switches import RemoteControl, SwitchProbe, local_control
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.store import Store
 from nfagent.wiring import ServerWiring
+from server.config import ServerConfig
 
 
 def make_monitor(

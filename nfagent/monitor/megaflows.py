@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from unoctl.errors import ActionSyntaxError
-from unoctl.odp_actions import Term, parse, to_number
+from server.errors import ActionSyntaxError
+from server.openvswitch.odp_actions import Term, parse, to_number
 
 _LINE = re.compile(
     r"ufid:([0-9a-f-]+), .*?recirc_id\((0x[0-9a-f]+|[0-9]+)[/)].*?in_port\(([^)]*)\)(.*?), packets:([0-9]+),"

@@ -16,10 +16,10 @@ from nfagent.monitor.matrix import PortRates, Snapshot, Traffic, attribute, port
 from nfagent.monitor.measurement import Coefficient, LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.monitor.subjects import Subject, subjects
 from nfagent.monitor.switches import SwitchProbe
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.store import Store, coefficients
-from unoctl.errors import ToolError, UnoctlError
-from unoctl.model import Port
+from server.config import ServerConfig
+from server.errors import ServerError, ToolError
+from server.oneswitchd.answers import Port
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ServerMonitor:
         capacity: of the locations.
         remote: locations on other machines.
         probes: of the switches that can be asked.
-        ports: asks oneswitchd; raises `UnoctlError`.
+        ports: asks oneswitchd; raises `ServerError`.
         period_s: from sample to sample.
     """
 
@@ -158,7 +158,7 @@ class ServerMonitor:
     def _new_layout(self) -> Layout | None:
         try:
             layout = Layout.of(self._server, self._ports())
-        except UnoctlError as error:
+        except ServerError as error:
             self._fault("oneswitchd", str(error))
             return None
         self._well("oneswitchd")

@@ -9,8 +9,8 @@ from nfagent.errors import LaunchError
 from nfagent.monitor.matrix import Snapshot
 from nfagent.monitor.megaflows import parse_dump
 from nfagent.monitor.port_counters import parse_show
-from unoctl.errors import ToolError
-from unoctl.unixctl import Unixctl
+from server.errors import ToolError
+from server.openvswitch.unixctl import Unixctl
 
 _ANSWER_S = 5.0
 

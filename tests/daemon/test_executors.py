@@ -10,13 +10,13 @@ import pytest
 from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
-from nfagent.plumbing.names import HOME
+from server.errors import ApiRefusedError
+from server.names import HOME
 from tests.recovery.conftest import eventually
 from unoctl import topology
 from unoctl.doctor import drift
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Level
-from unoctl.errors import ApiRefusedError
 
 RULES = ("in_port=1,actions=output:2,output:3", "in_port=3,actions=output:1", "priority=1,actions=FLOOD")
 

@@ -16,8 +16,8 @@ from lab.control_plane import Oneswitchd, find_installed
 from lab.directory import ENVIRONMENT
 from lab.unixctl import unixctl
 from lab.wires import Place, Wires
-from nfagent.plumbing.names import HOME
-from unoctl.errors import ApiRefusedError
+from server.errors import ApiRefusedError
+from server.names import HOME
 from unoctl.packet_input import to_bytes
 
 # Ports 1 to 3: on the hypervisor, on snic0, on snic1.

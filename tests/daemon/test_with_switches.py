@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd, free_port
 from lab.directory import ENVIRONMENT
+from server.errors import ApiRefusedError, ConfigError, ServerError
+from server.oneswitchd.answers import Status
+from server.oneswitchd.client import Client
 from unoctl.cli import app
-from unoctl.client import Client
-from unoctl.errors import ApiRefusedError, ConfigError, UnoctlError
-from unoctl.model import Status
 
 SETTLE_S = 60.0
 HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
@@ -202,7 +202,7 @@ def test_ports_survive_a_restart(lab: Lab, daemon: Oneswitchd) -> None:
 def test_what_cannot_be_saved_is_not_hidden(lab: Lab, daemon: Oneswitchd) -> None:
     state = Path(str(daemon.config.oneswitchd.state))
     state.mkdir()
-    with pytest.raises(UnoctlError, match="cannot be written"):
+    with pytest.raises(ServerError, match="cannot be written"):
         daemon.client.delete_port(1)
     assert 1 not in [port.number for port in daemon.client.ports()]
     state.rmdir()

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from nfagent.config import AgentConfig
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 from tests.docs import console
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/bluefield.md"

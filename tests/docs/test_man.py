@@ -16,7 +16,7 @@ from lab import cli as lab_cli
 from lab.control_plane import find_installed
 from nfagent import cli as agent_cli
 from nfagent.config import AgentConfig
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 from unoctl import cli as unoctl_cli
 
 ROOT = Path(__file__).resolve().parents[2]

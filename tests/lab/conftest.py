@@ -16,7 +16,7 @@ from lab.ovs import DAEMONS, OvsSwitch
 from lab.programs import environment
 from lab.server import Lab
 from lab.spec import LabSpec
-from nfagent.plumbing.server_config import LinkConfig, SwitchConfig
+from server.config import LinkConfig, SwitchConfig
 
 ORDINARY_UID = 1000
 PROJECT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from lab.errors import ControlError
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Place, UnsettledError, Wires
-from nfagent.processes import is_running, start_time
+from server.processes import is_running, start_time
 
 BROADCAST = 255
 

@@ -16,9 +16,9 @@ from lab.directory import LabDirectory, running_labs
 from lab.errors import ControlError, LabNameError, LabNotRunningError, LabRunningError, StartError
 from lab.server import Lab
 from lab.spec import HostSpec, InterfaceSpec, LabSpec
-from nfagent.plumbing.bridges import Plumbing
-from nfagent.plumbing.server_config import ServerConfig
-from nfagent.processes import start_time
+from server.config import ServerConfig
+from server.openvswitch.bridges import Plumbing
+from server.processes import start_time
 
 pytestmark = pytest.mark.lab
 

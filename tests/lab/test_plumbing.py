@@ -14,18 +14,18 @@ from ovsdbapp.exceptions import TimeoutException
 
 from lab.ovs import OvsSwitch
 from lab.unixctl import unixctl
-from nfagent.plumbing.bridges import MARK, Plumbing
-from nfagent.plumbing.errors import (
+from server.config import ServerConfig, SwitchConfig
+from server.errors import (
     DatabaseUnreachableError,
     InterfaceError,
     OwnershipError,
     PlumbingError,
     SwitchNotApplyingError,
 )
-from nfagent.plumbing.layout import Interface, Layout
-from nfagent.plumbing.ovsdb import SwitchDatabase
-from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
-from nfagent.plumbing.servers import ServerPlumbing
+from server.openvswitch.bridges import MARK, Plumbing
+from server.openvswitch.layout import Interface, Layout
+from server.openvswitch.ovsdb import SwitchDatabase
+from server.openvswitch.servers import ServerPlumbing
 
 LAYOUT = Layout((1, 2), (Interface("pcie-snic0", "dummy"),), (Interface("vm1", "dummy"),))
 
@@ -277,7 +277,7 @@ def test_a_database_that_ends_while_it_is_read_is_not_there(
     def time_out(*_: object) -> None:
         raise TimeoutException  # its text cannot be asked for
 
-    monkeypatch.setattr("nfagent.plumbing.ovsdb.connection.Connection.start", time_out)
+    monkeypatch.setattr("server.openvswitch.ovsdb.connection.Connection.start", time_out)
     with pytest.raises(DatabaseUnreachableError, match="no answer within 10 s"):
         Plumbing(switch_config)
 

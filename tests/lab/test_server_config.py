@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.plumbing.errors import ConfigError
-from nfagent.plumbing.server_config import ENVIRONMENT, ServerConfig, default_path
-from nfagent.plumbing.toml_lines import key_lines
+from server.config import ENVIRONMENT, ServerConfig, default_path
+from server.errors import ConfigFaultError
+from server.toml_lines import key_lines
 
 GOOD = """\
 [oneswitchd]
@@ -108,7 +108,7 @@ def test_fault_names_file_line_and_key(tmp_path: Path, old: str, new: str, key: 
         text = text[: text.index("[[port]]")]
     path = tmp_path / "server.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigFaultError) as caught:
         ServerConfig.load(path)
     error = caught.value
     assert error.key == key
@@ -121,25 +121,25 @@ def test_fault_names_file_line_and_key(tmp_path: Path, old: str, new: str, key: 
 
 def test_missing_key_is_reported_at_its_table() -> None:
     text = GOOD.replace("number = 2\n", "")
-    with pytest.raises(ConfigError, match=r"port\[1\]\.number: is missing") as caught:
+    with pytest.raises(ConfigFaultError, match=r"port\[1\]\.number: is missing") as caught:
         ServerConfig.parse(text)
     assert caught.value.line == line_of(text, '[[port]]\nswitch = "snic0"')
 
 
 def test_the_first_fault_in_the_file_is_the_one_reported() -> None:
     text = GOOD.replace("number = 1\n", 'number = "x"\n').replace('"c.pem"', "7")
-    with pytest.raises(ConfigError, match="certificate"):
+    with pytest.raises(ConfigFaultError, match="certificate"):
         ServerConfig.parse(text)
 
 
 def test_not_toml() -> None:
-    with pytest.raises(ConfigError, match="is not TOML") as caught:
+    with pytest.raises(ConfigFaultError, match="is not TOML") as caught:
         ServerConfig.parse(GOOD.replace("number = 1\n", "number 1\n"))
     assert caught.value.line == line_of(GOOD, "number = 1")
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: No such file") as caught:
+    with pytest.raises(ConfigFaultError, match="cannot be read: No such file") as caught:
         ServerConfig.load(tmp_path / "absent.toml")
     assert caught.value.line is None
 

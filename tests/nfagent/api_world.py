@@ -18,10 +18,10 @@ from nfagent.errors import UnavailableError
 from nfagent.model import Decision, Instance
 from nfagent.monitor.measurement import Measurement
 from nfagent.store import Store, instances, processes
+from server.errors import ApiUnreachableError
+from server.oneswitchd.answers import Status
 from tests.nfagent.test_told import LB, PLAIN, RUNNING
 from tests.nfagent.world import ADMIN_TOKEN, write_files
-from unoctl.errors import ApiUnreachableError
-from unoctl.model import Status
 
 V1 = "/api/v1"
 AT, AT_ISO = 1.5, "1970-01-01T00:00:01.500Z"

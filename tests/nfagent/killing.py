@@ -17,9 +17,9 @@ import httpx
 
 from lab.errors import LabError
 from nfagent.model import Migration
+from server.errors import ServerError
 from tests.nfagent.kill_plans import COMMITTED, FAULTS_PER_WORLD, STEPS, Plan, began, index
 from tests.nfagent.killed_world import Fault, Seen, World, await_true
-from unoctl.errors import UnoctlError
 
 _REACHED_S = 60.0
 _ENDED_S = 15.0  # after the last fault
@@ -52,7 +52,7 @@ def run(seed: int, first: int, count: int, *, timed: bool = True) -> Iterator[di
                 verdict |= one(world, plan)
                 if timed:
                     verdict["wrong"] = [*verdict["wrong"], *verdict["mistimed"]]
-            except (LabError, TimeoutError, httpx.HTTPError, UnoctlError) as error:
+            except (LabError, TimeoutError, httpx.HTTPError, ServerError) as error:
                 verdict |= {"wrong": [f"it could not be carried out: {error!r}"]}
             if verdict["wrong"] and world is not None:
                 verdict["log"] = world.agent.log.read_text().splitlines()[-_LOG_LINES:]

@@ -9,7 +9,7 @@ from nfagent.api.access import Access
 from nfagent.api.tokens import Tokens
 from nfagent.desired import Client
 from nfagent.errors import UnauthorizedError
-from nfagent.plumbing.errors import ConfigError
+from server.errors import ConfigFaultError
 from tests.nfagent.world import ADMIN_TOKEN, OTHER_TOKEN, TENANT_TOKEN, World
 
 OWN = ("localhost", "LocalHost:8774", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:8774")
@@ -146,5 +146,5 @@ def test_an_agent_does_not_start_with_tokens_that_are_wrong(directory: Path) -> 
     for text in ("acme owner whoever-it-may-be-1\n", "acme tenant short\n"):
         tokens.write_text(text)
         tokens.chmod(0o600)
-        with pytest.raises(ConfigError, match=":1:"):
+        with pytest.raises(ConfigFaultError, match=":1:"):
             Tokens(tokens)

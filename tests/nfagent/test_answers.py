@@ -13,11 +13,11 @@ from nfagent.api.access import LOCAL
 from nfagent.api.discretion import GENERIC
 from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.store import chains, database, decisions, instances, migrations, processes
+from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
 from tests.nfagent import samples
 from tests.nfagent.api_world import AT, AT_ISO, V1, Api, problem
 from tests.nfagent.test_told import LB, PLAIN
 from tests.nfagent.world import TENANT_TOKEN
-from unoctl.model import BridgeState, Controller, LinkState, Status, SwitchState
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from nfagent.api.access import Access
 from nfagent.capacity import capacities
 from nfagent.config import SOCKET_PATH_MAX, AgentConfig
-from nfagent.plumbing.errors import ConfigError
+from server.errors import ConfigFaultError
 from tests.nfagent.world import write_files
 
 SLOT = '[[location]]\nswitch = "a"\nslot = [{ name = "s", wires = [{ edge = "x", inside = "y" }]'
@@ -66,7 +66,7 @@ def test_nothing_needs_to_be_said() -> None:
     ],
 )
 def test_errors_name_line_and_key(text: str, line: int, key: str, words: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigFaultError) as error:
         AgentConfig.parse(text, Path("agent.toml"))
     assert (error.value.line, error.value.key) == (line, key)
     assert words in error.value.problem
@@ -76,20 +76,20 @@ def test_errors_name_line_and_key(text: str, line: int, key: str, words: str) ->
 def test_locations_and_sockets_fit_the_server(directory: Path) -> None:
     path = write_files(directory)
     text = path.read_text()
-    with pytest.raises(ConfigError, match=r"has no switch 'moon'; it has hypervisor, snic0"):
+    with pytest.raises(ConfigFaultError, match=r"has no switch 'moon'; it has hypervisor, snic0"):
         AgentConfig.parse(text.replace('switch = "snic0"', 'switch = "moon"')).load_server(path)
     for key in ("pcie_mbps = 1000", "core_factor = 2.0"):
-        with pytest.raises(ConfigError, match=rf"location\[0\]\.{key.split()[0]}: hypervisor is the hypervisor"):
+        with pytest.raises(ConfigFaultError, match=rf"location\[0\]\.{key.split()[0]}: hypervisor is the hypervisor"):
             AgentConfig.parse(text.replace('switch = "hypervisor"', f'switch = "hypervisor"\n{key}')).load_server(path)
-    with pytest.raises(ConfigError, match=r"runtime: .*is too long"):
+    with pytest.raises(ConfigFaultError, match=r"runtime: .*is too long"):
         AgentConfig.parse(text.replace("/run", "/" + "r" * 60)).load_server(path)
     rest = f"/{uuid.UUID(int=0)}.hypervisor.state"  # of all sockets, that which state is copied through is the longest
     fits = f"{directory}/".ljust(SOCKET_PATH_MAX - len(rest), "r")
     AgentConfig.parse(text.replace(f"{directory}/run", fits)).load_server(path)
-    with pytest.raises(ConfigError, match=r"runtime: .*is too long"):
+    with pytest.raises(ConfigFaultError, match=r"runtime: .*is too long"):
         AgentConfig.parse(text.replace(f"{directory}/run", f"{fits}r")).load_server(path)
     (directory / "server.toml").unlink()
-    with pytest.raises(ConfigError, match=r"server\.toml: cannot be read"):
+    with pytest.raises(ConfigFaultError, match=r"server\.toml: cannot be read"):
         AgentConfig.load(path).load_server(path)
 
 
@@ -120,8 +120,8 @@ def test_tokens_that_cannot_be_used(directory: Path, text: str, mode: int, words
     path = directory / "tokens"
     path.write_text(text)
     path.chmod(mode)
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigFaultError) as error:
         Access(path, "nobody")
     assert words in str(error.value)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigFaultError, match="cannot be read"):
         Access(directory / "none", "nobody")

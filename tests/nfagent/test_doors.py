@@ -17,7 +17,7 @@ from nfagent.api.streams import Streams, is_still
 from nfagent.api.tokens import Tokens, digest
 from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError, UnavailableError
-from nfagent.plumbing.errors import ConfigError
+from server.errors import ConfigFaultError
 
 ACME, OPS = Client("acme", admin=False), Client("ops", admin=True)
 TENANT, ADMIN = "t" * 16, "a" * 20
@@ -60,22 +60,22 @@ def refusal(error: type[RefusedError], act: Any) -> tuple[str, str]:
 )
 def test_a_line_that_is_wrong_says_so(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigFaultError) as caught:
         Tokens(path)
     assert str(caught.value) == f"{path}:{said}"
 
 
 def test_a_file_that_is_unsafe_or_not_there_says_so(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    with pytest.raises(ConfigError, match=r"the tokens cannot be read: .*No such file"):
+    with pytest.raises(ConfigFaultError, match=r"the tokens cannot be read: .*No such file"):
         Tokens(path)
     for mode in (0o640, 0o601):
         written(tmp_path, "", mode)
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigFaultError) as caught:
             Tokens(path)
         assert str(caught.value) == f"{path}: others can read the tokens (mode {mode:o}); chmod 600 {path}"
     written(tmp_path, b"\xff")
-    with pytest.raises(ConfigError, match=r"the tokens cannot be read: .*utf-8"):
+    with pytest.raises(ConfigFaultError, match=r"the tokens cannot be read: .*utf-8"):
         Tokens(path)
 
 

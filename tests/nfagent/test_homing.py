@@ -7,10 +7,10 @@ import pytest
 from nfagent import homing
 from nfagent.errors import WiringError
 from nfagent.model import Port
-from unoctl.client import Client
-from unoctl.errors import ApiRefusedError
-from unoctl.model import Move
-from unoctl.model import Port as SwitchPort
+from server.errors import ApiRefusedError
+from server.oneswitchd.answers import Move
+from server.oneswitchd.answers import Port as SwitchPort
+from server.oneswitchd.client import Client
 
 PORT = Port(1000, "nf1000", "02:00:00:00:00:01")
 HOME, GOAL, ELSEWHERE = ("hypervisor", "vf0"), ("hypervisor", "vf1"), ("snic0", "pf0vf0")

@@ -18,8 +18,8 @@ from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
 from nfagent.migrate.move import Move
 from nfagent.migrate.peer import Peer
-from nfagent.processes import wait_gone
 from nfagent.store import processes
+from server.processes import wait_gone
 from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"

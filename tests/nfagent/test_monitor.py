@@ -26,10 +26,10 @@ from nfagent.monitor.megaflows import Megaflow, Outcome, outcome, parse_dump
 from nfagent.monitor.port_counters import PortCounters, parse_show
 from nfagent.monitor.subjects import Subject
 from nfagent.monitor.switches import RemoteControl, SwitchProbe
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
+from server.errors import ToolError
+from server.oneswitchd.answers import Port
 from tests.nfagent.dumps import HUB, Home, Server, flow_line, port_block
-from unoctl.errors import ToolError
-from unoctl.model import Port
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_.-]{0,14}", fullmatch=True).filter(lambda name: name not in ("drop", "in_port"))
 COUNTS = st.integers(0, 2**63)

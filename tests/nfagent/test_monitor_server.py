@@ -18,7 +18,7 @@ from lab.spec import LabSpec
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.matrix import Snapshot, Traffic, attribute, port_rates
 from nfagent.monitor.switches import SwitchProbe, local_control
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 from tests.nfagent.test_server import Deployment
 from tests.nfagent.world import wait_until
 

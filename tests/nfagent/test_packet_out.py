@@ -13,7 +13,7 @@ from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Wires
 from nfagent.migrate.packet_out import Outlet
-from unoctl.errors import ToolError
+from server.errors import ToolError
 
 FRAME = bytes.fromhex("020000000002020000000004") + b"\x88\xb5" + bytes(46)
 

@@ -14,8 +14,8 @@ import pytest
 from nfagent.control import Control
 from nfagent.errors import ControlRefusedError
 from nfagent.model import Migration
-from nfagent.processes import PROC, start_time
 from nfagent.store import Store, events, migrations, processes
+from server.processes import PROC, start_time
 from tests.nfagent.world import World, processes_of, wait_until
 
 V1 = "/api/v1"

@@ -14,13 +14,13 @@ import pytest
 from nfagent.config import AgentConfig
 from nfagent.errors import LaunchError, WiringError
 from nfagent.locations import Locations
-from nfagent.plumbing.errors import DatabaseUnreachableError
 from nfagent.store import Store
 from nfagent.wiring import ServerWiring
+from server.errors import DatabaseUnreachableError
+from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState
 from tests.nfagent import samples
 from tests.nfagent.test_migrate import SOURCE, TARGET, V1, Case, interrupted
 from tests.nfagent.world import World, processes_of, write_files
-from unoctl.model import BridgeState, LinkState, Status, SwitchState
 
 DOWN = BridgeState(target="x", state="down", last_error="Connection refused")
 UP = BridgeState(target="x", state="up")

@@ -11,9 +11,9 @@ from nfagent.api.events import _stream
 from nfagent.errors import InvalidError, StoreError
 from nfagent.model import Decision, Event
 from nfagent.store import events
+from server.errors import ApiUnreachableError
 from tests.nfagent.api_world import AT, AT_ISO, V1, Api, problem
 from tests.nfagent.world import ADMIN_TOKEN
-from unoctl.errors import ApiUnreachableError
 
 
 @pytest.fixture

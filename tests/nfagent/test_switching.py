@@ -11,11 +11,10 @@ from nfagent.errors import WiringError
 from nfagent.migrate import switching
 from nfagent.migrate.switching import ServerSwitching, marker
 from nfagent.model import Port
-from nfagent.plumbing.errors import PlumbingError
-from nfagent.plumbing.server_config import ServerConfig
-from unoctl.errors import ApiUnreachableError, ToolError
-from unoctl.model import BridgeState, Move, SwitchState
-from unoctl.model import Port as SwitchPort
+from server.config import ServerConfig
+from server.errors import ApiUnreachableError, PlumbingError, ToolError
+from server.oneswitchd.answers import BridgeState, Move, SwitchState
+from server.oneswitchd.answers import Port as SwitchPort
 
 CONFIG = ServerConfig.parse("""
 [oneswitchd]
@@ -87,7 +86,7 @@ class FakeWiring:
 
 
 class FakeDaemon:
-    """See `unoctl.unixctl.Unixctl`; ``answers`` are what it says, by its socket."""
+    """See `server.openvswitch.unixctl.Unixctl`; ``answers`` are what it says, by its socket."""
 
     def __init__(self, path: Path, answer_s: float) -> None:
         self.path, self.answers = path, ANSWERS.get(str(path))

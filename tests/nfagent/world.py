@@ -14,7 +14,7 @@ from nfagent.config import AgentConfig
 from nfagent.errors import WiringError
 from nfagent.migrate.switching import Moved, Place
 from nfagent.model import Port
-from nfagent.processes import PROC
+from server.processes import PROC
 
 TENANT_TOKEN = "tenant-token-0123456789"
 OTHER_TOKEN = "other-token-0123456789"

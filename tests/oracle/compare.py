@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from lab.errors import LabError
-from nfagent.plumbing.names import HOME
+from server.errors import ServerError
+from server.names import HOME
 from tests.oracle import observation
 from tests.oracle import openflow as of
 from tests.oracle.channel import ChannelError
@@ -28,7 +29,6 @@ from tests.oracle.steps import (
     Timed,
 )
 from tests.oracle.world import World, clear_messages
-from unoctl.errors import UnoctlError
 
 _TURN_S, _LATE_TURNS = 0.05, 60
 _BUSY_S, _ALIVE_S, _PACE_S, _STALL_S, _END_S = 2.2, 8.0, 0.2, 0.6, 8.0
@@ -131,7 +131,7 @@ class Comparison:
         """A world that fails, or hangs, is a difference; the next run has new ones."""
         try:
             yield
-        except (ChannelError, LabError, UnoctlError) as error:
+        except (ChannelError, LabError, ServerError) as error:
             self._broken = True
             who = "oneswitchd" if world is self.ours else "the one switch"
             raise DifferenceError(f"step {len(self.script.steps)}, {_shown(step)}\n{who}: {error}") from error

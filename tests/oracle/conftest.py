@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nfagent.plumbing.names import HOME
+from server.names import HOME
 from tests.oracle.compare import Comparison
 from tests.oracle.steps import Script
 

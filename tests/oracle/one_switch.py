@@ -8,7 +8,7 @@ from lab.control_plane import Oneswitchd
 from lab.errors import StartError
 from lab.spec import LabSpec
 from lab.wires import Place
-from nfagent.plumbing.names import HOME
+from server.names import HOME
 from tests.oracle.channel import Channel
 from tests.oracle.pools import PORTS
 from tests.oracle.world import NOTICE_S, POLL_S, World

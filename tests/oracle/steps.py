@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from nfagent.plumbing.names import HOME
+from server.names import HOME
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from lab.control_plane import Oneswitchd
 from lab.mobility import MovingHost, there_and_back
 from lab.spec import LabSpec
 from lab.wires import Wires
-from unoctl.model import Stage
+from server.oneswitchd.answers import Stage
 
 FRAME = bytes.fromhex("020000000002020000000004") + b"\x08\x00" + bytes(46)
 

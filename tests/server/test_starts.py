@@ -11,9 +11,9 @@ from lab.server import Lab
 from lab.spec import LabSpec
 from lab.waiting import wait_for_sockets
 from lab.wires import Wires
+from server.errors import ApiRefusedError
+from server.oneswitchd.client import Client
 from tests.recovery.conftest import eventually
-from unoctl.client import Client
-from unoctl.errors import ApiRefusedError
 
 FRAME = bytes.fromhex("020000000003020000000001") + b"\x08\x00" + bytes(46)
 

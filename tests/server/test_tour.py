@@ -11,7 +11,7 @@ import pytest
 
 from lab.directory import ENVIRONMENT
 from lab.server import Lab
-from nfagent.processes import wait_gone
+from server.processes import wait_gone
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfagent.plumbing.layout import Interface, Layout
-from nfagent.plumbing.server_config import ServerConfig
-from nfagent.plumbing.servers import ServerPlumbing
+from server.config import ServerConfig
+from server.oneswitchd.answers import Port
+from server.openvswitch.layout import Interface, Layout
+from server.openvswitch.servers import ServerPlumbing
 from tests.unoctl.dummy_ovs import DummySwitch
-from unoctl.model import Port
 
 MULTICAST = 4094
 PRIORITY = 100  # of oneswitchd's rules in edge

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from server.errors import ApiRefusedError, ServerError, UsageError
 from tests.unoctl.dummy_server import DummyServer, Mapped
 from tests.unoctl.fake_rest import FakeOneswitchd, make_status
 from unoctl.cli import app
-from unoctl.errors import ApiRefusedError, UnoctlError, UsageError
 from unoctl.logs import LEVELS
 
 TOML = """[oneswitchd]
@@ -237,7 +237,7 @@ def test_the_shell_is_offered_nothing_where_nobody_answers(tmp_path: Path) -> No
 
 
 def test_errors_are_one_tree_with_codes() -> None:
-    assert (UnoctlError("x").exit_status, UsageError("x").exit_status) == (1, 2)
+    assert (ServerError("x").exit_status, UsageError("x").exit_status) == (1, 2)
     assert ApiRefusedError(409, "interface-taken", "d").code == "interface-taken"
 
 

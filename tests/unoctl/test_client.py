@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unoctl.fake_rest import FakeOneswitchd, problem
-from unoctl.client import Client
-from unoctl.errors import (
+from server.errors import (
     ApiAnswerError,
     ApiNoAnswerError,
     ApiRefusedError,
@@ -18,7 +16,9 @@ from unoctl.errors import (
     ConfigError,
     UsageError,
 )
-from unoctl.rest import NFAGENT, Rest
+from server.oneswitchd.client import Client
+from server.oneswitchd.rest import NFAGENT, Rest
+from tests.unoctl.fake_rest import FakeOneswitchd, problem
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from unoctl import discovery
-from unoctl.errors import ConfigChoiceError, ConfigError
+from server import discovery
+from server.errors import ConfigChoiceError, ConfigError
 
 
 @pytest.fixture

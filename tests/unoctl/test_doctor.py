@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from server.discovery import Found
+from server.openvswitch.ovsdb_text import Bridge, Database, Interface
 from tests.unoctl.dummy_server import DummyServer, Mapped
 from tests.unoctl.fake_rest import FakeOneswitchd, make_status
 from unoctl import topology
-from unoctl.discovery import Found
 from unoctl.doctor import checkup, daemon, drift, machine, wiring
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Level
 from unoctl.flow_text import parse_flows
-from unoctl.ovsdb_text import Bridge, Database, Interface
 from unoctl.render import Format, Output
 from unoctl.session import Choice, Session
 

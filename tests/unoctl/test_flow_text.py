@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from server.errors import TextError, ToolError
+from server.openvswitch import dpif, openflow_tools, ovsdb_text
 from tests.unoctl.dummy_ovs import DummySwitch
-from unoctl import dpif, openflow_tools, ovsdb_text, trace_text
-from unoctl.errors import TextError, ToolError
+from unoctl import trace_text
 from unoctl.flow_text import Flow, parse_flow, parse_flows, parse_port_numbers, parse_ports, split_terms
 
 DUMP = """OFPST_FLOW reply (OF1.3) (xid=0x2): flags=[more]

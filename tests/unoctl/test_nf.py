@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from server.errors import ConfigChoiceError, ConfigError
 from tests.nfagent.world import TENANT_TOKEN, World
 from unoctl.cli import app
-from unoctl.errors import ConfigChoiceError, ConfigError
 from unoctl.nf import commands, finding
 from unoctl.render import Format, Output
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unoctl.errors import ActionSyntaxError
-from unoctl.odp_actions import Term, parse
+from server.errors import ActionSyntaxError
+from server.openvswitch.odp_actions import Term, parse
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.layers.sctp import SCTP, SCTPChunkData
 
+from server.errors import ActionSyntaxError
+from server.openvswitch.odp_actions import parse
 from unoctl import checksums
-from unoctl.errors import ActionSyntaxError, PacketError
-from unoctl.odp_actions import parse
+from unoctl.errors import PacketError
 from unoctl.odp_apply import Elsewhere, Event, Lost, Output, PacketIn, Recirculation, run
 from unoctl.packet import Packet
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from server.oneswitchd.answers import Port
 from tests.unoctl.dummy_ovs import DummySwitch, await_sent
 from tests.unoctl.random_traffic import Case, case
-from unoctl.model import Port
 from unoctl.topology import Server, Switch
 from unoctl.trace import Tracer
 from unoctl.trace_model import Exit, Trace

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from server.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
+from server.oneswitchd.client import Client
 from tests.unoctl.fake_rest import Answer, FakeOneswitchd, problem
 from unoctl import ports
-from unoctl.client import Client
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
 from unoctl.render import Format, Output, Progress
 from unoctl.topology import PcieLink, Server, Switch
 

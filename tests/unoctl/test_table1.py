@@ -24,7 +24,7 @@ from lab.errors import LabError
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Place
-from nfagent.plumbing.names import HOME
+from server.names import HOME
 from unoctl.cli import app
 from unoctl.packet_input import to_bytes
 

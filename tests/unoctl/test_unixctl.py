@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from unoctl.errors import ToolError
-from unoctl.unixctl import Unixctl
+from server.errors import ToolError
+from server.openvswitch.unixctl import Unixctl
 
 RESULTS = ["", "}", "{}", 'a "quoted"} {line}\n', "é" * 100, "{" * 50 + "}" * 50]
 

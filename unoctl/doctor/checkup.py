@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from rich.text import Text
 
+from server.errors import ServerError
 from unoctl.doctor import daemon, drift, functions, machine, wiring
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Level, Topic
-from unoctl.errors import UnoctlError
 from unoctl.render import STYLES, View, tree_text
 from unoctl.session import Session
 
@@ -45,7 +45,7 @@ def _findings(session: Session, say: Callable[[str], None]) -> Iterator[Finding]
         yield from _guarded("machine", check)
     try:
         server = session.server
-    except UnoctlError as error:
+    except ServerError as error:
         yield TOPIC.fail("server.toml", str(error), "see docs/architecture.md for the file, or start a lab: uno-lab up")
         return
     yield TOPIC.ok("server.toml", f"{server.path} ({session.found.reason}), {len(server.switches)} switches")
@@ -61,7 +61,7 @@ def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Fin
     """A check that cannot be made is a finding; the others go on."""
     try:
         yield from check()
-    except UnoctlError as error:
+    except ServerError as error:
         yield Topic(topic).fail("this check", str(error), "mend what is said above first, then look again")
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from server.errors import ApiError, ConfigError, TextError, ToolError
+from server.oneswitchd.answers import BridgeState, Controller, Status, SwitchState
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Topic
-from unoctl.errors import ApiError, ConfigError, TextError, ToolError
-from unoctl.model import BridgeState, Controller, Status, SwitchState
 
 TOPIC = Topic("oneswitchd")
 

@@ -8,11 +8,11 @@ runs a pipeline it can match in, and nothing else there.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from server.errors import ServerError
+from server.oneswitchd.answers import Port
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
-from unoctl.errors import UnoctlError
 from unoctl.flow_text import Flow, split_field
-from unoctl.model import Port
 from unoctl.topology import FIRST_MULTICAST_VID, Server
 
 TOPIC = Topic("drift")
@@ -45,7 +45,7 @@ def drift(facts: Facts) -> Iterator[Finding]:
     """Compare both bridges of every switch that answers."""
     try:
         ports = facts.mapped
-    except UnoctlError:
+    except ServerError:
         yield TOPIC.warn("rules", "not compared: oneswitchd does not answer", "see oneswitchd above")
         return
     if any(port.move for port in ports):
@@ -175,7 +175,7 @@ def _is_multicast(match: Match, switch: SwitchFacts) -> bool:
 def _virt(facts: Facts, ports: list[Port]) -> Iterator[Finding]:
     try:
         virtual, executors = facts.virtual_flows, set(facts.status.virtual.executors)
-    except UnoctlError as error:
+    except ServerError as error:
         yield TOPIC.warn("virt", f"not compared: {error}", "see oneswitchd above")
         return
     at = {port.number: port.executing for port in ports}

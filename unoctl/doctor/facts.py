@@ -2,12 +2,13 @@
 
 from functools import cached_property
 
-from unoctl import flow_text, openflow_tools, ovsdb_text
-from unoctl.client import Client
-from unoctl.errors import ConfigError, UnoctlError
+from server.errors import ConfigError, ServerError
+from server.oneswitchd.answers import Port, Status
+from server.oneswitchd.client import Client
+from server.openvswitch import openflow_tools, ovsdb_text
+from server.openvswitch.ovsdb_text import Database
+from unoctl import flow_text
 from unoctl.flow_text import Flow
-from unoctl.model import Port, Status
-from unoctl.ovsdb_text import Database
 from unoctl.topology import Server, Switch
 
 # A doctor asks many that may be dead; a switch that needs longer than this is one of them.
@@ -15,20 +16,20 @@ ASK_TIMEOUT_S = 3.0
 
 
 class SwitchFacts:
-    """One switch, asked over its sockets. Properties raise UnoctlError where it does not answer."""
+    """One switch, asked over its sockets. Properties raise ServerError where it does not answer."""
 
     def __init__(self, server: Server, switch: Switch) -> None:
         self.server = server
         self.switch = switch
-        self._problems: dict[str, UnoctlError | None] = {}
+        self._problems: dict[str, ServerError | None] = {}
 
-    def problem(self, name: str) -> UnoctlError | None:
+    def problem(self, name: str) -> ServerError | None:
         """Why a property of this class cannot be had; None: it can."""
         if name not in self._problems:
             self._problems[name] = None
             try:
                 getattr(self, name)
-            except UnoctlError as error:
+            except ServerError as error:
                 self._problems[name] = error
         return self._problems[name]
 
@@ -103,7 +104,7 @@ class Facts:
         """The virtual ports: from oneswitchd, or the configured ones where it does not answer."""
         try:
             return self.mapped
-        except UnoctlError:
+        except ServerError:
             return [
                 Port(number=port.number, name=port.name, switch=port.switch, interface=port.interface)
                 for port in self.server.ports

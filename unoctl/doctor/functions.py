@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from server.errors import ConfigChoiceError, ServerError
 from unoctl.doctor.facts import ASK_TIMEOUT_S, Facts
 from unoctl.doctor.findings import Finding, Topic
-from unoctl.errors import ConfigChoiceError, UnoctlError
 from unoctl.nf import finding
 from unoctl.nf.client import Json, NfClient
 
@@ -33,7 +33,7 @@ def functions(
             if not client.manages(facts.server.datapath_id):
                 return
             faults = client.faults()
-    except UnoctlError as error:
+    except ServerError as error:
         yield TOPIC.fail("nfagent", str(error), "start it: nfagent serve; what it has deployed runs on meanwhile")
         return
     for fault in faults:

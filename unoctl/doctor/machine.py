@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from unoctl import openflow_tools
+from server.errors import ToolError
+from server.openvswitch import openflow_tools
 from unoctl.doctor.findings import Finding, Topic
-from unoctl.errors import ToolError
 
 TOPIC = Topic("machine")
 OVS_TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")

@@ -6,11 +6,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from server.oneswitchd.answers import Port
+from server.openvswitch.ovsdb_text import Interface
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
 from unoctl.doctor.machine import version_finding
-from unoctl.model import Port
-from unoctl.ovsdb_text import Interface
 from unoctl.topology import BRIDGES, MULTICAST_PORT
 
 SOCKETS = Topic("sockets")

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from unoctl.rest import NFAGENT, Rest
+from server.oneswitchd.rest import NFAGENT, Rest
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from server.errors import ApiNoAnswerError, ApiRefusedError, UsageError
 from unoctl.command import FormatOption, Globals, PrettyOption, carry_out
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, UsageError
 from unoctl.nf import finding, views
 from unoctl.nf.client import Json, NfClient
 from unoctl.render import Format, Output, Progress, View

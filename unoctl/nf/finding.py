@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from unoctl.discovery import labs
-from unoctl.errors import ConfigChoiceError, ConfigError
+from server.discovery import labs
+from server.errors import ConfigChoiceError, ConfigError
 
 SYSTEM_CONFIG = Path("/etc/nfagent/agent.toml")
 _IN_LAB = Path("nfagent") / "agent.toml"

@@ -8,8 +8,8 @@ from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.model import Decision, Event, Instance, Migration, Port, Running, View
 from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
-from unoctl.model import BridgeState, LinkState, Status, SwitchState
-from unoctl.model import Port as VirtualPort
+from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState
+from server.oneswitchd.answers import Port as VirtualPort
 
 AT = 1_790_000_000.0
 """Monday, 21 September 2026, 14:13:20 UTC."""

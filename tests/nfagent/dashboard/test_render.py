@@ -13,9 +13,9 @@ from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.model import Event, View
 from nfagent.monitor.measurement import Rate
+from server.oneswitchd.answers import LinkState
 from tests.nfagent.dashboard import sample
 from tests.nfagent.dashboard.sample import AT, HOST, NIC
-from unoctl.model import LinkState
 
 _VOID = {"input", "link", "meta", "br"}
 

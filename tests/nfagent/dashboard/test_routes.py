@@ -14,10 +14,10 @@ import pytest
 from nfagent.api import serving
 from nfagent.dashboard import board, routes, snapshot
 from nfagent.dashboard.probe import Probe
+from server.errors import ServerError
+from server.oneswitchd.answers import Status
 from tests.nfagent.dashboard import sample
 from tests.nfagent.world import ADMIN_TOKEN, TENANT_TOKEN, World, wait_until
-from unoctl.errors import UnoctlError
-from unoctl.model import Status
 
 PAGE, STREAM = "/dashboard", "/dashboard/stream"
 
@@ -266,7 +266,7 @@ class Oneswitchd:
         self.asked += 1
         assert self.let.wait(30)
         if self.asked > 1:
-            raise UnoctlError("it is gone")
+            raise ServerError("it is gone")
         return Status(version="1", datapath_id="1"), []
 
 

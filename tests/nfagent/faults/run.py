@@ -22,9 +22,9 @@ from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
 from nfagent.errors import AgentError
 from nfagent.migrate import migrator, peer, protocol
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.reconcile import WAKING
 from nfagent.store import database, events, migrations
+from server.config import ServerConfig
 from tests.nfagent.faults import invariants, scenarios
 from tests.nfagent.faults.clock import Clock
 from tests.nfagent.faults.machine import FakeConnection, FakePulse

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from nfagent.errors import WiringError
 from nfagent.migrate.switching import Moved, ServerSwitching
-from nfagent.plumbing.errors import DatabaseUnreachableError
-from nfagent.plumbing.server_config import ServerConfig, SwitchConfig
 from nfagent.wiring import ServerWiring
-from unoctl import model
-from unoctl.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ToolError
-from unoctl.model import BridgeState, Status, SwitchState
+from server.config import ServerConfig, SwitchConfig
+from server.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, DatabaseUnreachableError, ToolError
+from server.oneswitchd import answers as model
+from server.oneswitchd.answers import BridgeState, Status, SwitchState
 
 if TYPE_CHECKING:
     from tests.nfagent.faults.world import World
@@ -133,7 +132,7 @@ class Switches:
 
 
 class FakeClient:
-    """See `unoctl.client.Client`."""
+    """See `server.oneswitchd.client.Client`."""
 
     def __init__(self, world: World) -> None:
         self._world, self._switches = world, world.switches
@@ -274,7 +273,7 @@ class FakeClient:
 
 
 class FakePlumbing:
-    """See `nfagent.plumbing.servers.ServerPlumbing`, and `Plumbing`; ``world`` is set on a subclass."""
+    """See `server.openvswitch.servers.ServerPlumbing`, and `Plumbing`; ``world`` is set on a subclass."""
 
     world: World
 

@@ -17,10 +17,10 @@ from nfagent.migrate.keepers import Keepers
 from nfagent.migrate.migrator import StateMigrator
 from nfagent.migrate.move import Parts
 from nfagent.model import Instance, Running, View
-from nfagent.plumbing.server_config import ServerConfig
 from nfagent.reconcile import Reconciler
 from nfagent.starter import Starter
 from nfagent.store import Change, Outlives, Store, instances, migrations, processes
+from server.config import ServerConfig
 from tests.nfagent.faults.clock import Clock
 from tests.nfagent.faults.machine import RUNTIME, FakeProcess, Machines
 from tests.nfagent.faults.nf import Nf

@@ -1,4 +1,4 @@
-"""TOML read into pydantic models; what tomllib and pydantic find wrong becomes a `ConfigError` with file, line, key."""
+"""Reads TOML into pydantic models; faults that tomllib and pydantic find become a `ConfigFaultError`."""
 
 import re
 import tomllib
@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nfagent.plumbing.errors import ConfigError
-from nfagent.plumbing.toml_lines import Path as KeyPath
-from nfagent.plumbing.toml_lines import key_lines
+from server.errors import ConfigFaultError
+from server.toml_lines import Path as KeyPath
+from server.toml_lines import key_lines
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -22,21 +22,21 @@ def read_text(path: Path) -> str:
     """The text of a file.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigFaultError: it cannot be read.
     """
     try:
         return path.read_bytes().decode()
     except OSError as error:
-        raise ConfigError(path, None, "", f"cannot be read: {error.strerror}") from error
+        raise ConfigFaultError(path, None, "", f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(path, None, "", f"is not UTF-8 text: {error.reason}") from error
+        raise ConfigFaultError(path, None, "", f"is not UTF-8 text: {error.reason}") from error
 
 
 def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[KeyPath, int]]:
     """What a TOML text says, and the line of each of its keys for `fault_at`.
 
     Raises:
-        ConfigError: it is not TOML, or breaks the model's contract.
+        ConfigFaultError: it is not TOML, or breaks the model's contract.
     """
     try:
         document = tomllib.loads(text)
@@ -49,12 +49,12 @@ def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[
         raise _first_fault(path, lines, error) from error
 
 
-def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigError:
+def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigFaultError:
     """The fault for a text that is not TOML; a key given twice is one."""
     problem = str(error)
     place = _AT_LINE.search(problem)
     if not place:  # "(at end of document)"
-        return ConfigError(path, max(1, len(text.splitlines())), "", f"is not TOML: {problem}")
+        return ConfigFaultError(path, max(1, len(text.splitlines())), "", f"is not TOML: {problem}")
     # tomllib notices some faults only after the line's end has been read
     line = int(place[1])
     source = text.splitlines()
@@ -66,10 +66,10 @@ def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Conf
         problem = f"is given twice ({problem})"
     else:
         problem = f"is not TOML: {problem}"
-    return ConfigError(path, line, key[1] if key else "", problem)
+    return ConfigFaultError(path, line, key[1] if key else "", problem)
 
 
-def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigError:
+def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigFaultError:
     """The fault nearest to the top of the file; a key that is missing may only be misspelt, so it comes last."""
     faults = [
         (item["type"] == "missing", fault_at(path, lines, item["loc"], _problem(dict(item)))) for item in error.errors()
@@ -77,12 +77,12 @@ def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationErro
     return min(faults, key=lambda fault: (fault[0], fault[1].line or 0))[1]
 
 
-def fault_at(path: Path, lines: Mapping[KeyPath, int], where: Sequence[str | int], problem: str) -> ConfigError:
+def fault_at(path: Path, lines: Mapping[KeyPath, int], where: Sequence[str | int], problem: str) -> ConfigFaultError:
     """A fault of the key ``where``, on its line or, where it is missing, on that of the table it belongs in."""
     known = tuple(where)
     while known and known not in lines:
         known = known[:-1]
-    return ConfigError(path, lines.get(known, 1), _dotted(where), problem)
+    return ConfigFaultError(path, lines.get(known, 1), _dotted(where), problem)
 
 
 def _dotted(where: Sequence[str | int]) -> str:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from nfagent.plumbing.names import EDGE, HOME, MULTICAST_PORT, VIRT
-from nfagent.plumbing.toml_lines import Path as KeyPath
+from server.names import EDGE, HOME, MULTICAST_PORT, VIRT
+from server.toml_lines import Path as KeyPath
 
 if TYPE_CHECKING:
-    from nfagent.plumbing.server_config import PortConfig, ServerConfig, SwitchConfig
+    from server.config import PortConfig, ServerConfig, SwitchConfig
 
 Conflict = tuple[KeyPath, str]
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from unoctl.errors import ApiRefusedError
+from server.errors import ApiRefusedError
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from unoctl.errors import TextError
+from server.errors import TextError
 
 _DATAPATH = re.compile(r"^(\S+)@(\S+):")
 _BRIDGE = re.compile(r"^  (\S+):\s*$")

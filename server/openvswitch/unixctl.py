@@ -5,7 +5,7 @@ import json
 import socket
 from pathlib import Path
 
-from unoctl.errors import ToolError
+from server.errors import ToolError
 
 ANSWER_S = 30.0
 _SPACES = 16

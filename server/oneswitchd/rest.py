@@ -1,4 +1,4 @@
-"""A REST interface on a unix socket or TCP: requests, answers as typed data, errors as in :mod:`unoctl.errors`."""
+"""A REST interface on a unix socket or TCP: requests, answers as typed data, errors as in :mod:`server.errors`."""
 
 import socket
 import ssl
@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from unoctl.errors import ApiAnswerError, ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ConfigError
-from unoctl.model import Problem
+from server.errors import ApiAnswerError, ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ConfigError
+from server.oneswitchd.answers import Problem
 
 T = TypeVar("T")
 

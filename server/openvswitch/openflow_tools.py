@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from unoctl.errors import ToolError
+from server.errors import ToolError
 
 TIMEOUT_S = 20.0
 PROTOCOL = "OpenFlow13"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unoctl.errors import ConfigChoiceError, ConfigError
+from server.errors import ConfigChoiceError, ConfigError
 
 SYSTEM_CONFIG = Path("/etc/oneswitch/server.toml")
 

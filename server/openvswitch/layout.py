@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
 
 DatapathType = Literal["netdev", "dummy", "system"]
 

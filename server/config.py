@@ -10,11 +10,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from nfagent.plumbing.addresses import ApiAddress, Connect, Listen, Remote
-from nfagent.plumbing.config_conflicts import conflicts
-from nfagent.plumbing.config_faults import fault_at, parse_model, read_text
-from nfagent.plumbing.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
-from nfagent.plumbing.toml_dump import dump_document
+from server.addresses import ApiAddress, Connect, Listen, Remote
+from server.config_conflicts import conflicts
+from server.config_faults import fault_at, parse_model, read_text
+from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from server.toml_dump import dump_document
 
 DEFAULT_PATH = Path("/etc/oneswitch/server.toml")
 ENVIRONMENT = "ONESWITCH_CONFIG"

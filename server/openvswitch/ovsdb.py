@@ -20,8 +20,8 @@ from ovsdbapp import exceptions as ovsdbapp_errors
 from ovsdbapp.backend.ovs_idl import connection, idlutils, transaction
 from ovsdbapp.schema.open_vswitch import impl_idl
 
-from nfagent.plumbing.errors import DatabaseRefusedError, DatabaseUnreachableError, SwitchNotApplyingError
-from nfagent.plumbing.server_config import TlsConfig
+from server.config import TlsConfig
+from server.errors import DatabaseRefusedError, DatabaseUnreachableError, SwitchNotApplyingError
 
 Row = Any
 Command = Any

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from nfagent.plumbing.names import HOME
+from server.names import HOME
 
 
 class Answer(BaseModel):

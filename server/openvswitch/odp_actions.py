@@ -11,7 +11,7 @@ means is up to :mod:`unoctl.odp_apply`.
 
 from dataclasses import dataclass
 
-from unoctl.errors import ActionSyntaxError
+from server.errors import ActionSyntaxError
 
 OPENING = {"(": ")", "{": "}", "[": "]"}
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
-from nfagent.plumbing.errors import DatabaseUnreachableError, InterfaceError, OwnershipError
-from nfagent.plumbing.layout import DatapathType, Interface, Layout
-from nfagent.plumbing.names import EDGE, MULTICAST_OFPORT, MULTICAST_PORT, PORT_MAX, PORT_MIN, VIRT, patch_names
-from nfagent.plumbing.ovsdb import Command, Row, SwitchDatabase
-from nfagent.plumbing.server_config import SwitchConfig, TlsConfig
+from server.config import SwitchConfig, TlsConfig
+from server.errors import DatabaseUnreachableError, InterfaceError, OwnershipError
+from server.names import EDGE, MULTICAST_OFPORT, MULTICAST_PORT, PORT_MAX, PORT_MIN, VIRT, patch_names
+from server.openvswitch.layout import DatapathType, Interface, Layout
+from server.openvswitch.ovsdb import Command, Row, SwitchDatabase
 
 MARK = "oneswitch"
 

@@ -1,4 +1,4 @@
-"""The REST client of oneswitchd: one method per request of docs/architecture.md, errors as in :mod:`unoctl.errors`."""
+"""The REST client of oneswitchd: one method per request of docs/architecture.md, errors as in :mod:`server.errors`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from unoctl.errors import ConfigError, UsageError
-from unoctl.model import Port, Stage, Status
-from unoctl.rest import ONESWITCHD, Rest
+from server.errors import ConfigError, UsageError
+from server.oneswitchd.answers import Port, Stage, Status
+from server.oneswitchd.rest import ONESWITCHD, Rest
 
 REQUEST_TIMEOUT_S = 10.0
 MOVE_TIMEOUT_S = 120.0

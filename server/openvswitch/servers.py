@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from nfagent.plumbing.bridges import Plumbing, SwitchState
-from nfagent.plumbing.layout import DatapathType, Interface, Layout
-from nfagent.plumbing.server_config import ServerConfig
+from server.config import ServerConfig
+from server.openvswitch.bridges import Plumbing, SwitchState
+from server.openvswitch.layout import DatapathType, Interface, Layout
 
 
 class ServerPlumbing:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from unoctl.errors import TextError
+from server.errors import TextError
 
 COLUMNS_BRIDGE = "name,fail_mode,datapath_type,protocols"
 COLUMNS_INTERFACE = "name,type,ofport,error,mtu,link_state,admin_state"
