@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab.directory import ENVIRONMENT
-from lab.ovs import DAEMONS, OvsSwitch
 from lab.programs import environment
 from lab.server import Lab
 from lab.spec import LabSpec
-from server.config import LinkConfig, SwitchConfig
 
 ORDINARY_UID = 1000
 PROJECT = Path(__file__).resolve().parents[2]
@@ -68,37 +66,6 @@ def members() -> Callable[[str], list[int]]:
         return found
 
     return find
-
-
-@pytest.fixture
-def ovs(lab_dir: Path) -> Iterator[OvsSwitch]:
-    """One Open vSwitch with dummy devices and no bridges."""
-    switch = OvsSwitch("hypervisor", lab_dir / "ovs", vswitchd_options=("--enable-dummy",))
-    switch.create()
-    for daemon in DAEMONS:
-        switch.launch(daemon)
-        switch.await_up(daemon, lambda pid: Path(f"/proc/{pid}").exists())
-    yield switch
-    for daemon in reversed(DAEMONS):
-        switch.kill(daemon)
-
-
-@pytest.fixture
-def switch_config(ovs: OvsSwitch) -> SwitchConfig:
-    """What server.toml would say about `ovs`."""
-    return SwitchConfig(
-        name=ovs.name,
-        virt=f"unix:{ovs.management('virt')}",
-        edge=f"unix:{ovs.management('edge')}",
-        ovsdb=f"unix:{ovs.db_socket}",
-        control=str(ovs.control()),
-    )
-
-
-@pytest.fixture
-def snic_config(switch_config: SwitchConfig) -> SwitchConfig:
-    """The same as an sNIC."""
-    return switch_config.model_copy(update={"link": LinkConfig(hypervisor="pcie-snic0", local="pf0hpf")})
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from nfagent import wiring
 from nfagent.errors import WiringError
 from nfagent.model import Port
 from nfagent.wiring import ServerWiring
-from tests.unoctl.fake_rest import FakeOneswitchd
+from tests.server.fake_rest import FakeOneswitchd
 
 PORT, HOME, OWNER = Port(1000, "nf1000", "02:00:00:00:00:01"), ("hypervisor", "vf0"), "nfagent/acme/lb"
 

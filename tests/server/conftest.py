@@ -1,4 +1,4 @@
-"""Servers with oneswitchd in front, and short directories for them (unix sockets have short names)."""
+"""Servers with oneswitchd in front, single switches, and short directories for them: unix sockets need short paths."""
 
 import contextlib
 import subprocess
@@ -12,10 +12,12 @@ import pytest
 
 from lab.control_plane import Oneswitchd
 from lab.directory import ENVIRONMENT
+from lab.ovs import DAEMONS, OvsSwitch
 from lab.programs import environment
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.wires import Frames, Place, Wires
+from server.config import LinkConfig, SwitchConfig
 
 
 @dataclass
@@ -82,3 +84,34 @@ def demo(start: Start) -> Iterator[OneSwitch]:
     """The demo's server on the dummy substrate."""
     with start(LabSpec.demo(substrate="dummy")) as one:
         yield one
+
+
+@pytest.fixture
+def ovs(lab_dir: Path) -> Iterator[OvsSwitch]:
+    """One Open vSwitch with dummy devices and no bridges."""
+    switch = OvsSwitch("hypervisor", lab_dir / "ovs", vswitchd_options=("--enable-dummy",))
+    switch.create()
+    for daemon in DAEMONS:
+        switch.launch(daemon)
+        switch.await_up(daemon, lambda pid: Path(f"/proc/{pid}").exists())
+    yield switch
+    for daemon in reversed(DAEMONS):
+        switch.kill(daemon)
+
+
+@pytest.fixture
+def switch_config(ovs: OvsSwitch) -> SwitchConfig:
+    """What server.toml would say about `ovs`."""
+    return SwitchConfig(
+        name=ovs.name,
+        virt=f"unix:{ovs.management('virt')}",
+        edge=f"unix:{ovs.management('edge')}",
+        ovsdb=f"unix:{ovs.db_socket}",
+        control=str(ovs.control()),
+    )
+
+
+@pytest.fixture
+def snic_config(switch_config: SwitchConfig) -> SwitchConfig:
+    """The same as an sNIC."""
+    return switch_config.model_copy(update={"link": LinkConfig(hypervisor="pcie-snic0", local="pf0hpf")})

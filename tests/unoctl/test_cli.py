@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from server.errors import ApiRefusedError, ServerError, UsageError
+from tests.server.fake_rest import FakeOneswitchd, make_status
 from tests.unoctl.dummy_server import DummyServer, Mapped
-from tests.unoctl.fake_rest import FakeOneswitchd, make_status
 from unoctl.cli import app
 from unoctl.logs import LEVELS
 

@@ -8,8 +8,8 @@ import pytest
 
 from server.discovery import Found
 from server.openvswitch.ovsdb_text import Bridge, Database, Interface
+from tests.server.fake_rest import FakeOneswitchd, make_status
 from tests.unoctl.dummy_server import DummyServer, Mapped
-from tests.unoctl.fake_rest import FakeOneswitchd, make_status
 from unoctl import topology
 from unoctl.doctor import checkup, daemon, drift, machine, wiring
 from unoctl.doctor.facts import Facts

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.unoctl.fake_rest import FakeOneswitchd, problem
+from tests.server.fake_rest import FakeOneswitchd, problem
 from unoctl.doctor.findings import Level
 from unoctl.doctor.functions import functions
 

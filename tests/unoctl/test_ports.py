@@ -7,7 +7,7 @@ import pytest
 
 from server.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
 from server.oneswitchd.client import Client
-from tests.unoctl.fake_rest import Answer, FakeOneswitchd, problem
+from tests.server.fake_rest import Answer, FakeOneswitchd, problem
 from unoctl import ports
 from unoctl.render import Format, Output, Progress
 from unoctl.topology import PcieLink, Server, Switch

@@ -18,12 +18,12 @@ from server.errors import (
 )
 from server.oneswitchd.client import Client
 from server.oneswitchd.rest import NFAGENT, Rest
-from tests.unoctl.fake_rest import FakeOneswitchd, problem
+from tests.server.fake_rest import FakeOneswitchd, problem
 
 
 @pytest.fixture
-def fake(short_folder: Path) -> Iterator[FakeOneswitchd]:
-    path = short_folder / "rest.sock"
+def fake(lab_dir: Path) -> Iterator[FakeOneswitchd]:
+    path = lab_dir / "rest.sock"
     path.unlink(missing_ok=True)
     with FakeOneswitchd(path) as started:
         started.add(2, "vm2", "snic0", "pf0vf0")
@@ -103,16 +103,16 @@ def test_an_error_that_is_no_problem_json(fake: FakeOneswitchd, client: Client) 
         client.status()
 
 
-def test_nobody_there(short_folder: Path) -> None:
+def test_nobody_there(lab_dir: Path) -> None:
     with (
-        Client(f"unix:{short_folder}/nobody") as client,
+        Client(f"unix:{lab_dir}/nobody") as client,
         pytest.raises(ApiUnreachableError, match="start it with: oneswitchd"),
     ):
         client.status()
 
 
-def test_a_request_without_answer(short_folder: Path) -> None:
-    path = short_folder / "mute.sock"
+def test_a_request_without_answer(lab_dir: Path) -> None:
+    path = lab_dir / "mute.sock"
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(path))
         mute.listen()
@@ -126,8 +126,8 @@ def hang_up(listener: socket.socket) -> None:
         listener.accept()[0].close()
 
 
-def test_a_connection_that_breaks(short_folder: Path) -> None:
-    path = short_folder / "rude.sock"
+def test_a_connection_that_breaks(lab_dir: Path) -> None:
+    path = lab_dir / "rude.sock"
     with socket.socket(socket.AF_UNIX) as rude:
         rude.bind(str(path))
         rude.listen()
@@ -143,8 +143,8 @@ def test_an_address_that_is_none() -> None:
         Client("http://localhost")
 
 
-def test_a_peer_that_takes_no_connection_any_more(short_folder: Path) -> None:
-    path = short_folder / "full.sock"
+def test_a_peer_that_takes_no_connection_any_more(lab_dir: Path) -> None:
+    path = lab_dir / "full.sock"
     path.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -160,8 +160,8 @@ def test_a_peer_that_takes_no_connection_any_more(short_folder: Path) -> None:
             client.status()
 
 
-def test_a_stream_on_which_nothing_comes_any_more(short_folder: Path) -> None:
-    path = short_folder / "mute.sock"
+def test_a_stream_on_which_nothing_comes_any_more(lab_dir: Path) -> None:
+    path = lab_dir / "mute.sock"
     path.unlink(missing_ok=True)
 
     def serve() -> None:

@@ -47,31 +47,31 @@ def answer(number: int, result: str | None, error: str | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 10_000])
-def test_answers_in_pieces(short_folder: Path, size: int) -> None:
+def test_answers_in_pieces(lab_dir: Path, size: int) -> None:
     whole = b"".join(answer(number, text) for number, text in enumerate(RESULTS))
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-    with daemon(short_folder, pieces) as path, closing(Unixctl(path)) as control:
+    with daemon(lab_dir, pieces) as path, closing(Unixctl(path)) as control:
         assert control.call_at_once(*[("say", text) for text in RESULTS]) == RESULTS
 
 
-def test_what_goes_wrong_is_said(short_folder: Path) -> None:
+def test_what_goes_wrong_is_said(lab_dir: Path) -> None:
     with (
-        daemon(short_folder, [answer(1, None, "no such command\n")]) as path,
+        daemon(lab_dir, [answer(1, None, "no such command\n")]) as path,
         closing(Unixctl(path)) as control,
         pytest.raises(ToolError, match=r"ctl refused dance: no such command$"),
     ):
         control.call("dance")
     with (
-        daemon(short_folder, [answer(1, "half")[:-1]]) as path,
+        daemon(lab_dir, [answer(1, "half")[:-1]]) as path,
         closing(Unixctl(path)) as control,
         pytest.raises(ToolError, match=r"ctl did not answer dance: end of file$"),
     ):
         control.call("dance")
     with (
-        daemon(short_folder, [], hangs=True) as path,
+        daemon(lab_dir, [], hangs=True) as path,
         closing(Unixctl(path, 0.2)) as control,
         pytest.raises(ToolError, match=r"ctl did not answer dance: timed out$"),
     ):
         control.call("dance")
     with pytest.raises(ToolError, match="no daemon answers at"):
-        Unixctl(short_folder / "nobody")
+        Unixctl(lab_dir / "nobody")
