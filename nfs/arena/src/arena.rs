@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::{clock::Clock, mapping::Mapping, memory::Memory, BLOCK_WORDS};
+use crate::{mapping::Mapping, memory::Memory, BLOCK_WORDS};
 
 /// The first words of an arena.
 pub(crate) mod header {
@@ -125,11 +125,6 @@ impl Arena {
             .iter()
             .map(|region| region.words().len() as u64 * 8)
             .sum()
-    }
-
-    #[must_use]
-    pub fn clock(&self) -> Clock {
-        Clock::of(self)
     }
 
     pub(crate) fn clock_offset(&self) -> &AtomicU64 {

@@ -13,7 +13,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn of(arena: &Arena) -> Self {
+    #[must_use]
+    pub fn of(arena: &Arena) -> Self {
         Self {
             arena: arena.clone(),
         }

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use nf_arena::{Arena, ArenaBuilder, ArenaError, Memory, Region, BLOCK_WORDS};
+use nf_arena::{Arena, ArenaBuilder, ArenaError, Clock, Memory, Region, BLOCK_WORDS};
 use proptest::prelude::*;
 
 fn build(regions: &[(&str, &str, usize)]) -> (Arena, Vec<Region>) {
@@ -190,7 +190,7 @@ fn a_copy_during_writes_ends_equal() {
 #[test]
 fn the_clock_resumes_from_the_states_time() {
     let (arena, _) = build(&[]);
-    let clock = arena.clock();
+    let clock = Clock::of(&arena);
     clock.resume(5_000_000_000_000);
     let first = clock.now();
     assert!(first >= 5_000_000_000_000);

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use nf_l4lb::L4lb;
 use nf_packet::{dissect, Ipv4, Outcome, Tcp};
 use nf_runtime::{testing::Harness, Batch, Context, NetworkFunction, Verdict};
-use nf_tables::{Class, ConnectionTable, Cuckoo, Entry, Ipv4Flow, Lifetimes};
+use nf_tables::{Class, Cuckoo, Entry, Ipv4Flow, Lifetimes};
 use rustix::time::{clock_gettime, ClockId};
 use serde_json::{json, Value};
 

@@ -4,14 +4,14 @@ mod addresses;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, fmt::Display};
+use std::collections::HashMap;
 
 use nf_packet::MacAddress;
 use nf_runtime::Refusal;
 use nf_tables::Lifetimes;
 
 use crate::{
-    config::{Backend, Config, HealthKind, Interface, Mode, Protocol, Vip},
+    config::{wrong, Backend, Config, HealthKind, Interface, Mode, Protocol, Vip},
     maglev,
 };
 
@@ -90,10 +90,6 @@ fn answers(config: &Config) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-fn wrong<T>(path: &str, reason: impl Display) -> Result<T, Refusal> {
-    Err(Refusal::configuration(path, reason))
 }
 
 /// The maximum length of a name. Names appear in metrics, log lines and answers.

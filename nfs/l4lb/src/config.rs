@@ -1,7 +1,8 @@
 //! The configuration as written (TOML or JSON). `docs/l4lb.md` explains it; `check` validates it.
 
-use std::{net::IpAddr, time::Duration};
+use std::{fmt::Display, net::IpAddr, time::Duration};
 
+use nf_runtime::Refusal;
 use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -406,4 +407,9 @@ impl Serialize for Prefix {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&format_args!("{}/{}", self.address, self.length))
     }
+}
+
+/// Refuses the value at a path.
+pub(crate) fn wrong<T>(path: &str, reason: impl Display) -> Result<T, Refusal> {
+    Err(Refusal::configuration(path, reason))
 }

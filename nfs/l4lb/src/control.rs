@@ -3,7 +3,6 @@
 use std::{collections::HashMap, sync::atomic::Ordering};
 
 use nf_runtime::{CounterSink, Refusal};
-use nf_tables::ConnectionTable;
 use serde_json::{json, Value};
 
 use crate::{

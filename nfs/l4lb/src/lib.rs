@@ -41,7 +41,6 @@ use std::{
 };
 
 use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
-use nf_tables::ConnectionTable;
 
 pub use config::Config;
 use pass::Pass;

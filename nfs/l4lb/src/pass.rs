@@ -8,7 +8,7 @@ use std::{
 
 use nf_packet::{dissect, protocol, tcp_flags, Fragment, Headers, MacAddress, Outcome, Version};
 use nf_runtime::{Context, Emitted, Packet};
-use nf_tables::{Class, ConnectionTable, Entry, Ipv4Flow, Ipv6Flow, Now};
+use nf_tables::{Class, Entry, Ipv4Flow, Ipv6Flow, Now};
 
 use crate::{
     connections::is_opening,

@@ -3,7 +3,7 @@
 //! A batch looks up its records before it decides its packets, so another packet or worker may have changed a record since. Every change therefore
 //! names the entry that it replaces, and fails if the record has another one.
 
-use nf_tables::{Class, ConnectionTable, Entry, Full, Insertion};
+use nf_tables::{Class, Entry, Full, Insertion};
 
 use crate::{flow::Flow, pass::Pass, snapshot::Backend, state::traffic};
 

@@ -24,6 +24,7 @@ use serde_json::{json, Value};
 use crate::Refusal;
 
 pub use self::line::{parse, Lines, MAX_LINE};
+pub use self::socket::MAX_DESCRIPTORS;
 use self::socket::{bind, receive, send};
 pub use self::verbs::{Reply, Request, Verbs};
 
@@ -33,8 +34,6 @@ const MAX_CLIENTS: usize = 32;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time within which a client must send something, or be disconnected to make room.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum of descriptors with one line.
-pub const MAX_DESCRIPTORS: usize = 8;
 
 /// A control socket, served until drop.
 pub struct Server {

@@ -3,7 +3,7 @@
 use serde::{de::DeserializeOwned, Serialize};
 use serde_json::Value;
 
-use crate::{state::StateBuilder, Batch, Context, CounterSink, OldState, Refusal};
+use crate::{state::StateBuilder, Batch, Context, CounterSink, Refusal};
 
 /// A packet function, its configuration, and the state that it declares.
 ///
@@ -70,14 +70,5 @@ pub trait NetworkFunction: Send + Sync + Sized + 'static {
     fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {
         let _ = (verb, arguments);
         None
-    }
-
-    /// Moves state of an older schema into the new arena of `to`.
-    ///
-    /// # Errors
-    /// If it cannot; the default never can.
-    fn upgrade(from: &OldState, to: &Self) -> Result<(), Refusal> {
-        let _ = (from, to);
-        Err(Refusal::schema())
     }
 }

@@ -1,6 +1,7 @@
-//! A network function with its state, and the instance that runs it on ports.
+//! The instance that runs a network function on ports.
 
 mod options;
+mod ports;
 mod status;
 
 use std::{
@@ -13,66 +14,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::{Arena, ArenaBuilder, Clock};
+use nf_arena::ArenaBuilder;
 use serde_json::{Map, Value};
 
 pub use self::options::Options;
 use crate::{
     gate::{Gate, Intake, MemoryStore, Mode, Order},
+    loaded::{Loaded, Slot},
     refusal::Refused,
-    state::{Repairs, StateBuilder},
     worker::{Totals, Worker},
     Context, NetworkFunction, Refusal,
 };
-use status::PortStatus;
+use ports::PortStatus;
 
 /// The time in which workers must finish a batch and answer.
 pub const ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum of bytes of frames that each worker holds for a new instance.
 const HOLD_BYTES: usize = 256 << 20;
-
-/// A network function and the state it was created on.
-pub struct Loaded<N> {
-    pub function: N,
-    pub arena: Arena,
-    pub clock: Clock,
-    pub repairs: Repairs,
-}
-
-impl<N: NetworkFunction> Loaded<N> {
-    /// Creates the function on this arena, without telling it that the state is its own: see [`Instance::install`].
-    ///
-    /// # Errors
-    /// If the configuration is wrong, or the state incompatible.
-    pub fn new(arena: ArenaBuilder, config: N::Config) -> Result<Self, Refusal> {
-        let mut state = StateBuilder::new(arena);
-        let function = N::create(config, &mut state)?;
-        let (arena, clock, repairs) = state.finish()?;
-        Ok(Self {
-            function,
-            arena,
-            clock,
-            repairs,
-        })
-    }
-}
-
-/// The function that the workers run; they check for another one whenever they take orders.
-pub(crate) struct Slot<N>(Mutex<Option<Arc<Loaded<N>>>>);
-
-impl<N> Slot<N> {
-    pub(crate) fn get(&self) -> Option<Arc<Loaded<N>>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn set(&self, loaded: Arc<Loaded<N>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
-    }
-}
 
 /// A running network function: its workers and its status.
 ///
@@ -118,9 +77,9 @@ impl<N: NetworkFunction> Instance<N> {
         };
         let loaded = Arc::new(Loaded::new(arena, config.clone())?);
         let macs: Arc<[_]> = options.ports.iter().map(|port| port.mac).collect();
-        let (ports, queues) = status::split(options.ports, workers);
+        let (ports, queues) = ports::split(options.ports, workers);
         let instance = Arc::new(Self {
-            slot: Arc::new(Slot(Mutex::new(None))),
+            slot: Arc::new(Slot::empty()),
             config: Mutex::new(config),
             changes: Mutex::default(),
             kept: AtomicBool::new(false),

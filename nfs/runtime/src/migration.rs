@@ -5,6 +5,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `arguments.rs` | reads the arguments of verbs |
 //! | `subject.rs` | the interface of an instance to migration |
 //! | `source.rs` | the verbs of the old instance |
 //! | `target.rs` | the verbs of the new instance |
@@ -15,6 +16,7 @@
 //! | `secret.rs`, `sealed.rs` | keys; an encrypted, authenticated stream |
 //! | `socket.rs`, `outcome.rs` | connections and threads, with limits on waits |
 
+mod arguments;
 mod outcome;
 mod receiver;
 mod relay;
@@ -32,39 +34,27 @@ mod wire;
 use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
-    sync::{atomic::AtomicBool, Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     thread,
     time::{Duration, Instant},
 };
 
-use nf_arena::{Arena, ArenaBuilder, Region};
 use serde_json::{json, Value};
 
 pub use self::ring::{Record, Ring, RingFull};
-pub use relay::marker;
-use relay::RelaySource;
+pub use relay::{marker, orphans};
 pub use secret::Secret;
 
 use crate::{
     control::{Reply, Verbs},
-    gate::{FrameSource, Mode},
+    gate::Mode,
     Instance, NetworkFunction, Refusal, ORDER_TIMEOUT,
 };
+use arguments::{milliseconds, missing, number, out_of_turn};
 use source::Leaving;
 use subject::{Moving, Subject};
 use target::Arriving;
 use urgent::Urgent;
-
-/// The kind of the arena that contains the rings.
-const RINGS: &str = "nf-relay";
-
-/// The default limit of a verb's wait.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum limit, which the clock can still express.
-const LONGEST: Duration = Duration::from_secs(3600);
-
-/// Rings in an arena, one per queue.
-type Rings = Vec<Arc<Ring<Region>>>;
 
 /// The answer to a verb, with its descriptors.
 pub type Answer = Result<(Value, Vec<OwnedFd>), Refusal>;
@@ -319,73 +309,4 @@ impl Phase {
             _ => Ok(Vec::new()),
         }
     }
-}
-
-fn out_of_turn(verb: &str, phase: &str) -> Refusal {
-    Refusal::new(
-        "out-of-turn",
-        format!("{verb:?} while this instance is {phase}"),
-    )
-}
-
-fn missing(name: &str, what: &str) -> Refusal {
-    Refusal::new("malformed", format!("{name:?} is missing: {what}"))
-}
-
-/// Reads an optional whole number.
-fn number(arguments: &Value, name: &str) -> Result<Option<u64>, Refusal> {
-    match arguments.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64() {
-            Some(number) => Ok(Some(number)),
-            None => Err(Refusal::new(
-                "malformed",
-                format!("{name:?} is {value}, expected a whole number of at least 0"),
-            )),
-        },
-    }
-}
-
-/// Reads an optional text.
-fn text<'a>(arguments: &'a Value, name: &str) -> Result<Option<&'a str>, Refusal> {
-    match arguments.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(value) => Err(Refusal::new(
-            "malformed",
-            format!("{name:?} is {value}, expected a text"),
-        )),
-    }
-}
-
-/// Reads the optional limit of a verb's wait.
-fn milliseconds(arguments: &Value) -> Result<Option<Duration>, Refusal> {
-    Ok(number(arguments, "timeout_ms")?.map(|wait| Duration::from_millis(wait).min(LONGEST)))
-}
-
-fn timeout(arguments: &Value) -> Result<Duration, Refusal> {
-    Ok(milliseconds(arguments)?.unwrap_or(TIMEOUT))
-}
-
-/// Opens rings of `words` words, one per queue: in a new arena, or in that of another instance.
-fn rings(mut builder: ArenaBuilder, count: usize, words: usize) -> Result<(Arena, Rings), Refusal> {
-    let mut rings = Vec::with_capacity(count);
-    for index in 0..count {
-        let region = builder.region(&format!("queue {index}"), Ring::<Region>::LAYOUT, words)?;
-        rings.push(Arc::new(Ring::open(region)));
-    }
-    Ok((builder.finish()?, rings))
-}
-
-/// Opens the frames that a dead instance left in its rings, for the instance that adopts its state.
-///
-/// # Errors
-/// If the descriptor is not that of rings.
-pub fn orphans(rings_of: OwnedFd) -> Result<Box<dyn FrameSource>, Refusal> {
-    let builder = ArenaBuilder::adopt(rings_of, RINGS, 1)?;
-    let regions = builder.adopted_regions();
-    let words = regions.first().map_or(0, |(_, words)| *words);
-    let (_, rings) = rings(builder, regions.len(), words)?;
-    let dead = Arc::new(AtomicBool::new(true));
-    Ok(Box::new(RelaySource::new(rings, dead, Arc::default())))
 }

@@ -30,12 +30,6 @@ impl Refusal {
     pub fn configuration(path: &str, reason: impl std::fmt::Display) -> Self {
         Self::new("configuration", format!("{path}: {reason}"))
     }
-
-    /// Refuses state of another schema that this version cannot take over.
-    #[must_use]
-    pub fn schema() -> Self {
-        Self::new("schema", "this kind cannot upgrade state of that schema")
-    }
 }
 
 impl std::fmt::Display for Refusal {

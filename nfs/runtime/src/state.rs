@@ -5,22 +5,13 @@
 //! *Adopted* state may still belong to the previous instance, which continues to write it: opening a structure changes nothing in it, and
 //! a function's `create` must not either. When that instance has stopped, the runtime calls `resumed`. If it died instead, [`Repairs`]
 //! run first.
-//!
-//! | structure | purpose |
-//! |---|---|
-//! | [`FlowTable`] | a value per key, with a time to live: data about each flow |
-//! | [`Shared`] | one value that all workers read and change |
-//! | [`Timers`] | timed calls, each with a number that identifies its purpose |
 
 mod flow_table;
 mod keyed_hash;
-mod shared;
 mod spin;
-mod timers;
+mod words;
 
 pub use flow_table::FlowTable;
-pub use shared::Shared;
-pub use timers::{Timer, Timers};
 
 use nf_arena::{Arena, ArenaBuilder, Clock, Region};
 
@@ -98,43 +89,13 @@ impl StateBuilder {
         Ok(table)
     }
 
-    /// Declares one value that all workers share; it starts as `initial` unless the state is adopted.
-    ///
-    /// # Errors
-    /// Those of [`region`](Self::region).
-    pub fn shared<T: Pod>(&mut self, name: &str, initial: T) -> Result<Shared<T>, Refusal> {
-        let region = self.region(name, &Shared::<T>::layout(), Shared::<T>::words())?;
-        self.on_repair({
-            let region = region.clone();
-            move || spin::free(&region, 0)
-        });
-        let shared = Shared::open(region);
-        if !self.is_adopted() {
-            shared.update(|value| *value = initial);
-        }
-        Ok(shared)
-    }
-
-    /// Declares timers, at most `capacity` at a time.
-    ///
-    /// # Errors
-    /// Those of [`region`](Self::region).
-    pub fn timers(&mut self, name: &str, capacity: usize) -> Result<Timers, Refusal> {
-        let region = self.region(name, Timers::LAYOUT, Timers::words(capacity))?;
-        self.on_repair({
-            let region = region.clone();
-            move || Timers::open(region.clone()).relink()
-        });
-        Ok(Timers::open(region))
-    }
-
     /// Returns the arena with all declared structures, its clock, and the repairs to run if its last owner died.
     ///
     /// # Errors
     /// If the adopted arena contains something that was not declared.
     pub fn finish(self) -> Result<(Arena, Clock, Repairs), Refusal> {
         let arena = self.builder.finish()?;
-        let clock = arena.clock();
+        let clock = Clock::of(&arena);
         Ok((arena, clock, self.repairs))
     }
 }

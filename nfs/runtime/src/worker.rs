@@ -16,7 +16,7 @@ pub(crate) use self::{
 };
 use crate::{
     gate::{Gate, Intake, Mode, Order},
-    instance::{Loaded, Slot},
+    loaded::{Loaded, Slot},
     Batch, Context, NetworkFunction,
 };
 

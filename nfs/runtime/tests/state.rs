@@ -2,17 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    os::fd::AsFd,
-    thread,
-};
+use std::{collections::HashMap, os::fd::AsFd, thread};
 
 use nf_arena::{Arena, ArenaBuilder};
-use nf_runtime::state::{FlowTable, Shared, StateBuilder};
+use nf_runtime::state::{FlowTable, StateBuilder};
 use proptest::prelude::*;
-
-const TICK: u64 = 1 << 23;
 
 fn fresh() -> StateBuilder {
     StateBuilder::new(ArenaBuilder::fresh("test", 1).unwrap())
@@ -112,54 +106,6 @@ proptest! {
             prop_assert_eq!(listed, live);
         }
     }
-
-    #[test]
-    fn timers_fire_once_in_the_tick_after_they_are_due(
-        steps in prop::collection::vec((0_u8..5, 0_u64..60_000, any::<u64>()), 0..150)
-    ) {
-        let mut builder = fresh();
-        let mut timers = builder.timers("timers", 64).unwrap();
-        let (mut arena, ..) = builder.finish().unwrap();
-        let mut model: BTreeMap<u64, (u64, nf_runtime::state::Timer)> = BTreeMap::new();
-        let (mut now, mut next) = (1 << 40, 0);
-        for (what, amount, random) in steps {
-            match what {
-                0 | 1 => {
-                    let due = now + amount * TICK / 8;
-                    if let Some(timer) = timers.set(due, next) {
-                        model.insert(next, (due, timer));
-                    } else {
-                        prop_assert_eq!(model.len(), 64);
-                    }
-                    next += 1;
-                }
-                2 if !model.is_empty() => {
-                    let token = *model.keys().nth(random as usize % model.len()).unwrap();
-                    let (_, timer) = model.remove(&token).unwrap();
-                    prop_assert!(timers.stop(timer));
-                    prop_assert!(!timers.stop(timer));
-                }
-                3 => {
-                    let mut builder = adopt(&arena);
-                    timers = builder.timers("timers", 64).unwrap();
-                    let (next_arena, _, repairs) = builder.finish().unwrap();
-                    arena = next_arena;
-                    if random % 2 == 0 {
-                        repairs.run();
-                    }
-                }
-                _ => {
-                    now += amount * TICK / 16;
-                    let mut fired = Vec::new();
-                    while timers.fire(now, 5, &mut fired) {}
-                    fired.sort_unstable();
-                    let due = model.iter().filter(|(_, (due, _))| due / TICK < now / TICK).map(|(token, _)| *token).collect::<Vec<_>>();
-                    due.iter().for_each(|token| { model.remove(token); });
-                    prop_assert_eq!(fired, due);
-                }
-            }
-        }
-    }
 }
 
 #[test]
@@ -234,40 +180,37 @@ fn new_entries_replace_those_that_end_first() {
 }
 
 #[test]
-fn workers_share_flows_and_values() {
+fn workers_share_flows() {
     let mut builder = fresh();
-    let table: FlowTable<u32, u64> = builder.flow_table("flows", 64).unwrap();
-    let shared: Shared<[u64; 4]> = builder.shared("total", [0; 4]).unwrap();
+    let table: FlowTable<u32, [u64; 4]> = builder.flow_table("flows", 64).unwrap();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for turn in 0..5_000_u32 {
+                    let raise = |all: &mut [u64; 4]| all.iter_mut().for_each(|one| *one += 1);
                     table
-                        .update_or_insert(&(turn % 50), 1, 100, || 0, |count| *count += 1)
+                        .update_or_insert(&(turn % 50), 1, 100, || [0; 4], raise)
                         .unwrap();
-                    shared.update(|all| all.iter_mut().for_each(|one| *one += 1));
-                    let all = shared.get();
+                    let all = table.look(&(turn % 50), 1).unwrap();
                     assert!(all.iter().all(|one| *one == all[0]), "torn: {all:?}");
                 }
             });
         }
     });
-    assert_eq!(shared.get(), [20_000; 4]);
-    assert!((0..50).all(|key| table.get(&key, 1, 100) == Some(400)));
+    assert!((0..50).all(|key| table.get(&key, 1, 100) == Some([400; 4])));
 }
 
 #[test]
 fn a_lock_of_a_dead_process_does_not_block_its_successor() {
     let mut builder = fresh();
-    let shared: Shared<u64> = builder.shared("value", 5).unwrap();
+    let table: FlowTable<u32, u64> = builder.flow_table("flows", 1).unwrap();
+    table.insert(&7, 1, 100, 5).unwrap();
     let (arena, ..) = builder.finish().unwrap();
-    let dies = thread::spawn(move || shared.update(|_| std::panic::panic_any("dies here")));
-    // A panic frees the lock while unwinding, unlike a kill, so the test takes it again.
-    assert!(dies.join().is_err());
-    nf_arena::Memory::words(arena.region("value").unwrap())[0]
+    // A kill leaves the lock of the only part, the first word after the header, as it is.
+    nf_arena::Memory::words(arena.region("flows").unwrap())[8]
         .store(1, std::sync::atomic::Ordering::Relaxed);
     let mut builder = adopt(&arena);
-    let heir: Shared<u64> = builder.shared("value", 0).unwrap();
+    let heir: FlowTable<u32, u64> = builder.flow_table("flows", 1).unwrap();
     builder.finish().unwrap().2.run();
-    assert_eq!(heir.get(), 5);
+    assert_eq!(heir.get(&7, 1, 100), Some(5));
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use nf_arena::Heap;
-use nf_tables::{Class, ConnectionTable, Cuckoo, Entry, Insertion, Ipv4Flow, Lifetimes};
+use nf_tables::{Class, Cuckoo, Entry, Insertion, Ipv4Flow, Lifetimes};
 use rustix::time::{clock_gettime, ClockId};
 
 const BULK: usize = 32;

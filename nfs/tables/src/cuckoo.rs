@@ -19,12 +19,13 @@ use std::{marker::PhantomData, sync::Once};
 
 use nf_arena::Memory;
 
-use crate::{ConnectionTable, Entry, Full, Insertion, Key, Now};
+use crate::{Entry, Full, Insertion, Key, Now};
 
 mod age;
 mod displace;
 mod header;
 mod insert;
+mod lines;
 mod lookup;
 mod place;
 mod record;
@@ -34,6 +35,8 @@ mod words;
 
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod differential;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -49,6 +52,8 @@ use words::View;
 ///
 /// Its state is entirely in the words. An instance that adopts the words of a stopped one continues with its records. If the old one was
 /// killed within a call, the partial change is cleaned up before the first new one.
+///
+/// For all calls, an expired record does not exist, whether aging has removed it or not.
 pub struct Cuckoo<K, M> {
     memory: M,
     shape: Shape,
@@ -118,7 +123,7 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
     /// Returns the number of slots, of which about 95 % can be filled.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.shape.buckets as usize * slots::SLOTS
+        self.shape.buckets as usize * place::SLOTS
     }
 
     #[inline]
@@ -133,46 +138,71 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
         self.recovered.call_once(|| core.recover_if_needed());
         core
     }
-}
 
-impl<K: Key, M: Memory> ConnectionTable<K> for Cuckoo<K, M> {
-    fn lookup(&self, key: &K, now: &Now) -> Option<Entry> {
+    /// Returns the entry of a flow for a packet of it, and renews the record.
+    pub fn lookup(&self, key: &K, now: &Now) -> Option<Entry> {
         self.core().lookup(key, now)
     }
 
-    fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
+    /// Looks up many flows at once, which is faster: `found[i]` is the entry of `keys[i]`. The shorter slice sets the number.
+    pub fn lookup_bulk(&self, keys: &[K], now: &Now, found: &mut [Option<Entry>]) {
         self.core().lookup_bulk(keys, now, found);
     }
 
-    fn prefetch(&self, key: &K) {
+    /// Prefetches the memory that the next call for this key reads. [`lookup_bulk`](Self::lookup_bulk) prefetches by itself.
+    pub fn prefetch(&self, key: &K) {
         self.core().prefetch(key);
     }
 
-    fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full> {
+    /// Records a new flow. An existing record stays, is renewed, and its entry is returned: of several threads that insert the same flow at once,
+    /// one gets [`Insertion::Inserted`], and the others get the entry that it inserted.
+    ///
+    /// # Errors
+    /// If there is no room. Aging makes some.
+    pub fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full> {
         self.writer().insert(key, entry, now)
     }
 
-    fn replace(&self, key: &K, old: Entry, new: Entry, now: &Now) -> Result<(), Option<Entry>> {
+    /// Replaces a flow's entry `old` by `new`, and renews the record.
+    ///
+    /// # Errors
+    /// If it has an entry other than `old`: that entry, which stays. None: it has no record.
+    pub fn replace(&self, key: &K, old: Entry, new: Entry, now: &Now) -> Result<(), Option<Entry>> {
         self.writer().replace(key, old, new, now)
     }
 
-    fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
+    /// Removes a flow's record and returns its entry. An expired record is removed as well, but not returned.
+    pub fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
         self.writer().remove(key, now)
     }
 
-    fn age(&self, budget: usize, now: &Now, expired: &mut dyn FnMut(&K, Entry)) -> usize {
+    /// Performs a step of aging: examines the next `budget` places, continuing where the last step stopped, and removes expired records, passing each
+    /// to `expired`. Returns their number.
+    ///
+    /// The whole table must be examined once in 100 s; otherwise records that expired long ago come back to life.
+    pub fn age(&self, budget: usize, now: &Now, expired: &mut dyn FnMut(&K, Entry)) -> usize {
         self.writer().age(budget, now, expired)
     }
 
-    fn len(&self) -> usize {
+    /// Returns the number of records, including expired ones that aging has not removed.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.core().len()
     }
 
-    fn capacity(&self) -> usize {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of records that fit for certain; somewhat more may fit.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    fn for_each(&self, now: &Now, visit: &mut dyn FnMut(&K, Entry)) {
+    /// Calls `visit` with every unexpired record. A record that is inserted, removed or moved meanwhile may be missed or visited twice.
+    pub fn for_each(&self, now: &Now, visit: &mut dyn FnMut(&K, Entry)) {
         self.core().for_each(now, visit);
     }
 }

@@ -1,4 +1,4 @@
-//! The entry that a table stores for a flow.
+//! The entry that a table stores for a flow, and the results of storing one.
 
 /// A load balancer's data about a connection: 16 bits of its own, usually the backend's index, and the class, which determines how
 /// long the record lives without packets.
@@ -41,3 +41,24 @@ impl Class {
         }
     }
 }
+
+/// The result of [`Cuckoo::insert`](crate::Cuckoo::insert).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// The flow was recorded. `expired`: the entry of its previous record, which had expired but was not removed.
+    Inserted { expired: Option<Entry> },
+    /// The flow had a record, with this entry.
+    Existing(Entry),
+}
+
+/// The error of a table without room for another flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the connection table is full: raise its capacity, or shorten the lifetimes of its records")
+    }
+}
+
+impl std::error::Error for Full {}

@@ -1,11 +1,10 @@
 //! Connection tables of load balancers: they map a flow to its backend.
 //!
-//! [`ConnectionTable`] is the interface. [`Cuckoo`] is the concurrent table of "Offloading Load Balancers onto SmartNICs"
-//! (APSys'21, section 3.2), in words that other processes can adopt; [`Plain`] is a map behind a lock, slow and obviously right.
+//! [`Cuckoo`] is the concurrent table of "Offloading Load Balancers onto SmartNICs" (APSys'21, section 3.2), in words that other processes can adopt.
 //!
 //! ```
 //! use nf_arena::Heap;
-//! use nf_tables::{Class, ConnectionTable, Cuckoo, Entry, Insertion, Ipv4Flow, Lifetimes};
+//! use nf_tables::{Class, Cuckoo, Entry, Insertion, Ipv4Flow, Lifetimes};
 //!
 //! let memory = Heap::new(Cuckoo::<Ipv4Flow, Heap>::words(100_000)?)?;
 //! let table = Cuckoo::open(memory, 100_000)?;
@@ -29,12 +28,8 @@ mod cuckoo;
 mod entry;
 mod key;
 mod lifetime;
-mod plain;
-mod table;
 
 pub use cuckoo::{Cuckoo, TableError};
-pub use entry::{Class, Entry};
+pub use entry::{Class, Entry, Full, Insertion};
 pub use key::{Ipv4Flow, Ipv6Flow, Key};
 pub use lifetime::{Lifetimes, Now, TooLong, TICK_NANOS};
-pub use plain::Plain;
-pub use table::{ConnectionTable, Full, Insertion};

@@ -8,9 +8,7 @@ use std::{
 };
 
 use nf_arena::Heap;
-use nf_tables::{
-    Class, ConnectionTable, Cuckoo, Entry, Insertion, Ipv4Flow, Key, Lifetimes, TICK_NANOS,
-};
+use nf_tables::{Class, Cuckoo, Entry, Insertion, Ipv4Flow, Key, Lifetimes, TICK_NANOS};
 
 const SEED: u64 = 11;
 const CAPACITY: usize = 20_000;

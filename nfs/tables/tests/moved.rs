@@ -9,9 +9,7 @@ use std::{
 };
 
 use nf_arena::{Arena, ArenaBuilder, Heap, Memory, Region};
-use nf_tables::{
-    Class, ConnectionTable, Cuckoo, Entry, Ipv4Flow, Ipv6Flow, Key, Lifetimes, Now, TableError,
-};
+use nf_tables::{Class, Cuckoo, Entry, Ipv4Flow, Ipv6Flow, Key, Lifetimes, Now, TableError};
 
 const CAPACITY: usize = 5_000;
 

@@ -7,8 +7,7 @@ use std::{
 
 use nf_runtime::Refusal;
 
-use super::wrong;
-use crate::config::{Backend, Config, Mode, Prefix, Vip};
+use crate::config::{wrong, Backend, Config, Mode, Prefix, Vip};
 
 pub(super) fn check(config: &Config) -> Result<(), Refusal> {
     let known = Known::new(config)?;

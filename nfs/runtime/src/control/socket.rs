@@ -19,8 +19,10 @@ use rustix::{
     },
 };
 
-use super::MAX_DESCRIPTORS;
 use crate::Refusal;
+
+/// The maximum of descriptors with one line.
+pub const MAX_DESCRIPTORS: usize = 8;
 
 /// Binds a listening socket at this path, with mode 0600. Replaces a file left by a process that has ended.
 pub(super) fn bind(path: &Path) -> Result<UnixListener, Refusal> {

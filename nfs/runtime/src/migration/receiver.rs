@@ -14,12 +14,11 @@ use nf_arena::{Arena, Region};
 
 use super::{
     outcome::Outcome,
-    ring::Ring,
+    ring::{Ring, Rings},
     sealed::{Opener, Sealed, Sealer},
     secret::Secret,
     socket::{Connection, Listener, Over, Patience, LOOK},
     wire::{put_blocks, Message},
-    Rings,
 };
 use crate::refusal::Refused;
 

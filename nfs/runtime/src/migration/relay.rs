@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     ops::Range,
+    os::fd::OwnedFd,
     sync::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         Arc, Condvar, Mutex, PoisonError,
@@ -10,17 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::Memory;
+use nf_arena::{ArenaBuilder, Memory};
 use nf_ports::{Packet, MAX_FRAME};
 use ring::hmac;
 
 use super::{
-    ring::{Record, Ring},
+    ring::{rings, Record, Ring, RINGS},
     secret::{Secret, CODE_BYTES},
 };
 use crate::{
     gate::{FrameSink, FrameSource, Taken},
     refusal::Refused,
+    Refusal,
 };
 
 /// EtherType "local experimental 1" (IEEE 802), which tenants do not use.
@@ -222,6 +224,19 @@ impl<M: Memory> FrameSource for RelaySource<M> {
             Taken::Nothing
         }
     }
+}
+
+/// Opens the frames that a dead instance left in its rings, for the instance that adopts its state.
+///
+/// # Errors
+/// If the descriptor is not that of rings.
+pub fn orphans(rings_of: OwnedFd) -> Result<Box<dyn FrameSource>, Refusal> {
+    let builder = ArenaBuilder::adopt(rings_of, RINGS, 1)?;
+    let regions = builder.adopted_regions();
+    let words = regions.first().map_or(0, |(_, words)| *words);
+    let (_, rings) = rings(builder, regions.len(), words)?;
+    let dead = Arc::new(AtomicBool::new(true));
+    Ok(Box::new(RelaySource::new(rings, dead, Arc::default())))
 }
 
 #[cfg(test)]

@@ -7,9 +7,17 @@
 //! record: length in bytes, port << 32, kind << 40 | number of the frame | the frame, padded to words
 //! ```
 
-use std::sync::atomic::Ordering;
+use std::sync::{atomic::Ordering, Arc};
 
-use nf_arena::Memory;
+use nf_arena::{Arena, ArenaBuilder, Memory, Region};
+
+use crate::Refusal;
+
+/// The kind of the arena that contains the rings.
+pub(super) const RINGS: &str = "nf-relay";
+
+/// Rings in an arena, one per queue.
+pub(super) type Rings = Vec<Arc<Ring<Region>>>;
 
 const WRITTEN: usize = 0;
 const NUMBER: usize = 1;
@@ -185,6 +193,20 @@ impl<M: Memory> Ring<M> {
     fn put(&self, index: usize, value: u64) {
         self.memory.words()[index].store(value, Ordering::Release);
     }
+}
+
+/// Opens rings of `words` words, one per queue: in a new arena, or in that of another instance.
+pub(super) fn rings(
+    mut builder: ArenaBuilder,
+    count: usize,
+    words: usize,
+) -> Result<(Arena, Rings), Refusal> {
+    let mut rings = Vec::with_capacity(count);
+    for index in 0..count {
+        let region = builder.region(&format!("queue {index}"), Ring::<Region>::LAYOUT, words)?;
+        rings.push(Arc::new(Ring::open(region)));
+    }
+    Ok((builder.finish()?, rings))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use ring::{
 };
 use serde_json::Value;
 
-use super::{missing, text};
+use super::arguments::{missing, text};
 use crate::Refusal;
 
 pub(super) const NONCE_BYTES: usize = 32;

@@ -10,21 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::{Arena, ArenaBuilder, Region};
+use nf_arena::{Arena, ArenaBuilder, Clock, Region};
 use serde_json::{json, Value};
 
 use super::{
-    milliseconds, missing, number, out_of_turn,
+    arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     outcome::Outcome,
     relay::{Markers, RelaySink, RelaySource, StraySink},
-    ring::Ring,
-    rings,
+    ring::{rings, Ring, Rings, RINGS},
     secret::Secret,
     socket::Over,
     stream::Stream,
-    text, timeout,
+    subject::Subject,
     wire::{dirty_bytes, Message},
-    Rings, Subject, RINGS,
 };
 use crate::{
     gate::{Mode, Order},
@@ -206,7 +204,7 @@ impl Leaving {
         let arena = &subject.arena()?;
         let bytes = stream.send_dirty(arena)?;
         stream.say(&Message::Whole {
-            clock: arena.clock().now(),
+            clock: Clock::of(arena).now(),
         })?;
         let digest = arena.digest();
         stream.say(&Message::Digest { digest })?;

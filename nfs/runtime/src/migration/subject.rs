@@ -2,13 +2,13 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use nf_arena::{Arena, ArenaBuilder};
 use serde_json::Value;
 
-use crate::{gate::Gate, refusal::Refused, Instance, Loaded, NetworkFunction, OldState, Refusal};
+use crate::{gate::Gate, refusal::Refused, Instance, Loaded, NetworkFunction, Refusal};
 
 pub(super) trait Subject: Send + Sync {
     fn kind(&self) -> &'static str;
@@ -30,13 +30,7 @@ pub(super) trait Subject: Send + Sync {
 /// An instance, and the state that it will take over.
 pub(super) struct Moving<N: NetworkFunction> {
     instance: Arc<Instance<N>>,
-    pending: Mutex<Option<Pending<N>>>,
-}
-
-enum Pending<N> {
-    Adopted(Arc<Loaded<N>>),
-    /// State of another schema: its content moves to the fresh state once nothing changes it any more.
-    Upgrade(OldState),
+    pending: Mutex<Option<Arc<Loaded<N>>>>,
 }
 
 impl<N: NetworkFunction> Moving<N> {
@@ -47,11 +41,8 @@ impl<N: NetworkFunction> Moving<N> {
         }
     }
 
-    fn fresh(&self) -> Result<Loaded<N>, Refusal> {
-        Loaded::new(
-            ArenaBuilder::fresh(N::KIND, N::SCHEMA)?,
-            self.instance.config(),
-        )
+    fn pending(&self) -> MutexGuard<'_, Option<Arc<Loaded<N>>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn loaded(&self) -> Result<Arc<Loaded<N>>, Refusal> {
@@ -83,38 +74,17 @@ impl<N: NetworkFunction> Subject for Moving<N> {
     }
 
     fn adopt(&self, state: OwnedFd) -> Result<(), Refusal> {
-        let again = state.try_clone().map_err(|error| {
-            Refusal::new("system", format!("cannot duplicate a descriptor: {error}"))
-        })?;
-        let adopted = ArenaBuilder::adopt(state, N::KIND, N::SCHEMA).map_err(Refusal::from);
-        let pending = match adopted.and_then(|arena| Loaded::new(arena, self.instance.config())) {
-            Ok(loaded) => Pending::Adopted(Arc::new(loaded)),
-            Err(differs) if differs.code == "schema" => {
-                // Tries the upgrade now, on state that is thrown away, since it must not fail after the commit. The refusal that names the region is the clearer one.
-                let old = OldState::new(again, N::KIND);
-                N::upgrade(&old, &self.fresh()?.function).map_err(|_| differs)?;
-                Pending::Upgrade(old)
-            }
-            Err(refusal) => return Err(refusal),
-        };
-        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = Some(pending);
+        let arena = ArenaBuilder::adopt(state, N::KIND, N::SCHEMA)?;
+        let loaded = Loaded::new(arena, self.instance.config())?;
+        *self.pending() = Some(Arc::new(loaded));
         Ok(())
     }
 
     fn take_over(&self, repair: bool) -> Result<(), Refusal> {
         let _changes = self.instance.changes();
-        let loaded = match self
-            .pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
-            Some(Pending::Adopted(loaded)) => loaded,
-            Some(Pending::Upgrade(old)) => {
-                let fresh = self.fresh()?;
-                N::upgrade(&old, &fresh.function)?;
-                Arc::new(fresh)
-            }
+        let pending = self.pending().take();
+        let loaded = match pending {
+            Some(loaded) => loaded,
             None => self.loaded()?,
         };
         if repair {

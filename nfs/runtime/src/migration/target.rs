@@ -10,17 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::ArenaBuilder;
+use nf_arena::{ArenaBuilder, Clock};
 use serde_json::{json, Value};
 
 use super::{
-    milliseconds, missing, number, out_of_turn,
+    arguments::{milliseconds, missing, number, out_of_turn, text, timeout},
     receiver::{Delivery, Receiver},
     relay::RelaySource,
-    rings,
+    ring::{rings, Rings, RINGS},
     secret::Secret,
     socket::{Listener, Over},
-    text, timeout, Rings, Subject, RINGS,
+    subject::Subject,
 };
 use crate::{gate::Order, Refusal, ORDER_TIMEOUT};
 
@@ -179,7 +179,7 @@ impl Arriving {
                 .wait(milliseconds(arguments)?.unwrap_or(DELIVERY))
                 .unwrap_or_else(|| Err("it has not arrived yet".into()))
                 .map_err(|reason| Refusal::new("peer", format!("no state: {reason}")))?;
-            subject.arena()?.clock().resume(clock);
+            Clock::of(&subject.arena()?).resume(clock);
         }
         subject.take_over(arguments.get("repair") == Some(&Value::Bool(true)))?;
         let workers = subject.gate().workers();

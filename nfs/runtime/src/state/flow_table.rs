@@ -10,8 +10,8 @@ use nf_arena::{Memory, Region};
 
 use super::{
     keyed_hash::HashKey,
-    shared::{read_words, write_words},
     spin::{self, Lock},
+    words::{read_words, write_words},
 };
 
 /// The number of slots under one lock, and the farthest that a key may be from its place.

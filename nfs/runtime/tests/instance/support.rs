@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
+use nf_arena::{Memory, Region};
 use nf_ports::memory::{self, Wire};
 use nf_runtime::{
-    state::{Shared, StateBuilder},
-    Batch, Context, CounterSink, Instance, NetworkFunction, Options, Refusal,
+    state::StateBuilder, Batch, Context, CounterSink, Instance, NetworkFunction, Options, Refusal,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -29,7 +29,7 @@ pub struct Config {
 
 /// A function that sends packets to the other port, unless their first letter requests something else.
 pub struct Echo {
-    pub packets: Shared<u64>,
+    pub packets: Region,
     pub ticks: AtomicU64,
     wants_tick: AtomicBool,
 }
@@ -45,15 +45,15 @@ impl NetworkFunction for Echo {
             return Err(Refusal::configuration("refuse", "is true"));
         }
         Ok(Self {
-            packets: state.shared("packets", 0)?,
+            packets: state.region("packets", "u64", 1)?,
             ticks: AtomicU64::new(0),
             wants_tick: config.ticks.into(),
         })
     }
 
     fn process(&self, batch: &mut Batch, context: &Context<'_>) {
-        self.packets
-            .update(|packets| *packets += batch.len() as u64);
+        self.packets.words()[0].fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.packets.touch(0);
         let (packets, emitted) = batch.parts();
         for packet in packets {
             match packet.bytes().first() {
@@ -90,7 +90,8 @@ impl NetworkFunction for Echo {
     }
 
     fn counters(&self, _: &Context<'_>, out: &mut CounterSink) {
-        out.counter("seen", &[], self.packets.get());
+        let seen = self.packets.words()[0].load(Ordering::Relaxed);
+        out.counter("seen", &[], seen);
     }
 
     fn control(&self, verb: &str, arguments: &Value) -> Option<Result<Value, Refusal>> {

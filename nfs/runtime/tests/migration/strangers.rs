@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nf_arena::Memory;
+use nf_arena::{Clock, Memory};
 use nf_runtime::migration::{marker, Secret};
 use serde_json::json;
 
@@ -138,7 +138,7 @@ fn the_clock_of_copied_state_continues() {
     const LATER: u64 = 1 << 60;
     let (new, address) = listening(1);
     let old = prepared(1, SECRET);
-    let clock = |rig: &Rig| rig.instance.loaded().unwrap().arena.clock();
+    let clock = |rig: &Rig| Clock::of(&rig.instance.loaded().unwrap().arena);
     clock(&old).resume(LATER);
     old.ask("precopy", json!({"epoch": 1, "to": address}))
         .unwrap();

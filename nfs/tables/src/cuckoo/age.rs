@@ -6,8 +6,9 @@ use crate::{Entry, Key, Now};
 
 use super::{
     header::{self, Change},
+    place::SLOTS,
     record,
-    slots::{Core, Found, SLOTS},
+    slots::{Core, Found},
     words::Words,
 };
 

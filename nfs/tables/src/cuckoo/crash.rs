@@ -4,7 +4,7 @@ use std::{cell::Cell, collections::HashMap, panic::AssertUnwindSafe, sync::atomi
 
 use nf_arena::{Heap, Memory};
 
-use crate::{Class, ConnectionTable, Cuckoo, Entry, Ipv4Flow, Key, Lifetimes, Now};
+use crate::{Class, Cuckoo, Entry, Ipv4Flow, Key, Lifetimes, Now};
 
 use super::{
     record,

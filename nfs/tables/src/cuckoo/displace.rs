@@ -3,8 +3,9 @@
 use crate::{Full, Key};
 
 use super::{
+    place::SLOTS,
     record,
-    slots::{Core, Found, SLOTS},
+    slots::{Core, Found},
     words::Words,
 };
 

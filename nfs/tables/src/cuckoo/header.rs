@@ -1,10 +1,14 @@
 //! The words before the buckets: identification, secrets, and counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::Key;
 
-use super::{place::Secrets, slots, words::Words};
+use super::{
+    lines::{COUNT_LINES, SHARED_LINE},
+    place::{Secrets, SLOTS},
+    words::Words,
+};
 
 /// The length of the header in words. Its first cache line is read-only once the table exists.
 pub(super) const WORDS: usize = 128;
@@ -17,9 +21,7 @@ const SECRETS: usize = 2;
 pub(super) const HAND: usize = LINE_WORDS;
 /// The first count. Each count has its own cache line.
 const COUNTS: usize = 2 * LINE_WORDS;
-const COUNT_LINES: usize = (WORDS - COUNTS) / LINE_WORDS;
-/// The line shared by threads without their own.
-pub(super) const SHARED_LINE: usize = COUNT_LINES - 1;
+const _: () = assert!((WORDS - COUNTS) / LINE_WORDS == COUNT_LINES);
 
 /// Returns "nftable1" mixed with the keys' name.
 fn magic<K: Key>() -> u64 {
@@ -70,11 +72,11 @@ pub(super) fn buckets(capacity: usize) -> Result<u64, TableError> {
     const LEAST: usize = 1 << 10;
     // The product of a bucket's number and a tail must fit 64 bits.
     const MOST: usize = 1 << 24;
-    let most = MOST * slots::SLOTS / 10 * 9;
+    let most = MOST * SLOTS / 10 * 9;
     if capacity > most {
         return Err(TableError::TooLarge { capacity, most });
     }
-    Ok((capacity * 10).div_ceil(9 * slots::SLOTS).max(LEAST) as u64)
+    Ok((capacity * 10).div_ceil(9 * SLOTS).max(LEAST) as u64)
 }
 
 /// Writes the header of a new table, or checks that of an existing one.
@@ -182,39 +184,4 @@ pub(super) fn set_count<W: Words>(words: W, records: usize) {
         words.store(COUNTS + line * LINE_WORDS, 0);
     }
     words.store(COUNTS, records as u64 * RECORD);
-}
-
-/// The lines taken by threads of this process, as bits.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
-
-/// A thread's line for its lifetime: its own, or the shared one if all were taken.
-struct Line(usize);
-
-impl Line {
-    fn take() -> Self {
-        let free = |taken: u64| {
-            let line = taken.trailing_ones();
-            (line < SHARED_LINE as u32).then_some(taken | 1 << line)
-        };
-        // Acquire: the line's previous owner has finished its writes.
-        let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, free);
-        Self(taken.map_or(SHARED_LINE, |taken| taken.trailing_ones() as usize))
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if self.0 != SHARED_LINE {
-            TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
-        }
-    }
-}
-
-#[inline]
-pub(super) fn line_of_thread() -> usize {
-    thread_local! {
-        static LINE: Line = Line::take();
-    }
-    // A thread that is ending may have lost its line already.
-    LINE.try_with(|line| line.0).unwrap_or(SHARED_LINE)
 }

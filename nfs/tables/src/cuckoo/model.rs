@@ -14,10 +14,10 @@ use loom::{
 use crate::{Class, Entry, Insertion, Key, Lifetimes, Now, TICK_NANOS};
 
 use super::{
-    header,
-    place::{Place, Secrets, Shape},
+    header, lines,
+    place::{Place, Secrets, Shape, SLOTS},
     record,
-    slots::{Core, Found, Look, SLOTS},
+    slots::{Core, Found, Look},
     words::Words,
 };
 
@@ -106,7 +106,7 @@ impl Words for Modelled<'_> {
 
     /// loom runs all its threads in one thread of the system.
     fn count_line(self) -> usize {
-        header::SHARED_LINE
+        lines::SHARED_LINE
     }
 
     fn wait(self, _turn: u32) {

@@ -8,6 +8,9 @@ use crate::Key;
 
 use super::record::Fields;
 
+/// The number of slots per bucket.
+pub(super) const SLOTS: usize = 4;
+
 /// The secret numbers of a table. Without them, an attacker cannot choose keys that share a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Secrets(pub(super) [u64; Secrets::COUNT]);

@@ -3,8 +3,10 @@
 use crate::Key;
 
 use super::{
-    header, record,
-    slots::{Core, Found, SLOTS},
+    header,
+    place::SLOTS,
+    record,
+    slots::{Core, Found},
     words::Words,
 };
 

@@ -6,13 +6,10 @@ use crate::Key;
 
 use super::{
     header,
-    place::{Place, Secrets, Shape},
+    place::{Place, Secrets, Shape, SLOTS},
     record,
     words::Words,
 };
-
-/// The number of slots per bucket.
-pub(super) const SLOTS: usize = 4;
 
 /// The table's algorithm over given words.
 pub(super) struct Core<K, W> {

@@ -12,13 +12,14 @@ use std::{
 use nf_arena::{Heap, Memory};
 
 use super::{
-    header::{line_of_thread, SHARED_LINE},
+    lines::{line_of_thread, SHARED_LINE},
+    place::SLOTS,
     record::{self, Fields, Renewal},
-    slots, Cuckoo, TableError,
+    Cuckoo, TableError,
 };
 use crate::{
     lifetime::{EXPIRY_SPAN, LIVING_TICKS},
-    Class, ConnectionTable, Entry, Ipv4Flow, Ipv6Flow, Key, Lifetimes, Now, TICK_NANOS,
+    Class, Entry, Ipv4Flow, Ipv6Flow, Key, Lifetimes, Now, TICK_NANOS,
 };
 
 fn memory<K: Key>(capacity: usize) -> Heap {
@@ -202,7 +203,7 @@ fn aging_examines_as_many_places_as_its_budget() {
         }
     };
     let (mut start, places) = (0, table.slots());
-    for (budget, steps) in [(places, 1), (places / 4, 4), (1, places / slots::SLOTS)] {
+    for (budget, steps) in [(places, 1), (places / 4, 4), (1, places / SLOTS)] {
         insert_all(&at(start));
         let later = at(start + 20);
         assert_eq!(table.age(0, &later, &mut |_, _| {}), 0);
@@ -215,7 +216,7 @@ fn aging_examines_as_many_places_as_its_budget() {
             });
             assert_eq!(removed, told.len() - before);
             assert_eq!(table.len(), 2000 - told.len());
-            assert!(removed <= budget.next_multiple_of(slots::SLOTS));
+            assert!(removed <= budget.next_multiple_of(SLOTS));
             if told.len() == 2000 {
                 break;
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nf_arena::Memory;
 
-use super::header;
+use super::lines;
 
 /// Shared words. Production uses [`View`]; models use words whose every interleaving is tried.
 pub(crate) trait Words: Copy {
@@ -90,7 +90,7 @@ impl<M: Memory> Words for View<'_, M> {
 
     #[inline]
     fn count_line(self) -> usize {
-        header::line_of_thread()
+        lines::line_of_thread()
     }
 
     fn wait(self, turn: u32) {

@@ -1,0 +1,56 @@
+//! A network function on its state, and the place where workers find it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nf_arena::{Arena, ArenaBuilder, Clock};
+
+use crate::{
+    state::{Repairs, StateBuilder},
+    NetworkFunction, Refusal,
+};
+
+/// A network function and the state it was created on.
+pub struct Loaded<N> {
+    pub function: N,
+    pub arena: Arena,
+    pub clock: Clock,
+    pub repairs: Repairs,
+}
+
+impl<N: NetworkFunction> Loaded<N> {
+    /// Creates the function on this arena, without telling it that the state is its own: see [`Instance::install`](crate::Instance::install).
+    ///
+    /// # Errors
+    /// If the configuration is wrong, or the state incompatible.
+    pub fn new(arena: ArenaBuilder, config: N::Config) -> Result<Self, Refusal> {
+        let mut state = StateBuilder::new(arena);
+        let function = N::create(config, &mut state)?;
+        let (arena, clock, repairs) = state.finish()?;
+        Ok(Self {
+            function,
+            arena,
+            clock,
+            repairs,
+        })
+    }
+}
+
+/// The function that the workers run; they check for another one whenever they take orders.
+pub(crate) struct Slot<N>(Mutex<Option<Arc<Loaded<N>>>>);
+
+impl<N> Slot<N> {
+    pub(crate) fn empty() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<Loaded<N>>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set(&self, loaded: Arc<Loaded<N>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+    }
+}
