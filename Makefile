@@ -12,6 +12,8 @@ CLIPPY_VERSION := 1.95
 PYTEST_ARGS ?=
 # Most tests wait for something: two at a time take little more of the machine than one.
 TEST_WORKERS ?= 2
+# Tests that need more are skipped: none (any user), namespaces, root.
+TEST_NEEDS ?= root
 MUTANTS_ARGS ?=
 FAULTS_ARGS ?=
 # Where `make man` writes to.
@@ -24,7 +26,7 @@ export PYRIGHT_PYTHON_USE_BUNDLED_PYRIGHT := 1
 PYTHON_SOURCES = $(wildcard lab nfagent placement server unoctl examples tests bench) tools/profile tools/mutants
 SHELL_SOURCES = tools/prepare tools/mininet tools/check-compose packaging/container/sandbox .ci/run
 
-.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python soak faults fuzz mutants screenshots deny lock man clean
+.PHONY: help build prepare-run prepare-test demo test lint test-rust test-python test-unit soak faults fuzz mutants screenshots deny lock man clean
 
 help: ## show this list
 	@echo "One server with smart NICs as one OpenFlow switch. Start with: make demo"
@@ -68,9 +70,12 @@ test-rust: build ## run the tests of the Rust crates
 	@echo "==> cargo test (the first time compiles all dependencies: a few minutes)"
 	@$(CARGO) test --locked --workspace --quiet
 
-test-python: prepare-test ## run the tests of all parts together; PYTEST_ARGS="-k name" selects some, TEST_WORKERS=1 runs them singly
+test-python: prepare-test ## run the tests of all parts together; PYTEST_ARGS="-k name" selects some, TEST_NEEDS=none those that any user can run
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist worksteal --durations 20 $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist worksteal --durations 20 --needs $(TEST_NEEDS) $(PYTEST_ARGS)
+
+test-unit: TEST_NEEDS := none
+test-unit: test-python ## run the Python tests that need neither root nor namespaces
 
 soak: prepare-test ## run the long tests, which are not part of `make test`
 	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS) || { \

@@ -1,6 +1,5 @@
 """What the tests of the codec share: the compiled filter and a running Open vSwitch."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,9 +25,9 @@ def codec(program: Path) -> Iterator[Codec]:
 
 
 @pytest.fixture(scope="module")
-def switch() -> Iterator[DummySwitch]:
+def switch(module_directory: Path) -> Iterator[DummySwitch]:
     """One bridge with two dummy ports, 1 and 2."""
-    with tempfile.TemporaryDirectory(prefix="codec-", dir="/tmp") as folder, DummySwitch("s", Path(folder)) as running:
+    with DummySwitch("s", module_directory) as running:
         running.add_bridge(BRIDGE, ["p1", "p2"])
         yield running
 

@@ -1,7 +1,5 @@
 """What ovs-ofctl sends: every kind of request that it knows, written again with the same bytes."""
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,16 +45,10 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="codec-", dir="/tmp") as name:
-        yield Path(name)
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_requests_of_ovs_ofctl(codec: Codec, folder: Path, name: str) -> None:
+def test_requests_of_ovs_ofctl(codec: Codec, module_directory: Path, name: str) -> None:
     arguments, stdin = COMMANDS[name]
-    for message in record(folder, *arguments, stdin=stdin):
+    for message in record(module_directory, *arguments, stdin=stdin):
         codec.round_trip(message)
         inner = bundled(message)
         if inner:

@@ -2,14 +2,13 @@
 
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd
-from lab.directory import ENVIRONMENT
 from server.errors import ApiRefusedError
 from server.names import HOME
 from tests.recovery.conftest import eventually
@@ -22,12 +21,10 @@ RULES = ("in_port=1,actions=output:2,output:3", "in_port=3,actions=output:1", "p
 
 
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(lab_dir: Path) -> Iterator[Lab]:
     """A hypervisor and two sNICs with a port each, 1 to 3."""
-    with tempfile.TemporaryDirectory(prefix="od-", dir="/tmp") as path:
-        monkeypatch.setenv(ENVIRONMENT, path)
-        with Lab(LabSpec.star(2, 1, substrate="dummy")).start() as lab:
-            yield lab
+    with Lab(LabSpec.star(2, 1, substrate="dummy")).start() as lab:
+        yield lab
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ import pytest
 
 from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd, find_installed
-from lab.directory import ENVIRONMENT
 from lab.unixctl import unixctl
 from lab.wires import Place, Wires
 from server.errors import ApiRefusedError
@@ -69,9 +67,8 @@ def _sent(spec: LabSpec, wires: Wires, port: int, frame: bytes, count: int) -> d
 
 
 @pytest.fixture
-def twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Twin]:
-    with tempfile.TemporaryDirectory(prefix="os-", dir="/tmp") as path, ExitStack() as stack:
-        monkeypatch.setenv(ENVIRONMENT, path)
+def twin(lab_dir: Path) -> Iterator[Twin]:
+    with ExitStack() as stack:
         labs = (stack.enter_context(Lab(SPEC).start()), stack.enter_context(Lab(REFERENCE).start()))
         daemon = stack.enter_context(Oneswitchd(labs[0].server_toml))
         stack.enter_context(daemon.client)

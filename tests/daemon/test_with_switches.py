@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +17,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lab import Lab, LabSpec
+from lab import Lab
 from lab.control_plane import Oneswitchd, free_port
-from lab.directory import ENVIRONMENT
 from server.errors import ApiRefusedError, ConfigError, ServerError
 from server.oneswitchd.answers import Status
 from server.oneswitchd.client import Client
@@ -28,15 +26,6 @@ from unoctl.cli import app
 
 SETTLE_S = 60.0
 HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
-
-
-@pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """A server of two switches; its directory has a short name because of its unix sockets."""
-    with tempfile.TemporaryDirectory(prefix="od-", dir="/tmp") as path:
-        monkeypatch.setenv(ENVIRONMENT, path)
-        with Lab(LabSpec.demo(substrate="dummy")).start() as lab:
-            yield lab
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/api.md"
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.timeout(600)
 def test_the_page_does_what_it_says(lab_dir: Path) -> None:
     with (

@@ -12,7 +12,7 @@ from tests.docs import console
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/quickstart.md"
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(600)]
 
 
 def test_the_quickstart_does_what_it_says(lab_dir: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_capture_file_goes_through_it(tmp_path: Path) -> None:
     assert re.search(r'"packets_out":\s*10\b', printed[-1]), printed[-1]
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_what_a_source_has_used_up_moves_to_another_process(tmp_path: Path, directory: Path) -> None:
     """The one that takes over knows the source; one that is new does not."""
     with Wire(directory) as wire:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="Mininet needs root"),
     pytest.mark.skipif(shutil.which("mn") is None, reason="Mininet is not installed: apt-get install mininet"),
     pytest.mark.skipif(not (ROOT / ".venv/bin/oneswitchd").exists(), reason="not built: make build"),
 ]

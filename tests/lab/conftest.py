@@ -1,11 +1,10 @@
-"""Fixtures: a short directory for labs, and an ordinary user to run them as."""
+"""Fixtures: labs, their switches, and an ordinary user to run them as."""
 
 import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,22 +21,12 @@ PROJECT = Path(__file__).resolve().parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture
-def lab_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory for this test's labs; pytest's own would be too long for unix sockets."""
-    with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
-        monkeypatch.setenv(ENVIRONMENT, path)
-        yield Path(path)
-
-
 @pytest.fixture(scope="module")
-def demo() -> Iterator[Lab]:
+def demo(module_lab_dir: Path) -> Iterator[Lab]:
     """The demo server, its switches joined by plain learning bridges; shared by a module's tests."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
-        patch.setenv(ENVIRONMENT, path)
-        with Lab(LabSpec.demo()).start() as lab:
-            learn(lab)
-            yield lab
+    with Lab(LabSpec.demo()).start() as lab:
+        learn(lab)
+        yield lab
 
 
 @pytest.fixture
@@ -69,33 +58,32 @@ def members() -> Callable[[str], list[int]]:
 
 
 @pytest.fixture
-def run_as_user() -> Iterator[Run]:
+def run_as_user(directory: Path) -> Run:
     """Runs Python code as an ordinary user, who is this one where it is not root."""
-    with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as home:
-        variables = {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-            "HOME": home,
-            ENVIRONMENT: f"{home}/labs",
-            "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        before: list[str] = []
-        python = sys.executable
-        if os.geteuid() == 0:
-            os.chown(home, ORDINARY_UID, ORDINARY_UID)
-            # setpriv itself keeps its capabilities until it executes something: hence the shell in between
-            before = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
-            before += ["sh", "-c", 'exec "$0" "$@"']
-            python, packages = _python_for_others(before, variables)
-            variables["PYTHONPATH"] = f"{PROJECT}{packages}"
+    variables = {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(directory),
+        ENVIRONMENT: f"{directory}/labs",
+        "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    before: list[str] = []
+    python = sys.executable
+    if os.geteuid() == 0:
+        os.chown(directory, ORDINARY_UID, ORDINARY_UID)
+        # setpriv itself keeps its capabilities until it executes something: hence the shell in between
+        before = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
+        before += ["sh", "-c", 'exec "$0" "$@"']
+        python, packages = _python_for_others(before, variables)
+        variables["PYTHONPATH"] = f"{PROJECT}{packages}"
 
-        def run(code: str, *, inside: tuple[str, ...] = (), timeout: float = 200) -> subprocess.CompletedProcess[str]:
-            command = [*before, *inside, python, "-c", code]
-            return subprocess.run(
-                command, env=variables, cwd="/", capture_output=True, text=True, timeout=timeout, check=False
-            )
+    def run(code: str, *, inside: tuple[str, ...] = (), timeout: float = 200) -> subprocess.CompletedProcess[str]:
+        command = [*before, *inside, python, "-c", code]
+        return subprocess.run(
+            command, env=variables, cwd="/", capture_output=True, text=True, timeout=timeout, check=False
+        )
 
-        yield run
+    return run
 
 
 def _python_for_others(before: list[str], variables: dict[str, str]) -> tuple[str, str]:

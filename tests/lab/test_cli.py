@@ -27,7 +27,7 @@ def uno_lab(lab_dir: Path) -> Cli:
     return run
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_up_list_show_exec_down(uno_lab: Cli, lab_dir: Path) -> None:
     up = uno_lab("up", "--detach", "--static-arp")
     assert up.returncode == 0, up.stderr
@@ -50,7 +50,7 @@ def test_up_list_show_exec_down(uno_lab: Cli, lab_dir: Path) -> None:
     assert uno_lab("down").returncode == 1
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_foreground_ends_with_a_signal(lab_dir: Path, number: signal.Signals) -> None:
     # Whoever runs the tests in the background may have SIGINT ignored, and so would this.
@@ -67,7 +67,7 @@ def test_the_foreground_ends_with_a_signal(lab_dir: Path, number: signal.Signals
     assert not (lab_dir / "front").exists()
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_the_foreground_notices_that_the_lab_is_gone(lab_dir: Path) -> None:
     command = [*UNO_LAB, "up", "--format=json", "--switches=1", "--hosts=0"]
     with subprocess.Popen(

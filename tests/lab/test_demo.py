@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(600)]
 
 CODE = "import sys; sys.argv = ['uno-lab', 'demo', '--json']; from lab.cli import main; main()"
 ROUNDS = 10

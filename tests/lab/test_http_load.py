@@ -11,7 +11,7 @@ from lab.http_traffic import HttpClient, WebServer
 from lab.server import Lab
 from lab.spec import LabSpec
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 SERVER = "10.0.0.1"  # vm1
 

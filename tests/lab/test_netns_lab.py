@@ -20,7 +20,7 @@ from server.config import ServerConfig
 from server.openvswitch.bridges import Plumbing
 from server.processes import start_time
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 Members = Callable[[str], list[int]]
 

@@ -1,13 +1,12 @@
 """The lab as an ordinary user. Where root runs the tests, another user is taken."""
 
-import os
 import shutil
 
 import pytest
 
 from tests.lab.test_netns_lab import await_gone
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 UP_AND_PING = """
 import os, pathlib, subprocess
@@ -116,7 +115,6 @@ def test_where_no_new_proc_can_be_mounted(run_as_user) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to take rights away from")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
 def test_without_user_namespaces_it_says_so(run_as_user) -> None:
     code = """

@@ -14,7 +14,7 @@ from lab.errors import ControlError
 from lab.server import Lab
 from lab.spec import LabSpec
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 
 def flow(lab: Lab, switch: int, *rules: str) -> None:

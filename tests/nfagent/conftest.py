@@ -1,6 +1,5 @@
 """An agent for each module of tests."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,20 +8,12 @@ import pytest
 from tests.nfagent.world import World
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """As ``tmp_path``, with a name that is short enough for sockets in it."""
-    with tempfile.TemporaryDirectory(prefix="nfagent-") as name:
-        yield Path(name)
-
-
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(module_directory: Path) -> Iterator[World]:
     """One for a module."""
-    with tempfile.TemporaryDirectory(prefix="nfagent-") as name:
-        made = World(Path(name))
-        yield made
-        made.close()
+    made = World(module_directory)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_plans_are_those_of_their_numbers_and_name_every_victim_and_step() -> No
     assert {plan.for_s for plan in plans if plan.how == "stop" and plan.victim != "agent"} == {0.1, 5.0, None}
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.timeout(900)
 def test_anything_may_be_killed_or_stopped_at_any_moment() -> None:
     verdicts = faults(20, timed=False)  # of outages nobody can be sure on a busy machine
@@ -128,7 +128,7 @@ def test_anything_may_be_killed_or_stopped_at_any_moment() -> None:
     assert {verdict["outcome"] for verdict in verdicts} == {"done", "rolled-back"}
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_anything_may_be_killed_or_stopped_at_any_moment_very_often() -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from lab.agent import AgentProcess
 from lab.control_plane import Oneswitchd
-from lab.directory import ENVIRONMENT
 from lab.server import Lab
 from lab.spec import LabSpec
 from nfagent.monitor.layout import Layout
@@ -22,7 +20,7 @@ from server.config import ServerConfig
 from tests.nfagent.test_server import Deployment
 from tests.nfagent.world import wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 VM1, VM2, NF1, OUT1 = 1, 2, 3, 4
 SENT = {("vm1", "out1"): 700, ("out1", "vm1"): 500, ("nf1", "vm2"): 400, ("vm1", "vm2"): 200}
@@ -39,19 +37,17 @@ BUSY = {"name": "busy", "command": [sys.executable, "-c", _BUSY]}
 
 
 @pytest.fixture(scope="module")
-def deployment() -> Iterator[Deployment]:
+def deployment(module_lab_dir: Path) -> Iterator[Deployment]:
     settings = {"kind": [BUSY], "monitor": {"period_s": 0.1}, "decide": {"period_s": 0.1, "window": 60}}
     spec = LabSpec.demo(static_arp=True).with_slots(1)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
-        patch.setenv(ENVIRONMENT, path)
-        with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
-            oneswitchd.wait_up()
-            with AgentProcess(lab, Path(path) / "agent", settings, cores={"snic0": 4.0}) as agent:
-                made = Deployment(lab, oneswitchd, agent)
-                for source, target in SENT:
-                    match = f"in_port={NUMBERS[source]},dl_dst={lab.host(target).mac}"
-                    made.add_flow(f"priority=10,{match},actions=output:{NUMBERS[target]}")
-                yield made
+    with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
+        oneswitchd.wait_up()
+        with AgentProcess(lab, module_lab_dir / "agent", settings, cores={"snic0": 4.0}) as agent:
+            made = Deployment(lab, oneswitchd, agent)
+            for source, target in SENT:
+                match = f"in_port={NUMBERS[source]},dl_dst={lab.host(target).mac}"
+                made.add_flow(f"priority=10,{match},actions=output:{NUMBERS[target]}")
+            yield made
 
 
 class Look:

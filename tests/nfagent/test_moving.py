@@ -1,7 +1,6 @@
 """Network functions move between host and smart NIC with their state, on real switches under traffic."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from lab.agent import AgentProcess
 from lab.control_plane import Oneswitchd
-from lab.directory import ENVIRONMENT
 from lab.server import Lab
 from lab.spec import LabSpec
 from lab.traffic import Stream
@@ -18,21 +16,19 @@ from nfagent.control import Control
 from tests.nfagent.test_server import PATH, Deployment
 from tests.nfagent.world import processes_of, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 MIGRATIONS = "/api/v1/migrations"
 SLOT = {"hypervisor": "hypervisor.nf1", "snic0": "snic0.nf1"}
 
 
 @pytest.fixture(scope="module")
-def deployment() -> Iterator[Deployment]:
+def deployment(module_lab_dir: Path) -> Iterator[Deployment]:
     spec = LabSpec.demo(static_arp=True).with_slots(1, interfaces=2)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
-        patch.setenv(ENVIRONMENT, path)
-        with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
-            oneswitchd.wait_up()
-            with AgentProcess(lab, Path(path) / "agent") as agent:
-                yield Deployment(lab, oneswitchd, agent)
+    with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
+        oneswitchd.wait_up()
+        with AgentProcess(lab, module_lab_dir / "agent") as agent:
+            yield Deployment(lab, oneswitchd, agent)
 
 
 def migrate(deployment: Deployment, instance: str) -> dict[str, Any]:

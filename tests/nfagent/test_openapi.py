@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import schemathesis
@@ -29,13 +28,12 @@ UNAVAILABLE = ("/api/v1/placement/", "/api/v1/load")
 
 
 @pytest.fixture(scope="module")
-def small_world() -> Iterator[World]:
-    with TemporaryDirectory(prefix="nfagent-") as name:
-        made = World(Path(name), instances=20)
-        for number in range(3):
-            made.admin.post("/api/v1/instances", json={"name": f"nf{number}", "kind": "sleeper"})
-        yield made
-        made.close()
+def small_world(module_directory: Path) -> Iterator[World]:
+    made = World(module_directory, instances=20)
+    for number in range(3):
+        made.admin.post("/api/v1/instances", json={"name": f"nf{number}", "kind": "sleeper"})
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["fit", "unfit"])

@@ -1,7 +1,6 @@
 """The agent on an emulated server: real switches, oneswitchd, and network functions in the lab's slots."""
 
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ import pytest
 from lab.agent import AgentProcess
 from lab.agent_events import AgentEvent, AgentEvents
 from lab.control_plane import Oneswitchd
-from lab.directory import ENVIRONMENT
 from lab.programs import environment
 from lab.server import Lab
 from lab.spec import LabSpec
 from nfagent.control import Control
 from tests.nfagent.world import processes_of, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.namespaces
 
 PATH = "/api/v1/instances"
 STILL = {"name": "still", "command": ["sleep", "100000"], "ports": [1, 1]}
@@ -67,14 +65,12 @@ class Deployment:
 
 
 @pytest.fixture(scope="module")
-def deployment() -> Iterator[Deployment]:
+def deployment(module_lab_dir: Path) -> Iterator[Deployment]:
     spec = LabSpec.demo(static_arp=True).with_slots(1)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
-        patch.setenv(ENVIRONMENT, path)
-        with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
-            oneswitchd.wait_up()
-            with AgentProcess(lab, Path(path) / "agent", {"kind": [STILL]}) as agent:
-                yield Deployment(lab, oneswitchd, agent)
+    with Lab(spec).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
+        oneswitchd.wait_up()
+        with AgentProcess(lab, module_lab_dir / "agent", {"kind": [STILL]}) as agent:
+            yield Deployment(lab, oneswitchd, agent)
 
 
 def test_an_nf_gets_packets_by_its_virtual_port(deployment: Deployment) -> None:
@@ -150,14 +146,13 @@ def test_what_an_agent_tells_can_be_waited_for(deployment: Deployment) -> None:
     assert [event.id for event in told] == sorted({event.id for event in told})
 
 
-def test_closing_the_agent_ends_what_it_deployed(deployment: Deployment) -> None:
-    with tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as path:
-        kind = {"name": "still", "command": ["sleep", "100000"]}
-        with AgentProcess(deployment.lab, Path(path), {"kind": [kind]}) as agent:
-            made = agent.client.post(PATH, json={"name": "still", "kind": "still"}).json()["id"]
-            wait_until(lambda: agent.client.get(f"{PATH}/{made}").json()["status"] == "active")
-            assert processes_of(made)
-        assert processes_of(made) == []
+def test_closing_the_agent_ends_what_it_deployed(deployment: Deployment, directory: Path) -> None:
+    kind = {"name": "still", "command": ["sleep", "100000"]}
+    with AgentProcess(deployment.lab, directory, {"kind": [kind]}) as agent:
+        made = agent.client.post(PATH, json={"name": "still", "kind": "still"}).json()["id"]
+        wait_until(lambda: agent.client.get(f"{PATH}/{made}").json()["status"] == "active")
+        assert processes_of(made)
+    assert processes_of(made) == []
 
 
 def _ports(deployment: Deployment, switch: int = 0) -> str:

@@ -27,7 +27,7 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or (
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(not SSHD or os.geteuid() != 0, reason="needs sshd (tools/prepare test unpacks it) and root"),
+    pytest.mark.skipif(not SSHD, reason="needs sshd, which tools/prepare test unpacks"),
 ]
 
 _CONFIG = """

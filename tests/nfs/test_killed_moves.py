@@ -33,12 +33,12 @@ def moves(directory: Path, count: int) -> None:
     assert {move["victim"] for move in told} == {"old", "new", "none"}
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_any_process_may_die_at_any_step(directory: Path) -> None:
     moves(directory, 15)
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_any_process_may_die_at_any_step_1000_times(directory: Path) -> None:

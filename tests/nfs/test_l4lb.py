@@ -13,7 +13,7 @@ from tests.nfs.wire import nf_program
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.parametrize("mode", ["proxy", "ipip", "gue"])
 def test_a_browser_reaches_its_servers(mode: str, directory: Path) -> None:
     command = [*unshare_command(), sys.executable, "-m", "tests.nfs.l4lb_stage", nf_program(), mode, str(directory)]

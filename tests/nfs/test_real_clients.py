@@ -25,7 +25,7 @@ def wait_for(service: WebService, condition) -> dict[str, int]:
     return found
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.parametrize("snat", [True, False])
 def test_every_request_is_answered_by_every_backend_in_turn(tmp_path, snat: bool) -> None:
     with web_service(tmp_path, snat=snat) as service:
@@ -34,7 +34,7 @@ def test_every_request_is_answered_by_every_backend_in_turn(tmp_path, snat: bool
     assert answers.total() == 60
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_backends_come_and_drain_under_load_without_a_failed_request(tmp_path) -> None:
     with web_service(tmp_path) as service:
         kept = service.keep_alive(20)
@@ -57,7 +57,7 @@ def test_backends_come_and_drain_under_load_without_a_failed_request(tmp_path) -
     assert told["requests"] > 100
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_a_backend_that_dies_takes_only_its_own_requests_with_it(tmp_path) -> None:
     connections = 24
     with web_service(tmp_path, vip={"health": FAST_CHECKS, "when_down": "move"}) as service:

@@ -126,6 +126,6 @@ def test_the_settings_are_those_that_are_explained() -> None:
 @pytest.mark.soak
 @pytest.mark.root
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("podman") is None, reason="needs root and podman")
+@pytest.mark.skipif(shutil.which("podman") is None, reason="needs podman")
 def test_it_runs() -> None:
     subprocess.run([ROOT / "tools/check-compose"], check=True, timeout=3500)

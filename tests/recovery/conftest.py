@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab.control_plane import Oneswitchd
-from lab.directory import ENVIRONMENT
 from lab.errors import ControlError
 from lab.programs import environment
 from lab.server import Lab
-from lab.spec import LabSpec
 from lab.wires import Place, Wires
 
 _POLL_S = 0.01
@@ -144,15 +141,6 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
             return False
         time.sleep(_POLL_S)
     return True
-
-
-@pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """The demo's server on the dummy substrate: ports 1 and 2 on the hypervisor, 3 and 4 on snic0."""
-    with tempfile.TemporaryDirectory(prefix="us-", dir="/tmp") as path:
-        monkeypatch.setenv(ENVIRONMENT, path)
-        with Lab(LabSpec.demo(substrate="dummy")).start() as started:
-            yield started
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
-"""Servers with oneswitchd in front, single switches, and short directories for them: unix sockets need short paths."""
+"""Servers with oneswitchd in front, and single switches."""
 
 import contextlib
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from lab.control_plane import Oneswitchd
-from lab.directory import ENVIRONMENT
 from lab.ovs import DAEMONS, OvsSwitch
 from lab.programs import environment
 from lab.server import Lab
@@ -57,13 +55,6 @@ class OneSwitch:
 
 
 Start = Callable[[LabSpec], AbstractContextManager[OneSwitch]]
-
-
-@pytest.fixture
-def lab_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="us-", dir="/tmp") as path:
-        monkeypatch.setenv(ENVIRONMENT, path)
-        yield Path(path)
 
 
 @pytest.fixture

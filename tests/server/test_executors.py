@@ -10,7 +10,7 @@ from lab.traffic import Stream
 ROUNDS = 6
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_executors_change_at_1000_packets_per_second_both_ways(start) -> None:
     with start(LabSpec.demo(static_arp=True)) as one:
         one.add_flows("in_port=2,actions=output:4", "in_port=4,actions=output:2")
@@ -27,7 +27,7 @@ def test_executors_change_at_1000_packets_per_second_both_ways(start) -> None:
         assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0), report
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 @pytest.mark.parametrize("executor", ["hypervisor", "snic0"])
 def test_everybody_reaches_everybody_by_normal_at_one_executor(start, executor: str) -> None:
     """Full-size frames, too: what crosses the PCIe link is 4 bytes longer, wherever the rules run."""

@@ -13,7 +13,7 @@ from server.oneswitchd.answers import Stage
 FRAME = bytes.fromhex("020000000002020000000004") + b"\x08\x00" + bytes(46)
 
 
-@pytest.mark.lab
+@pytest.mark.namespaces
 def test_20_moves_at_1000_packets_per_second_both_ways(start) -> None:
     with start(LabSpec.demo(static_arp=True)) as one:
         one.add_flows("in_port=2,actions=output:4", "in_port=4,actions=output:2")

@@ -13,7 +13,7 @@ from lab.directory import ENVIRONMENT
 from lab.server import Lab
 from server.processes import wait_gone
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(900)]
 
 UNO_LAB = (sys.executable, "-c", "from lab.cli import main; main()")
 VICTIMS = ("supervisor", "oneswitchd", "controller", "ovs-vswitchd", "ovsdb-server", "tour")

@@ -43,9 +43,9 @@ def unoctl(*arguments: str, environment: dict[str, str] | None = None) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def config(short_folder: Path) -> Path:
-    path = short_folder / "server.toml"
-    path.write_text(TOML.format(folder=short_folder))
+def config(module_directory: Path) -> Path:
+    path = module_directory / "server.toml"
+    path.write_text(TOML.format(folder=module_directory))
     return path
 
 
@@ -242,9 +242,9 @@ def test_errors_are_one_tree_with_codes() -> None:
 
 
 @pytest.fixture(scope="module")
-def server(short_folder: Path) -> Iterator[DummyServer]:
+def server(module_directory: Path) -> Iterator[DummyServer]:
     ports = (Mapped(1, "hypervisor", "vm1", 11), Mapped(2, "snic0", "vm2", 12))
-    with DummyServer(short_folder / "server", snics=1, ports=ports) as started:
+    with DummyServer(module_directory / "server", snics=1, ports=ports) as started:
         started.virtual(["cookie=0x9,in_port=1,actions=output:2"])
         yield started
 
@@ -269,8 +269,8 @@ def test_physical_rules(server: DummyServer) -> None:
     ]
 
 
-def test_plumb_makes_what_is_missing_and_nothing_else(short_folder: Path) -> None:
-    with DummyServer(short_folder / "plumb", 1, []) as server:
+def test_plumb_makes_what_is_missing_and_nothing_else(module_directory: Path) -> None:
+    with DummyServer(module_directory / "plumb", 1, []) as server:
         where = ("--config", str(server.path), "--format=json", "plumb", "--datapath=dummy")
         assert json.loads(unoctl(*where).stdout) == [
             {"switch": "hypervisor", "changed": False},

@@ -22,8 +22,8 @@ PORTS = (Mapped(1, "hypervisor", "vm1", 11), Mapped(2, "snic0", "vm2", 12))
 
 
 @pytest.fixture(scope="module")
-def server(short_folder: Path) -> Iterator[DummyServer]:
-    with DummyServer(short_folder, snics=1, ports=PORTS) as started:
+def server(module_directory: Path) -> Iterator[DummyServer]:
+    with DummyServer(module_directory, snics=1, ports=PORTS) as started:
         started.virtual(["in_port=1,actions=output:2"])
         yield started
 

@@ -21,8 +21,8 @@ def found(fake: FakeOneswitchd | None) -> list[tuple[Level, str, str]]:
 
 
 @pytest.mark.parametrize("datapath", ["a1", "a2"])
-def test_faults_of_this_server_are_findings(short_folder: Path, datapath: str) -> None:
-    path = short_folder / "doctor.sock"
+def test_faults_of_this_server_are_findings(module_directory: Path, datapath: str) -> None:
+    path = module_directory / "doctor.sock"
     path.unlink(missing_ok=True)
     with FakeOneswitchd(path) as fake:
         listed = [FAULT | {"text": "it hangs"}, FAULT | {"gravity": "warning", "about": "new", "text": "it waits"}]

@@ -78,13 +78,13 @@ def test_port_counters() -> None:
     assert (four.duration_s, ports["LOCAL"].duration_s) == (9.013, None)
 
 
-def test_real_tools_are_understood(short_folder: Path) -> None:
+def test_real_tools_are_understood(module_directory: Path) -> None:
     """Whatever this machine's Open vSwitch prints, not what was written down here."""
     rules = [
         "priority=7,in_port=1,tcp,tcp_dst=80,idle_timeout=9,send_flow_rem,actions=dec_ttl,output:2",
         "priority=1,actions=drop",
     ]
-    with DummySwitch("tools", short_folder / "tools") as switch:
+    with DummySwitch("tools", module_directory / "tools") as switch:
         switch.add_bridge("edge", ("p1", "p2"))
         switch.add_flows("edge", rules)
         flows = parse_flows(openflow_tools.dump_flows(switch.target("edge")))

@@ -40,8 +40,8 @@ TAILS = (
 
 
 @pytest.fixture(scope="module")
-def switch(short_folder: Path) -> Iterator[DummySwitch]:
-    with DummySwitch("only", short_folder) as started:
+def switch(module_directory: Path) -> Iterator[DummySwitch]:
+    with DummySwitch("only", module_directory) as started:
         started.add_bridge("edge", PORTS)
         for group in GROUPS:
             started.ofctl("add-group", "edge", group)

@@ -78,8 +78,8 @@ class World:
 
 
 @pytest.fixture
-def world(short_folder: Path) -> Iterator[World]:
-    path = short_folder / "ports.sock"
+def world(module_directory: Path) -> Iterator[World]:
+    path = module_directory / "ports.sock"
     path.unlink(missing_ok=True)
     with FakeOneswitchd(path) as fake, Client(fake.api) as client:
         fake.add(1, "vm1", "hypervisor", "vm1")

@@ -9,7 +9,6 @@ the PCIe link has to be DELIVER of the remote port.
 import dataclasses
 import json
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.control_plane import Oneswitchd, find_installed
-from lab.directory import ENVIRONMENT
 from lab.errors import LabError
 from lab.server import Lab
 from lab.spec import LabSpec
@@ -58,22 +56,20 @@ class Both:
 
 
 @pytest.fixture(scope="module", params=[HOME, "snic0", "hypervisor"])
-def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+def both(request: pytest.FixtureRequest, module_lab_dir: Path) -> Iterator[Both]:
     """Every port executed at its home, or all at one switch."""
     spec = dataclasses.replace(SPEC, executor=request.param)
     try:
         find_installed("oneswitchd")
     except LabError as error:
         pytest.skip(str(error))
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ul-", dir="/tmp") as folder:
-        patch.setenv(ENVIRONMENT, folder)
-        with (
-            Lab(REFERENCE).start() as reference,
-            Lab(spec).start() as server,
-            Oneswitchd(server.server_toml) as oneswitchd,
-        ):
-            oneswitchd.wait_up()
-            yield Both(server, oneswitchd, reference)
+    with (
+        Lab(REFERENCE).start() as reference,
+        Lab(spec).start() as server,
+        Oneswitchd(server.server_toml) as oneswitchd,
+    ):
+        oneswitchd.wait_up()
+        yield Both(server, oneswitchd, reference)
 
 
 def left(lab: Lab, spec: LabSpec, number: int, frame: bytes) -> dict[int, list[bytes]]:

@@ -33,8 +33,8 @@ TCP = "tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_dst=80"
 
 
 @pytest.fixture(scope="module")
-def server(short_folder: Path) -> Iterator[DummyServer]:
-    with DummyServer(short_folder, snics=2, ports=PORTS) as started:
+def server(module_directory: Path) -> Iterator[DummyServer]:
+    with DummyServer(module_directory, snics=2, ports=PORTS) as started:
         yield started
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -49,11 +48,10 @@ def shown(shared: Stage) -> Stage:
 
 
 @pytest.fixture
-def own_world() -> Iterator[World]:
-    with TemporaryDirectory(prefix="nfagent-") as name:
-        made = World(Path(name), anonymous="admin")
-        yield made
-        made.close()
+def own_world(directory: Path) -> Iterator[World]:
+    made = World(directory, anonymous="admin")
+    yield made
+    made.close()
 
 
 class Tab:
@@ -319,19 +317,18 @@ def test_keyboard_and_screen_reader(shown: Stage, tab: Tab) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_signing_in_and_out(started: Browser) -> None:
-    with TemporaryDirectory(prefix="nfagent-") as name:
-        world = World(Path(name))
-        tab = Tab(started.new_context())
-        page = tab.page
-        page.goto(f"{world.url}/")
-        page.get_by_label("An administrator's token").fill("no-such-token-0123456789")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("alert")).to_contain_text("not known here")
-        page.get_by_label("An administrator's token").fill(ADMIN_TOKEN)
-        page.get_by_role("button", name="Show the dashboard").click()
-        expect(page.locator("html.is-live")).to_be_attached()
-        page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_label("An administrator's token")).to_be_visible()
-        page.context.close()
-        world.close()
+def test_signing_in_and_out(started: Browser, directory: Path) -> None:
+    world = World(directory)
+    tab = Tab(started.new_context())
+    page = tab.page
+    page.goto(f"{world.url}/")
+    page.get_by_label("An administrator's token").fill("no-such-token-0123456789")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("not known here")
+    page.get_by_label("An administrator's token").fill(ADMIN_TOKEN)
+    page.get_by_role("button", name="Show the dashboard").click()
+    expect(page.locator("html.is-live")).to_be_attached()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("An administrator's token")).to_be_visible()
+    page.context.close()
+    world.close()
