@@ -11,7 +11,7 @@ Interval = tuple[float, float]
 
 _KEPT = 256  # pauses that a process remembers, of each worker (nfs/runtime/src/worker/pauses.rs)
 _BEFORE_S = (0.5, 5.0)  # of traffic tell what is usual; the longer time where there was none in the shorter
-_ENOUGH_S = 0.2
+_ENOUGH_S = 0.05  # a process that another migration started a moment before may have served no longer
 _DRIFT_S = 1.0  # of the clocks of two machines, while a migration waits
 _RARE_S = 1.0  # traffic that usually pauses for longer is none
 _TRAFFICS_OWN = 5  # times the pause that is usual

@@ -74,7 +74,12 @@ def test_pauses_of_before_are_the_traffics_and_the_machines_own(
 
 
 def test_a_process_that_has_just_begun_does_not_know_what_is_usual() -> None:
-    assert told(None, 1000.0, 5.0, since=1000.0).own_pause_s(995.1) is None
+    assert told(None, 1000.0, 5.0, since=1000.0).own_pause_s(995.03) is None
+
+
+def test_a_tenth_of_a_second_of_traffic_tells_what_is_usual() -> None:
+    pauses = [(0.03 + number / 500, 0.0315 + number / 500) for number in range(50)]
+    assert told(None, 1000.0, 0.13, *pauses, since=990.0).own_pause_s(1000.0) == pytest.approx(0.0075)
 
 
 def test_kept_and_loaded_it_is_the_same() -> None:

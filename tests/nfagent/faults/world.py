@@ -308,8 +308,9 @@ class World:
         """End a process; where no migration goes on, or it is back at work, its state may be lost."""
         if victim.is_alive:
             self.machines.kill(victim)
-            is_moving = migrations.open_of(self.store.read, self.instance) is not None
-            self.is_excused |= not is_moving or "thaw" in self.nf(victim).answers
+            move = migrations.open_of(self.store.read, self.instance)
+            is_back = move is not None and move.report.get("rolled_back_at") and self.nf(victim).phase == "running"
+            self.is_excused |= move is None or bool(is_back)
 
     def lose(self, switch: str, seconds: float) -> None:
         """Have a switch be away."""
