@@ -225,8 +225,8 @@ class ServerSwitching:
         """Where the last stretch of a way to the old interface begins, and what leads along it from there.
 
         While a port moves, a switch sends what arrives for it to the new interface, but never back where it came from
-        (`arrival_goal` in oneswitch/core/src/layout/edge.rs). So the old interface is reached from its own switch, from the
-        hypervisor, and from the new one.
+        (`arrival_goal` in oneswitch/core/src/layout/edge.rs). So the old interface is reached from its own switch, from
+        the hypervisor, and from the new one.
         """
         hub, old = self._config.hypervisor, self._config.find_switch(left[0])
         paths: list[_Path] = [(old, left[1], None)]
