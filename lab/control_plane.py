@@ -114,7 +114,7 @@ class Oneswitchd(Daemon):
         self, server_toml: Path, binary: Path | None = None, variables: Mapping[str, str] | None = None
     ) -> None:
         self.config = ServerConfig.load(server_toml)
-        self.client = Client(self.config.oneswitchd.api, 30.0, self.config.oneswitchd.api_token_file)
+        self.client = Client.of(self.config.oneswitchd, 30.0)
         program = str(binary or find_installed("oneswitchd"))
         super().__init__("oneswitchd", [program, "--config", str(server_toml)], server_toml.parent, variables)
 

@@ -93,8 +93,7 @@ class ServerWiring:
 
     def client(self) -> Client:
         """Return a client of oneswitchd."""
-        own = self._config.oneswitchd
-        return Client(own.api, _REQUEST_S, own.api_token_file, _MOVE_S)
+        return Client.of(self._config.oneswitchd, _REQUEST_S, _MOVE_S)
 
 
 def _map(client: Client, port: Port, location: str, interface: str, owner: str) -> None:

@@ -5,15 +5,17 @@ wrong type or given twice raises `ConfigError`, which names file, line and key.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from server.addresses import ApiAddress, Connect, Listen, Remote
 from server.config_conflicts import conflicts
 from server.config_faults import fault_at, parse_model, read_text
-from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN
+from server.errors import ConfigError
+from server.names import HOME, NAME_MAX_BYTES, PORT_MAX, PORT_MIN, VIRT
 from server.toml_dump import dump_document
 
 DEFAULT_PATH = Path("/etc/oneswitch/server.toml")
@@ -85,6 +87,10 @@ class SwitchConfig(_Section):
     control: str | None = None
     link: LinkConfig | None = None
 
+    def target(self, bridge: str) -> str:
+        """Return the OpenFlow target of ``virt`` or ``edge``."""
+        return self.virt if bridge == VIRT else self.edge
+
 
 class PortConfig(_Section):
     """``[[port]]``: one virtual port and the interface that it stands for.
@@ -104,6 +110,15 @@ class PortConfig(_Section):
         return self.interface if self.name is None else self.name
 
 
+@dataclass(frozen=True)
+class PciePort:
+    """One end of a PCIe link, seen from a switch: its own interface, and the interface at the other end."""
+
+    interface: str
+    peer_switch: str
+    peer_interface: str
+
+
 class ServerConfig(_Section):
     """A whole server.toml.
 
@@ -116,6 +131,12 @@ class ServerConfig(_Section):
     oneswitchd: OneswitchdConfig
     switch: Annotated[list[SwitchConfig], Field(min_length=1)]
     port: list[PortConfig] = []
+    _path: Path = PrivateAttr(default=Path("server.toml"))
+
+    @property
+    def path(self) -> Path:
+        """The file that it was read from, for errors."""
+        return self._path
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
@@ -136,6 +157,7 @@ class ServerConfig(_Section):
         config, lines = parse_model(cls, text, path)
         for where, problem in conflicts(config):
             raise fault_at(path, lines, where, problem)
+        config._path = path
         return config
 
     def dump(self) -> str:
@@ -153,19 +175,45 @@ class ServerConfig(_Section):
         return self.switch[1:]
 
     def find_switch(self, name: str) -> SwitchConfig:
-        """The switch called ``name``.
+        """Return the switch called ``name``.
 
         Raises:
-            KeyError: there is none; the message lists those there are.
+            ConfigError: there is none; the message lists those there are.
         """
         for switch in self.switch:
             if switch.name == name:
                 return switch
-        raise KeyError(f"no switch {name!r}; there are {', '.join(switch.name for switch in self.switch)}")
+        known = ", ".join(switch.name for switch in self.switch)
+        raise ConfigError(f"{self.path}: no switch is named '{name}'; expected one of {known}")
 
-    def pcie_ports(self, switch: str) -> list[str]:
-        """Names of the PCIe ports on the edge bridge of ``switch``."""
-        found = self.find_switch(switch)
+    def pcie_ports(self, switch: str) -> list[PciePort]:
+        """Return the PCIe ports on the edge bridge of ``switch``: one on an sNIC, one per sNIC on the hypervisor."""
+        found, hub = self.find_switch(switch), self.hypervisor.name
         if found.link is not None:
-            return [found.link.local]
-        return [snic.link.hypervisor for snic in self.snics if snic.link is not None]
+            return [PciePort(found.link.local, hub, found.link.hypervisor)]
+        return [PciePort(snic.link.hypervisor, snic.name, snic.link.local) for snic in self.snics if snic.link]
+
+    def toward(self, here: str, there: str) -> PciePort:
+        """Return the PCIe port on ``here`` toward ``there``: over the hypervisor, if neither is the hypervisor."""
+        for port in self.pcie_ports(here):
+            if port.peer_switch == there or here != self.hypervisor.name:
+                return port
+        raise ConfigError(f"{self.path}: no PCIe link leads from {here} to {there}; add a link to [[switch]] {there}")
+
+    def management_target(self) -> str:
+        """Return an active target for oneswitchd's own OpenFlow listener: a ``punix:`` socket before ``ptcp:``.
+
+        Raises:
+            ConfigError: ``listen`` names neither.
+        """
+        for method in self.oneswitchd.listen:
+            if method.startswith("punix:"):
+                return "unix:" + method.removeprefix("punix:")
+        for method in self.oneswitchd.listen:
+            if method.startswith("ptcp:"):
+                port, _, host = method.removeprefix("ptcp:").partition(":")
+                return f"tcp:{host or '127.0.0.1'}:{port or '6653'}"
+        raise ConfigError(
+            f"{self.path}: [oneswitchd] listen has no punix: or ptcp: method for management; "
+            'add for example "punix:/run/oneswitch/oneswitchd.mgmt"'
+        )

@@ -89,7 +89,7 @@ def _port_conflicts(config: ServerConfig, index: int, port: PortConfig) -> Itera
     names = [switch.name for switch in config.switch]
     if port.switch not in names:
         yield ("port", index, "switch"), f"there is no switch {port.switch!r}; there are {', '.join(names)}"
-    elif port.interface in config.pcie_ports(port.switch):
+    elif port.interface in [pcie.interface for pcie in config.pcie_ports(port.switch)]:
         yield ("port", index, "interface"), f"{port.interface!r} is the PCIe port of {port.switch!r}"
     elif _RESERVED.match(port.interface):
         yield ("port", index, "interface"), _reserved(port.interface)

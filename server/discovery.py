@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from server import processes
 from server.errors import ConfigChoiceError, ConfigError
 
 SYSTEM_CONFIG = Path("/etc/oneswitch/server.toml")
@@ -110,15 +111,5 @@ def _runs(folder: Path) -> bool:
         return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    started = _start_time(pid)
+    started = processes.start_time(pid)
     return started is not None and start_time in (None, started)
-
-
-def _start_time(pid: int) -> int | None:
-    """When a process started, in ticks since boot (proc(5), stat); None: it does not run."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])

@@ -23,7 +23,7 @@ def virtual_ports(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def switches(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of the switches."""
-    return _offer(ctx, incomplete, lambda session: (switch.name for switch in session.server.switches))
+    return _offer(ctx, incomplete, lambda session: (switch.name for switch in session.server.switch))
 
 
 def log_settings(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -37,7 +37,7 @@ def log_settings(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _client(session: Session) -> Client:
-    return Client(session.server.api, ASK_TIMEOUT_S, session.server.api_token_file)
+    return Client.of(session.server.oneswitchd, ASK_TIMEOUT_S)
 
 
 def _offer(ctx: typer.Context, incomplete: str, find: Callable[[Session], Iterable[str]]) -> list[str]:

@@ -5,13 +5,13 @@ from enum import StrEnum
 
 from rich.text import Text
 
+from server.config import ServerConfig
 from server.errors import ToolError
 from server.oneswitchd.answers import Port
 from server.oneswitchd.client import Client, as_json
 from server.openvswitch import openflow_tools
 from unoctl.flow_text import Flow, PortCounters, parse_flows, parse_ports
 from unoctl.render import View, table, tree_text
-from unoctl.topology import Server
 
 
 class Bridge(StrEnum):
@@ -28,7 +28,7 @@ class Kind(StrEnum):
     PHYSICAL = "physical"
 
 
-def ports(server: Server, client: Client) -> View:
+def ports(server: ServerConfig, client: Client) -> View:
     """Virtual ports with home, interface, flow-id and state, and their counters as a controller would get them.
 
     Where the counters cannot be had (no management socket), the ports are shown without; the reason is in the data.
@@ -49,9 +49,9 @@ def ports(server: Server, client: Client) -> View:
     return View(data, table((*columns, *counted), rows, right=("PORT", "FLOW-ID", *counted)))
 
 
-def _counters(server: Server) -> tuple[dict[str, PortCounters], str | None]:
+def _counters(server: ServerConfig) -> tuple[dict[str, PortCounters], str | None]:
     try:
-        text = openflow_tools.dump_ports(server.management_target(), server.tls)
+        text = openflow_tools.dump_ports(server.management_target(), server.oneswitchd.tls)
     except ToolError as error:
         return {}, str(error)
     return parse_ports(text), None
@@ -84,7 +84,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
     return (first or 0) + (second or 0)
 
 
-def flows(server: Server, kind: Kind, switch: str | None, bridge: Bridge | None) -> View:
+def flows(server: ServerConfig, kind: Kind, switch: str | None, bridge: Bridge | None) -> View:
     """Rules of the one switch, or of the bridges under it.
 
     Args:
@@ -98,16 +98,16 @@ def flows(server: Server, kind: Kind, switch: str | None, bridge: Bridge | None)
         ToolError: oneswitchd's management socket does not answer (virtual).
     """
     if kind is Kind.VIRTUAL:
-        text = openflow_tools.dump_flows(server.management_target(), server.tls)
+        text = openflow_tools.dump_flows(server.management_target(), server.oneswitchd.tls)
         parsed = parse_flows(text)
         data = {"kind": "virtual", "flows": [flow.as_json() for flow in parsed]}
         return View(data, _flow_lines(parsed))
     return _physical(server, switch, bridge)
 
 
-def _physical(server: Server, switch: str | None, bridge: Bridge | None) -> View:
+def _physical(server: ServerConfig, switch: str | None, bridge: Bridge | None) -> View:
     """Every bridge that answers; those that do not are named, and make the exit status 1."""
-    switches = [server.switch(switch)] if switch else list(server.switches)
+    switches = [server.find_switch(switch)] if switch else list(server.switch)
     bridges = [bridge] if bridge else list(Bridge)
     data: list[dict[str, object]] = []
     body = Text()
@@ -118,7 +118,7 @@ def _physical(server: Server, switch: str | None, bridge: Bridge | None) -> View
             body.append(f"{one.name} {name}:\n", style="bold")
             record: dict[str, object] = {"switch": one.name, "bridge": str(name)}
             try:
-                parsed = parse_flows(openflow_tools.dump_flows(one.target(name), server.tls))
+                parsed = parse_flows(openflow_tools.dump_flows(one.target(name), server.oneswitchd.tls))
             except ToolError as error:
                 failed = True
                 record["error"] = str(error)

@@ -3,21 +3,20 @@
 from types import TracebackType
 from typing import Self
 
-from server.errors import ConfigError
+from server.config import ServerConfig
 from server.openvswitch.bridges import Plumbing
 from server.openvswitch.layout import Interface
-from unoctl.topology import Server
 
 
 class OvsdbPlumber:
     """Implements :class:`unoctl.ports.Plumber`; connects to a switch's OVSDB when it is first needed.
 
     Args:
-        server: as :func:`unoctl.topology.load` makes it.
+        server: names the switches' databases.
         interface_type: Open vSwitch's type of interfaces that are attached; "" is an existing network device.
     """
 
-    def __init__(self, server: Server, interface_type: str = "") -> None:
+    def __init__(self, server: ServerConfig, interface_type: str = "") -> None:
         self._server = server
         self._interface_type = interface_type
         self._open: dict[str, Plumbing] = {}
@@ -35,7 +34,7 @@ class OvsdbPlumber:
         """See the protocol."""
         made: list[str] = []
         try:
-            for switch in self._server.switches:
+            for switch in self._server.switch:
                 if self._on(switch.name).add_virtual_port(number):
                     made.append(switch.name)  # noqa: PERF401 - those made so far are needed when a later one fails
         except BaseException:
@@ -61,8 +60,5 @@ class OvsdbPlumber:
 
     def _on(self, name: str) -> Plumbing:
         if name not in self._open:
-            source = self._server.source
-            if source is None:
-                raise ConfigError(f"{self._server.path}: not read from a file; cannot reach {name}'s OVSDB")
-            self._open[name] = Plumbing(source.find_switch(name), tls=source.oneswitchd.tls)
+            self._open[name] = Plumbing(self._server.find_switch(name), tls=self._server.oneswitchd.tls)
         return self._open[name]

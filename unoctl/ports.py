@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
+from server.config import ServerConfig
 from server.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ServerError, UsageError
+from server.names import PORT_MAX
 from server.oneswitchd.answers import Port, Stage
 from server.oneswitchd.client import Client, as_json
 from server.oneswitchd.settling import settled
 from unoctl.render import Progress, View, table
-from unoctl.topology import MAX_PORT_NUMBER, Server
 
 AUTO_TRIES = 5
 
@@ -51,13 +52,13 @@ def parse_number(text: str) -> int | None:
     """
     if text == "auto":
         return None
-    if text.isdecimal() and 1 <= int(text) <= MAX_PORT_NUMBER:
+    if text.isdecimal() and 1 <= int(text) <= PORT_MAX:
         return int(text)
-    raise UsageError(f"'{text}' is no virtual port number; expected 1 to {MAX_PORT_NUMBER}, or auto")
+    raise UsageError(f"'{text}' is no virtual port number; expected 1 to {PORT_MAX}, or auto")
 
 
 def add(
-    server: Server,
+    server: ServerConfig,
     client: Client,
     plumber: Plumber,
     number: int | None,
@@ -85,7 +86,7 @@ def add(
         ConfigError: no such switch.
         PlumbingError: a switch's OVSDB could not be changed; the plumbing is as before.
     """
-    server.switch(switch)
+    server.find_switch(switch)
     tries = 1 if number is not None else AUTO_TRIES
     for attempt in range(tries):
         chosen = number if number is not None else _lowest_free(client)
@@ -159,14 +160,14 @@ def _settled(request: Callable[[], Port], outcome: Callable[[], Port]) -> Port:
 
 def _lowest_free(client: Client) -> int:
     taken = {port.number for port in client.ports()}
-    for number in range(1, MAX_PORT_NUMBER + 1):
+    for number in range(1, PORT_MAX + 1):
         if number not in taken:
             return number
-    raise UsageError(f"all {MAX_PORT_NUMBER} virtual port numbers are taken; remove one with: unoctl port del V")
+    raise UsageError(f"all {PORT_MAX} virtual port numbers are taken; remove one with: unoctl port del V")
 
 
 def move(
-    server: Server,
+    server: ServerConfig,
     client: Client,
     plumber: Plumber,
     virtual_port: str,
@@ -186,7 +187,7 @@ def move(
     Raises:
         ApiRefusedError: oneswitchd refused; the plumbing is as before.
     """
-    server.switch(switch)
+    server.find_switch(switch)
     before = client.find_port(virtual_port)
     plumbed = ExitStack()
     progress.update(f"port {before.number}: {interface} on edge of {switch}")
@@ -248,7 +249,7 @@ def abort_move(client: Client, plumber: Plumber, virtual_port: str, detach: bool
 
 
 def delete(
-    server: Server, client: Client, plumber: Plumber, virtual_port: str, detach: bool, force: bool = False
+    server: ServerConfig, client: Client, plumber: Plumber, virtual_port: str, detach: bool, force: bool = False
 ) -> View:
     """Remove a virtual port and its patch ports; with ``detach`` its interface, too, with ``force`` whoever owns it.
 
@@ -257,7 +258,7 @@ def delete(
     """
     port = client.find_port(virtual_port)
     client.delete_port(port.number, force=force)
-    plumber.remove_patches(port.number, [switch.name for switch in server.switches])
+    plumber.remove_patches(port.number, [switch.name for switch in server.switch])
     detached = detach and plumber.detach(port.switch, port.interface)
     data = {"deleted": as_json(port), "detached": detached}
     rows = [(port.number, port.name, "deleted", port.switch, port.interface)]

@@ -6,12 +6,10 @@ from functools import cached_property
 from pathlib import Path
 
 from server import discovery
+from server.config import ServerConfig
 from server.discovery import Found
 from server.oneswitchd.client import Client
-from server.openvswitch.openflow_tools import Tls
-from unoctl import topology
 from unoctl.render import Output
-from unoctl.topology import Server
 
 
 @dataclass(frozen=True)
@@ -48,19 +46,14 @@ class Session:
         return found
 
     @cached_property
-    def server(self) -> Server:
+    def server(self) -> ServerConfig:
         """The server that the file describes.
 
         Raises:
             ConfigError: the file is wrong.
         """
-        return topology.load(self.found.path)
-
-    @cached_property
-    def tls(self) -> Tls | None:
-        """Certificates for ``ssl:`` targets, where the file has them."""
-        return self.server.tls
+        return ServerConfig.load(self.found.path)
 
     def client(self) -> Client:
         """A new connection to oneswitchd."""
-        return Client(self.server.api, token_file=self.server.api_token_file)
+        return Client.of(self.server.oneswitchd)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from server.config import ServerConfig
 from server.oneswitchd.answers import BridgeState, Controller, Port, Status, SwitchState
 from server.oneswitchd.client import Client, as_json
 from unoctl.render import View, state, tree_text
-from unoctl.topology import Server
 
 Line = tuple[int, Text | str]
 
 
-def collect(server: Server, client: Client) -> View:
+def collect(server: ServerConfig, client: Client) -> View:
     """Ask oneswitchd and put its answers together.
 
     Raises:
@@ -58,7 +58,7 @@ def _controller_lines(controller: Controller) -> Iterator[Line]:
         yield 2, controller.last_error
 
 
-def _server_lines(server: Server, status: Status, ports: list[Port]) -> Iterator[Line]:
+def _server_lines(server: ServerConfig, status: Status, ports: list[Port]) -> Iterator[Line]:
     yield 0, f"server {server.path}"
     for switch in status.switches:
         role = "hub" if switch.hub else "sNIC"

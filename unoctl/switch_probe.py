@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 
+from server.config import ServerConfig, SwitchConfig
 from server.errors import ConfigError, ToolError
 from server.openvswitch import dpif, openflow_tools
 from server.openvswitch.dpif import Datapath, DatapathPort
 from unoctl import packet_input
 from unoctl.errors import TraceError
-from unoctl.topology import Server, Switch
 
 TRACED_BRIDGE = "edge"
 
@@ -25,7 +25,7 @@ class SwitchProbe:
         ConfigError: no control socket is configured.
     """
 
-    def __init__(self, server: Server, switch: Switch) -> None:
+    def __init__(self, server: ServerConfig, switch: SwitchConfig) -> None:
         if switch.control is None:
             raise ConfigError(
                 f"{server.path}: [[switch]] {switch.name} has no control; trace needs the ovs-appctl target of its "

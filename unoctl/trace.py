@@ -7,7 +7,9 @@ on the bytes (:mod:`unoctl.odp_apply`). What leaves at a PCIe port comes in at t
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from server.config import PciePort, ServerConfig
 from server.errors import ToolError
+from server.names import MULTICAST_VID_MIN
 from server.oneswitchd.answers import Port
 from server.openvswitch import odp_actions
 from server.openvswitch.dpif import DatapathPort
@@ -17,7 +19,6 @@ from unoctl.odp_apply import Event, Lost, Output, PacketIn, Recirculation
 from unoctl.packet import TYPE_VLAN, Packet
 from unoctl.recirculation import Continuation, Variant
 from unoctl.switch_probe import SwitchProbe
-from unoctl.topology import FIRST_MULTICAST_VID, PciePort, Server
 from unoctl.trace_model import (
     Again,
     Branch,
@@ -85,7 +86,7 @@ class Tracer:
         ct_next: connection states for ofproto/trace's ``--ct-next``, in turn at each switch.
     """
 
-    def __init__(self, server: Server, ports: Sequence[Port], ct_next: Sequence[str] = ()) -> None:
+    def __init__(self, server: ServerConfig, ports: Sequence[Port], ct_next: Sequence[str] = ()) -> None:
         self._server = server
         self._ports = ports
         self._ct_next = ct_next
@@ -123,7 +124,7 @@ class Tracer:
 
     def _probe(self, switch: str) -> SwitchProbe:
         if switch not in self._probes:
-            self._probes[switch] = SwitchProbe(self._server, self._server.switch(switch))
+            self._probes[switch] = SwitchProbe(self._server, self._server.find_switch(switch))
         return self._probes[switch]
 
     def _pass(self, place: _Place, asked: _Asked, packet: Packet) -> Pass:
@@ -218,7 +219,7 @@ class Tracer:
                 return FlowId(vid, f"DELIVER({port.name})")
             if port.ingress_id == vid:
                 return FlowId(vid, f"INGRESS({port.name})")
-        return FlowId(vid, "MULTICAST" if vid >= FIRST_MULTICAST_VID else "unknown: no port has it")
+        return FlowId(vid, "MULTICAST" if vid >= MULTICAST_VID_MIN else "unknown: no port has it")
 
     def _again(self, place: _Place, asked: _Asked, event: Recirculation) -> Outcome:
         if place.recirculations >= MAX_RECIRCULATIONS:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from server.config import ServerConfig
 from server.errors import ApiUnreachableError, UsageError
 from server.oneswitchd.answers import Port
 from server.oneswitchd.client import Client
 from unoctl import packet_input
 from unoctl.render import View, tree_text
-from unoctl.topology import Server
 from unoctl.trace import Tracer
 from unoctl.trace_model import (
     Again,
@@ -32,7 +32,7 @@ Line = tuple[int, Text | str]
 _BOOKKEEPING = ("thaw", "Resuming from ", "Restoring actions: ", "unroll_xlate(", "restored state: ")
 
 
-def run(server: Server, virtual_port: str, packet: str, ct_next: Sequence[str], show_hex: bool) -> View:
+def run(server: ServerConfig, virtual_port: str, packet: str, ct_next: Sequence[str], show_hex: bool) -> View:
     """Trace one packet.
 
     Where oneswitchd does not answer, the ports are those of the configuration file: the rules are still on the
@@ -47,20 +47,20 @@ def run(server: Server, virtual_port: str, packet: str, ct_next: Sequence[str], 
     return View(trace_json(trace), tree_text(_lines(trace, show_hex)), 0 if trace.complete else 1)
 
 
-def _ports(server: Server, virtual_port: str) -> tuple[list[Port], Port, tuple[str, ...]]:
+def _ports(server: ServerConfig, virtual_port: str) -> tuple[list[Port], Port, tuple[str, ...]]:
     try:
-        with Client(server.api, token_file=server.api_token_file) as client:
+        with Client.of(server.oneswitchd) as client:
             return client.ports(), client.find_port(virtual_port), ()
     except ApiUnreachableError:
         ports = [
-            Port(number=port.number, name=port.name, switch=port.switch, interface=port.interface)
-            for port in server.ports
+            Port(number=port.number, name=port.shown_name, switch=port.switch, interface=port.interface)
+            for port in server.port
         ]
+    silent = f"oneswitchd does not answer at {server.oneswitchd.api}"
     for port in ports:
         if virtual_port in (str(port.number), port.name):
-            note = f"oneswitchd does not answer at {server.api}; ports are those of {server.path}, flow-ids unknown"
-            return ports, port, (note,)
-    raise UsageError(f"oneswitchd does not answer at {server.api}, and {server.path} has no port '{virtual_port}'")
+            return ports, port, (f"{silent}; ports are those of {server.path}, flow-ids unknown",)
+    raise UsageError(f"{silent}, and {server.path} has no port '{virtual_port}'")
 
 
 def _lines(trace: Trace, show_hex: bool) -> Iterator[Line]:

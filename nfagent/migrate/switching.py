@@ -16,7 +16,7 @@ from nfagent.homing import bring, is_to, leave
 from nfagent.migrate.packet_out import Outlet
 from nfagent.model import Port
 from nfagent.wiring import ServerWiring
-from server.config import ServerConfig, SwitchConfig
+from server.config import ServerConfig, SwitchConfig, TlsConfig
 from server.errors import ServerError, ToolError
 from server.names import EDGE
 from server.oneswitchd.answers import Stage
@@ -137,8 +137,7 @@ class ServerSwitching:
     def __init__(self, config: ServerConfig, wiring: ServerWiring) -> None:
         self._config = config
         self._wiring = wiring
-        tls = config.oneswitchd.tls
-        self._tls = tls and openflow_tools.Tls(tls.private_key, tls.certificate, tls.ca_certificate)
+        self._tls = config.oneswitchd.tls
 
     def prepare(self, port: Port, location: str, interface: str) -> None:
         self._wiring.attach(location, interface)
@@ -268,7 +267,7 @@ class _Marking:
 class _TlsOutlet:
     """As `Outlet`, at a bridge that is reached by TLS: a process for each frame."""
 
-    def __init__(self, target: str, port: str, vlan: int | None, tls: openflow_tools.Tls | None) -> None:
+    def __init__(self, target: str, port: str, vlan: int | None, tls: TlsConfig | None) -> None:
         self._target, self._port, self._tls = target, port, tls
         self._tag = f"push_vlan:{_VLAN:#x},set_field:{_CFI | vlan}->vlan_vid," if vlan is not None else ""
 

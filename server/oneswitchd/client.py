@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
+from server.config import OneswitchdConfig
 from server.errors import ConfigError, UsageError
 from server.oneswitchd.answers import Port, Stage, Status
 from server.oneswitchd.rest import ONESWITCHD, Rest
@@ -47,6 +48,13 @@ class Client:
         self._token_file = token_file
         self._move_timeout_s = move_timeout_s
         self._rest = Rest(ONESWITCHD, api, _token(token_file), timeout_s)
+
+    @classmethod
+    def of(
+        cls, daemon: OneswitchdConfig, timeout_s: float = REQUEST_TIMEOUT_S, move_timeout_s: float = MOVE_TIMEOUT_S
+    ) -> Self:
+        """Return a client of the oneswitchd that a server.toml describes."""
+        return cls(daemon.api, timeout_s, daemon.api_token_file, move_timeout_s)
 
     def another(self) -> "Client":
         """One more connection to the same oneswitchd."""

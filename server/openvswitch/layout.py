@@ -65,7 +65,7 @@ class Layout:
         special = interfaces or {}
         return cls(
             virtual_ports=tuple(port.number for port in config.port),
-            pcie=tuple(special.get(name, Interface(name)) for name in config.pcie_ports(switch)),
+            pcie=tuple(special.get(port.interface, Interface(port.interface)) for port in config.pcie_ports(switch)),
             physical=tuple(
                 special.get(port.interface, Interface(port.interface)) for port in config.port if port.switch == switch
             ),

@@ -2,8 +2,8 @@
 
 import shutil
 import subprocess
-from dataclasses import dataclass
 
+from server.config import TlsConfig
 from server.errors import ToolError
 
 TIMEOUT_S = 20.0
@@ -11,19 +11,6 @@ PROTOCOL = "OpenFlow13"
 PCAP_HEADER = 24
 PCAP_RECORD_HEADER = 16
 _REFUSED = ": server returned an error"  # of ovs-appctl; what the daemon said stands before it
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Files for ``ssl:`` targets."""
-
-    private_key: str
-    certificate: str
-    ca_certificate: str
-
-    def arguments(self) -> tuple[str, ...]:
-        """As ovs-ofctl takes them."""
-        return ("-p", self.private_key, "-c", self.certificate, "-C", self.ca_certificate)
 
 
 def run(command: list[str], timeout_s: float = TIMEOUT_S) -> str:
@@ -62,22 +49,26 @@ def _reason(said: str) -> str:
     return lines[-1] if lines else ""
 
 
-def ofctl(*arguments: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
+def _secured(tls: TlsConfig | None) -> tuple[str, ...]:
+    """Return the options for ``ssl:`` targets."""
+    return ("-p", tls.private_key, "-c", tls.certificate, "-C", tls.ca_certificate) if tls else ()
+
+
+def ofctl(*arguments: str, tls: TlsConfig | None = None, timeout_s: float = TIMEOUT_S) -> str:
     """Run ``ovs-ofctl -O OpenFlow13 ARGUMENTS``.
 
     Raises:
         ToolError: see :func:`run`.
     """
-    secure = tls.arguments() if tls else ()
-    return run(["ovs-ofctl", "-O", PROTOCOL, *secure, *arguments], timeout_s)
+    return run(["ovs-ofctl", "-O", PROTOCOL, *_secured(tls), *arguments], timeout_s)
 
 
-def dump_flows(target: str, tls: Tls | None = None) -> str:
+def dump_flows(target: str, tls: TlsConfig | None = None) -> str:
     """``dump-flows`` of one OpenFlow switch, with port numbers rather than names."""
     return ofctl("--no-names", "dump-flows", target, tls=tls)
 
 
-def dump_ports(target: str, tls: Tls | None = None) -> str:
+def dump_ports(target: str, tls: TlsConfig | None = None) -> str:
     """``dump-ports`` of one OpenFlow switch, with port numbers rather than names."""
     return ofctl("--no-names", "dump-ports", target, tls=tls)
 
@@ -91,21 +82,20 @@ def appctl(control: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> str:
     return run(["ovs-appctl", "-t", control, *arguments], timeout_s)
 
 
-def show(target: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
+def show(target: str, tls: TlsConfig | None = None, timeout_s: float = TIMEOUT_S) -> str:
     """``show`` of one OpenFlow switch: its ports with numbers and names."""
     return ofctl("show", target, tls=tls, timeout_s=timeout_s)
 
 
-def vsctl(remote: str, *arguments: str, tls: Tls | None = None, timeout_s: float = TIMEOUT_S) -> str:
+def vsctl(remote: str, *arguments: str, tls: TlsConfig | None = None, timeout_s: float = TIMEOUT_S) -> str:
     """Run ``ovs-vsctl --db=REMOTE ARGUMENTS``; reading only, changes are plumbing's.
 
     Raises:
         ToolError: see :func:`run`.
     """
-    secure = tls.arguments() if tls else ()
     # Its own limit ends the retries and says why; the outer one is for a server that hangs.
     limit = f"--timeout={max(int(timeout_s), 1)}"
-    return run(["ovs-vsctl", f"--db={remote}", limit, *secure, *arguments], timeout_s + 2)
+    return run(["ovs-vsctl", f"--db={remote}", limit, *_secured(tls), *arguments], timeout_s + 2)
 
 
 def compose_packet(flow: str) -> bytes:

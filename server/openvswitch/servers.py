@@ -58,7 +58,7 @@ class ServerPlumbing:
         """The plumbing of one switch.
 
         Raises:
-            KeyError: there is no such switch; the message lists those there are.
+            ConfigError: there is no such switch; the message lists those there are.
         """
         return self._switches[self._config.find_switch(switch).name]
 

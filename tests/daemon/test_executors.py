@@ -9,10 +9,10 @@ import pytest
 
 from lab import Lab, LabSpec
 from lab.control_plane import Oneswitchd
+from server.config import ServerConfig
 from server.errors import ApiRefusedError
 from server.names import HOME
 from tests.recovery.conftest import eventually
-from unoctl import topology
 from unoctl.doctor import drift
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Level
@@ -39,7 +39,7 @@ def daemon(lab: Lab) -> Iterator[Oneswitchd]:
 
 def findings(lab: Lab) -> list[str]:
     """What the doctor has against the rules on the switches."""
-    found = list(drift.drift(Facts(topology.load(lab.server_toml))))
+    found = list(drift.drift(Facts(ServerConfig.load(lab.server_toml))))
     assert len(found) == 6
     return [f"{each.subject}: {each.message}" for each in found if each.level is not Level.OK]
 

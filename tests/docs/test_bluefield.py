@@ -17,7 +17,10 @@ def test_both_files_are_taken(tmp_path: Path) -> None:
     # Its state and journal belong to a directory that need not be here.
     path.write_text(server.replace("/var/lib/oneswitch", str(tmp_path)))
     config = ServerConfig.load(path)
-    assert [config.pcie_ports(name) for name in ("hypervisor", "snic0")] == [["enp3s0f0np0"], ["pf0hpf"]]
+    assert [port.interface for name in ("hypervisor", "snic0") for port in config.pcie_ports(name)] == [
+        "enp3s0f0np0",
+        "pf0hpf",
+    ]
     program = Path(sys.executable).with_name("oneswitchd")
     done = subprocess.run([program, "--check", "--config", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

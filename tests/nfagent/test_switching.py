@@ -11,7 +11,7 @@ from nfagent.errors import WiringError
 from nfagent.migrate import switching
 from nfagent.migrate.switching import ServerSwitching, marker
 from nfagent.model import Port
-from server.config import ServerConfig
+from server.config import ServerConfig, TlsConfig
 from server.errors import ApiUnreachableError, PlumbingError, ToolError
 from server.oneswitchd.answers import BridgeState, Move, SwitchState
 from server.oneswitchd.answers import Port as SwitchPort
@@ -267,7 +267,7 @@ def test_markers_go_down_each_way_to_the_old_interface(switches: ServerSwitching
         (
             "packet-out ssl:192.0.2.2:2 in_port=controller,packet=marker 2,"
             "actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:pf1hpf"
-            f" by {switching.openflow_tools.Tls('/key', '/certificate', '/ca')}"
+            f" by {TlsConfig(private_key='/key', certificate='/certificate', ca_certificate='/ca')}"
         ),
     ]
     moving(wiring, HUB, "vf0")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config import ENVIRONMENT, ServerConfig, default_path
+from server.config import ENVIRONMENT, PciePort, ServerConfig, default_path
 from server.errors import ConfigFaultError
 from server.toml_lines import key_lines
 
@@ -52,8 +52,8 @@ def test_reads_what_the_contract_says() -> None:
     assert config.hypervisor.name == "hypervisor"
     assert [snic.name for snic in config.snics] == ["snic0"]
     assert [port.shown_name for port in config.port] == ["first", "pf0vf0"]
-    assert config.pcie_ports("hypervisor") == ["pcie-snic0"]
-    assert config.pcie_ports("snic0") == ["pf0hpf"]
+    assert config.pcie_ports("hypervisor") == [PciePort("pcie-snic0", "snic0", "pf0hpf")]
+    assert config.pcie_ports("snic0") == [PciePort("pf0hpf", "hypervisor", "pcie-snic0")]
     assert config.oneswitchd.log == "info"
 
 
@@ -149,7 +149,9 @@ def test_environment_names_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert default_path() == Path("/etc/oneswitch/server.toml")
     (tmp_path / "s.toml").write_text(GOOD)
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "s.toml"))
-    assert ServerConfig.load() == ServerConfig.parse(GOOD)
+    loaded = ServerConfig.load()
+    assert loaded.path == tmp_path / "s.toml"
+    assert loaded.dump() == ServerConfig.parse(GOOD).dump()
 
 
 def test_key_lines_survives_strings_and_comments() -> None:

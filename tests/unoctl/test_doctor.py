@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from server.config import ServerConfig, SwitchConfig
 from server.discovery import Found
 from server.openvswitch.ovsdb_text import Bridge, Database, Interface
 from tests.server.fake_rest import FakeOneswitchd, make_status
 from tests.unoctl.dummy_server import DummyServer, Mapped
-from unoctl import topology
 from unoctl.doctor import checkup, daemon, drift, machine, wiring
 from unoctl.doctor.facts import Facts
 from unoctl.doctor.findings import Finding, Level
@@ -40,7 +40,7 @@ def fake(server: DummyServer) -> Iterator[FakeOneswitchd]:
 
 @pytest.fixture
 def facts(server: DummyServer, fake: FakeOneswitchd) -> Facts:
-    return Facts(topology.load(server.path))
+    return Facts(ServerConfig.load(server.path))
 
 
 def bad(findings: Iterator[Finding]) -> dict[str, str]:
@@ -112,17 +112,17 @@ def test_a_rule_of_another_priority_is_seen(server: DummyServer, facts: Facts, r
 def test_a_switch_that_is_away(server: DummyServer, fake: FakeOneswitchd) -> None:
     broken = server.path.with_name("away.toml")
     broken.write_text(server.path.read_text().replace("/snic0/", "/gone/"))
-    found = bad(wiring.sockets(Facts(topology.load(broken))))
+    found = bad(wiring.sockets(Facts(ServerConfig.load(broken))))
     assert list(found) == ["snic0 ovsdb", "snic0 virt", "snic0 edge", "snic0 control"]
     assert found["snic0 virt"].endswith("/gone/virt.mgmt: does not exist")
-    assert bad(wiring.bridges(Facts(topology.load(broken)))) == {}
+    assert bad(wiring.bridges(Facts(ServerConfig.load(broken)))) == {}
 
 
 def test_sockets_that_are_not_configured(server: DummyServer, fake: FakeOneswitchd) -> None:
     bare = server.path.with_name("bare.toml")
     lines = [line for line in server.path.read_text().splitlines() if not line.startswith(("ovsdb", "control"))]
     bare.write_text("\n".join(lines))
-    found = bad(wiring.sockets(Facts(topology.load(bare))))
+    found = bad(wiring.sockets(Facts(ServerConfig.load(bare))))
     assert found["hypervisor control"] == "not configured; trace cannot work"
     assert set(found) == {f"{name} {key}" for name in ("hypervisor", "snic0") for key in ("ovsdb", "control")}
 
@@ -160,13 +160,13 @@ def test_bridges_and_ports_that_are_wrong(server: DummyServer, facts: Facts) -> 
 class Described:
     """Facts of switches whose database is made up."""
 
-    def __init__(self, server: topology.Server, interfaces: dict[str, list[Interface]], ports: list[Any]) -> None:
+    def __init__(self, server: ServerConfig, interfaces: dict[str, list[Interface]], ports: list[Any]) -> None:
         self.server = server
         self.ports = ports
         self.switches = [self._switch(switch, interfaces.get(switch.name, [])) for switch in server.switches]
 
     @staticmethod
-    def _switch(switch: topology.Switch, interfaces: list[Interface]) -> Any:
+    def _switch(switch: SwitchConfig, interfaces: list[Interface]) -> Any:
         class Made:
             name = switch.name
             database = Database(
@@ -187,7 +187,7 @@ def interface(name: str, mtu: int, link: str = "up") -> Interface:
 
 
 def test_links_need_room_for_the_tag(server: DummyServer) -> None:
-    loaded = topology.load(server.path)
+    loaded = ServerConfig.load(server.path)
     made: Any = Described(
         loaded,
         {
@@ -203,7 +203,7 @@ def test_links_need_room_for_the_tag(server: DummyServer) -> None:
 
 
 def test_a_link_that_is_down(server: DummyServer) -> None:
-    loaded = topology.load(server.path)
+    loaded = ServerConfig.load(server.path)
     made: Any = Described(loaded, {"snic0": [interface("pf0hpf", 1600, "down")]}, server.ports)
     assert bad(wiring.links(made)) == {"snic0 pf0hpf": "the PCIe port is down"}
 
@@ -227,7 +227,7 @@ def test_what_oneswitchd_complains_about(fake: FakeOneswitchd, facts: Facts) -> 
 
 def test_without_oneswitchd(server: DummyServer) -> None:
     (server.folder / "oneswitchd.sock").unlink(missing_ok=True)
-    facts = Facts(topology.load(server.path))
+    facts = Facts(ServerConfig.load(server.path))
     assert list(bad(daemon.daemon(facts))) == ["REST"]
     assert bad(drift.drift(facts)) == {"rules": "not compared: oneswitchd does not answer"}
     assert bad(wiring.bridges(facts)) == {}

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from server.config import OneswitchdConfig, ServerConfig, SwitchConfig
 from server.oneswitchd.answers import Port
 from tests.unoctl.dummy_ovs import DummySwitch, await_sent
 from tests.unoctl.random_traffic import Case, case
-from unoctl.topology import Server, Switch
 from unoctl.trace import Tracer
 from unoctl.trace_model import Exit, Trace
 
@@ -50,8 +50,14 @@ def switch(module_directory: Path) -> Iterator[DummySwitch]:
 
 @pytest.fixture(scope="module")
 def tracer(switch: DummySwitch) -> Tracer:
-    described = Switch("only", switch.target("virt"), switch.target("edge"), switch.db, switch.control, None)
-    server = Server(Path("server.toml"), "0" * 16, "unix:/nowhere", (), (), (described,), ())
+    described = SwitchConfig(
+        name="only",
+        virt=switch.target("virt"),
+        edge=switch.target("edge"),
+        ovsdb=switch.db,
+        control=str(switch.control),
+    )
+    server = ServerConfig(oneswitchd=OneswitchdConfig(datapath_id="0" * 16), switch=[described])
     return Tracer(server, [])
 
 

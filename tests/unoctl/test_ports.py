@@ -5,17 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from server.config import LinkConfig, OneswitchdConfig, ServerConfig, SwitchConfig
 from server.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
 from server.oneswitchd.client import Client
 from tests.server.fake_rest import Answer, FakeOneswitchd, problem
 from unoctl import ports
 from unoctl.render import Format, Output, Progress
-from unoctl.topology import PcieLink, Server, Switch
 
-SWITCHES = (
-    Switch("hypervisor", "unix:/hv/virt", "unix:/hv/edge", None, None, None),
-    Switch("snic0", "unix:/s0/virt", "unix:/s0/edge", None, None, PcieLink("pcie-snic0", "pf0hpf")),
-)
+SWITCHES = [
+    SwitchConfig(name="hypervisor", virt="unix:/hv/virt", edge="unix:/hv/edge"),
+    SwitchConfig(
+        name="snic0",
+        virt="unix:/s0/virt",
+        edge="unix:/s0/edge",
+        link=LinkConfig(hypervisor="pcie-snic0", local="pf0hpf"),
+    ),
+]
 
 
 class FakePlumber:
@@ -54,7 +59,9 @@ class World:
         self.fake = fake
         self.client = client
         self.plumber = FakePlumber()
-        self.server = Server(Path("server.toml"), "1", fake.api, (), (), SWITCHES, ())
+        self.server = ServerConfig(
+            oneswitchd=OneswitchdConfig(datapath_id="0" * 15 + "1", api=fake.api), switch=SWITCHES
+        )
         self.said: list[str] = []
 
     @property

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from server.config import ServerConfig
 from tests.unoctl.dummy_ovs import await_one, await_sent
 from tests.unoctl.dummy_server import DummyServer, Mapped
 from tests.unoctl.random_traffic import case
-from unoctl import packet_input, topology
+from unoctl import packet_input
 from unoctl.trace import Tracer
 from unoctl.trace_model import (
     Again,
@@ -41,7 +42,7 @@ def server(module_directory: Path) -> Iterator[DummyServer]:
 def trace(server: DummyServer, number: int, packet: str | bytes, ct_next: tuple[str, ...] = ()) -> Trace:
     ports = {port.number: port for port in server.ports}
     data = packet if isinstance(packet, bytes) else packet_input.to_bytes(packet)
-    return Tracer(topology.load(server.path), server.ports, ct_next).trace(ports[number], data)
+    return Tracer(ServerConfig.load(server.path), server.ports, ct_next).trace(ports[number], data)
 
 
 def of(kind: type[Outcome], traced: Trace) -> list[Outcome]:
@@ -183,7 +184,7 @@ def test_a_switch_that_does_not_answer_stops_the_trace(server: DummyServer) -> N
     dead = server.path.with_name("dead.toml")
     dead.write_text(server.path.read_text().replace("/snic0/vs.ctl", "/snic0/gone.ctl"))
     try:
-        traced = Tracer(topology.load(dead), server.ports).trace(server.ports[0], packet_input.to_bytes(TCP))
+        traced = Tracer(ServerConfig.load(dead), server.ports).trace(server.ports[0], packet_input.to_bytes(TCP))
     finally:
         dead.unlink()
     (stopped,) = of(Stopped, traced)

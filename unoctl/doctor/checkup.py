@@ -48,7 +48,7 @@ def _findings(session: Session, say: Callable[[str], None]) -> Iterator[Finding]
     except ServerError as error:
         yield TOPIC.fail("server.toml", str(error), "see docs/architecture.md for the file, or start a lab: uno-lab up")
         return
-    yield TOPIC.ok("server.toml", f"{server.path} ({session.found.reason}), {len(server.switches)} switches")
+    yield TOPIC.ok("server.toml", f"{server.path} ({session.found.reason}), {len(server.switch)} switches")
     facts = Facts(server)
     for check in SERVER_CHECKS:
         say(f"looking at {check.__name__}")

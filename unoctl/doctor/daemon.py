@@ -17,7 +17,7 @@ def daemon(facts: Facts) -> Iterator[Finding]:
     except ApiError as error:
         yield TOPIC.fail("REST", str(error), f"oneswitchd --config {facts.server.path}")
         return
-    yield TOPIC.ok("REST", f"{facts.server.api} answers, version {status.version}")
+    yield TOPIC.ok("REST", f"{facts.server.oneswitchd.api} answers, version {status.version}")
     yield from _identity(facts, status)
     yield from _management(facts)
     for switch in status.switches:
@@ -27,11 +27,12 @@ def daemon(facts: Facts) -> Iterator[Finding]:
 
 
 def _identity(facts: Facts, status: Status) -> Iterator[Finding]:
-    if status.datapath_id.lower() != facts.server.datapath_id.lower():
-        found = f"it runs as {status.datapath_id}, but {facts.server.path} says {facts.server.datapath_id}"
+    datapath_id = facts.server.oneswitchd.datapath_id
+    if status.datapath_id.lower() != datapath_id.lower():
+        found = f"it runs as {status.datapath_id}, but {facts.server.path} says {datapath_id}"
         yield TOPIC.fail("datapath id", found, "restart oneswitchd with this file, or give --config the other one")
     running = {switch.name for switch in status.switches}
-    configured = {switch.name for switch in facts.server.switches}
+    configured = {switch.name for switch in facts.server.switch}
     if running != configured:
         found = f"it drives {_names(running)}, but {facts.server.path} has {_names(configured)}"
         yield TOPIC.fail("switches", found, "restart oneswitchd with this file")

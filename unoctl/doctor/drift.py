@@ -8,12 +8,13 @@ runs a pipeline it can match in, and nothing else there.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from server.config import ServerConfig
 from server.errors import ServerError
+from server.names import MULTICAST_VID_MIN
 from server.oneswitchd.answers import Port
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
 from unoctl.flow_text import Flow, split_field
-from unoctl.topology import FIRST_MULTICAST_VID, Server
 
 TOPIC = Topic("drift")
 SHOWN = 3
@@ -57,7 +58,7 @@ def drift(facts: Facts) -> Iterator[Finding]:
     yield from _virt(facts, ports)
 
 
-def _edge(server: Server, switch: SwitchFacts, ports: list[Port]) -> Finding:
+def _edge(server: ServerConfig, switch: SwitchFacts, ports: list[Port]) -> Finding:
     subject = f"{switch.name} edge"
     wanted = {rule.match: rule for rule in edge_rules(server, switch.name, switch.edge_ports, ports)}
     # Of oneswitchd's priority: any other rule follows from no port, and may hide one that does.
@@ -80,7 +81,9 @@ def _edge(server: Server, switch: SwitchFacts, ports: list[Port]) -> Finding:
     return TOPIC.ok(subject, f"{len(found)} rules are as derived")
 
 
-def edge_rules(server: Server, here: str, numbers: dict[str, int | None], ports: Iterable[Port]) -> Iterator[EdgeRule]:
+def edge_rules(
+    server: ServerConfig, here: str, numbers: dict[str, int | None], ports: Iterable[Port]
+) -> Iterator[EdgeRule]:
     """The unicast rules of docs/architecture.md for one switch.
 
     Args:
@@ -108,7 +111,7 @@ def edge_rules(server: Server, here: str, numbers: dict[str, int | None], ports:
             yield from _execution_rules(server, here, numbers, port)
 
 
-def _execution_rules(server: Server, here: str, numbers: dict[str, int | None], port: Port) -> Iterator[EdgeRule]:
+def _execution_rules(server: ServerConfig, here: str, numbers: dict[str, int | None], port: Port) -> Iterator[EdgeRule]:
     """The way of a port's packets to the switch that executes them, and into its ``virt``."""
     subject = f"port {port.number} ({port.name})"
     goal, home = port.executing, port.switch
@@ -122,7 +125,7 @@ def _execution_rules(server: Server, here: str, numbers: dict[str, int | None], 
         source, out = numbers.get(server.toward(here, home).interface), numbers.get(f"edge-{port.number}")
         actions = ("pop_vlan", "encap(nsh)", "decap()", f"output:{out}")
         match = None if source is None else _match(source, port.ingress_id)
-    elif here == server.hub.name:
+    elif here == server.hypervisor.name:
         source, out = numbers.get(server.toward(here, home).interface), numbers.get(server.toward(here, goal).interface)
         actions = (f"output:{out}",)
         match = None if source is None else _match(source, port.ingress_id)
@@ -133,7 +136,7 @@ def _execution_rules(server: Server, here: str, numbers: dict[str, int | None], 
 
 
 def _remote_rules(
-    server: Server, here: str, numbers: dict[str, int | None], port: Port, patch: int | None
+    server: ServerConfig, here: str, numbers: dict[str, int | None], port: Port, patch: int | None
 ) -> Iterator[EdgeRule]:
     out = numbers.get(server.toward(here, port.switch).interface)
     if out is None or port.flow_id is None:
@@ -143,7 +146,7 @@ def _remote_rules(
         tag = ("push_vlan:0x8100", f"set_field:{port.flow_id + 0x1000}->vlan_vid", f"output:{out}")
         yield EdgeRule(_match(patch) | {UNTAGGED}, tag, f"{subject} toward {port.switch}")
         yield EdgeRule(_match(patch) | {TAGGED}, REPARSED, f"{subject} toward {port.switch}, tagged")
-    if here != server.hub.name:
+    if here != server.hypervisor.name:
         return
     for link in server.pcie_ports(here):
         number = numbers.get(link.interface)
@@ -169,7 +172,7 @@ def _is_multicast(match: Match, switch: SwitchFacts) -> bool:
     if fields.get("in_port") == str(switch.edge_ports.get("edge-mc")):
         return True
     vid = fields.get("dl_vlan") or ""
-    return vid.isdecimal() and int(vid) >= FIRST_MULTICAST_VID
+    return vid.isdecimal() and int(vid) >= MULTICAST_VID_MIN
 
 
 def _virt(facts: Facts, ports: list[Port]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 
+from server.config import ServerConfig, SwitchConfig
 from server.errors import ConfigError, ServerError
 from server.oneswitchd.answers import Port, Status
 from server.oneswitchd.client import Client
@@ -9,7 +10,6 @@ from server.openvswitch import openflow_tools, ovsdb_text
 from server.openvswitch.ovsdb_text import Database
 from unoctl import flow_text
 from unoctl.flow_text import Flow
-from unoctl.topology import Server, Switch
 
 # A doctor asks many that may be dead; a switch that needs longer than this is one of them.
 ASK_TIMEOUT_S = 3.0
@@ -18,7 +18,7 @@ ASK_TIMEOUT_S = 3.0
 class SwitchFacts:
     """One switch, asked over its sockets. Properties raise ServerError where it does not answer."""
 
-    def __init__(self, server: Server, switch: Switch) -> None:
+    def __init__(self, server: ServerConfig, switch: SwitchConfig) -> None:
         self.server = server
         self.switch = switch
         self._problems: dict[str, ServerError | None] = {}
@@ -44,7 +44,7 @@ class SwitchFacts:
         if self.switch.ovsdb is None:
             raise ConfigError(f"{self.server.path}: [[switch]] {self.name} has no ovsdb")
         text = openflow_tools.vsctl(
-            self.switch.ovsdb, *ovsdb_text.LIST_COMMAND, tls=self.server.tls, timeout_s=ASK_TIMEOUT_S
+            self.switch.ovsdb, *ovsdb_text.LIST_COMMAND, tls=self.server.oneswitchd.tls, timeout_s=ASK_TIMEOUT_S
         )
         return ovsdb_text.parse(text)
 
@@ -68,35 +68,35 @@ class SwitchFacts:
     @cached_property
     def virt_flows(self) -> list[Flow]:
         """Rules of ``virt``."""
-        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.virt, self.server.tls))
+        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.virt, self.server.oneswitchd.tls))
 
     @cached_property
     def edge_flows(self) -> list[Flow]:
         """Rules of ``edge``."""
-        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.edge, self.server.tls))
+        return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.edge, self.server.oneswitchd.tls))
 
     def _port_numbers(self, bridge: str) -> dict[str, int | None]:
-        text = openflow_tools.show(self.switch.target(bridge), self.server.tls, ASK_TIMEOUT_S)
+        text = openflow_tools.show(self.switch.target(bridge), self.server.oneswitchd.tls, ASK_TIMEOUT_S)
         return flow_text.parse_port_numbers(text)
 
 
 class Facts:
     """The server and oneswitchd."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerConfig) -> None:
         self.server = server
-        self.switches = [SwitchFacts(server, switch) for switch in server.switches]
+        self.switches = [SwitchFacts(server, switch) for switch in server.switch]
 
     @cached_property
     def status(self) -> Status:
         """Oneswitchd's status."""
-        with Client(self.server.api, ASK_TIMEOUT_S, self.server.api_token_file) as client:
+        with Client.of(self.server.oneswitchd, ASK_TIMEOUT_S) as client:
             return client.status()
 
     @cached_property
     def mapped(self) -> list[Port]:
         """The virtual ports, from oneswitchd."""
-        with Client(self.server.api, ASK_TIMEOUT_S, self.server.api_token_file) as client:
+        with Client.of(self.server.oneswitchd, ASK_TIMEOUT_S) as client:
             return client.ports()
 
     @cached_property
@@ -106,11 +106,13 @@ class Facts:
             return self.mapped
         except ServerError:
             return [
-                Port(number=port.number, name=port.name, switch=port.switch, interface=port.interface)
-                for port in self.server.ports
+                Port(number=port.number, name=port.shown_name, switch=port.switch, interface=port.interface)
+                for port in self.server.port
             ]
 
     @cached_property
     def virtual_flows(self) -> list[Flow]:
         """The controllers' rules, over oneswitchd's management socket."""
-        return flow_text.parse_flows(openflow_tools.dump_flows(self.server.management_target(), self.server.tls))
+        return flow_text.parse_flows(
+            openflow_tools.dump_flows(self.server.management_target(), self.server.oneswitchd.tls)
+        )

@@ -30,7 +30,7 @@ def functions(
         return
     try:
         with NfClient(api, environment.get("NFAGENT_TOKEN"), ASK_TIMEOUT_S) as client:
-            if not client.manages(facts.server.datapath_id):
+            if not client.manages(facts.server.oneswitchd.datapath_id):
                 return
             faults = client.faults()
     except ServerError as error:

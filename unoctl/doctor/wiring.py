@@ -6,12 +6,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from server.names import EDGE, MULTICAST_OFPORT, VIRT
 from server.oneswitchd.answers import Port
 from server.openvswitch.ovsdb_text import Interface
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
 from unoctl.doctor.machine import version_finding
-from unoctl.topology import BRIDGES, MULTICAST_PORT
 
 SOCKETS = Topic("sockets")
 BRIDGE = Topic("bridges")
@@ -76,7 +76,7 @@ def bridges(facts: Facts) -> Iterator[Finding]:
     """Both bridges of every switch, and their ports."""
     for switch in facts.switches:
         yield from _bridge_rows(switch)
-        for bridge in BRIDGES:
+        for bridge in (VIRT, EDGE):
             if switch.problem(f"{bridge}_ports") is None:
                 yield from _bridge_ports(switch, bridge, facts.ports)
 
@@ -84,7 +84,7 @@ def bridges(facts: Facts) -> Iterator[Finding]:
 def _bridge_rows(facts: SwitchFacts) -> Iterator[Finding]:
     if facts.switch.ovsdb is None or facts.problem("database"):
         return
-    for name in BRIDGES:
+    for name in (VIRT, EDGE):
         subject = f"{facts.name} {name}"
         row = facts.database.bridges.get(name)
         if row is None:
@@ -129,7 +129,7 @@ def _expected_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> list[
 def _expected_numbers(bridge: str, ports: list[Port]) -> dict[str, int]:
     if bridge != "virt":
         return {}
-    return {f"virt-{port.number}": port.number for port in ports} | {"virt-mc": MULTICAST_PORT}
+    return {f"virt-{port.number}": port.number for port in ports} | {"virt-mc": MULTICAST_OFPORT}
 
 
 def _open_error(facts: SwitchFacts, name: str) -> str:
