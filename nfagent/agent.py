@@ -12,6 +12,7 @@ from nfagent.api.streams import Streams
 from nfagent.capacity import capacities
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
+from nfagent.dashboard.routes import blueprint
 from nfagent.decide.decider import PlacementDecider
 from nfagent.decide.outages import Outages
 from nfagent.desired import Desired
@@ -103,7 +104,7 @@ class Agent:
             self._decider.start()
             self._locations.start()
             self._logs.start()
-            self._serving = Serving(application(services), config.api.listen, config.api.streams)
+            self._serving = Serving(application(services, blueprint(services)), config.api.listen, config.api.streams)
         except BaseException:
             self._stop_inside()
             raise

@@ -7,11 +7,9 @@ from typing import Any
 
 from nfagent.catalog import Catalog
 from nfagent.errors import ConflictError, ForbiddenError, InvalidError, QuotaError, UnknownError
-from nfagent.model import Chain, Instance, Kind, Migration, View
+from nfagent.model import PORT_HOP, Chain, Instance, Kind, Migration, View
 from nfagent.store import Change, Store, chains, instances, migrations
 from nfagent.store.instances import Filter
-
-PORT_HOP = "port:"
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,10 @@ class Migration:
     report: dict[str, Any] = field(default_factory=dict)
 
 
+PORT_HOP = "port:"
+"""Prefix of a hop of a chain that is a virtual port, before its number; other hops are ids of instances."""
+
+
 @dataclass(frozen=True)
 class Chain:
     """Instances and ports, in the order in which traffic passes them, with a latency bound in microseconds."""

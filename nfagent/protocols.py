@@ -2,8 +2,8 @@
 
 from typing import Any, Protocol
 
+from nfagent.measurement import Coefficient, Measurement
 from nfagent.model import Decision, Instance, Migration, Port
-from nfagent.monitor.measurement import Coefficient, Measurement
 
 
 class Monitor(Protocol):

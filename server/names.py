@@ -11,8 +11,8 @@ PORT_MAX = 0xFDFF
 
 MULTICAST_PORT = "mc"
 MULTICAST_OFPORT = 0xFE00
-MULTICAST_VID_MIN = 4087
-"""From here on a VLAN id on a PCIe link means MULTICAST; oneswitchd cycles through several."""
+MULTICAST_VIDS = range(4087, 4095)
+"""VLAN ids of floods on a PCIe link, MULTICAST(g)."""
 
 NAME_MAX_BYTES = 15  # Linux's IFNAMSIZ without the final NUL, and OpenFlow's OFP_MAX_PORT_NAME_LEN likewise
 

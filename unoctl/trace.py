@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from server.config import PciePort, ServerConfig
 from server.errors import ToolError
-from server.names import MULTICAST_VID_MIN
+from server.names import MULTICAST_VIDS
 from server.oneswitchd.answers import Port
 from server.openvswitch import odp_actions
 from server.openvswitch.dpif import DatapathPort
@@ -219,7 +219,7 @@ class Tracer:
                 return FlowId(vid, f"DELIVER({port.name})")
             if port.ingress_id == vid:
                 return FlowId(vid, f"INGRESS({port.name})")
-        return FlowId(vid, "MULTICAST" if vid >= MULTICAST_VID_MIN else "unknown: no port has it")
+        return FlowId(vid, "MULTICAST" if vid in MULTICAST_VIDS else "unknown: no port has it")
 
     def _again(self, place: _Place, asked: _Asked, event: Recirculation) -> Outcome:
         if place.recirculations >= MAX_RECIRCULATIONS:

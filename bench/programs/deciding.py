@@ -19,9 +19,9 @@ from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig, QuotaConfig
 from nfagent.decide.decider import PlacementDecider
+from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate
 from nfagent.model import Flavor, Instance, Kind, Port, Running
 from nfagent.monitor.layout import Layout, SwitchLayout
-from nfagent.monitor.measurement import Coefficient, Load, LocationUse, Measurement, Rate
 from nfagent.store import Store, instances, migrations, processes
 from nfagent.store.instances import Filter
 from programs.memory import rss_mb

@@ -1,10 +1,11 @@
 """The WSGI application."""
 
 import math
+from functools import partial
 from typing import Any
 
 from apiflask import APIBlueprint, APIFlask
-from flask import g, request
+from flask import Blueprint, g, request
 from flask.json.provider import DefaultJSONProvider
 
 from nfagent.api import (
@@ -22,7 +23,6 @@ from nfagent.api import (
 )
 from nfagent.api.openstack import routes
 from nfagent.api.services import Services, services
-from nfagent.dashboard import routes as dashboard
 from nfagent.errors import MediaTypeError
 
 BODY_MAX = 1 << 20
@@ -57,8 +57,13 @@ class _Application(APIFlask):
     json_provider_class = _Json
 
 
-def application(known: Services) -> APIFlask:
-    """The application of an agent."""
+def application(known: Services, page: Blueprint) -> APIFlask:
+    """Assemble the application of an agent.
+
+    Args:
+        known: the agent.
+        page: the dashboard, which authenticates browsers itself.
+    """
     app = _Application("nfagent", title="nfagent", version="1", docs_path=None, json_errors=False)
     app.extensions.update(known.install())
     app.config.update(
@@ -68,7 +73,7 @@ def application(known: Services) -> APIFlask:
         SYNC_LOCAL_SPEC=False,
     )
     app.url_map.strict_slashes = False
-    app.before_request(_authenticate)
+    app.before_request(partial(_authenticate, page.name))
     problems.install(app)
     native = APIBlueprint("v1", __name__, url_prefix="/api/v1")
     for each in (instances, offer, chains, migrations, load, placement, faults, events):
@@ -76,17 +81,17 @@ def application(known: Services) -> APIFlask:
     app.register_blueprint(native)
     app.register_blueprint(metrics.blueprint)
     app.register_blueprint(routes.blueprint)
-    app.register_blueprint(dashboard.blueprint(known))
+    app.register_blueprint(page)
     app.spec_processor(document.finished)
     return app
 
 
-def _authenticate() -> None:
+def _authenticate(page: str) -> None:
     services().access.check_origin(request.environ)
     if request.path in _OPEN_PATHS or request.path.rstrip("/") in routes.OPEN_PATHS:
         return
-    if request.blueprint == dashboard.NAME:
-        return  # it knows browsers by other means
+    if request.blueprint == page:
+        return
     g.client = services().access.client(request.environ)
     if request.url_rule is not None and request.method in _CHANGES and not request.is_json:
         # A page of any origin may have a browser send other media types without asking for leave.

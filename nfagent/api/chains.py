@@ -4,9 +4,8 @@ from apiflask import APIBlueprint
 
 from nfagent.api.schemas import ChainOrder, ChainOut, ChainPage, ChainQuery, Hop, HopOut, iso
 from nfagent.api.services import client, services
-from nfagent.desired import PORT_HOP
 from nfagent.errors import InvalidError
-from nfagent.model import Chain
+from nfagent.model import PORT_HOP, Chain
 
 blueprint = APIBlueprint("chains", __name__, tag="chains")
 

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from nfagent import model
 from nfagent.api.schemas import In, Name, Out, Reference, Time, iso
-from nfagent.monitor.measurement import Measurement
+from nfagent.measurement import Measurement
 
 # ---- load
 

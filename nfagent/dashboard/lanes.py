@@ -7,8 +7,8 @@ from typing import Any, Literal
 from nfagent.dashboard import figures, sparkline
 from nfagent.dashboard.snapshot import Place, Snapshot, counts_traffic
 from nfagent.dashboard.sparkline import Sparkline
+from nfagent.measurement import Load, Measurement, Rate
 from nfagent.model import Running, View
-from nfagent.monitor.measurement import Load, Measurement, Rate
 from server.oneswitchd.answers import SwitchState
 
 State = Literal["up", "down", "syncing", "unknown"]

@@ -16,7 +16,7 @@ from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, RefusedError, UnauthorizedError
 from nfagent.store import Store
 
-NAME = "dashboard"
+_NAME = "dashboard"
 PATH = "/dashboard"
 
 HEARTBEAT_S = 5.0
@@ -33,7 +33,7 @@ _HEADERS = {
 
 def blueprint(known: Services) -> Blueprint:
     """The dashboard of an agent."""
-    made = Blueprint(NAME, __name__, static_folder="static", static_url_path=f"{PATH}/static")
+    made = Blueprint(_NAME, __name__, static_folder="static", static_url_path=f"{PATH}/static")
     views = _Views(known)
     made.add_url_rule("/", "root", _root)
     made.add_url_rule(PATH, "page", views.page)

@@ -9,8 +9,8 @@ from typing import Any
 from nfagent.api.services import Services
 from nfagent.dashboard.probe import Switches
 from nfagent.errors import UnavailableError
+from nfagent.measurement import Measurement
 from nfagent.model import Decision, Event, Instance, Migration, Running, View
-from nfagent.monitor.measurement import Measurement
 from nfagent.store import events, instances, migrations, processes
 from nfagent.store.instances import Filter
 

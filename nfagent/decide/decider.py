@@ -18,9 +18,9 @@ from nfagent.decide.window import Window
 from nfagent.decide.wishes import Wishes
 from nfagent.decide.words import Words
 from nfagent.errors import ConflictError, UnavailableError
+from nfagent.measurement import Measurement
 from nfagent.model import Decision, Event, Instance
 from nfagent.monitor.layout import Layout
-from nfagent.monitor.measurement import Measurement
 from nfagent.protocols import Monitor
 from nfagent.store import Store, chains, decisions, events, instances, processes
 from nfagent.store.instances import Filter

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from nfagent.capacity import Capacity
 from nfagent.decide.situation import Situation
+from nfagent.measurement import Coefficient, Measurement
 from nfagent.monitor.learning import cost, is_trusted
-from nfagent.monitor.measurement import Coefficient, Measurement
 
 K = TypeVar("K")
 

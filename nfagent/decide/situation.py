@@ -7,8 +7,7 @@ from itertools import combinations
 
 from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
-from nfagent.desired import PORT_HOP
-from nfagent.model import Chain, Instance, View
+from nfagent.model import PORT_HOP, Chain, Instance, View
 from nfagent.monitor.layout import Layout
 
 APART = "apart"

@@ -9,7 +9,7 @@ from collections import deque
 from nfagent.decide.demand import Costs, Levels, Moment, peak
 from nfagent.decide.problem import ProblemMaker, choice
 from nfagent.decide.situation import Situation
-from nfagent.monitor.measurement import Measurement
+from nfagent.measurement import Measurement
 from placement import evaluate
 from placement.damper import Damper, Settings
 from placement.errors import InfeasibleError, PlacementError

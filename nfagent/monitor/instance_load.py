@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nfagent.control import Control, flow_count
 from nfagent.errors import ControlError, ControlRefusedError
-from nfagent.monitor.measurement import Load, Rate
+from nfagent.measurement import Load, Rate
 from nfagent.monitor.subjects import Subject
 from server.processes import PROC
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from server.config import ServerConfig
 from server.oneswitchd.answers import Port
 
-MULTICAST = range(4087, 4095)
-"""VLAN ids of floods, MULTICAST(g)."""
-
 
 @dataclass
 class SwitchLayout:

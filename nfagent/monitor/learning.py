@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nfagent.monitor.measurement import Coefficient
+from nfagent.measurement import Coefficient
 
 KEPT = 300
 """Newest samples that count, for each kind and class of location."""

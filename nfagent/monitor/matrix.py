@@ -13,10 +13,11 @@ counters of the interfaces.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nfagent.monitor.layout import MULTICAST, Layout, SwitchLayout
-from nfagent.monitor.measurement import Rate
+from nfagent.measurement import Rate
+from nfagent.monitor.layout import Layout, SwitchLayout
 from nfagent.monitor.megaflows import Megaflow, outcome
 from nfagent.monitor.port_counters import PortCounters
+from server.names import MULTICAST_VIDS
 
 _UNKNOWN_SIZE = 64  # bytes of a packet of which nothing is known
 _MAX_IDLE_S = 10.0  # Open vSwitch's default for other_config:max-idle
@@ -63,7 +64,7 @@ class Traffic:
         self.pairs[source, target] = (before[0] + octets, before[1] + packets)
 
     def matrix(self) -> dict[tuple[int, int], Rate]:
-        """Convert to the form of `nfagent.monitor.measurement.Measurement`."""
+        """Convert to the form of `nfagent.measurement.Measurement`."""
         return {pair: Rate(octets * 8 / 1e6, packets) for pair, (octets, packets) in self.pairs.items() if packets > 0}
 
 
@@ -132,7 +133,7 @@ def _targets(layout: Layout, here: SwitchLayout, interface: str, vid: int | None
         return (here.local[interface],)
     if interface not in here.beyond or vid is None:
         return ()
-    if vid in MULTICAST:
+    if vid in MULTICAST_VIDS:
         return tuple(here.beyond[interface] - {source})
     return (layout.deliver[vid],) if vid in layout.deliver else ()
 

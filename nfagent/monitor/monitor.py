@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
+from nfagent.measurement import Coefficient, LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.monitor.instance_load import Counted, LoadProbe, load
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner
 from nfagent.monitor.matrix import PortRates, Snapshot, Traffic, attribute, port_rates, relative_error
-from nfagent.monitor.measurement import Coefficient, LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.monitor.subjects import Subject, subjects
 from nfagent.monitor.switches import SwitchProbe
 from nfagent.store import Store, coefficients

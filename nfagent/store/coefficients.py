@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from nfagent.monitor.measurement import Coefficient
+from nfagent.measurement import Coefficient
 from nfagent.store.database import Change
 
 

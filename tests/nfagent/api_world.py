@@ -13,10 +13,11 @@ from nfagent.api.services import Services
 from nfagent.api.streams import Streams
 from nfagent.catalog import Catalog
 from nfagent.config import AgentConfig
+from nfagent.dashboard.routes import blueprint
 from nfagent.desired import Desired
 from nfagent.errors import UnavailableError
+from nfagent.measurement import Measurement
 from nfagent.model import Decision, Instance
-from nfagent.monitor.measurement import Measurement
 from nfagent.store import Store, instances, processes
 from server.errors import ApiUnreachableError
 from server.oneswitchd.answers import Status
@@ -77,20 +78,19 @@ class Api:
         self.decider, self.monitor = FakeDecider(), FakeMonitor()
         self.found: Status | None = None
         self.streams = Streams(3)
-        self.app = application(
-            Services(
-                desired=Desired(self.store, Catalog.of(config, server)),
-                config=config,
-                server=server,
-                access=Access(directory / "tokens", "nobody", config.api.listen),
-                discretion=Discretion(config, server),
-                status=self._status,
-                ports=list,
-                decider=self.decider,
-                monitor=self.monitor,
-                streams=self.streams,
-            )
+        services = Services(
+            desired=Desired(self.store, Catalog.of(config, server)),
+            config=config,
+            server=server,
+            access=Access(directory / "tokens", "nobody", config.api.listen),
+            discretion=Discretion(config, server),
+            status=self._status,
+            ports=list,
+            decider=self.decider,
+            monitor=self.monitor,
+            streams=self.streams,
         )
+        self.app = application(services, blueprint(services))
         self.client: FlaskClient = self.app.test_client()
 
     def _status(self) -> Status:

@@ -11,9 +11,9 @@ from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig, QuotaConfig
 from nfagent.decide.decider import PlacementDecider
+from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate
 from nfagent.model import Decision, Flavor, Instance, Kind
 from nfagent.monitor.layout import Layout, SwitchLayout
-from nfagent.monitor.measurement import Coefficient, Load, LocationUse, Measurement, Rate
 from nfagent.store import Store, chains, decisions, events, instances, migrations, processes
 from tests.nfagent import samples
 

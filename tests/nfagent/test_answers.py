@@ -11,7 +11,7 @@ import pytest
 
 from nfagent.api.access import LOCAL
 from nfagent.api.discretion import GENERIC
-from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.store import chains, database, decisions, instances, migrations, processes
 from server.oneswitchd.answers import BridgeState, Controller, LinkState, Status, SwitchState
 from tests.nfagent import samples

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from nfagent.api.placement_schemas import LoadOut
-from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from tests.nfagent.world import OTHER_TOKEN, TENANT_TOKEN, World
 
 V1 = "/api/v1"

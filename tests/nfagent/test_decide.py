@@ -11,7 +11,7 @@ from nfagent.decide.demand import Costs, level_above
 from nfagent.decide.outages import STEADY_S, Outages
 from nfagent.decide.situation import APART
 from nfagent.errors import ConflictError, UnavailableError
-from nfagent.monitor.measurement import Coefficient
+from nfagent.measurement import Coefficient
 from nfagent.store import decisions, instances, migrations
 from placement import PlacementError
 from placement.errors import InfeasibleError

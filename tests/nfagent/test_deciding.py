@@ -11,8 +11,8 @@ import pytest
 
 from nfagent.decide.situation import APART
 from nfagent.errors import ConflictError, UnavailableError
+from nfagent.measurement import Coefficient
 from nfagent.model import Event
-from nfagent.monitor.measurement import Coefficient
 from nfagent.store import decisions, events, instances
 from placement import PlacementError
 from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nfagent.measurement import Coefficient, Rate
 from nfagent.monitor import instance_load
 from nfagent.monitor.instance_load import Counted, LoadProbe, cpu_time_ns, load, util_plus
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner, cost
 from nfagent.monitor.matrix import Traffic, attribute, port_rates, relative_error
-from nfagent.monitor.measurement import Coefficient, Rate
 from nfagent.monitor.megaflows import Megaflow, Outcome, outcome, parse_dump
 from nfagent.monitor.port_counters import PortCounters, parse_show
 from nfagent.monitor.subjects import Subject

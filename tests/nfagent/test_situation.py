@@ -12,9 +12,9 @@ from nfagent.decide.demand import Costs, Levels, Moment, peak
 from nfagent.decide.problem import SLOTS, WIDE_SLOTS, ProblemMaker, choice
 from nfagent.decide.situation import APART, Function, Group, Situation, fits, situation
 from nfagent.decide.wishes import Wish, wishes_of, without
+from nfagent.measurement import Coefficient, Load, Measurement, Rate
 from nfagent.model import Chain, Flavor, Instance, Kind, Migration, View
 from nfagent.monitor.layout import Layout
-from nfagent.monitor.measurement import Coefficient, Load, Measurement, Rate
 from placement import HOST, NF, Demand, Mode, Nic, Port, Problem
 from placement import Chain as PlacedChain
 from placement.model import CORES, MEMORY

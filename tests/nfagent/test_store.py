@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nfagent.errors import StoreError
-from nfagent.monitor.measurement import Coefficient
+from nfagent.measurement import Coefficient
 from nfagent.store import Store, chains, coefficients, decisions, events, figures, instances, migrations, processes
 from nfagent.store.instances import Filter
 from tests.nfagent import samples

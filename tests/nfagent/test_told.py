@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nfagent.errors import StoreError
+from nfagent.measurement import Coefficient
 from nfagent.model import Migration, Port, Running, View
-from nfagent.monitor.measurement import Coefficient
 from nfagent.store import (
     Change,
     Store,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from server.config import ServerConfig
 from server.errors import ServerError
-from server.names import MULTICAST_VID_MIN
+from server.names import MULTICAST_VIDS
 from server.oneswitchd.answers import Port
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
@@ -172,7 +172,7 @@ def _is_multicast(match: Match, switch: SwitchFacts) -> bool:
     if fields.get("in_port") == str(switch.edge_ports.get("edge-mc")):
         return True
     vid = fields.get("dl_vlan") or ""
-    return vid.isdecimal() and int(vid) >= MULTICAST_VID_MIN
+    return vid.isdecimal() and int(vid) in MULTICAST_VIDS
 
 
 def _virt(facts: Facts, ports: list[Port]) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
+from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from nfagent.model import Decision, Event, Instance, Migration, Port, Running, View
-from nfagent.monitor.measurement import LinkUse, Load, LocationUse, Measurement, Rate
 from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState
 from server.oneswitchd.answers import Port as VirtualPort
 

@@ -12,8 +12,8 @@ from PIL import Image, ImageChops, ImageStat
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
 
 from nfagent.dashboard.snapshot import Snapshot
+from nfagent.measurement import Load, Rate
 from nfagent.model import Migration
-from nfagent.monitor.measurement import Load, Rate
 from tests.nfagent.dashboard import sample
 from tests.nfagent.dashboard.stage import Stage, browser, chromium, stage
 from tests.nfagent.dashboard.test_render import down, of, with_view

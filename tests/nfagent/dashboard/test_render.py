@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nfagent.dashboard import lanes, news, progress, render
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
+from nfagent.measurement import Rate
 from nfagent.model import Event, View
-from nfagent.monitor.measurement import Rate
 from server.oneswitchd.answers import LinkState
 from tests.nfagent.dashboard import sample
 from tests.nfagent.dashboard.sample import AT, HOST, NIC
