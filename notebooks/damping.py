@@ -16,7 +16,7 @@
 import matplotlib.pyplot as plt
 
 from placement.damper import Settings
-from placement.traffic import TRAFFICS, busy_server, damped, ewma, naive, run, threshold
+from placement.studies.traffic import TRAFFICS, busy_server, damped, ewma, naive, run, threshold
 
 problem = busy_server(10)
 POLICIES = {

@@ -16,7 +16,7 @@
 # %%
 import matplotlib.pyplot as plt
 
-from placement.fig16 import curve
+from placement.studies.fig16 import curve
 
 points = curve(range(10, 101, 5))
 

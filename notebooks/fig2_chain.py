@@ -15,7 +15,7 @@
 # %%
 import matplotlib.pyplot as plt
 
-from placement.studies import chain_model
+from placement.studies.experiments import chain_model
 
 points = chain_model(range(9))
 

@@ -16,7 +16,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from placement.studies import hard_region
+from placement.studies.experiments import hard_region
 
 T_PARTS, D_PARTS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9), (0.05, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0)
 rows = hard_region(60, T_PARTS, D_PARTS, limit=0.5)

@@ -16,7 +16,7 @@
 # %%
 import matplotlib.pyplot as plt
 
-from placement.studies import rule_ratio
+from placement.studies.experiments import rule_ratio
 
 rows = rule_ratio([n / 10 for n in range(11)])
 

@@ -16,7 +16,7 @@
 # %%
 import matplotlib.pyplot as plt
 
-from placement.studies import several_nics
+from placement.studies.experiments import several_nics
 
 rows = several_nics(40, (1, 2, 3, 4), limit=5.0)
 for row in rows:

@@ -16,7 +16,7 @@
 # %%
 import matplotlib.pyplot as plt
 
-from placement.studies import solve_times
+from placement.studies.experiments import solve_times
 
 BACKENDS = ("lagcut", "highs", "cbc", "algorithm1")
 rows = solve_times((27, 50, 100), BACKENDS, limit=1.0)

@@ -57,7 +57,7 @@ class Damper:
         problem: the problem of the last plan: the window, with all NFs awake.
 
     Example:
-        >>> from placement.workloads import uno_ring
+        >>> from placement.studies.workloads import uno_ring
         >>> damper = Damper(Settings(window=4))
         >>> [len(damper.step(uno_ring(limit)).moves) for limit in (80_000, 40_000, 80_000, 40_000)]
         [0, 10, 0, 0]

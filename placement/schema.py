@@ -144,7 +144,7 @@ def to_json(problem: Problem, current: Mapping[str, int] | None = None) -> dict[
     """Write a problem as a JSON document that ``from_json`` reads.
 
     Example:
-        >>> from placement.workloads import uno_ring
+        >>> from placement.studies.workloads import uno_ring
         >>> from_json(to_json(uno_ring(40_000)))[0] == uno_ring(40_000)
         True
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from placement.damper import Settings
-from placement.traffic import TRAFFICS, Outcome, Policy, busy_server, damped, ewma, naive, run, threshold
+from placement.studies.traffic import TRAFFICS, Outcome, Policy, busy_server, damped, ewma, naive, run, threshold
 
 
 def main() -> None:

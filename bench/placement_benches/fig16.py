@@ -7,9 +7,9 @@ import argparse
 import json
 import time
 
-from placement.algorithm1 import algorithm1
-from placement.fig16 import LIMITS, curve
-from placement.workloads import uno_ring
+from placement.studies.algorithm1 import algorithm1
+from placement.studies.fig16 import LIMITS, curve
+from placement.studies.workloads import uno_ring
 
 
 def main() -> None:

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from placement import Problem, solve
-from placement.algorithm1 import algorithm1
-from placement.changes import changes
 from placement.errors import BackendError, DeadlineError
-from placement.workloads import FAMILIES, REGIMES, chains, limited, several
+from placement.studies.algorithm1 import algorithm1
+from placement.studies.changes import changes
+from placement.studies.workloads import FAMILIES, REGIMES, chains, limited, several
 
 TARGETS = {100: (0.005, 0.05), 500: (0.025, 1.0), 2000: (0.5, 2.5)}
 QUICK_2000 = (("chains", "loose"), ("chains", "cores"))

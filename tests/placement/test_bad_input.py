@@ -30,7 +30,7 @@ from placement.errors import (
     ProblemError,
     UnknownNameError,
 )
-from placement.workloads import chains, limited, uno_ring
+from placement.studies.workloads import chains, limited, uno_ring
 
 DPI = NF("dpi", (Mode(HOST, {"cores": 1000}), Mode(1, {"cores": 2000})))
 NIC = Nic({"cores": 2000}, shared=5000)

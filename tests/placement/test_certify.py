@@ -10,7 +10,7 @@ from placement.errors import CertificateError, InfeasibleError, MoveOrderError
 from placement.formulate import formulate
 from placement.labels import Dual
 from placement.proof import Close, Split, Step, Walk
-from placement.workloads import chains, limited, uno_ring
+from placement.studies.workloads import chains, limited, uno_ring
 from tests.placement.instances import instance
 
 RAISED = "contradicts|nothing rules out|satisfies"

@@ -5,8 +5,8 @@ import pytest
 from placement.damper import Damper, Settings
 from placement.errors import InfeasibleError, PlacementError
 from placement.model import CORES, HOST, NF, Mode, Nic, Problem
-from placement.traffic import TRAFFICS, adversary, busy_server, damped, naive, noise, run, sine, square
-from placement.workloads import uno_ring
+from placement.studies.traffic import TRAFFICS, adversary, busy_server, damped, naive, noise, run, sine, square
+from placement.studies.workloads import uno_ring
 
 SETTINGS = Settings(window=12, deadline=5)
 

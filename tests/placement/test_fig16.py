@@ -2,9 +2,9 @@
 
 import pytest
 
-from placement.algorithm1 import algorithm1
-from placement.fig16 import curve
-from placement.workloads import uno_ring
+from placement.studies.algorithm1 import algorithm1
+from placement.studies.fig16 import curve
+from placement.studies.workloads import uno_ring
 
 TABLE = {
     10: (18, 0, 10),

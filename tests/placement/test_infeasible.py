@@ -7,7 +7,7 @@ import pytest
 from placement import HOST, NF, Demand, Mode, Nic, Port, Problem, solve
 from placement.errors import InfeasibleError
 from placement.infeasible import Infeasibility
-from placement.workloads import uno_ring
+from placement.studies.workloads import uno_ring
 from tests.placement.instances import instance
 from tests.placement.oracle import try_all
 

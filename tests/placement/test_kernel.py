@@ -6,7 +6,7 @@ import pytest
 
 from placement import Nic, evaluate, solve
 from placement.errors import BackendError
-from placement.workloads import FAMILIES, REGIMES, limited, several
+from placement.studies.workloads import FAMILIES, REGIMES, limited, several
 
 
 @pytest.mark.parametrize("regime", REGIMES)

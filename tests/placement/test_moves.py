@@ -5,11 +5,11 @@ import random
 import pytest
 
 from placement import HOST, NF, Demand, Mode, Nic, Problem, evaluate, solve
-from placement.changes import change, unchanged
 from placement.errors import InfeasibleError, MoveOrderError
 from placement.formulate import formulate
 from placement.moves import order_moves
-from placement.workloads import uno_ring
+from placement.studies.changes import change, unchanged
+from placement.studies.workloads import uno_ring
 from tests.placement.instances import instance
 from tests.placement.oracle import try_all
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from placement import solve
 from placement.errors import SchemaError
 from placement.schema import SCHEMA, from_json, to_json
-from placement.workloads import uno_ring
+from placement.studies.workloads import uno_ring
 from tests.placement.instances import instance
 from unoctl.cli import app
 

@@ -9,14 +9,24 @@ from typing import Any
 
 import pytest
 
-from placement.algorithm1 import Solved, algorithm1
-from placement.changes import unchanged
 from placement.damper import Settings
-from placement.fig16 import Point, curve
 from placement.schema import to_json
-from placement.studies import chain_model
-from placement.traffic import TRAFFICS, at_epoch, busy_server, damped, ewma, naive, run, square, threshold
-from placement.workloads import FAMILIES, REGIMES, flow_size, gravity, heavy_tailed, limited, several, sndlib, uno_ring
+from placement.studies.algorithm1 import Solved, algorithm1
+from placement.studies.changes import unchanged
+from placement.studies.experiments import chain_model
+from placement.studies.fig16 import Point, curve
+from placement.studies.traffic import TRAFFICS, at_epoch, busy_server, damped, ewma, naive, run, square, threshold
+from placement.studies.workloads import (
+    FAMILIES,
+    REGIMES,
+    flow_size,
+    gravity,
+    heavy_tailed,
+    limited,
+    several,
+    sndlib,
+    uno_ring,
+)
 
 NETWORK = json.dumps({"graph": {"demands": {"0": {"1": 5, "2": 0, "3": 2.5}, "3": {"0": 1}, "2": {"1": 9}}}})
 RUNNING = {f"nf{number}": number % 2 for number in range(6)}

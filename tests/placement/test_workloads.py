@@ -9,8 +9,8 @@ import topohub
 
 from placement import solve, validate
 from placement.errors import ProblemError
-from placement.studies import chain_model, hard_region, rule_ratio, several_nics
-from placement.workloads import FAMILIES, REGIMES, flow_size, gravity, limited, sndlib
+from placement.studies.experiments import chain_model, hard_region, rule_ratio, several_nics
+from placement.studies.workloads import FAMILIES, REGIMES, flow_size, gravity, limited, sndlib
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from placement.errors import InfeasibleError
 from placement.model import Problem
 from placement.solve import solve
-from placement.traffic import at_epoch
-from placement.workloads import FAMILIES, limited
+from placement.studies.traffic import at_epoch
+from placement.studies.workloads import FAMILIES, limited
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from placement.evaluate import load
 from placement.model import CORES, HOST
 from placement.solve import solve
-from placement.workloads import uno_ring
+from placement.studies.workloads import uno_ring
 
 LIMITS = (10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
 """UNO's T in Gbps."""

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from placement.algorithm1 import algorithm1
 from placement.errors import BackendError, DeadlineError, InfeasibleError
 from placement.evaluate import load
 from placement.formulate import formulate
 from placement.model import CORES, Nic, Problem
 from placement.portfolio import minimise
 from placement.solve import solve
-from placement.workloads import FAMILIES, chains, limited, several
+from placement.studies.algorithm1 import algorithm1
+from placement.studies.workloads import FAMILIES, chains, limited, several
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Studies of the optimiser: workloads, traffic, changes and comparisons for notebooks, benchmarks and tests."""
