@@ -57,11 +57,12 @@ man: ## render the manual pages, from docs/man into build/man
 news: prepare-test ## print what news/ says about the next release; VERSION=0.2.0 moves it to NEWS.md
 	@$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version unreleased)
 
-lint: prepare-test ## check formatting, types and lints of Python, Rust and shell
-	@echo "==> ruff, pyright, shellcheck"
+lint: prepare-test ## check formatting, types, imports and lints of Python, Rust and shell
+	@echo "==> ruff, import-linter, pyright, shellcheck"
 	@$(BIN)/ruff check --quiet $(PYTHON_SOURCES)
 	@$(BIN)/ruff format --quiet --check $(PYTHON_SOURCES) || { \
 		echo "error: not formatted; run: $(BIN)/ruff format $(PYTHON_SOURCES)" >&2; exit 1; }
+	@found=$$($(BIN)/lint-imports --no-cache --no-logo) || { echo "$$found" >&2; exit 1; }
 	@$(BIN)/pyright --warnings
 	@$(BIN)/shellcheck $(SHELL_SOURCES)
 	@echo "==> rustfmt, clippy (the first time compiles all dependencies: a few minutes)"

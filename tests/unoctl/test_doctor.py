@@ -163,7 +163,7 @@ class Described:
     def __init__(self, server: ServerConfig, interfaces: dict[str, list[Interface]], ports: list[Any]) -> None:
         self.server = server
         self.ports = ports
-        self.switches = [self._switch(switch, interfaces.get(switch.name, [])) for switch in server.switches]
+        self.switches = [self._switch(switch, interfaces.get(switch.name, [])) for switch in server.switch]
 
     @staticmethod
     def _switch(switch: SwitchConfig, interfaces: list[Interface]) -> Any:
