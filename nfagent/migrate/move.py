@@ -218,6 +218,7 @@ class Move:
         except LaunchError:
             if not self.parts.is_down(row.location):
                 raise
+            self.parts.starter.unswept.add(row.location)
             return replace(row, phase="stopping")
 
     def end(self, row: Running | None, grace_s: float) -> None:

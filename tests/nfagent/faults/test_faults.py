@@ -18,6 +18,8 @@ _FOUND = [
     "configure:1.refuse+2.refuse",  # the reason of a refusal could not be written, and was not said later
     "configure:1.refuse+3.refuse",  # another reason took its place for good
     "start:7.lost-nic+25.refuse",  # a process that could not be ended ran on beside its successor
+    "memfd:2.lost-nic+22.refuse",  # the same in a migration
+    "memfd-home:60.lost-nic+64.refuse",
     "memfd:0.refuse+4.refuse",  # a rollback began, the migration started again, and its report kept the rollback
 ]
 
