@@ -1,6 +1,45 @@
+//! The controllers: their connections, roles and replies, and how one answer is made of several switches' answers.
+
 pub mod controller;
 pub mod merge;
 pub mod merge_flows;
 pub mod reply;
-pub mod settings;
+pub mod roles;
 pub mod sources;
+pub mod telling;
+
+use crate::api::ControllerId;
+use crate::model::truth::Truth;
+use crate::outbox::Outbox;
+use crate::server::Server;
+use crate::switches::verdict::Origin;
+use crate::switches::Switches;
+use controller::Controller;
+use std::collections::BTreeMap;
+
+/// A controller's message on its way through the core.
+#[derive(Clone, Copy)]
+pub struct Incoming<'a> {
+    pub origin: Origin,
+    pub frame: &'a [u8],
+}
+
+#[derive(Debug, Default)]
+pub struct Controllers {
+    connections: BTreeMap<ControllerId, Controller>,
+    /// Of the last accepted ROLE_REQUEST for master or slave (OpenFlow 1.3.5, 6.3.6).
+    role_generation: Option<u64>,
+    pub outbox: Outbox,
+    /// Controllers to disconnect, with the reason for the log.
+    pub disconnects: Vec<(ControllerId, String)>,
+    /// Messages answered with an error.
+    pub refused: u64,
+}
+
+/// What an answer to a controller is made of.
+pub struct View<'a> {
+    pub datapath_id: u64,
+    pub truth: &'a Truth,
+    pub server: &'a Server,
+    pub switches: &'a Switches,
+}

@@ -1,4 +1,214 @@
+//! The dispatcher: owns the rooms, hands them what comes in, and routes what they return. No room calls it.
+
+pub mod answers;
 pub mod management;
 pub mod northbound;
+pub mod restarts;
 pub mod southbound;
+pub mod tick;
 pub mod writes;
+
+use crate::api::{Bridge, ControllerId, CoreConfig, Destination, PortError, SwitchIndex};
+use crate::controllers::controller::Asynchronous;
+use crate::controllers::{Controllers, View};
+use crate::expiry::Expiry;
+use crate::journal::records::Journal;
+use crate::model::truth::{Changes, Truth};
+use crate::moves::Moves;
+use crate::server::ports::{Location, PortMap};
+use crate::server::Server;
+use crate::switches::session::Switch;
+use crate::switches::{Below, Switches};
+use std::time::Instant;
+
+/// Unacknowledged messages toward the switches above which no more are taken from controllers.
+const IN_FLIGHT_LIMIT: usize = 16_384;
+/// Bytes of such messages, with what they change, above which no more are taken from controllers.
+const IN_FLIGHT_BYTES: usize = 64 << 20;
+
+pub struct Core {
+    datapath_id: u64,
+    truth: Truth,
+    server: Server,
+    switches: Switches,
+    controllers: Controllers,
+    expiry: Expiry,
+    moves: Moves,
+    journal: Journal,
+    discarded: Vec<Changes>,
+}
+
+/// Memory that is not needed any more. Freeing it takes long.
+#[derive(Debug)]
+pub struct Discarded {
+    _changes: Vec<Changes>,
+}
+
+impl Core {
+    /// Starts with empty virtual tables and the configured ports.
+    ///
+    /// # Errors
+    /// The first port that contradicts another one or the switches.
+    pub fn new(config: CoreConfig, now: Instant) -> Result<Self, PortError> {
+        let switches = config.switches.into_iter();
+        let switches = Switches::new(switches.map(|s| Switch::new(s.name, s.link, now)).collect());
+        let default_executor = switches.executor_named(&config.executor)?;
+        let mut ports = PortMap::default();
+        for port in config.ports {
+            let home = Location {
+                switch: switches.index_of(&port.switch)?,
+                interface: port.interface,
+            };
+            let chosen = port.executor.as_deref();
+            let chosen = chosen
+                .map(|name| switches.executor_named(name))
+                .transpose()?;
+            ports.insert(
+                Some(port.number),
+                port.name,
+                home,
+                &port.switch,
+                chosen.unwrap_or(default_executor),
+            )?;
+            if let Some(inserted) = ports.get_mut(port.number) {
+                inserted.executor_chosen = chosen.is_some();
+                inserted.owner = port.owner;
+            }
+        }
+        Ok(Self {
+            datapath_id: config.datapath_id,
+            truth: Truth::default(),
+            server: Server::new(ports, default_executor),
+            switches,
+            controllers: Controllers::default(),
+            expiry: Expiry::default(),
+            moves: Moves::default(),
+            journal: Journal::default(),
+            discarded: Vec::new(),
+        })
+    }
+
+    /// Ends a batch of `*_message` calls: asks the switches for the verdict (barriers) on what was sent.
+    pub fn end_of_batch(&mut self, now: Instant) {
+        self.switches.close_batch();
+        self.settle(now);
+        // What settling sent needs a verdict too: nothing else may ever happen that would end a batch.
+        while self.switches.close_batch() {
+            self.settle(now);
+        }
+        self.release_replies();
+    }
+
+    /// Settles what can be settled and lets go on what waited for it.
+    fn settle(&mut self, now: Instant) {
+        let verdicts = |core: &mut Self| {
+            let switches = &mut core.switches;
+            switches.verdicts.settle(&mut core.truth, &mut core.journal)
+        };
+        while let Some(settled) = verdicts(self) {
+            self.report_settled(settled, now);
+            self.release_replies();
+        }
+        self.switches.end_doubts();
+        self.switches.confirm_retired_ids(&mut self.server, now);
+        self.switches.advance_flood(&mut self.server);
+        self.with_moves(now, |moves, below| moves.advance_moves(below));
+        self.leave_everywhere(now);
+    }
+
+    /// Lets moves act on the rooms below, and routes what they ask for.
+    fn with_moves<R>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Moves, &mut Below<'_>) -> R,
+    ) -> R {
+        let mut below = Below {
+            truth: &mut self.truth,
+            server: &mut self.server,
+            switches: &mut self.switches,
+            journal: &mut self.journal,
+            now,
+        };
+        let result = act(&mut self.moves, &mut below);
+        if std::mem::take(&mut self.moves.timers_move) {
+            self.expiry.idle.start(now);
+        }
+        if std::mem::take(&mut self.moves.ended) {
+            self.announce_ports(None);
+        }
+        result
+    }
+
+    /// Lets expired rules act on the rooms below, and tells controllers of those that are gone.
+    fn with_expiry<R>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Expiry, &mut Below<'_>) -> R,
+    ) -> R {
+        let mut below = Below {
+            truth: &mut self.truth,
+            server: &mut self.server,
+            switches: &mut self.switches,
+            journal: &mut self.journal,
+            now,
+        };
+        let result = act(&mut self.expiry, &mut below);
+        for told in self.expiry.removals.told.drain(..) {
+            let kind = Asynchronous::FlowRemoved;
+            self.controllers
+                .tell(kind, told.masked_as, &told.frame, None);
+        }
+        result
+    }
+
+    /// Tells controllers what changed about the virtual ports, and switches whether those that groups watch are live. `except`: the
+    /// controller that asked for the change.
+    fn announce_ports(&mut self, except: Option<ControllerId>) {
+        for (reason, port) in self.switches.announce(&mut self.server) {
+            self.controllers.tell_port_status(reason, port, except);
+        }
+        self.switches.refresh_liveness(&self.server);
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            datapath_id: self.datapath_id,
+            truth: &self.truth,
+            server: &self.server,
+            switches: &self.switches,
+        }
+    }
+
+    /// Bytes to write now, in order per destination.
+    pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> {
+        let mut outputs = self.switches.outbox.take();
+        outputs.append(&mut self.controllers.outbox.take());
+        outputs
+    }
+
+    /// Memory to free when the outputs are written, best on another thread; `None`: nothing that is worth it.
+    pub fn take_discarded(&mut self) -> Option<Discarded> {
+        let changes = std::mem::take(&mut self.discarded);
+        (!changes.is_empty()).then_some(Discarded { _changes: changes })
+    }
+
+    /// Controllers to disconnect after their pending bytes were written, with the reason for the log.
+    pub fn take_disconnects(&mut self) -> Vec<(ControllerId, String)> {
+        std::mem::take(&mut self.controllers.disconnects)
+    }
+
+    /// Bridges to disconnect and dial again, with the reason for the log (their stream or state cannot be trusted).
+    pub fn take_switch_disconnects(&mut self) -> Vec<(SwitchIndex, Bridge, String)> {
+        std::mem::take(&mut self.switches.disconnects)
+    }
+
+    /// Messages sent to switches and not acknowledged yet.
+    pub fn in_flight(&self) -> usize {
+        self.switches.verdicts.in_flight() + self.switches.open_questions()
+    }
+
+    /// Whether every bridge has been compared with what it should have.
+    pub fn is_in_step(&self) -> bool {
+        self.switches.is_in_step()
+    }
+}

@@ -1,4 +1,106 @@
+//! The server: its port map, which switch executes which port, and what follows from both.
+
+pub mod counters;
 pub mod executors;
 pub mod flood;
 pub mod ports;
 pub mod quarantine;
+
+use crate::api::{MoveStage, PortError, SwitchIndex};
+use crate::model::rule::Rule;
+use executors::Executors;
+use flood::Flood;
+use ports::{Executor, Move, PortMap};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+#[derive(Debug)]
+pub struct Server {
+    pub ports: PortMap,
+    pub flood: Flood,
+    pub executors: Executors,
+    /// Of ports that have none of their own.
+    pub default_executor: Executor,
+    /// Grows with every change of `executors`.
+    pub epoch: u64,
+    /// Ports that groups watch, or have watched.
+    pub watched: BTreeSet<u32>,
+    /// Something that the journal keeps may have changed.
+    pub unsettled: bool,
+}
+
+impl Server {
+    pub fn new(ports: PortMap, default_executor: Executor) -> Self {
+        Self {
+            executors: Executors::derive(&ports, default_executor, false),
+            flood: Flood::new(&ports),
+            ports,
+            default_executor,
+            epoch: 0,
+            watched: BTreeSet::new(),
+            unsettled: false,
+        }
+    }
+
+    /// Derives the executors from the port map; returns the old and the new ones.
+    pub fn derive_executors(&mut self, everywhere: bool) -> (Executors, Executors) {
+        let new = Executors::derive(&self.ports, self.default_executor, everywhere);
+        let old = std::mem::replace(&mut self.executors, new.clone());
+        self.epoch += u64::from(old != new);
+        (old, new)
+    }
+
+    /// The move of a port.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `NoMove`.
+    pub fn moving(&mut self, number: u32) -> Result<&mut Move, PortError> {
+        let port = self.ports.get_mut(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
+        port.moving.as_mut().ok_or(PortError::NoMove(number))
+    }
+
+    pub fn moving_mut(&mut self, number: u32) -> Option<&mut Move> {
+        self.ports.get_mut(number)?.moving.as_mut()
+    }
+
+    /// Enters a stage of a move, whose messages are in `batch`.
+    pub fn enter_stage(&mut self, number: u32, stage: MoveStage, batch: u64) {
+        let flood = self.flood.current().number;
+        if let Some(moving) = self.moving_mut(number) {
+            moving.stage = stage;
+            moving.after_batch = batch;
+            moving.flood = flood;
+            self.unsettled = true;
+        }
+    }
+
+    /// Returns whether `rule` has left `switch` with its port, though its copy is still there.
+    pub fn flipped_away(&self, rule: &Rule, switch: SwitchIndex) -> bool {
+        let port = rule.in_port().and_then(|n| self.ports.get(n));
+        port.is_some_and(|p| {
+            p.moving
+                .as_ref()
+                .is_some_and(|m| m.stage >= MoveStage::Flipping && m.executor.of(&m.to) != switch)
+                && p.executes_at() == switch
+        })
+    }
+
+    /// Returns whether a saved port map would lack a move that the journal knows of.
+    pub fn has_unsaved_ports(&self) -> bool {
+        self.ports.iter().any(|port| port.unsaved.is_some())
+    }
+
+    /// Forgets moves that are in the saved port map of this revision: the journal need not keep them.
+    pub fn ports_are_saved(&mut self, revision: u64) {
+        for port in self.ports.iter_mut() {
+            let saved = port.unsaved.take_if(|(at, _)| *at <= revision);
+            self.unsettled |= saved.is_some();
+        }
+    }
+
+    /// Frees flow-ids that no packet has any more.
+    pub fn release_retired_ids(&mut self, now: Instant) {
+        self.unsettled |= self.ports.quarantine.release(now);
+    }
+}

@@ -1,9 +1,65 @@
+//! The switches: their OpenFlow sessions, what they were sent and asked, and their verdicts.
+
 pub mod audit;
 pub mod doubt;
 pub mod fold;
 pub mod liveness;
 pub mod paths;
+pub mod port_config;
 pub mod reads;
+pub mod sending;
 pub mod session;
 pub mod sync;
 pub mod verdict;
+
+use crate::api::{Bridge, SwitchIndex};
+use crate::journal::records::Journal;
+use crate::model::truth::Truth;
+use crate::outbox::Outbox;
+use crate::server::Server;
+use audit::Audit;
+use foldhash::{HashMap, HashMapExt};
+use reads::Read;
+use session::Switch;
+use std::time::Instant;
+use verdict::Verdicts;
+
+#[derive(Debug)]
+pub struct Switches {
+    pub list: Vec<Switch>,
+    pub verdicts: Verdicts,
+    pub outbox: Outbox,
+    /// How the switches treat fragments (OFPC_FRAG_*).
+    pub fragment_flags: u16,
+    /// Bridges to disconnect, with the reason for the log.
+    pub disconnects: Vec<(SwitchIndex, Bridge, String)>,
+    reads: HashMap<u32, Read>,
+    questions: u64,
+    next_xid: u32,
+    audit: Option<Audit>,
+}
+
+impl Switches {
+    pub fn new(list: Vec<Switch>) -> Self {
+        Self {
+            list,
+            verdicts: Verdicts::default(),
+            outbox: Outbox::default(),
+            fragment_flags: 0,
+            disconnects: Vec::new(),
+            reads: HashMap::new(),
+            questions: 0,
+            next_xid: 1,
+            audit: None,
+        }
+    }
+}
+
+/// The rooms that removed rules and moves act on.
+pub struct Below<'a> {
+    pub truth: &'a mut Truth,
+    pub server: &'a mut Server,
+    pub switches: &'a mut Switches,
+    pub journal: &'a mut Journal,
+    pub now: Instant,
+}

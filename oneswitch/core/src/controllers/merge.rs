@@ -2,21 +2,20 @@
 
 use crate::api::SwitchIndex;
 use crate::controllers::reply::Reply;
+use crate::controllers::View;
 use crate::layout::translate::virtual_buckets;
 use crate::model::hidden::is_hidden;
 use crate::model::truth::{add_group, add_meter};
 use crate::mutants::{mutant, Fault};
+use crate::server::counters::{combine_ports, minus, plus, shown};
 use crate::server::ports::Location;
-use crate::switches::reads::{
-    asks_for_group, asks_for_meter, combine_ports, minus, plus, shown, Answers, Parts,
-};
+use crate::switches::reads::Parts;
 use crate::wire::wire;
-use crate::Core;
 use foldhash::HashMap;
 use openflow13::{
-    encode_multipart_reply, port_no, Buckets, GroupDesc, GroupFeatures, GroupStats, Message,
-    MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply, MultipartRequest, Port,
-    PortStats, QueueStats, SwitchDesc, TableStats,
+    encode_multipart_reply, group_no, meter_no, port_no, Buckets, GroupDesc, GroupFeatures,
+    GroupStats, Message, MeterConfig, MeterFeatures, MeterStats, Multipart, MultipartReply,
+    MultipartRequest, Port, PortStats, QueueStats, SwitchDesc, TableStats,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -36,9 +35,21 @@ const NO_METERS: MeterFeatures = MeterFeatures {
     max_color: 0,
 };
 
-impl Core {
+/// What is merged into one answer.
+#[derive(Debug)]
+pub struct Answers {
+    pub parts: Parts,
+    /// The executors are those of the time of the request.
+    pub steady: bool,
+    /// [`FlowTables::begin_reading`] of the request.
+    ///
+    /// [`FlowTables::begin_reading`]: crate::model::tables::FlowTables::begin_reading
+    pub since: u64,
+}
+
+impl View<'_> {
     /// The reply's messages, ready to be sent.
-    pub(crate) fn merge(
+    pub fn merge(
         &self,
         request: &MultipartRequest,
         mut answers: Answers,
@@ -89,7 +100,7 @@ impl Core {
     fn description(&self) -> SwitchDesc {
         SwitchDesc {
             manufacturer: b"OneSwitch".as_slice().into(),
-            hardware: format!("{} Open vSwitch instances", self.switches.len())
+            hardware: format!("{} Open vSwitch instances", self.switches.list.len())
                 .into_bytes()
                 .into(),
             software: env!("CARGO_PKG_VERSION").as_bytes().into(),
@@ -146,12 +157,13 @@ impl Core {
             return counted.into_values().collect();
         }
         let at = |location: &Location| {
-            let number = self.switches[location.switch]
+            let number = self.switches.list[location.switch]
                 .edge
                 .number_of(&location.interface)?;
             counted.get(&(location.switch, number))
         };
-        self.ports
+        self.server
+            .ports
             .iter()
             .filter(|p| asked == port_no::ANY || asked == p.number)
             .map(|port| {
@@ -175,11 +187,12 @@ impl Core {
 
     fn merge_queues(&self, asked: u32, parts: Parts) -> Vec<QueueStats> {
         let interfaces: HashMap<(SwitchIndex, u32), u32> = self
+            .server
             .ports
             .iter()
             .filter_map(|p| {
                 let location = p.delivery();
-                let edge = &self.switches[location.switch].edge;
+                let edge = &self.switches.list[location.switch].edge;
                 let number = edge.number_of(&location.interface)?;
                 Some(((location.switch, number), p.number))
             })
@@ -323,12 +336,13 @@ impl Core {
     }
 
     fn port_descriptions(&self) -> Vec<Port> {
-        let lost = self.out_of_reach();
-        self.ports
+        let lost = self.switches.out_of_reach();
+        self.server
+            .ports
             .iter()
             .map(|port| {
                 let location = port.delivery();
-                let physical = self.switches[location.switch]
+                let physical = self.switches.list[location.switch]
                     .edge
                     .port_named(&location.interface);
                 port.view(physical, !port.needs().intersection(lost).is_empty())
@@ -337,7 +351,7 @@ impl Core {
     }
 }
 
-pub(crate) fn seconds(duration: Duration) -> (u32, u32) {
+pub fn seconds(duration: Duration) -> (u32, u32) {
     (duration.as_secs() as u32, duration.subsec_nanos())
 }
 
@@ -356,4 +370,13 @@ fn relay(parts: Parts, xid: u32) -> Vec<Vec<u8>> {
             )
         })
         .collect()
+}
+
+/// Whether a group or meter request asks for `id`.
+pub fn asks_for_group(asked: u32, id: u32) -> bool {
+    asked == group_no::ALL || asked == group_no::ANY || asked == id
+}
+
+pub fn asks_for_meter(asked: u32, id: u32) -> bool {
+    asked == meter_no::ALL || asked == id
 }

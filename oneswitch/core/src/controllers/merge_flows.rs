@@ -1,21 +1,21 @@
 //! Statistics of rules from several switches, as of the time of the request.
 
-use crate::controllers::merge::seconds;
+use crate::controllers::merge::{seconds, Answers};
+use crate::controllers::View;
 use crate::layout::messages::key_of;
 use crate::layout::translate::instructions_with_floods;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
-use crate::switches::reads::{flows, Answers};
-use crate::Core;
+use crate::switches::reads::flows;
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{port_no, FlowStats, FlowStatsRequest, Instructions, MultipartReply};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Core {
-    pub(crate) fn merge_flows(
+impl View<'_> {
+    pub fn merge_flows(
         &self,
         filter: &FlowStatsRequest,
         answers: Answers,
@@ -40,7 +40,7 @@ impl Core {
             {
                 continue;
             }
-            if answered.len() == 1 || steady && self.executors.of_rule(rule).len() == 1 {
+            if answered.len() == 1 || steady && self.server.executors.of_rule(rule).len() == 1 {
                 merged.push(as_virtual(flow, rule, now));
                 continue;
             }
@@ -64,7 +64,12 @@ impl Core {
     }
 
     fn some_executor_is_down(&self) -> bool {
-        !self.executors.all().minus(self.up()).is_empty()
+        !self
+            .server
+            .executors
+            .all()
+            .minus(self.switches.up())
+            .is_empty()
     }
 
     /// Rules whose switches are all away exist nevertheless.
@@ -75,9 +80,10 @@ impl Core {
         merged: &mut Vec<FlowStats>,
         now: Instant,
     ) {
-        let reachable = self.up().union(answered);
+        let reachable = self.switches.up().union(answered);
         for rule in chosen {
             if self
+                .server
                 .executors
                 .of_rule(rule)
                 .intersection(reachable)
@@ -88,7 +94,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn merge_aggregate(
+    pub fn merge_aggregate(
         &self,
         filter: &FlowStatsRequest,
         answers: Answers,

@@ -1,15 +1,15 @@
 //! Which switches know the answer to a controller's multipart request, what they are asked, and how long the answer may be.
 
 use crate::api::Bridge;
+use crate::controllers::View;
 use crate::model::hidden::is_hidden;
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
-use crate::Core;
 use openflow13::{port_no, ErrorCode, MultipartRequest};
 
-impl Core {
+impl View<'_> {
     /// An upper estimate of the bytes of an answer that is still to come; more is reserved when it turns out to be longer.
-    pub(crate) fn answer_size(&self, request: &MultipartRequest) -> usize {
+    pub fn answer_size(&self, request: &MultipartRequest) -> usize {
         /// Of a reply without a list.
         const SMALL: usize = 1 << 10;
         const ENTRY: usize = 128;
@@ -23,7 +23,7 @@ impl Core {
                 SMALL + ENTRY * self.truth.meters.len()
             }
             MultipartRequest::PortStats { .. } | MultipartRequest::Queue { .. } => {
-                SMALL + ENTRY * self.ports.iter().count()
+                SMALL + ENTRY * self.server.ports.iter().count()
             }
             MultipartRequest::TableFeatures(_) => TABLE_FEATURES,
             _ => SMALL,
@@ -31,10 +31,10 @@ impl Core {
     }
 
     /// The error of Open vSwitch for what cannot be asked about. (An unknown port has no statistics, which is no error.)
-    pub(crate) fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
+    pub fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
         match request {
             MultipartRequest::Queue { port, .. }
-                if *port != port_no::ANY && self.ports.get(*port).is_none() =>
+                if *port != port_no::ANY && self.server.ports.get(*port).is_none() =>
             {
                 Some(ErrorCode::QUEUE_OP_FAILED_BAD_PORT)
             }
@@ -47,10 +47,11 @@ impl Core {
     }
 
     /// Whom to ask; nobody, if the truth knows.
-    pub(crate) fn sources(&self, request: &MultipartRequest) -> (Bridge, SwitchSet) {
-        let executors = self.executors.all().intersection(self.up());
+    pub fn sources(&self, request: &MultipartRequest) -> (Bridge, SwitchSet) {
+        let executors = self.server.executors.all().intersection(self.switches.up());
         let edges: SwitchSet = self
             .switches
+            .list
             .iter()
             .enumerate()
             .filter(|(_, s)| s.edge.is_up())
@@ -64,28 +65,30 @@ impl Core {
                 (Bridge::Virt, SwitchSet::EMPTY)
             }
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter) => {
-                let concerned = self.executors.of_in_port(filter.matching.in_port());
-                (Bridge::Virt, concerned.intersection(self.up()))
+                let concerned = self.server.executors.of_in_port(filter.matching.in_port());
+                (Bridge::Virt, concerned.intersection(self.switches.up()))
             }
             // Who does not execute any more has counted nevertheless.
-            MultipartRequest::Table => (Bridge::Virt, self.up()),
+            MultipartRequest::Table => (Bridge::Virt, self.switches.up()),
             MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
                 (Bridge::Virt, executors)
             }
-            MultipartRequest::PortStats { port } if *port == port_no::LOCAL => {
-                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
-            }
+            MultipartRequest::PortStats { port } if *port == port_no::LOCAL => (
+                Bridge::Virt,
+                SwitchSet::of(HUB).intersection(self.switches.up()),
+            ),
             MultipartRequest::PortStats { port } | MultipartRequest::Queue { port, .. } => {
-                let port = self.ports.get(*port);
+                let port = self.server.ports.get(*port);
                 let homes = port.map(|p| p.locations().map(|l| l.switch).collect());
                 let homes: SwitchSet = homes.unwrap_or(edges);
                 (Bridge::Edge, homes.intersection(edges))
             }
             MultipartRequest::GroupFeatures
             | MultipartRequest::MeterFeatures
-            | MultipartRequest::TableFeatures(_) => {
-                (Bridge::Virt, SwitchSet::of(HUB).intersection(self.up()))
-            }
+            | MultipartRequest::TableFeatures(_) => (
+                Bridge::Virt,
+                SwitchSet::of(HUB).intersection(self.switches.up()),
+            ),
             // All executors spell them alike.
             MultipartRequest::MeterConfig { .. } | MultipartRequest::GroupDesc => {
                 (Bridge::Virt, executors.iter().take(1).collect())
@@ -97,7 +100,7 @@ impl Core {
     }
 
     /// What the switches are asked so that `request` can be answered.
-    pub(crate) fn physical_request(&self, request: &MultipartRequest) -> MultipartRequest {
+    pub fn physical_request(&self, request: &MultipartRequest) -> MultipartRequest {
         match request {
             // Physical port numbers are each switch's own: ask for all, choose when merging.
             MultipartRequest::PortStats { port } if *port != port_no::LOCAL => {

@@ -1,80 +1,81 @@
 //! What controllers say.
 
 use crate::api::{ControllerId, ControllerRole, Destination};
-use crate::controllers::controller::{Controller, BUDGET, WINDOW};
+use crate::controllers::controller::{Controller, BUDGET};
 use crate::controllers::reply::Reply;
+use crate::controllers::Incoming;
+use crate::core::{Core, IN_FLIGHT_BYTES, IN_FLIGHT_LIMIT};
 use crate::model::truth::Request;
 use crate::mutants::{mutant, Fault};
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
-use crate::{Core, IN_FLIGHT_BYTES, IN_FLIGHT_LIMIT};
-use openflow13::{decode, encode_error, fits_kind, kind, ErrorCode, Header, Message, VERSION};
+use openflow13::{
+    decode, encode_error, fits_kind, kind, port_no, ErrorCode, Features, Header, Message, Role,
+    SwitchConfig, VERSION,
+};
 use std::time::Instant;
 use tracing::{debug, info};
 
-/// A controller's message on its way through the core.
-#[derive(Clone, Copy)]
-pub struct Incoming<'a> {
-    pub origin: Origin,
-    pub frame: &'a [u8],
-}
+/// What Open vSwitch 3.1 reports, until the hypervisor's own answer is known: FLOW, TABLE, PORT, GROUP and QUEUE statistics.
+const CAPABILITIES: u32 = 0x4f;
+const TABLES: u8 = 254;
 
 impl Core {
     pub fn controller_up(&mut self, id: ControllerId, _now: Instant) {
-        self.controllers.insert(id, Controller::default());
+        self.controllers.connect(id);
     }
 
     pub fn controller_down(&mut self, id: ControllerId, _now: Instant) {
-        self.controllers.remove(&id);
-        self.outbox.discard(Destination::Controller(id));
-        self.forget_answers_for(id);
+        self.controllers.disconnect(id);
+        self.switches.forget_answers_for(id);
     }
 
     /// Tells how many bytes the connection of controller `id` has not sent: its replies wait while these are many.
     pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize) {
-        if let Some(controller) = self.controllers.get_mut(&id) {
+        if let Some(controller) = self.controllers.get_mut(id) {
             controller.unsent = bytes;
         }
     }
 
     /// Whether the next message of controller `id` can be taken: neither is too much kept for it, nor do the switches owe too much.
     pub fn takes_messages_of(&self, id: ControllerId) -> bool {
-        let kept = self.controllers.get(&id).map_or(0, Controller::kept);
-        kept < BUDGET
+        self.kept_for(id) < BUDGET
             && self.in_flight() <= IN_FLIGHT_LIMIT
-            && self.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES
+            && self.switches.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES
     }
 
     /// Whether replies to controller `id` wait until its connection has sent more.
     pub fn withholds_replies_of(&self, id: ControllerId) -> bool {
-        let controller = self.controllers.get(&id);
-        controller.is_some_and(|c| c.is_ready(|batch| self.verdicts.is_settled(batch)))
+        let verdicts = &self.switches.verdicts;
+        let controller = self.controllers.get(id);
+        controller.is_some_and(|c| c.is_ready(|batch| verdicts.is_settled(batch)))
     }
 
     /// Bytes kept for controller `id`: replies that wait, and answers that are being merged for it.
     pub fn kept_for(&self, id: ControllerId) -> usize {
-        self.controllers.get(&id).map_or(0, Controller::kept)
+        self.controllers.get(id).map_or(0, Controller::kept)
     }
 
     /// Packet-ins that controller `id` did not get because it did not read.
     pub fn packet_ins_dropped(&self, id: ControllerId) -> u64 {
-        let controller = self.controllers.get(&id);
+        let controller = self.controllers.get(id);
         controller.map_or(0, |c| c.packet_ins_dropped)
     }
 
     pub fn controller_role(&self, id: ControllerId) -> Option<ControllerRole> {
-        self.controllers.get(&id).map(|c| c.role)
+        self.controllers.role(id)
     }
 
     /// `frame` is one whole message. A message that cannot be trusted is answered with an error or a disconnect.
     pub fn controller_message(&mut self, id: ControllerId, frame: &[u8], now: Instant) {
-        let Some(controller) = self.controllers.get(&id) else {
+        let Some(controller) = self.controllers.get(id) else {
             return;
         };
         let Some(header) = Header::parse(frame) else {
-            self.disconnects
+            self.controllers
+                .disconnects
                 .push((id, "sent a message shorter than its header".into()));
             return;
         };
@@ -111,13 +112,13 @@ impl Core {
             Message::GroupMod(m) => self.group_mod(incoming, m, now),
             Message::MeterMod(m) => {
                 let targets = match mutant(Fault::MetersAtHub) {
-                    false => self.executors.all(),
+                    false => self.server.executors.all(),
                     true => SwitchSet::of(HUB),
                 };
                 self.operate(incoming, None, Request::Meter(m), targets, now);
             }
             Message::TableMod(_) => {
-                let targets = self.executors.all();
+                let targets = self.server.executors.all();
                 self.operate(incoming, None, Request::Other, targets, now);
             }
             Message::PacketOut(m) => self.packet_out(incoming, m, now),
@@ -126,7 +127,7 @@ impl Core {
             Message::BarrierRequest if mutant(Fault::BarrierAtOnce) => {
                 let frame = wire(incoming.origin.xid, &Message::BarrierReply);
                 let to = Destination::Controller(incoming.origin.controller);
-                self.outbox.put(to, &frame);
+                self.controllers.outbox.put(to, &frame);
             }
             Message::BarrierRequest => self.reply(incoming, Message::BarrierReply),
             Message::FeaturesRequest => {
@@ -137,7 +138,9 @@ impl Core {
             Message::SetConfig(config) => self.set_config(incoming.origin.controller, config),
             Message::RoleRequest(request) => self.role_request(incoming, request),
             Message::GetAsyncRequest => self.get_async(incoming),
-            Message::SetAsync(masks) => self.set_async(incoming.origin.controller, masks),
+            Message::SetAsync(masks) => self
+                .controllers
+                .set_async(incoming.origin.controller, masks),
             Message::QueueGetConfigRequest { port } => self.queue_config(incoming, port),
             Message::EchoRequest(data) => self.reply(incoming, Message::EchoReply(data)),
             Message::Experimenter(m) => {
@@ -154,20 +157,20 @@ impl Core {
     }
 
     /// Answers with an error, after everything the controller sent before.
-    pub(crate) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
-        self.refused += 1;
+    pub(in crate::core) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
+        self.controllers.refused += 1;
         let (origin, kind) = (incoming.origin, incoming.frame.get(1).copied());
         // As Open vSwitch does (ofconn_send_error(), ofproto/connmgr.c).
         info!(target: "northbound", controller = origin.controller.0, kind, xid = origin.xid, %error, "refuses a message");
         let frame = encode_error(origin.xid, error, incoming.frame);
         if mutant(Fault::ErrorOvertakes) {
             let to = Destination::Controller(incoming.origin.controller);
-            return self.outbox.put(to, &frame);
+            return self.controllers.outbox.put(to, &frame);
         }
         self.reply_with(incoming, frame.into());
     }
 
-    pub(crate) fn reply(&mut self, incoming: Incoming<'_>, message: Message) {
+    pub(in crate::core) fn reply(&mut self, incoming: Incoming<'_>, message: Message) {
         let frame = wire(incoming.origin.xid, &message);
         self.reply_with(incoming, frame.into());
     }
@@ -179,31 +182,71 @@ impl Core {
         }
     }
 
-    /// A place for a reply that is not there yet; replies leave in the order of their requests.
-    pub(crate) fn reserve_reply(&mut self, id: ControllerId) -> Option<u64> {
-        let after = self.verdicts.current_batch();
-        self.controllers.get_mut(&id).map(|c| c.reserve(after))
+    /// Reserves a place for a reply that is not there yet; replies leave in the order of their requests.
+    pub(in crate::core) fn reserve_reply(&mut self, id: ControllerId) -> Option<u64> {
+        let after = self.switches.verdicts.current_batch();
+        self.controllers.reserve(id, after)
     }
 
-    pub(crate) fn fill_reply(&mut self, id: ControllerId, slot: u64, reply: Reply) {
-        if let Some(controller) = self.controllers.get_mut(&id) {
-            controller.fill(slot, reply);
-        }
+    pub(in crate::core) fn fill_reply(&mut self, id: ControllerId, slot: u64, reply: Reply) {
+        self.controllers.fill(id, slot, reply);
         self.release_replies();
     }
 
     /// Sends the replies whose turn has come to controllers that read.
-    pub(crate) fn release_replies(&mut self) {
-        let verdicts = &self.verdicts;
-        for (id, controller) in &mut self.controllers {
-            let to = Destination::Controller(*id);
-            while controller.unsent + self.outbox.pending(to) < WINDOW {
-                match controller.pop_ready(|batch| verdicts.is_settled(batch)) {
-                    Some(message) => self.outbox.put(to, &message),
-                    None => break,
-                }
-            }
+    pub(in crate::core) fn release_replies(&mut self) {
+        self.controllers.release(self.switches.verdicts.settled());
+    }
+
+    fn features(&self) -> Features {
+        let hub = self.switches.list[HUB].features.as_ref();
+        Features {
+            datapath_id: self.datapath_id,
+            n_buffers: 0,
+            n_tables: hub.map_or(TABLES, |f| f.n_tables),
+            auxiliary_id: 0,
+            capabilities: hub.map_or(CAPABILITIES, |f| f.capabilities),
+            reserved: 0,
         }
+    }
+
+    fn get_config(&mut self, incoming: Incoming<'_>) {
+        let controller = self.controllers.get(incoming.origin.controller);
+        let config = SwitchConfig {
+            flags: self.switches.fragment_flags,
+            miss_send_len: controller.map_or(0, |c| c.miss_send_len),
+        };
+        self.reply(incoming, Message::GetConfigReply(config));
+    }
+
+    fn set_config(&mut self, id: ControllerId, config: SwitchConfig) {
+        if let Some(flags) = self.controllers.set_config(id, config) {
+            self.server.unsettled |= self.switches.set_fragments(flags);
+        }
+    }
+
+    fn role_request(&mut self, incoming: Incoming<'_>, request: Role) {
+        let id = incoming.origin.controller;
+        match self.controllers.role_request(id, request) {
+            Ok(reply) => reply.into_iter().for_each(|r| self.reply(incoming, r)),
+            Err(error) => self.refuse(incoming, error),
+        }
+    }
+
+    fn get_async(&mut self, incoming: Incoming<'_>) {
+        let controller = self.controllers.get(incoming.origin.controller);
+        if let Some(masks) = controller.map(|c| c.asynchronous) {
+            self.reply(incoming, Message::GetAsyncReply(masks));
+        }
+    }
+
+    /// No queues are configured on virtual ports, as on an Open vSwitch port without QoS.
+    fn queue_config(&mut self, incoming: Incoming<'_>, port: u32) {
+        if port != port_no::ANY && self.server.ports.get(port).is_none() {
+            return self.refuse(incoming, ErrorCode::QUEUE_OP_FAILED_BAD_PORT);
+        }
+        let queues = Box::default();
+        self.reply(incoming, Message::QueueGetConfigReply { port, queues });
     }
 }
 

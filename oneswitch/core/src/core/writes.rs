@@ -1,7 +1,8 @@
 //! Messages that change the virtual switch or send packets.
 
-use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::core::northbound::Incoming;
+use crate::api::SwitchIndex;
+use crate::controllers::Incoming;
+use crate::core::Core;
 use crate::layout::messages::group_removal;
 use crate::layout::translate::{
     actions_with_flood_group, flow_mod_with_flood_group, patch_added, physical_group_mod,
@@ -17,7 +18,6 @@ use crate::mutants::{mutant, Fault};
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
-use crate::Core;
 use openflow13::{
     config, group_no, port_no, ActionList, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, Message, PacketOut, PortMod,
@@ -27,7 +27,7 @@ use tracing::warn;
 
 impl Core {
     /// Sends a controller's message, or `changed` in its place, to `targets` and applies it to the truth; the verdict follows.
-    pub(crate) fn operate(
+    pub(in crate::core) fn operate(
         &mut self,
         incoming: Incoming<'_>,
         changed: Option<Vec<u8>>,
@@ -35,7 +35,7 @@ impl Core {
         targets: SwitchSet,
         now: Instant,
     ) {
-        if !targets.minus(self.up()).is_empty() {
+        if !targets.minus(self.switches.up()).is_empty() {
             // Not all who would have to refuse it are there.
             if let Some(error) = self.truth.refuses(&request) {
                 return self.refuse(incoming, error);
@@ -47,11 +47,13 @@ impl Core {
         if !may_report {
             return self.transmit(incoming, changed, request, changes, targets, now);
         }
-        if matches!(request, Request::Meter(_)) {
-            self.expect_removals_by_meter(&changes.flows, now);
-        } else {
-            self.expect_removals(&changes.flows, now);
-        }
+        let by_meter = matches!(request, Request::Meter(_));
+        self.with_expiry(now, |expiry, below| match by_meter {
+            true => expiry
+                .removals
+                .expect_removals_by_meter(below, &changes.flows),
+            false => expiry.removals.expect_removals(below, &changes.flows),
+        });
         self.transmit(incoming, changed, request, changes, targets, now);
     }
 
@@ -64,23 +66,24 @@ impl Core {
         targets: SwitchSet,
         now: Instant,
     ) {
-        let mut targets = targets.intersection(self.up());
+        let mut targets = targets.intersection(self.switches.up());
         if mutant(Fault::DeleteMissesSwitch) && deletes(&request) && targets.len() > 1 {
             targets.remove(HUB);
         }
         let original = changed.is_some().then(|| incoming.frame.into());
         let origin = Some(incoming.origin);
-        let xid = self
-            .verdicts
-            .push(origin, original, request, changes, targets, now);
+        let verdicts = &mut self.switches.verdicts;
+        let xid = verdicts.push(origin, original, request, changes, targets, now);
         let frame = changed.as_deref().unwrap_or(incoming.frame);
-        for switch in targets.iter() {
-            self.outbox
-                .put_with_xid(Destination::Switch(switch, Bridge::Virt), frame, xid);
-        }
+        self.switches.send_operation(frame, targets, xid);
     }
 
-    pub(crate) fn flow_mod(&mut self, incoming: Incoming<'_>, mut message: FlowMod, now: Instant) {
+    pub(in crate::core) fn flow_mod(
+        &mut self,
+        incoming: Incoming<'_>,
+        mut message: FlowMod,
+        now: Instant,
+    ) {
         let matching = match message.matching.canonical() {
             Ok(matching) => matching,
             Err(refusal) => return self.refuse_malformed(incoming, refusal.error, now),
@@ -97,7 +100,7 @@ impl Core {
         }
         let targets = match matching.in_port() {
             Some(_) if mutant(Fault::PortRuleAtHub) => SwitchSet::of(HUB),
-            in_port => self.executors.of_in_port(in_port),
+            in_port => self.server.executors.of_in_port(in_port),
         };
         if mutant(Fault::ModifyAdds) && self.finds_nothing(&message, &matching) {
             message.command = FlowModCommand::Add;
@@ -122,7 +125,8 @@ impl Core {
             None => self.operate(incoming, changed, request, targets, now),
             Some(holder) => {
                 self.transmit(incoming, changed, request, Changes::default(), holder, now);
-                self.verdicts
+                self.switches
+                    .verdicts
                     .expect_refusal(ErrorCode::FLOW_MOD_FAILED_OVERLAP);
             }
         }
@@ -136,12 +140,12 @@ impl Core {
         matching: &CanonicalMatch,
     ) -> Option<SwitchSet> {
         let key = RuleKey::of_flow_mod(message, matching.clone());
-        let up = self.up();
+        let up = self.switches.up();
         let mut holder = None;
         for rule in self.truth.tables.overlapping(&key) {
-            let of_rule = self.executors.of_rule(rule).intersection(up);
+            let of_rule = self.server.executors.of_rule(rule).intersection(up);
             let one: SwitchSet = of_rule.iter().take(1).collect();
-            if !self.verdicts.may_be_in_flight(rule.created) {
+            if !self.switches.verdicts.may_be_in_flight(rule.created) {
                 return Some(one);
             }
             // It may be refused itself.
@@ -179,7 +183,7 @@ impl Core {
             let flags = copy_flags(message.flags & !dropped, idle, hard);
             patch_added(&mut changed, kept, flags);
             if idle != 0 && copies > 1 {
-                self.idle.start(now);
+                self.expiry.idle.start(now);
             }
         }
         seed_flow_mod(&mut changed, message);
@@ -203,14 +207,19 @@ impl Core {
         facts: Facts,
         now: Instant,
     ) {
-        self.verdicts
-            .adopt(self.executors.all().intersection(self.up()));
+        self.switches
+            .verdicts
+            .adopt(self.server.executors.all().intersection(self.switches.up()));
         for rule in self
             .truth
             .tables
             .select(&Filter::of_flow_mod(&message, matching.clone()))
         {
-            self.send_own_flow(removal_of(&rule), self.executors.of_rule(&rule), now);
+            self.switches.send_own_flow(
+                removal_of(&rule),
+                self.server.executors.of_rule(&rule),
+                now,
+            );
         }
         let request = Request::Flow {
             message: Box::new(message),
@@ -239,42 +248,47 @@ impl Core {
                 return Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE);
             }
             // State that all ports share cannot be split over executors.
-            _ if self.executors.all().len() == 1 => return None,
+            _ if self.server.executors.all().len() == 1 => return None,
             Stateful::ConnectionTracking => ("ct", ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
             Stateful::Normal => ("NORMAL", ErrorCode::BAD_ACTION_BAD_OUT_PORT),
         };
-        let executors = self.switch_names(self.executors.all());
+        let executors = self.switches.switch_names(self.server.executors.all());
         warn!(
             target: "northbound",
             controller,
             "refuses {what} with {action}: its state cannot be split, and the ports have several executors ({executors}); set executor = \"{}\" in [oneswitchd] of server.toml, and run `unoctl port execute` for each port that has another one",
-            self.switches[HUB].name
+            self.switches.list[HUB].name
         );
         Some(error)
     }
 
     /// From now on any rule may apply at any executor.
     fn enter_everywhere(&mut self, now: Instant) {
-        if self.executors.is_everywhere() {
+        if self.server.executors.is_everywhere() {
             return;
         }
-        let (old, new) = self.derive_executors(true);
-        self.install_copies(&old, &new, now);
+        let (old, new) = self.server.derive_executors(true);
+        self.with_moves(now, |moves, below| moves.install_copies(below, &old, &new));
     }
 
     /// The last rule that changes in_port is gone.
-    pub(crate) fn leave_everywhere(&mut self, now: Instant) {
-        if !self.executors.is_everywhere()
+    pub(in crate::core) fn leave_everywhere(&mut self, now: Instant) {
+        if !self.server.executors.is_everywhere()
             || self.truth.moves_in_port()
-            || self.verdicts.changes_in_flight()
+            || self.switches.verdicts.changes_in_flight()
         {
             return;
         }
-        let (old, new) = self.derive_executors(false);
-        self.retire_copies(&old, &new, now);
+        let (old, new) = self.server.derive_executors(false);
+        self.with_moves(now, |moves, below| moves.retire_copies(below, &old, &new));
     }
 
-    pub(crate) fn group_mod(&mut self, incoming: Incoming<'_>, message: GroupMod, now: Instant) {
+    pub(in crate::core) fn group_mod(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: GroupMod,
+        now: Instant,
+    ) {
         if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
             return; // controllers have no such group, and deleting none is no error
         }
@@ -289,17 +303,22 @@ impl Core {
         if facts.moves_in_port {
             self.enter_everywhere(now);
         }
-        let targets = self.executors.all();
+        let targets = self.server.executors.all();
         if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
             // One by one: the hidden groups stay.
-            self.verdicts.adopt(targets.intersection(self.up()));
+            self.switches
+                .verdicts
+                .adopt(targets.intersection(self.switches.up()));
             let ids: Vec<u32> = self.truth.groups.keys().copied().collect();
-            ids.into_iter()
-                .for_each(|id| self.send_own(&Message::GroupMod(group_removal(id)), targets, now));
+            ids.into_iter().for_each(|id| {
+                self.switches
+                    .send_own(&Message::GroupMod(group_removal(id)), targets, now)
+            });
             let request = Request::Group { message, facts };
             return self.operate(incoming, None, request, SwitchSet::EMPTY, now);
         }
-        self.watch_ports(&message.buckets);
+        self.switches
+            .watch_ports(&mut self.server, &message.buckets);
         let translated = facts.is_translated_group();
         let changed = translated.then(|| physical_group_mod(incoming.frame));
         let request = Request::Group { message, facts };
@@ -308,32 +327,40 @@ impl Core {
 
     /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor tells the one that Open vSwitch finds first;
     /// `error` is ours.
-    pub(crate) fn refuse_malformed(
+    pub(in crate::core) fn refuse_malformed(
         &mut self,
         incoming: Incoming<'_>,
         error: ErrorCode,
         now: Instant,
     ) {
         let hub = SwitchSet::of(HUB);
-        if hub.intersection(self.up()).is_empty() {
+        if hub.intersection(self.switches.up()).is_empty() {
             return self.refuse(incoming, error);
         }
         let (request, changes) = (Request::Other, Changes::default());
         self.transmit(incoming, None, request, changes, hub, now);
-        self.verdicts.expect_refusal(error);
+        self.switches.verdicts.expect_refusal(error);
     }
 
-    pub(crate) fn packet_out(&mut self, incoming: Incoming<'_>, message: PacketOut, now: Instant) {
+    pub(in crate::core) fn packet_out(
+        &mut self,
+        incoming: Incoming<'_>,
+        message: PacketOut,
+        now: Instant,
+    ) {
         let facts = Facts::of_actions(message.actions.as_actions());
         if let Some(error) = self.refuse_by_facts(incoming, "a packet-out", &facts) {
             return self.refuse(incoming, error);
         }
         let switch = match facts.moves_in_port {
             true => self.place_of_lookups(&message, now),
-            false => self.executors.of_packet_out(&self.ports, message.in_port),
+            false => self
+                .server
+                .executors
+                .of_packet_out(&self.server.ports, message.in_port),
         };
-        if !self.switches[switch].virt.is_up() {
-            warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
+        if !self.switches.list[switch].virt.is_up() {
+            warn!(target: "northbound", controller = incoming.origin.controller.0, in_port = message.in_port, switch = %self.switches.list[switch].name, "refuses a packet-out: the switch that executes for its in_port is not connected");
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_EPERM);
         }
         let changed = facts.floods.then(|| {
@@ -351,7 +378,11 @@ impl Core {
     /// Where a packet-out runs whose actions change in_port: at the executor of the port that they look the packet up with.
     fn place_of_lookups(&mut self, message: &PacketOut, now: Instant) -> SwitchIndex {
         let lookups = Lookups::of(message.actions.as_actions(), message.in_port);
-        let executor = |port| self.executors.of_packet_out(&self.ports, port);
+        let executor = |port| {
+            self.server
+                .executors
+                .of_packet_out(&self.server.ports, port)
+        };
         let places: SwitchSet = lookups.ports.iter().map(|port| executor(*port)).collect();
         match places.only() {
             Some(switch) if !lookups.unforeseen => switch,
@@ -359,13 +390,15 @@ impl Core {
             // No switch has all the rules that it may need.
             _ => {
                 self.enter_everywhere(now);
-                self.executors.of_packet_out(&self.ports, message.in_port)
+                self.server
+                    .executors
+                    .of_packet_out(&self.server.ports, message.in_port)
             }
         }
     }
 
-    pub(crate) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
-        let Some(port) = self.ports.get_mut(message.port) else {
+    pub(in crate::core) fn port_mod(&mut self, incoming: Incoming<'_>, message: &PortMod) {
+        let Some(port) = self.server.ports.get_mut(message.port) else {
             return self.refuse(incoming, ErrorCode::PORT_MOD_FAILED_BAD_PORT);
         };
         if port.hw_addr.is_some_and(|mac| mac != message.hw_addr) {
@@ -373,9 +406,9 @@ impl Core {
         }
         let mask = message.mask & config::ALL;
         port.config = (port.config & !mask) | (message.config & mask);
-        self.journal.unsettled = true;
-        self.apply_port_config(message.port);
-        self.refresh_paths();
+        self.server.unsettled = true;
+        self.switches.apply_port_config(&self.server, message.port);
+        self.switches.refresh_paths(&mut self.server);
         self.announce_ports(Some(incoming.origin.controller));
     }
 }

@@ -2,13 +2,13 @@
 //! their counters are compared here.
 
 use crate::api::Bridge;
-use crate::layout::messages::everything;
+use crate::layout::messages::{everything, key_of};
 use crate::model::rule::{Rule, RuleKey};
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::Purpose;
-use crate::Core;
+use crate::switches::Below;
 use foldhash::{HashMap, HashMapExt};
-use openflow13::{FlowRemoved, MultipartRequest};
+use openflow13::{FlowStats, MultipartRequest};
 use std::time::{Duration, Instant};
 
 /// How often the counters are looked at; idle timeouts are in whole seconds.
@@ -49,90 +49,81 @@ impl IdleWatch {
             self.next.get_or_insert(now + INTERVAL);
         }
     }
-}
 
-impl Core {
-    /// When `tick` next has something to do.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let moves = self
-            .ports
-            .iter()
-            .filter_map(|p| p.moving.as_ref()?.deadline);
-        moves
-            .chain(self.idle.next)
-            .chain(self.removals.next())
-            .chain(self.next_resync())
-            .chain(self.next_lasting_doubt())
-            .chain(self.next_audit())
-            .chain(self.verdicts.deadline())
-            .min()
+    pub fn next(&self) -> Option<Instant> {
+        self.next
     }
 
-    pub fn tick(&mut self, now: Instant) {
-        self.age_doubts(now);
-        self.confirm_retired_ids(now);
-        self.advance_flood();
-        self.advance_moves(now);
-        self.end_overdue_removals(now);
-        self.resync_overdue(now);
-        self.audit_overdue(now);
-        self.verdicts.hurry_overdue(now);
-        if self.idle.next.is_some_and(|next| next <= now) {
-            self.idle.next = None;
-            self.poll_idle(now);
-        }
-    }
-
-    fn poll_idle(&mut self, now: Instant) {
-        if !self.truth.tables.iter().any(|r| self.is_watched(r)) {
-            self.idle.seen.clear();
+    /// Asks for the counters when their time has come.
+    pub fn poll(&mut self, below: &mut Below<'_>) {
+        if self.next.is_none_or(|next| next > below.now) {
             return;
         }
-        let from = self.executors.all().intersection(self.up());
-        if from.is_empty() {
-            return self.idle.start(now);
+        self.next = None;
+        if !below.truth.tables.iter().any(|r| is_watched(below, r)) {
+            self.seen.clear();
+            return;
         }
-        self.idle.polling = true;
+        let from = below
+            .server
+            .executors
+            .all()
+            .intersection(below.switches.up());
+        if from.is_empty() {
+            return self.start(below.now);
+        }
+        self.polling = true;
         let request = MultipartRequest::Flow(everything());
-        self.read(Purpose::IdlePoll, Bridge::Virt, from, request);
+        below
+            .switches
+            .read(Purpose::IdlePoll, Bridge::Virt, from, request);
     }
 
-    fn is_watched(&self, rule: &Rule) -> bool {
-        rule.idle_timeout != 0 && self.executors.share_idle_timer(rule)
-    }
-
-    /// Counters per rule, over the copies at the switches that were `heard`. A rule with a copy elsewhere is not judged: that may be the busy
+    /// Returns the rules that are idle. `packets`: counters per rule, over the copies at the switches that were `heard`. A rule with a copy elsewhere is not judged: that may be the busy
     /// one. If its count is the same when all are heard again, it was idle meanwhile.
-    pub(crate) fn idle_polled(
+    pub fn polled(
         &mut self,
+        below: &mut Below<'_>,
         packets: &HashMap<RuleKey, u64>,
         heard: SwitchSet,
-        now: Instant,
-    ) {
-        self.idle.polling = false;
-        self.idle.start(now);
-        let mut before = std::mem::take(&mut self.idle.seen);
+    ) -> Vec<RuleKey> {
+        self.polling = false;
+        self.start(below.now);
+        let mut before = std::mem::take(&mut self.seen);
         let mut expired = Vec::new();
         let mut seen = HashMap::new();
-        for rule in self.truth.tables.iter().filter(|r| self.is_watched(r)) {
+        for rule in below.truth.tables.iter().filter(|r| is_watched(below, r)) {
             let last = before.remove(&rule.key);
-            let mut unheard = self.executors.of_rule(rule).minus(heard).iter();
-            if unheard.any(|switch| !self.is_gone(switch)) {
+            let mut unheard = below.server.executors.of_rule(rule).minus(heard).iter();
+            if unheard.any(|switch| !below.switches.is_gone(switch)) {
                 seen.extend(last.map(|last| (rule.key.clone(), last)));
                 continue;
             }
             let count = packets.get(&rule.key).copied().unwrap_or(0);
-            let is = Seen::after(last, rule, count, now);
-            let idle = now.saturating_duration_since(is.since);
+            let is = Seen::after(last, rule, count, below.now);
+            let idle = below.now.saturating_duration_since(is.since);
             if idle >= Duration::from_secs(rule.idle_timeout.into()) {
                 expired.push(rule.key.clone());
             } else {
                 seen.insert(rule.key.clone(), is);
             }
         }
-        self.idle.seen = seen;
-        for key in expired {
-            self.expire(&key, FlowRemoved::IDLE_TIMEOUT, SwitchSet::EMPTY, now);
+        self.seen = seen;
+        expired
+    }
+}
+
+fn is_watched(below: &Below<'_>, rule: &Rule) -> bool {
+    rule.idle_timeout != 0 && below.server.executors.share_idle_timer(rule)
+}
+
+/// Packets counted per rule, over all copies.
+pub fn count_by_rule(flows: impl Iterator<Item = FlowStats>) -> HashMap<RuleKey, u64> {
+    let mut counts = HashMap::new();
+    for flow in flows {
+        if let Some(key) = key_of(&flow) {
+            *counts.entry(key).or_insert(0u64) += flow.packet_count;
         }
     }
+    counts
 }

@@ -1,7 +1,6 @@
 //! One flow_removed per virtual rule, with the sum of what all its copies counted.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
-use crate::controllers::controller::Asynchronous;
 use crate::layout::translate::removal_of;
 use crate::model::facts::Facts;
 use crate::model::rule::{copy_flags, Counters, Rule, RuleKey};
@@ -9,8 +8,8 @@ use crate::model::tables::Change;
 use crate::model::truth::Request;
 use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
+use crate::switches::Below;
 use crate::wire::wire;
-use crate::Core;
 use foldhash::HashMap;
 use openflow13::{FlowMod, FlowRemoved, Match, Message};
 use std::sync::Arc;
@@ -41,8 +40,17 @@ struct Pending {
     masked_as: Option<u8>,
 }
 
+/// A FLOW_REMOVED for the controllers that do not mask its reason.
+#[derive(Debug)]
+pub struct Told {
+    pub frame: Vec<u8>,
+    pub masked_as: u8,
+}
+
 #[derive(Debug, Default)]
 pub struct Removals {
+    /// What controllers are to be told.
+    pub told: Vec<Told>,
     pending: HashMap<RuleKey, Vec<Pending>>,
     /// When to look for copies that do not report.
     next: Option<Instant>,
@@ -75,47 +83,51 @@ impl Removals {
     }
 }
 
-impl Core {
+impl Removals {
     /// A message removed these rules: their copies will report, if they carry SEND_FLOW_REM.
-    pub(crate) fn expect_removals(&mut self, changes: &[Change], now: Instant) {
+    pub fn expect_removals(&mut self, below: &mut Below<'_>, changes: &[Change]) {
         for change in changes {
             let (Some(rule), None) = (&change.before, &change.after) else {
                 continue;
             };
-            self.expect_removal(Arc::clone(rule), now);
+            self.expect_removal(below, Arc::clone(rule));
         }
     }
 
     /// These rules went with their meter. An OpenFlow 1.3 controller has no reason for that: it is told of a deletion, if its mask has
     /// OpenFlow 1.4's bit.
-    pub(crate) fn expect_removals_by_meter(&mut self, changes: &[Change], now: Instant) {
+    pub fn expect_removals_by_meter(&mut self, below: &mut Below<'_>, changes: &[Change]) {
         const METER_DELETE: u8 = 4;
-        self.expect_removals(changes, now);
+        self.expect_removals(below, changes);
         for change in changes {
             let Some(rule) = &change.before else { continue };
-            let list = self.removals.pending.get_mut(&rule.key);
+            let list = self.pending.get_mut(&rule.key);
             if let Some(latest) = list.and_then(|l| l.last_mut()) {
                 latest.masked_as = Some(METER_DELETE);
             }
         }
     }
 
-    pub(crate) fn expect_removal(&mut self, rule: Arc<Rule>, now: Instant) {
+    pub fn expect_removal(&mut self, below: &mut Below<'_>, rule: Arc<Rule>) {
         // Those that controllers are not told of too, or they would be taken for reports of a later rule.
         if rule.copies_report() {
-            let after = self.verdicts.next_batch();
-            let pending = self.pending(rule, after, now);
-            self.await_pending(pending, now);
+            let after = below.switches.verdicts.next_batch();
+            let pending = self.pending(below, rule, after);
+            self.await_pending(below, pending);
         }
     }
 
     /// `rule`, of which all copies have to report.
-    fn pending(&self, rule: Arc<Rule>, after: u64, now: Instant) -> Pending {
+    fn pending(&self, below: &Below<'_>, rule: Arc<Rule>, after: u64) -> Pending {
         Pending {
-            waiting: self.executors.of_rule(&rule).intersection(self.up()),
+            waiting: below
+                .server
+                .executors
+                .of_rule(&rule)
+                .intersection(below.switches.up()),
             reported: SwitchSet::EMPTY,
             after,
-            since: now,
+            since: below.now,
             counters: rule.base,
             matching: None,
             reason: None,
@@ -124,25 +136,24 @@ impl Core {
         }
     }
 
-    fn await_pending(&mut self, pending: Pending, now: Instant) {
-        if pending.waiting.is_empty() && self.verdicts.is_settled(pending.after) {
-            return self.tell_removed(&pending, now);
+    fn await_pending(&mut self, below: &mut Below<'_>, pending: Pending) {
+        if pending.waiting.is_empty() && below.switches.verdicts.is_settled(pending.after) {
+            return self.tell_removed(below, &pending);
         }
-        self.removals.held |= pending.waiting.is_empty();
-        self.removals.next.get_or_insert(now + PATIENCE);
-        self.removals
-            .pending
+        self.held |= pending.waiting.is_empty();
+        self.next.get_or_insert(below.now + PATIENCE);
+        self.pending
             .entry(pending.rule.key.clone())
             .or_default()
             .push(pending);
     }
 
     /// A copy is gone at `switch`: expired there, or removed because we said so.
-    pub(crate) fn flow_removed(
+    pub fn flow_removed(
         &mut self,
+        below: &mut Below<'_>,
         switch: SwitchIndex,
         message: &FlowRemoved,
-        now: Instant,
     ) {
         let Ok(matching) = message.matching.canonical() else {
             return;
@@ -152,26 +163,26 @@ impl Core {
             priority: message.priority,
             matching,
         };
-        if self.report_removal(switch, &key, message, now) {
+        if self.report_removal(below, switch, &key, message) {
             return;
         }
         if matches!(
             message.reason,
             FlowRemoved::IDLE_TIMEOUT | FlowRemoved::HARD_TIMEOUT
         ) {
-            self.copy_expired(switch, &key, message, now);
+            self.copy_expired(below, switch, &key, message);
         }
     }
 
     /// Counts a report that was waited for; false if none was.
     fn report_removal(
         &mut self,
+        below: &mut Below<'_>,
         switch: SwitchIndex,
         key: &RuleKey,
         message: &FlowRemoved,
-        now: Instant,
     ) -> bool {
-        let Some(list) = self.removals.pending.get_mut(key) else {
+        let Some(list) = self.pending.get_mut(key) else {
             return false;
         };
         // Where the rule was written, removed and written again in one breath, one of them may have been refused.
@@ -186,20 +197,20 @@ impl Core {
         }
         if mutant(Fault::RemovedTwice) && !list[index].waiting.is_empty() {
             let early = list[index].clone();
-            self.tell_removed(&early, now);
+            self.tell_removed(below, &early);
             return true;
         }
         if !list[index].waiting.is_empty() {
             return true;
         }
-        if self.verdicts.is_settled(list[index].after) {
+        if below.switches.verdicts.is_settled(list[index].after) {
             let done = list.remove(index);
             if list.is_empty() {
-                self.removals.pending.remove(key);
+                self.pending.remove(key);
             }
-            self.tell_removed(&done, now);
+            self.tell_removed(below, &done);
         } else {
-            self.removals.held = true;
+            self.held = true;
         }
         true
     }
@@ -207,70 +218,74 @@ impl Core {
     /// A timer fired at one copy: the virtual rule is over, whatever the other copies' timers say.
     fn copy_expired(
         &mut self,
+        below: &mut Below<'_>,
         switch: SwitchIndex,
         key: &RuleKey,
         message: &FlowRemoved,
-        now: Instant,
     ) {
-        let Some(rule) = self.truth.tables.get(key).cloned() else {
+        let Some(rule) = below.truth.tables.get(key).cloned() else {
             return;
         };
-        let after = self.verdict_on(&rule);
+        let after = self.verdict_on(below, &rule);
         let age = Duration::new(message.duration_sec.into(), message.duration_nsec);
-        if rule.age(now) < PATIENCE && age > rule.age(now) + ROUNDING {
+        if rule.age(below.now) < PATIENCE && age > rule.age(below.now) + ROUNDING {
             // The controller has just written the rule anew; this is the end of the one before, which was older than that.
             let before = Pending {
                 waiting: SwitchSet::of(switch),
                 counters: Counters::default(),
-                ..self.pending(rule, after, now)
+                ..self.pending(below, rule, after)
             };
-            return self.await_pending(before.reported(switch, message), now);
+            return self.await_pending(below, before.reported(switch, message));
         }
-        if self.flipped_away(&rule, switch) {
+        if below.server.flipped_away(&rule, switch) {
             // The port has moved on; its rule lives at the new home.
             let more = Counters {
                 packets: message.packet_count,
                 bytes: message.byte_count,
             };
-            self.fold_into_rules([(key.clone(), (rule, more))].into_iter().collect());
+            below.switches.fold_into_rules(
+                below.truth,
+                below.journal,
+                [(key.clone(), (rule, more))].into_iter().collect(),
+            );
             return;
         }
-        let mut others = self.executors.of_rule(&rule);
+        let mut others = below.server.executors.of_rule(&rule);
         others.remove(switch);
-        self.remove_rule(&rule, others, now);
-        let pending = self.pending(rule, after, now).reported(switch, message);
-        self.await_pending(pending, now);
+        self.remove_rule(below, &rule, others);
+        let pending = self.pending(below, rule, after).reported(switch, message);
+        self.await_pending(below, pending);
     }
 
     /// The batch that tells whether a rule was accepted.
-    fn verdict_on(&mut self, rule: &Rule) -> u64 {
-        match self.verdicts.may_be_in_flight(rule.created) {
-            true => self.verdicts.current_batch(),
+    fn verdict_on(&mut self, below: &mut Below<'_>, rule: &Rule) -> u64 {
+        match below.switches.verdicts.may_be_in_flight(rule.created) {
+            true => below.switches.verdicts.current_batch(),
             false => 0,
         }
     }
 
     /// A timeout that no switch tells of: the idle one of a rule with several copies, or one that passed while nobody listened.
     /// `gone`: where its copy is not any more.
-    pub(crate) fn expire(&mut self, key: &RuleKey, reason: u8, gone: SwitchSet, now: Instant) {
-        let Some(rule) = self.truth.tables.get(key).cloned() else {
+    pub fn expire(&mut self, below: &mut Below<'_>, key: &RuleKey, reason: u8, gone: SwitchSet) {
+        let Some(rule) = below.truth.tables.get(key).cloned() else {
             return;
         };
-        let after = self.verdict_on(&rule);
-        let copies = self.executors.of_rule(&rule).minus(gone);
-        self.remove_rule(&rule, copies, now);
+        let after = self.verdict_on(below, &rule);
+        let copies = below.server.executors.of_rule(&rule).minus(gone);
+        self.remove_rule(below, &rule, copies);
         let pending = Pending {
-            waiting: copies.intersection(self.up()),
+            waiting: copies.intersection(below.switches.up()),
             reason: Some(reason),
-            ..self.pending(rule, after, now)
+            ..self.pending(below, rule, after)
         };
-        self.await_pending(pending, now);
+        self.await_pending(below, pending);
     }
 
     /// Removes an expired rule from the truth and its copies from `targets`. An operation, so that it keeps its place among the messages
     /// in flight when one of them is refused.
-    fn remove_rule(&mut self, rule: &Rule, targets: SwitchSet, now: Instant) {
-        let targets = targets.intersection(self.up());
+    fn remove_rule(&mut self, below: &mut Below<'_>, rule: &Rule, targets: SwitchSet) {
+        let targets = targets.intersection(below.switches.up());
         let removal = removal_of(rule);
         let frame = wire(0, &Message::FlowMod(removal.clone()));
         let request = Request::Flow {
@@ -278,88 +293,92 @@ impl Core {
             matching: rule.key.matching.clone(),
             facts: Facts::default(),
         };
-        let changes = self.truth.apply(&request, now);
-        let xid = self
+        let changes = below.truth.apply(&request, below.now);
+        let xid = below
+            .switches
             .verdicts
-            .push(None, None, request, changes, targets, now);
+            .push(None, None, request, changes, targets, below.now);
         for switch in targets.iter() {
-            self.outbox
-                .put_with_xid(Destination::Switch(switch, Bridge::Virt), &frame, xid);
+            below.switches.outbox.put_with_xid(
+                Destination::Switch(switch, Bridge::Virt),
+                &frame,
+                xid,
+            );
         }
     }
 
     /// A switch is gone and will not report any more.
-    pub(crate) fn forget_removals(&mut self, switch: SwitchIndex, now: Instant) {
-        for list in self.removals.pending.values_mut() {
+    pub fn forget_removals(&mut self, below: &mut Below<'_>, switch: SwitchIndex) {
+        for list in self.pending.values_mut() {
             list.iter_mut().for_each(|p| p.waiting.remove(switch));
         }
-        self.removals.held = true;
-        self.tell_settled_removals(now);
+        self.held = true;
+        self.tell_settled_removals(below);
     }
 
     /// Tells of rules whose copies have reported before their removal was settled.
-    pub(crate) fn tell_settled_removals(&mut self, now: Instant) {
-        if !self.removals.held {
+    pub fn tell_settled_removals(&mut self, below: &mut Below<'_>) {
+        if !self.held {
             return;
         }
-        let verdicts = &self.verdicts;
+        let verdicts = &below.switches.verdicts;
         let done = |p: &Pending| p.waiting.is_empty() && verdicts.is_settled(p.after);
-        let settled = self.removals.take(done);
-        let mut left = self.removals.pending.values().flatten();
-        self.removals.held = left.any(|p| p.waiting.is_empty());
+        let settled = self.take(done);
+        let mut left = self.pending.values().flatten();
+        self.held = left.any(|p| p.waiting.is_empty());
         for pending in settled {
-            self.tell_removed(&pending, now);
+            self.tell_removed(below, &pending);
         }
     }
 
     /// Stops waiting for copies that have not reported for long. None is told of before the verdict on what removed or wrote it.
-    pub(crate) fn end_overdue_removals(&mut self, now: Instant) {
-        if self.removals.next.is_none_or(|next| next > now) {
+    pub fn end_overdue_removals(&mut self, below: &mut Below<'_>) {
+        if self.next.is_none_or(|next| next > below.now) {
             return;
         }
-        let verdicts = &self.verdicts;
-        let is_due = |p: &&mut Pending| p.since + PATIENCE <= now;
-        for pending in self.removals.all_mut().filter(is_due) {
+        let verdicts = &below.switches.verdicts;
+        let is_due = |p: &&mut Pending| p.since + PATIENCE <= below.now;
+        for pending in self.all_mut().filter(is_due) {
             if verdicts.is_settled(pending.after) {
                 pending.waiting = SwitchSet::EMPTY;
             } else {
                 // A switch that does not answer at all may report as late.
-                pending.since = now;
+                pending.since = below.now;
             }
         }
-        self.removals.held = true;
-        self.tell_settled_removals(now);
-        let left = self.removals.pending.values().flatten();
-        self.removals.next = left.map(|p| p.since + PATIENCE).min();
+        self.held = true;
+        self.tell_settled_removals(below);
+        let left = self.pending.values().flatten();
+        self.next = left.map(|p| p.since + PATIENCE).min();
     }
 
     /// Messages were refused: the rules `not_removed` were not removed after all, or never made; those `removed_too` were. What copies
     /// have reported of the former under the same key, was about the latter.
-    pub(crate) fn correct_removals(
+    pub fn correct_removals(
         &mut self,
+        below: &mut Below<'_>,
         not_removed: &[Arc<Rule>],
         removed_too: Vec<Arc<Rule>>,
-        now: Instant,
     ) {
         let mut cancelled = self.cancel_removals(not_removed);
         for rule in removed_too {
             if copy_flags(rule.flags, rule.idle_timeout, rule.hard_timeout) & SEND_FLOW_REM == 0 {
                 continue;
             }
-            let after = self.verdicts.current_batch();
-            let mut pending = self.pending(rule, after, now);
+            let after = below.switches.verdicts.current_batch();
+            let mut pending = self.pending(below, rule, after);
             let same = |p: &Pending| p.rule.key == pending.rule.key;
             if let Some(index) = cancelled.iter().position(same) {
                 pending.take_over(cancelled.remove(index));
             }
-            self.await_pending(pending, now);
+            self.await_pending(below, pending);
         }
     }
 
     fn cancel_removals(&mut self, rules: &[Arc<Rule>]) -> Vec<Pending> {
         let mut cancelled = Vec::new();
         for rule in rules {
-            let Some(list) = self.removals.pending.get_mut(&rule.key) else {
+            let Some(list) = self.pending.get_mut(&rule.key) else {
                 continue;
             };
             let is_it = |p: &Pending| p.rule.identity() == rule.identity();
@@ -368,17 +387,17 @@ impl Core {
             }
         }
         if !rules.is_empty() {
-            self.removals.take(|_| false);
+            self.take(|_| false);
         }
         cancelled
     }
 
-    fn tell_removed(&mut self, pending: &Pending, now: Instant) {
+    fn tell_removed(&mut self, below: &mut Below<'_>, pending: &Pending) {
         let rule = &pending.rule;
         if rule.flags & SEND_FLOW_REM == 0 {
             return;
         }
-        let age = rule.age(now);
+        let age = rule.age(below.now);
         let reported = pending.reason.filter(|_| !mutant(Fault::RemovedReason));
         let reason = reported.unwrap_or(FlowRemoved::DELETE);
         let message = Message::FlowRemoved(FlowRemoved {
@@ -398,12 +417,8 @@ impl Core {
                 .unwrap_or_else(|| rule.matching.clone()),
         });
         let frame = wire(0, &message);
-        for (id, controller) in &self.controllers {
-            let masked_as = pending.masked_as.unwrap_or(reason);
-            if controller.wants(Asynchronous::FlowRemoved, masked_as) {
-                self.outbox.put(Destination::Controller(*id), &frame);
-            }
-        }
+        let masked_as = pending.masked_as.unwrap_or(reason);
+        self.told.push(Told { frame, masked_as });
     }
 }
 

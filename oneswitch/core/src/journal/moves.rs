@@ -6,7 +6,8 @@
 
 use super::records::{array, counters};
 use crate::api::{MoveStage, MoveUntil};
-use crate::server::ports::{Executor, Move};
+use crate::server::ports::{Executor, Move, VirtualPort};
+use crate::server::Server;
 use openflow13::PortStats;
 use std::time::Duration;
 
@@ -150,6 +151,25 @@ pub fn encode(moves: &[SavedMove]) -> Vec<u8> {
     let mut out = Vec::new();
     moves.iter().for_each(|each| each.encode(&mut out));
     out
+}
+
+/// Encodes the moves of a server. Those that are done come first, in the order in which they were: so a goal that another port has left
+/// is free.
+pub fn of_server(server: &Server, switch_name: &impl Fn(usize) -> String) -> Vec<u8> {
+    let save = |port: &VirtualPort, moving: &Move, is_done: bool| {
+        SavedMove::of(port.number, &port.name, moving, is_done, switch_name)
+    };
+    let mut done: Vec<_> = server
+        .ports
+        .iter()
+        .filter_map(|port| Some((port.unsaved.as_ref()?, port)))
+        .collect();
+    done.sort_by_key(|((revision, _), _)| *revision);
+    let done = done.into_iter();
+    let done = done.map(|((_, moving), port)| save(port, moving, true));
+    let under_way = server.ports.iter();
+    let under_way = under_way.filter_map(|p| Some(save(p, p.moving.as_ref()?, false)));
+    encode(&done.chain(under_way).collect::<Vec<_>>())
 }
 
 /// `None`: not as [`encode`] writes them.

@@ -10,10 +10,12 @@
 //! Numbers are big-endian, times nanoseconds since 1970. The complement of the length tells a record that was cut off, which is normal after a
 //! kill, from a length that was damaged.
 
+use crate::journal::moves;
 use crate::layout::translate::removal_of;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::model::truth::{Changes, Group, Meter, Request};
 use crate::server::ports::VirtualPort;
+use crate::server::Server;
 use openflow13::{
     FlowMod, FlowModCommand, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
     Multipart, MultipartReply, PortStats,
@@ -94,8 +96,6 @@ pub struct Journal {
     /// `None`: nobody keeps a journal.
     pub clock: Option<Clock>,
     pub bytes: Vec<u8>,
-    /// The settings may have changed since they were last written.
-    pub unsettled: bool,
     pub settings: Vec<u8>,
     pub moves: Vec<u8>,
     pub retired: Vec<u8>,
@@ -138,13 +138,21 @@ impl Journal {
     }
 
     /// The settings, the moves under way and the retired flow-ids, if they differ from those written last.
-    pub fn settle(&mut self, settings: Vec<u8>, moves: Vec<u8>, retired: Vec<u8>) {
+    pub fn settle(
+        &mut self,
+        server: &Server,
+        settings: &Settings,
+        switch_name: impl Fn(usize) -> String,
+    ) {
         let Some(clock) = &self.clock else {
             return;
         };
         let now = clock.unix_nanos(clock.now);
+        let moves = moves::of_server(server, &switch_name);
+        let retired = server.ports.quarantine.ids();
+        let retired = retired.flat_map(u16::to_be_bytes).collect();
         let kept = [
-            (kind::SETTINGS, settings, &mut self.settings),
+            (kind::SETTINGS, settings.encode(), &mut self.settings),
             (kind::MOVES, moves, &mut self.moves),
             (kind::RETIRED, retired, &mut self.retired),
         ];
@@ -329,6 +337,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    pub fn of(server: &Server, fragment_flags: u16) -> Self {
+        Self {
+            fragment_flags,
+            flood: server.flood.current().number,
+            ports: server.ports.iter().map(PortSettings::of).collect(),
+        }
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(10 + 140 * self.ports.len());
         out.extend(self.fragment_flags.to_be_bytes());

@@ -3,172 +3,98 @@
 use crate::api::Restored;
 use crate::journal::moves::{self, SavedMove};
 use crate::journal::records::{
-    array, checksum, key_of, kind, put_group, put_meter, put_rule, Clock, JournalError,
-    PortSettings, Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
+    array, checksum, key_of, kind, put_group, put_meter, put_rule, Clock, Journal, JournalError,
+    Settings, FRAMING, HEAD, LENGTH_MAX, MAGIC,
 };
 use crate::model::facts::Facts;
+use crate::model::in_flight::InFlight;
 use crate::model::rule::{Counters, Rule};
 use crate::model::truth::{Request, Truth};
-use crate::server::flood::Flood;
-use crate::Core;
 use openflow13::{decode, FlowMod, Message};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-impl Core {
-    /// Tells the time on the wall, `unix_now` since 1970, and that a journal is kept. To be called once per round: wall clocks are put right
-    /// now and then.
-    pub fn keep_journal(&mut self, now: Instant, unix_now: Duration) {
-        self.journal.clock = Some(Clock {
-            now,
-            unix: unix_now,
-        });
-    }
-
-    /// Bytes to append to the journal, before what [`Core::take_outputs`] returns is written.
-    pub fn take_journal(&mut self) -> Vec<u8> {
-        if std::mem::take(&mut self.journal.unsettled) {
-            self.write_settled();
-        }
-        std::mem::take(&mut self.journal.bytes)
-    }
-
-    /// About as many bytes as [`Core::snapshot`] has.
-    pub fn snapshot_size(&self) -> usize {
-        /// Of a group or meter; they are few.
-        const OTHER: usize = 256;
-        self.truth.tables.journal_size()
-            + OTHER * (self.truth.groups.len() + self.truth.meters.len())
-    }
-
-    /// A whole journal, to replace one that has grown long: everything settled that was taken or is still to be taken.
-    /// What [`Core::take_journal`] would have returned is in it.
-    pub fn snapshot(&mut self) -> Vec<u8> {
-        self.journal.bytes.clear();
-        self.journal.unsettled = false;
+impl Journal {
+    /// Begins a whole journal anew with everything in `truth` that is settled; the settings have to follow. `size`: about as many bytes as
+    /// it will have.
+    pub fn snapshot(&mut self, truth: &Truth, in_flight: &InFlight, size: usize) -> Vec<u8> {
+        self.bytes.clear();
         let mut out = MAGIC.to_vec();
-        let Some(clock) = self.journal.clock else {
+        let Some(clock) = self.clock else {
             return out;
         };
-        out.reserve(self.snapshot_size());
+        out.reserve(size);
         // What is in flight is not in it: until its verdict it counts for nothing.
-        let in_flight = self.verdicts.all_in_flight();
-        let settled = self.truth.groups.iter();
+        let settled = truth.groups.iter();
         settled
             .filter(|(id, _)| !in_flight.groups.contains_key(id))
             .map(|(_, group)| group)
             .chain(in_flight.groups.values().flatten())
             .for_each(|group| put_group(&mut out, &clock, group));
-        let settled = self.truth.meters.iter();
+        let settled = truth.meters.iter();
         settled
             .filter(|(id, _)| !in_flight.meters.contains_key(id))
             .map(|(_, meter)| meter)
             .chain(in_flight.meters.values().flatten())
             .for_each(|meter| put_meter(&mut out, &clock, meter));
-        let settled = self.truth.tables.iter();
+        let settled = truth.tables.iter();
         settled
             .filter(|rule| !in_flight.rules.contains_key(&rule.key))
             .chain(in_flight.rules.values().flatten())
             .for_each(|rule| put_rule(&mut out, &clock, rule));
-        self.journal.settings.clear();
-        self.journal.moves.clear();
-        self.journal.retired.clear();
-        self.write_settled();
-        out.append(&mut self.journal.bytes);
+        self.settings.clear();
+        self.moves.clear();
+        self.retired.clear();
         out
     }
 
-    fn write_settled(&mut self) {
-        let (settings, moves) = (self.settings().encode(), self.saved_moves());
-        let retired = self.ports.quarantine.ids();
-        let retired = retired.flat_map(u16::to_be_bytes).collect();
-        self.journal.settle(settings, moves, retired);
+    /// Takes note of the moves and the retired flow-ids that a journal has told of.
+    pub fn resume(&mut self, moves: &[SavedMove], retired: Vec<u8>) {
+        self.moves = moves::encode(moves);
+        self.retired = retired;
     }
+}
 
-    fn settings(&self) -> Settings {
-        Settings {
-            fragment_flags: self.fragment_flags,
-            flood: self.flood.current().number,
-            ports: self.ports.iter().map(PortSettings::of).collect(),
-        }
-    }
+/// What a journal says.
+pub struct Replayed {
+    pub truth: Truth,
+    pub settings: Option<Settings>,
+    pub moves: Vec<SavedMove>,
+    pub retired: Vec<u8>,
+    pub restored: Restored,
+}
 
-    /// Becomes what the journal says, before anybody is connected. `unix_now`: the time on the wall, since 1970.
-    ///
-    /// # Errors
-    /// Where the journal is damaged, and how; then nothing was restored. A last record that was cut off is none.
-    pub fn restore(
-        &mut self,
-        journal: &[u8],
-        now: Instant,
-        unix_now: Duration,
-    ) -> Result<Restored, JournalError> {
-        let clock = Clock {
-            now,
-            unix: unix_now,
+/// Reads a journal.
+///
+/// # Errors
+/// Where the journal is damaged, and how. A last record that was cut off is none.
+pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
+    let mut reader = Replay {
+        truth: Truth::default(),
+        settings: None,
+        moves: Vec::new(),
+        retired: Vec::new(),
+        clock,
+    };
+    let mut restored = Restored::default();
+    let mut offset = header(journal)?;
+    while let Some((body, next)) = record(journal, offset)? {
+        let reason = |reason: &str| JournalError {
+            offset,
+            reason: reason.into(),
         };
-        let mut reader = Replay {
-            truth: Truth::default(),
-            settings: None,
-            moves: Vec::new(),
-            retired: Vec::new(),
-            clock,
-        };
-        let mut restored = Restored::default();
-        let mut offset = header(journal)?;
-        while let Some((body, next)) = record(journal, offset)? {
-            let reason = |reason: &str| JournalError {
-                offset,
-                reason: reason.into(),
-            };
-            reader.apply(body).map_err(reason)?;
-            restored.records += 1;
-            offset = next;
-        }
-        restored.cut_off = journal.len() - offset;
-        self.truth = reader.truth;
-        self.journal.moves = moves::encode(&reader.moves);
-        let retired = reader.retired.chunks_exact(2);
-        let retired = retired.map(|id| u16::from_be_bytes([id[0], id[1]]));
-        self.ports.quarantine.restore(retired);
-        self.journal.retired = reader.retired;
-        for saved in &reader.moves {
-            self.resume_move(saved);
-        }
-        if let Some(settings) = reader.settings {
-            self.adopt_settings(&settings);
-        }
-        self.derive_executors(self.truth.moves_in_port());
-        // Rules whose copies have no idle timers of their own are watched again.
-        self.idle.start(now);
-        restored.flows = self.truth.tables.len();
-        restored.groups = self.truth.groups.len();
-        restored.meters = self.truth.meters.len();
-        Ok(restored)
+        reader.apply(body).map_err(reason)?;
+        restored.records += 1;
+        offset = next;
     }
-
-    fn adopt_settings(&mut self, settings: &Settings) {
-        self.fragment_flags = settings.fragment_flags;
-        let mut flow_ids = BTreeMap::new();
-        for saved in &settings.ports {
-            // Another name: the number was given to another port meanwhile.
-            let port = self.ports.get_mut(saved.number);
-            if let Some(port) = port.filter(|port| port.name == saved.name) {
-                saved.restore(port);
-                flow_ids.insert(saved.number, (saved.flow_id, saved.ingress_id));
-            } else {
-                let ids = [Some(saved.flow_id), saved.ingress_id];
-                self.ports.quarantine.restore(ids.into_iter().flatten());
-            }
-        }
-        self.ports.set_flow_ids(&flow_ids);
-        self.flood = Flood::new(&self.ports);
-        self.flood.resume(settings.flood);
-        for moving in self.ports.iter_mut().filter_map(|p| p.moving.as_mut()) {
-            moving.flood = settings.flood;
-        }
-    }
+    restored.cut_off = journal.len() - offset;
+    Ok(Replayed {
+        truth: reader.truth,
+        settings: reader.settings,
+        moves: reader.moves,
+        retired: reader.retired,
+        restored,
+    })
 }
 
 /// The offset of the first record; that of the end, where not even the magic is whole.

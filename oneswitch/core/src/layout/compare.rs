@@ -6,26 +6,53 @@ use crate::layout::spelling::same_instructions;
 use crate::layout::translate::copy_of;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::{copy_flags, Rule, RuleKey, MESSAGE_FLAGS};
+use crate::model::truth::Truth;
+use crate::server::executors::Executors;
 use crate::switch_set::SwitchSet;
-use crate::switches::session::{Inventory, Session, Spelling};
-use crate::Core;
 use foldhash::{HashMap, HashMapExt, HashSet};
-use openflow13::{FlowMod, FlowRemoved, FlowStats};
+use openflow13::{FlowMod, FlowRemoved, FlowStats, Instructions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-impl Core {
-    pub(crate) fn compare_flows(
-        &self,
-        switch: SwitchIndex,
-        inventory: &Inventory,
-        needed: bool,
-        in_flight: &InFlight,
-        now: Instant,
-    ) -> Repairs {
-        let found = &inventory.flows;
-        let session = &self.switches[switch].virt;
+/// Instructions as they were written, and as the switch reported them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spelling {
+    pub written: Instructions,
+    pub reported: Instructions,
+}
+
+/// What a comparison leaves for the next one.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Rules that were missing at the last comparison and may have expired: their end is perhaps on its way to us.
+    pub suspects: HashSet<RuleKey>,
+    /// Rules that were rewritten because the switch spelled them otherwise: if it does so again, it means the same.
+    pub spelled: HashMap<RuleKey, Spelling>,
+}
+
+/// A switch whose rules are compared with those that it is to have.
+pub struct Comparison<'a> {
+    pub truth: &'a Truth,
+    pub executors: &'a Executors,
+    pub switch: SwitchIndex,
+    /// It was out of reach before: what it lacks may have expired unseen.
+    pub after_gap: bool,
+    pub in_flight: &'a InFlight,
+    pub memory: &'a Memory,
+    pub now: Instant,
+}
+
+impl Comparison<'_> {
+    pub fn of_flows(&self, found: &[FlowStats]) -> Repairs {
+        let Self {
+            switch,
+            in_flight,
+            memory,
+            now,
+            ..
+        } = *self;
+        let needed = self.executors.all().contains(switch);
         let mut repairs = Repairs::default();
         let mut present: HashMap<&RuleKey, &FlowStats> = HashMap::with_capacity(found.len());
         for flow in found {
@@ -56,7 +83,7 @@ impl Core {
             let copy = copy_of(rule, copies, now);
             let over = time_over(rule, &copy, there.is_some(), found.is_empty(), now);
             match (over, there) {
-                (Some(reason), _) if inventory.after_gap => {
+                (Some(reason), _) if self.after_gap => {
                     let gone = if there.is_none() {
                         SwitchSet::of(switch)
                     } else {
@@ -64,11 +91,11 @@ impl Core {
                     };
                     repairs.expired.push((rule.key.clone(), reason, gone));
                 }
-                (Some(_), None) if !session.suspects.contains(&rule.key) => {
-                    repairs.suspects.insert(rule.key.clone());
+                (Some(_), None) if !memory.suspects.contains(&rule.key) => {
+                    repairs.memory.suspects.insert(rule.key.clone());
                 }
                 (_, Some(there)) if is_copy(there, &copy) => {}
-                (_, Some(there)) => repairs.rewrite(session, rule, there, copy),
+                (_, Some(there)) => repairs.rewrite(memory, rule, there, copy),
                 (_, None) => repairs.missing.push(copy),
             }
         }
@@ -94,28 +121,30 @@ impl Core {
     }
 }
 
+/// A rule whose time was over, why, and where it is not any more.
+pub type Expired = (RuleKey, u8, SwitchSet);
+
 /// What a comparison found.
 #[derive(Default)]
-pub(crate) struct Repairs {
+pub struct Repairs {
     pub surplus: Vec<FlowMod>,
     pub missing: Vec<FlowMod>,
     /// Rules whose time was over while nobody listened, why, and where they are not any more.
-    pub expired: Vec<(RuleKey, u8, SwitchSet)>,
-    pub suspects: HashSet<RuleKey>,
-    pub spelled: HashMap<RuleKey, Spelling>,
+    pub expired: Vec<Expired>,
+    pub memory: Memory,
     /// A rule was not as it should have been before messages that are on their way.
     pub again: bool,
 }
 
 impl Repairs {
     /// A copy that is not as we would write it, unless it was just written so and all that differs is how the switch spells it.
-    fn rewrite(&mut self, session: &Session, rule: &Rule, there: &FlowStats, copy: FlowMod) {
+    fn rewrite(&mut self, memory: &Memory, rule: &Rule, there: &FlowStats, copy: FlowMod) {
         let spelling = Spelling {
             written: copy.instructions.clone(),
             reported: there.instructions.clone(),
         };
-        let spelled = session.spelled.get(&rule.key) == Some(&spelling);
-        self.spelled.insert(rule.key.clone(), spelling);
+        let spelled = memory.spelled.get(&rule.key) == Some(&spelling);
+        self.memory.spelled.insert(rule.key.clone(), spelling);
         if !(spelled && is_copy_but_for_instructions(there, &copy)) {
             debug!(target: "southbound", cookie = rule.cookie, ?there, ?copy, "differs");
             self.missing.push(copy);

@@ -3,31 +3,38 @@
 use crate::layout::messages::{group_removal, physical_group};
 use crate::layout::translate::{copy_of, removal_of};
 use crate::model::in_flight::InFlight;
+use crate::moves::Moves;
 use crate::mutants::{mutant, Fault};
 use crate::server::executors::Executors;
 use crate::switch_set::SwitchSet;
-use crate::Core;
+use crate::switches::Below;
 use openflow13::{meter_no, GroupMod, Message, MeterMod, MeterModCommand};
-use std::time::Instant;
 
-impl Core {
-    /// Takes the executors that follow from the port map; returns what they were and are.
-    pub(crate) fn derive_executors(&mut self, everywhere: bool) -> (Executors, Executors) {
-        let new = Executors::derive(&self.ports, self.default_executor, everywhere);
-        let old = std::mem::replace(&mut self.executors, new.clone());
-        self.executors_epoch += u64::from(old != new);
-        (old, new)
-    }
-
+impl Moves {
     /// Installs what `new` asks for beyond `old`. Copies whose idle timer changes owner are written anew.
-    pub(crate) fn install_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
+    pub fn install_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
         if old == new {
             return;
         }
-        self.verdicts.adopt(new.all().intersection(self.up()));
-        for switch in new.all().minus(old.all()).intersection(self.up()).iter() {
-            self.compare_meters(SwitchSet::of(switch), &[], true, &InFlight::default(), now);
-            let groups: Vec<GroupMod> = self
+        below
+            .switches
+            .verdicts
+            .adopt(new.all().intersection(below.switches.up()));
+        for switch in new
+            .all()
+            .minus(old.all())
+            .intersection(below.switches.up())
+            .iter()
+        {
+            below.switches.compare_meters(
+                below.truth,
+                SwitchSet::of(switch),
+                &[],
+                true,
+                &InFlight::default(),
+                below.now,
+            );
+            let groups: Vec<GroupMod> = below
                 .truth
                 .groups
                 .values()
@@ -35,52 +42,69 @@ impl Core {
                 .map(|g| physical_group(g))
                 .collect();
             for group in groups {
-                self.send_own(&Message::GroupMod(group), SwitchSet::of(switch), now);
+                below.switches.send_own(
+                    &Message::GroupMod(group),
+                    SwitchSet::of(switch),
+                    below.now,
+                );
             }
         }
-        let rules: Vec<_> = self.truth.tables.iter().cloned().collect();
+        let rules: Vec<_> = below.truth.tables.iter().cloned().collect();
         for rule in rules {
             let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
             let timer_moves = rule.idle_timeout != 0
                 && new.share_idle_timer(&rule)
                 && !old.share_idle_timer(&rule);
             if timer_moves {
-                self.idle.start(now);
+                self.timers_move = true;
             }
             let targets = if timer_moves { needs } else { needs.minus(had) };
             if !targets.is_empty() && !mutant(Fault::RulesMissNewSwitch) {
-                self.send_own_flow(copy_of(&rule, needs.len(), now), targets, now);
+                below.switches.send_own_flow(
+                    copy_of(&rule, needs.len(), below.now),
+                    targets,
+                    below.now,
+                );
             }
         }
     }
 
     /// Removes what `new` asks for no more, with its counters kept.
-    pub(crate) fn retire_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
-        self.read_lost_counters(old, new, None);
-        self.remove_copies(old, new, now);
+    pub fn retire_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
+        below
+            .switches
+            .read_lost_counters(below.truth, old, new, None);
+        self.remove_copies(below, old, new);
     }
 
     /// Removes what `new` asks for no more.
-    pub(crate) fn remove_copies(&mut self, old: &Executors, new: &Executors, now: Instant) {
+    pub fn remove_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
         if old == new || mutant(Fault::OldRulesRemain) {
             return;
         }
-        self.verdicts.adopt(old.all().intersection(self.up()));
-        let rules: Vec<_> = self.truth.tables.iter().cloned().collect();
+        below
+            .switches
+            .verdicts
+            .adopt(old.all().intersection(below.switches.up()));
+        let rules: Vec<_> = below.truth.tables.iter().cloned().collect();
         for rule in rules {
             let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
-            self.send_own_flow(removal_of(&rule), had.minus(needs), now);
+            below
+                .switches
+                .send_own_flow(removal_of(&rule), had.minus(needs), below.now);
             if rule.idle_timeout != 0 && had.len() > 1 && needs.len() == 1 {
-                self.send_own_flow(copy_of(&rule, 1, now), needs, now);
+                below
+                    .switches
+                    .send_own_flow(copy_of(&rule, 1, below.now), needs, below.now);
             }
         }
         for switch in old.all().minus(new.all()).iter() {
-            let groups: Vec<u32> = self.truth.groups.keys().copied().collect();
+            let groups: Vec<u32> = below.truth.groups.keys().copied().collect();
             for id in groups {
-                self.send_own(
+                below.switches.send_own(
                     &Message::GroupMod(group_removal(id)),
                     SwitchSet::of(switch),
-                    now,
+                    below.now,
                 );
             }
             let message = MeterMod {
@@ -89,7 +113,11 @@ impl Core {
                 meter_id: meter_no::ALL,
                 bands: Box::default(),
             };
-            self.send_own(&Message::MeterMod(message), SwitchSet::of(switch), now);
+            below.switches.send_own(
+                &Message::MeterMod(message),
+                SwitchSet::of(switch),
+                below.now,
+            );
         }
     }
 }

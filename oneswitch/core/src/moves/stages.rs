@@ -4,13 +4,14 @@
 //! where its switch is gone; after the flip it waits, unless the switch is gone. A forced move waits for none of them.
 
 use crate::api::{Bridge, MoveStage, MoveUntil, PortError, SwitchIndex};
+use crate::moves::Moves;
+use crate::server::counters::{combine_ports, minus, plus};
 use crate::server::ports::{Move, VirtualPort};
 use crate::switch_set::SwitchSet;
 use crate::switches::fold::{Fold, PAUSE, TRIES};
-use crate::switches::reads::{combine_ports, minus, Purpose};
-use crate::Core;
+use crate::switches::reads::Purpose;
+use crate::switches::Below;
 use openflow13::{ErrorCode, MultipartRequest};
-use std::time::Instant;
 use tracing::{info, warn};
 
 /// Whether a stage may be left.
@@ -22,23 +23,15 @@ enum Footing {
     Lost(String),
 }
 
-impl Core {
-    pub(crate) fn enter_stage(&mut self, number: u32, stage: MoveStage) {
-        let (after_batch, flood) = (self.verdicts.current_batch(), self.flood.current().number);
-        if let Some(moving) = self.moving_mut(number) {
-            moving.stage = stage;
-            moving.after_batch = after_batch;
-            moving.flood = flood;
-            self.journal.unsettled = true;
-        }
+impl Moves {
+    pub fn enter_stage(&self, below: &mut Below<'_>, number: u32, stage: MoveStage) {
+        let batch = below.switches.verdicts.current_batch();
+        below.server.enter_stage(number, stage, batch);
     }
 
-    pub(crate) fn moving_mut(&mut self, number: u32) -> Option<&mut Move> {
-        self.ports.get_mut(number)?.moving.as_mut()
-    }
-
-    pub(crate) fn advance_moves(&mut self, now: Instant) {
-        let moving: Vec<u32> = self
+    pub fn advance_moves(&mut self, below: &mut Below<'_>) {
+        let moving: Vec<u32> = below
+            .server
             .ports
             .iter()
             .filter(|p| p.moving.is_some())
@@ -46,73 +39,78 @@ impl Core {
             .collect();
         moving
             .into_iter()
-            .for_each(|number| self.advance_move(number, now));
+            .for_each(|number| self.advance_move(below, number));
     }
 
-    pub(crate) fn advance_move(&mut self, number: u32, now: Instant) {
-        while let Some(moving) = self.moving_mut(number) {
-            if moving.deadline.is_some_and(|d| d <= now) {
+    pub fn advance_move(&mut self, below: &mut Below<'_>, number: u32) {
+        while let Some(moving) = below.server.moving_mut(number) {
+            if moving.deadline.is_some_and(|d| d <= below.now) {
                 moving.deadline = None;
             }
             if moving.is_at_rest() {
                 return;
             }
             let stage = moving.stage;
-            match self.footing(number) {
-                Footing::Firm => self.leave_stage(number, stage, now),
-                Footing::Lost(reason) => return self.fail_move(number, reason, now),
-                Footing::Waits => return self.tell_waiting(number),
+            match self.footing(below, number) {
+                Footing::Firm => self.leave_stage(below, number, stage),
+                Footing::Lost(reason) => return self.fail_move(below, number, reason),
+                Footing::Waits => return self.tell_waiting(below, number),
             }
         }
     }
 
     /// Begins what follows a stage that is reached and confirmed.
-    fn leave_stage(&mut self, number: u32, stage: MoveStage, now: Instant) {
+    fn leave_stage(&mut self, below: &mut Below<'_>, number: u32, stage: MoveStage) {
         match stage {
-            MoveStage::Preparing => self.reach(number, MoveStage::Prepared, now),
-            MoveStage::Prepared => self.flip(number, now),
-            MoveStage::Flipping => self.reach(number, MoveStage::Flipped, now),
+            MoveStage::Preparing => self.reach(below, number, MoveStage::Prepared),
+            MoveStage::Prepared => self.flip(below, number),
+            MoveStage::Flipping => self.reach(below, number, MoveStage::Flipped),
             MoveStage::Flipped => {
-                self.enter_stage(number, MoveStage::Quiescing);
-                if let Some(moving) = self.moving_mut(number) {
-                    moving.deadline = Some(now + moving.grace);
+                self.enter_stage(below, number, MoveStage::Quiescing);
+                if let Some(moving) = below.server.moving_mut(number) {
+                    moving.deadline = Some(below.now + moving.grace);
                 }
             }
-            MoveStage::Quiescing => self.fold_counters(number, now),
+            MoveStage::Quiescing => self.fold_counters(below, number),
         }
     }
 
     /// Notes that a stage which a client can wait for is reached.
-    fn reach(&mut self, number: u32, stage: MoveStage, now: Instant) {
-        self.enter_stage(number, stage);
-        let Some(moving) = self.moving_mut(number) else {
+    fn reach(&mut self, below: &mut Below<'_>, number: u32, stage: MoveStage) {
+        self.enter_stage(below, number, stage);
+        let Some(moving) = below.server.moving_mut(number) else {
             return;
         };
         if stage == MoveStage::Prepared {
-            moving.deadline = Some(now + moving.settle);
+            moving.deadline = Some(below.now + moving.settle);
         }
         if moving.is_where_it_was_told() {
-            self.move_outcomes.insert(number, Ok(()));
+            self.outcomes.insert(number, Ok(()));
         }
     }
 
-    fn footing(&self, number: u32) -> Footing {
-        let port = self.ports.get(number);
+    fn footing(&self, below: &Below<'_>, number: u32) -> Footing {
+        let port = below.server.ports.get(number);
         let Some((port, moving)) = port.and_then(|p| Some((p, p.moving.as_ref()?))) else {
             return Footing::Waits;
         };
-        let awaited = self.unconfirmed(port, moving);
+        let awaited = self.unconfirmed(below, port, moving);
         let sent = match moving.stage {
             MoveStage::Preparing | MoveStage::Flipping if !moving.forced => {
-                self.verdicts.is_settled(moving.after_batch) && self.flood.is_in_force(moving.flood)
+                below.switches.verdicts.is_settled(moving.after_batch)
+                    && below.server.flood.is_in_force(moving.flood)
             }
-            MoveStage::Preparing => !self.owes_answers(port, moving),
+            MoveStage::Preparing => !self.owes_answers(below, port, moving),
             _ => true,
         };
         if moving.stage < MoveStage::Flipping {
-            let lost = |(s, _): &&(SwitchIndex, Bridge)| moving.forced || self.is_gone(*s);
+            let lost =
+                |(s, _): &&(SwitchIndex, Bridge)| moving.forced || below.switches.is_gone(*s);
             if let Some(lost) = awaited.iter().find(lost) {
-                return Footing::Lost(format!("{} is not in step", self.bridge_names(&[*lost])));
+                return Footing::Lost(format!(
+                    "{} is not in step",
+                    self.bridge_names(below, &[*lost])
+                ));
             }
         }
         match sent && awaited.is_empty() {
@@ -122,13 +120,19 @@ impl Core {
     }
 
     /// The bridges that the stage of a move rests on and that have not confirmed it, but for those that it does not wait for.
-    fn unconfirmed(&self, port: &VirtualPort, moving: &Move) -> Vec<(SwitchIndex, Bridge)> {
+    fn unconfirmed(
+        &self,
+        below: &Below<'_>,
+        port: &VirtualPort,
+        moving: &Move,
+    ) -> Vec<(SwitchIndex, Bridge)> {
         let has_flipped = moving.stage >= MoveStage::Flipping;
-        let is_excused = |s: SwitchIndex| has_flipped && (moving.forced || self.is_gone(s));
+        let is_excused =
+            |s: SwitchIndex| has_flipped && (moving.forced || below.switches.is_gone(s));
         let is_ready = |s: SwitchIndex, bridge| match moving.stage {
             // It is asked what it has counted, whatever else it lacks.
-            MoveStage::Quiescing => self.switches[s].session(bridge).is_up(),
-            _ => self.is_confirmed(s, bridge),
+            MoveStage::Quiescing => below.switches.list[s].session(bridge).is_up(),
+            _ => below.switches.is_confirmed(s, bridge),
         };
         port.rests_on(moving)
             .filter(|(s, bridge)| !is_ready(*s, *bridge) && !is_excused(*s))
@@ -136,68 +140,74 @@ impl Core {
     }
 
     /// Whether a bridge that the stage rests on has not answered the barrier behind it.
-    fn owes_answers(&self, port: &VirtualPort, moving: &Move) -> bool {
-        let owes = |(s, bridge)| self.verdicts.is_awaited(s, bridge, moving.after_batch);
+    fn owes_answers(&self, below: &Below<'_>, port: &VirtualPort, moving: &Move) -> bool {
+        let owes = |(s, bridge)| {
+            below
+                .switches
+                .verdicts
+                .is_awaited(s, bridge, moving.after_batch)
+        };
         port.rests_on(moving).any(owes)
     }
 
     /// Answers whoever waits for a move that a bridge has held up for long. The move itself goes on when that bridge has confirmed.
-    fn tell_waiting(&mut self, number: u32) {
-        let port = self.ports.get(number);
+    fn tell_waiting(&mut self, below: &mut Below<'_>, number: u32) {
+        let port = below.server.ports.get(number);
         let Some((port, moving)) = port.and_then(|p| Some((p, p.moving.as_ref()?))) else {
             return;
         };
-        let mut awaited = self.unconfirmed(port, moving);
-        awaited.retain(|(s, bridge)| self.is_given_up(*s, *bridge));
+        let mut awaited = self.unconfirmed(below, port, moving);
+        awaited.retain(|(s, bridge)| below.switches.is_given_up(*s, *bridge));
         if awaited.is_empty() || moving.told_waiting {
             return;
         }
         let waiting = PortError::MoveWaits {
             number,
-            bridges: self.bridge_names(&awaited),
+            bridges: self.bridge_names(below, &awaited),
         };
         warn!(target: "core", port = number, "{waiting}");
-        self.move_outcomes.insert(number, Err(waiting));
-        if let Some(moving) = self.moving_mut(number) {
+        self.outcomes.insert(number, Err(waiting));
+        if let Some(moving) = below.server.moving_mut(number) {
             moving.told_waiting = true;
         }
     }
 
-    fn bridge_names(&self, bridges: &[(SwitchIndex, Bridge)]) -> String {
+    fn bridge_names(&self, below: &Below<'_>, bridges: &[(SwitchIndex, Bridge)]) -> String {
         let name = |(switch, bridge): &(SwitchIndex, Bridge)| {
-            format!("{} of {}", bridge.name(), self.switches[*switch].name)
+            format!("{} of {}", bridge.name(), below.switches.list[*switch].name)
         };
         bridges.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 
     /// Points the paths toward the port to its new interface, one atomic bundle per switch; undoes the move where that is not there any more.
-    fn flip(&mut self, number: u32, now: Instant) {
-        let Some(to) = self.moving_mut(number).map(|m| m.to.clone()) else {
+    fn flip(&mut self, below: &mut Below<'_>, number: u32) {
+        let Some(to) = below.server.moving_mut(number).map(|m| m.to.clone()) else {
             return;
         };
-        if let Err(error) = self.check_present(&to, number) {
-            return self.fail_move(number, error.to_string(), now);
+        if let Err(error) = below.switches.check_present(&to, number) {
+            return self.fail_move(below, number, error.to_string());
         }
-        if let Some(port) = self.ports.get_mut(number) {
+        if let Some(port) = below.server.ports.get_mut(number) {
             port.awaits_live |= to != port.home;
         }
         // Twice: the stage decides what `edge` must do, and only after that was sent is the batch known.
-        self.enter_stage(number, MoveStage::Flipping);
-        self.update_edges();
-        self.enter_stage(number, MoveStage::Flipping);
+        self.enter_stage(below, number, MoveStage::Flipping);
+        below.switches.update_edges(below.server);
+        self.enter_stage(below, number, MoveStage::Flipping);
         info!(target: "core", port = number, "move: flipped, waiting for the data paths");
     }
 
-    fn fail_move(&mut self, number: u32, reason: String, now: Instant) {
+    fn fail_move(&mut self, below: &mut Below<'_>, number: u32, reason: String) {
         let failure = PortError::MoveFailed { number, reason };
         warn!(target: "core", port = number, "{failure}");
-        let outcome = self.abort_move(number, now).and(Err(failure));
-        self.move_outcomes.insert(number, outcome);
+        let outcome = self.abort_move(below, number).and(Err(failure));
+        self.outcomes.insert(number, outcome);
     }
 
     /// A switch that does not take the copies of accepted rules cannot become the executor.
-    pub(crate) fn fail_moves_to(&mut self, switches: SwitchSet, error: ErrorCode, now: Instant) {
-        let failed: Vec<u32> = self
+    pub fn fail_moves_to(&mut self, below: &mut Below<'_>, switches: SwitchSet, error: ErrorCode) {
+        let failed: Vec<u32> = below
+            .server
             .ports
             .iter()
             .filter(|p| {
@@ -208,18 +218,18 @@ impl Core {
             .map(|p| p.number)
             .collect();
         for number in failed {
-            let names = self.switch_names(switches);
+            let names = below.switches.switch_names(switches);
             self.fail_move(
+                below,
                 number,
                 format!("{names} refused a copy of a rule, group or meter: {error}"),
-                now,
             );
         }
     }
 
     /// Reads what the old copies counted, then removes them.
-    fn fold_counters(&mut self, number: u32, now: Instant) {
-        let Some(port) = self.ports.get_mut(number) else {
+    fn fold_counters(&mut self, below: &mut Below<'_>, number: u32) {
+        let Some(port) = below.server.ports.get_mut(number) else {
             return;
         };
         let Some(moving) = port.moving.as_mut() else {
@@ -227,11 +237,14 @@ impl Core {
         };
         let (old, to, executor) = (port.home.clone(), moving.to.clone(), moving.executor);
         moving.folding = 1;
-        if old != to && self.switches[old.switch].edge.is_up() {
-            if let Some(interface) = self.switches[old.switch].edge.number_of(&old.interface) {
-                self.expect_fold(number);
+        if old != to && below.switches.list[old.switch].edge.is_up() {
+            if let Some(interface) = below.switches.list[old.switch]
+                .edge
+                .number_of(&old.interface)
+            {
+                self.expect_fold(below, number);
                 let request = MultipartRequest::PortStats { port: interface };
-                self.read(
+                below.switches.read(
                     Purpose::FoldPort(number),
                     Bridge::Edge,
                     SwitchSet::of(old.switch),
@@ -240,42 +253,48 @@ impl Core {
             }
         }
         let (before, after) = (
-            self.executors.clone(),
-            self.executors
-                .moved(number, executor.of(&to), self.default_executor),
+            below.server.executors.clone(),
+            below
+                .server
+                .executors
+                .moved(number, executor.of(&to), below.server.default_executor),
         );
-        let questions = self.read_lost_counters(&before, &after, Some(number));
-        (0..questions).for_each(|_| self.expect_fold(number));
-        self.folded(number, None, now);
+        let questions =
+            below
+                .switches
+                .read_lost_counters(below.truth, &before, &after, Some(number));
+        (0..questions).for_each(|_| self.expect_fold(below, number));
+        self.folded(below, number, None);
     }
 
-    fn expect_fold(&mut self, number: u32) {
-        if let Some(moving) = self.moving_mut(number) {
+    fn expect_fold(&mut self, below: &mut Below<'_>, number: u32) {
+        if let Some(moving) = below.server.moving_mut(number) {
             moving.folding += 1;
         }
     }
 
     /// One awaited statistic does not come: its bridge went away, or refused with `error`.
-    pub(crate) fn fold_missed(&mut self, number: u32, error: Option<ErrorCode>, now: Instant) {
-        let Some(moving) = self.moving_mut(number) else {
+    pub fn fold_missed(&mut self, below: &mut Below<'_>, number: u32, error: Option<ErrorCode>) {
+        let Some(moving) = below.server.moving_mut(number) else {
             return;
         };
         moving.fold_missed = true;
         if let Some(error) = error {
             moving.refusals += 1;
-            moving.deadline = Some(now + PAUSE);
+            moving.deadline = Some(below.now + PAUSE);
             let is_lost = moving.refusals >= TRIES;
             warn!(target: "core", port = number, %error, is_lost, "move: the old home does not tell what it has counted");
         }
-        self.folded(number, None, now);
+        self.folded(below, number, None);
     }
 
     /// One awaited statistic is in. With the last one the move ends, or begins to ask once more where one is missing.
-    pub(crate) fn folded(&mut self, number: u32, fold: Option<Fold>, now: Instant) {
-        let Some(moving) = self.moving_mut(number) else {
+    pub fn folded(&mut self, below: &mut Below<'_>, number: u32, fold: Option<Fold>) {
+        let Some(moving) = below.server.moving_mut(number) else {
             return;
         };
-        moving.folds.extend(fold);
+        let folds = self.folds.entry(number).or_default();
+        folds.extend(fold);
         moving.folding = moving.folding.saturating_sub(1);
         if moving.folding > 0 {
             return;
@@ -283,15 +302,15 @@ impl Core {
         let may_ask = !moving.forced && moving.refusals < TRIES;
         if std::mem::take(&mut moving.fold_missed) && may_ask {
             // The counters go on until the copies are removed, so all are asked again.
-            return moving.folds.clear();
+            return folds.clear();
         }
         moving.deadline = None;
         let (to, executor) = (moving.to.clone(), moving.executor);
-        let (folds, before) = (std::mem::take(&mut moving.folds), moving.counted_before);
+        let (folds, before) = (std::mem::take(folds), moving.counted_before);
         for fold in folds {
-            self.fold(number, fold);
+            self.fold(below, number, fold);
         }
-        let Some(port) = self.ports.get_mut(number) else {
+        let Some(port) = below.server.ports.get_mut(number) else {
             return;
         };
         if let Some(before) = before {
@@ -299,31 +318,62 @@ impl Core {
         }
         port.arrive(to, executor);
         let done = port.moving.take();
-        self.end_move(number, true, now);
-        let revision = self.ports.revision;
-        if let Some(port) = self.ports.get_mut(number) {
+        self.end_move(below, number, true);
+        let revision = below.server.ports.revision;
+        if let Some(port) = below.server.ports.get_mut(number) {
             port.unsaved = done.map(|moving| (revision, moving));
         }
-        self.move_outcomes.insert(number, Ok(()));
+        self.outcomes.insert(number, Ok(()));
         info!(target: "core", port = number, "move: done");
     }
 
-    /// After `moving` was cleared: what only the other interface needed goes. `folded`: its counters are known.
-    pub(crate) fn end_move(&mut self, number: u32, folded: bool, now: Instant) {
-        self.ports.retire_ingress(number);
-        let (old, new) = self.derive_executors(self.executors.is_everywhere());
-        // What enters at no mapped port may have another executor by now.
-        self.install_copies(&old, &new, now);
-        if folded {
-            self.remove_copies(&old, &new, now);
-        } else {
-            self.retire_copies(&old, &new, now);
+    /// Adds what a move waited for, right before its old copies are removed.
+    pub fn fold(&mut self, below: &mut Below<'_>, number: u32, fold: Fold) {
+        match fold {
+            Fold::Port(stats) => {
+                if let Some(port) = below.server.ports.get_mut(number) {
+                    port.base = combine_ports(&port.base, &stats, plus);
+                }
+            }
+            Fold::Rules {
+                switch,
+                parts,
+                old,
+                new,
+            } => below.switches.fold_rules(
+                below.truth,
+                below.journal,
+                switch,
+                parts,
+                &old,
+                &new,
+                u64::MAX,
+            ),
+            Fold::Counted(parts) => below
+                .switches
+                .fold_counted(below.truth, below.journal, parts),
         }
-        self.ports.revision += 1;
-        self.journal.unsettled = true;
-        self.refresh_paths();
-        self.apply_port_config(number);
-        self.announce_ports(None);
+    }
+
+    /// After `moving` was cleared: what only the other interface needed goes. `folded`: its counters are known.
+    pub fn end_move(&mut self, below: &mut Below<'_>, number: u32, folded: bool) {
+        self.folds.remove(&number);
+        below.server.ports.retire_ingress(number);
+        let (old, new) = below
+            .server
+            .derive_executors(below.server.executors.is_everywhere());
+        // What enters at no mapped port may have another executor by now.
+        self.install_copies(below, &old, &new);
+        if folded {
+            self.remove_copies(below, &old, &new);
+        } else {
+            self.retire_copies(below, &old, &new);
+        }
+        below.server.ports.revision += 1;
+        below.server.unsettled = true;
+        below.switches.refresh_paths(below.server);
+        below.switches.apply_port_config(below.server, number);
+        self.ended = true;
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
 use crate::server::quarantine::Quarantine;
 use crate::switch_set::SwitchSet;
-use crate::switches::fold::Fold;
 use openflow13::{config, state, Port, PortStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -67,8 +66,6 @@ pub struct Move {
     pub refusals: u32,
     /// The question after `counted_before` that is on its way.
     pub baseline_asked: Option<u64>,
-    /// Those that are in: they count when all are, with the end of the move, or a restart in between would count them again.
-    pub folds: Vec<Fold>,
     /// What the new interface had counted before it became this port.
     pub counted_before: Option<PortStats>,
 }
@@ -91,7 +88,6 @@ impl Move {
             fold_missed: false,
             refusals: 0,
             baseline_asked: None,
-            folds: Vec::new(),
             counted_before: None,
         }
     }

@@ -3,7 +3,7 @@
 //! Now and then every bridge is read anew and compared (sync.rs): a dump per bridge, and nothing more where nothing differs.
 
 use crate::api::{Bridge, SwitchIndex};
-use crate::Core;
+use crate::switches::Switches;
 use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
@@ -13,7 +13,7 @@ pub struct Audit {
     next: Instant,
 }
 
-impl Core {
+impl Switches {
     /// Compares every bridge with what it should have, once per `interval`; zero: never.
     pub fn set_audit(&mut self, interval: Duration, now: Instant) {
         self.audit = (!interval.is_zero()).then(|| Audit {
@@ -22,19 +22,19 @@ impl Core {
         });
     }
 
-    pub(crate) fn next_audit(&self) -> Option<Instant> {
+    pub fn next_audit(&self) -> Option<Instant> {
         self.audit.as_ref().map(|audit| audit.next)
     }
 
-    pub(crate) fn audit_overdue(&mut self, now: Instant) {
+    pub fn audit_overdue(&mut self, now: Instant) {
         let Some(audit) = self.audit.as_mut().filter(|audit| audit.next <= now) else {
             return;
         };
         audit.next = now + audit.interval;
-        for switch in 0..self.switches.len() {
+        for switch in 0..self.list.len() {
             for bridge in [Bridge::Virt, Bridge::Edge] {
                 // One that is being read is compared anyway.
-                if self.switches[switch].session(bridge).resync.is_none() {
+                if self.list[switch].session(bridge).resync.is_none() {
                     self.request_resync(switch, bridge, now);
                 }
             }
@@ -42,8 +42,8 @@ impl Core {
     }
 
     /// What a comparison of a bridge in service found.
-    pub(crate) fn report_audit(&mut self, switch: SwitchIndex, bridge: Bridge, changes: usize) {
-        let name = &self.switches[switch].name;
+    pub fn report_audit(&mut self, switch: SwitchIndex, bridge: Bridge, changes: usize) {
+        let name = &self.list[switch].name;
         if changes > 0 {
             warn!(target: "southbound", switch = %name, ?bridge, changes, "differed from what it should have; repaired");
         } else {

@@ -1,15 +1,17 @@
 //! Counters of copies that go: what they counted stays with the virtual rule, once.
 
 use crate::api::{Bridge, SwitchIndex};
+use crate::journal::records::Journal;
 use crate::layout::messages::{everything, key_of};
 use crate::model::rule::Counters;
 use crate::model::tables::Filter;
+use crate::model::truth::Truth;
 use crate::mutants::{mutant, Fault};
 use crate::server::executors::Executors;
 use crate::switch_set::SwitchSet;
-use crate::switches::reads::{combine_ports, flows, plus, Parts, Purpose};
+use crate::switches::reads::{flows, Parts, Purpose};
 use crate::switches::verdict::{each_counted, CountedRules};
-use crate::Core;
+use crate::switches::Switches;
 use openflow13::{
     group_no, meter_no, FlowStatsRequest, MultipartReply, MultipartRequest, PortStats,
 };
@@ -44,51 +46,39 @@ pub enum Fold {
     Counted(Parts),
 }
 
-impl Core {
-    /// Adds what a move waited for, right before its old copies are removed.
-    pub(crate) fn fold(&mut self, number: u32, fold: Fold) {
-        match fold {
-            Fold::Port(stats) => {
-                if let Some(port) = self.ports.get_mut(number) {
-                    port.base = combine_ports(&port.base, &stats, plus);
-                }
-            }
-            Fold::Rules {
-                switch,
-                parts,
-                old,
-                new,
-            } => self.fold_rules(switch, parts, &old, &new, u64::MAX),
-            Fold::Counted(parts) => self.fold_counted(parts),
-        }
-    }
-
+impl Switches {
     /// Adds what copies of groups or meters counted.
-    pub(crate) fn fold_counted(&mut self, parts: Parts) {
+    pub fn fold_counted(&mut self, truth: &mut Truth, journal: &mut Journal, parts: Parts) {
         let parts = parts.into_iter().map(|(_, part)| part);
         for part in parts.flat_map(each_counted) {
             if let Some(folded) = self.verdicts.fold_counted(&part) {
-                folded.tell(&mut self.journal);
+                folded.tell(journal);
             }
-            self.truth.fold_counted(part);
+            truth.fold_counted(part);
         }
     }
 
     /// Adds what copies of rules counted.
-    pub(crate) fn fold_into_rules(&mut self, mut counted: CountedRules) {
+    pub fn fold_into_rules(
+        &mut self,
+        truth: &mut Truth,
+        journal: &mut Journal,
+        mut counted: CountedRules,
+    ) {
         counted.retain(|_, (_, more)| *more != Counters::default());
         for (key, (_, more)) in &counted {
-            self.truth.tables.fold(key, more.packets, more.bytes);
+            truth.tables.fold(key, more.packets, more.bytes);
         }
         for folded in self.verdicts.fold_rules(counted) {
-            folded.tell(&mut self.journal);
+            folded.tell(journal);
         }
     }
 
     /// Asks for the counters of the copies that `new` has no more, on the way that their removal will take; how many questions that were.
     /// `moving`: the port whose move waits for the answers.
-    pub(crate) fn read_lost_counters(
+    pub fn read_lost_counters(
         &mut self,
+        truth: &Truth,
         old: &Executors,
         new: &Executors,
         moving: Option<u32>,
@@ -96,9 +86,9 @@ impl Core {
         let mut questions = 0;
         for switch in old.all().intersection(self.up()).iter() {
             if !new.all().contains(switch) {
-                questions += self.read_groups_and_meters(switch, moving);
+                questions += self.read_groups_and_meters(truth, switch, moving);
             }
-            if self.truth.tables.len() == 0 {
+            if truth.tables.len() == 0 {
                 continue;
             }
             for matching in old.losses(new, switch) {
@@ -119,10 +109,15 @@ impl Core {
         questions
     }
 
-    fn read_groups_and_meters(&mut self, switch: SwitchIndex, moving: Option<u32>) -> usize {
+    fn read_groups_and_meters(
+        &mut self,
+        truth: &Truth,
+        switch: SwitchIndex,
+        moving: Option<u32>,
+    ) -> usize {
         let (group, meter) = (group_no::ALL, meter_no::ALL);
         let from = SwitchSet::of(switch);
-        let (groups, meters) = (!self.truth.groups.is_empty(), !self.truth.meters.is_empty());
+        let (groups, meters) = (!truth.groups.is_empty(), !truth.meters.is_empty());
         if groups {
             let request = MultipartRequest::Group { group };
             self.read(Purpose::FoldCounters(moving), Bridge::Virt, from, request);
@@ -136,8 +131,10 @@ impl Core {
 
     /// Adds what `switch` counted to the rules that `new` does not give it any more. Answers to controllers that are being gathered
     /// contain the same counters, if they were asked for before question number `before`.
-    pub(crate) fn fold_rules(
+    pub fn fold_rules(
         &mut self,
+        truth: &mut Truth,
+        journal: &mut Journal,
         switch: SwitchIndex,
         parts: Parts,
         old: &Executors,
@@ -146,8 +143,7 @@ impl Core {
     ) {
         let mut counters = CountedRules::default();
         for flow in flows(parts) {
-            let Some(rule) = key_of(&flow).and_then(|key| self.truth.tables.get(&key).cloned())
-            else {
+            let Some(rule) = key_of(&flow).and_then(|key| truth.tables.get(&key).cloned()) else {
                 continue;
             };
             if !old.of_rule(&rule).contains(switch) || new.of_rule(&rule).contains(switch) {
@@ -160,7 +156,7 @@ impl Core {
             counters.insert(rule.key.clone(), (rule, more));
         }
         if !mutant(Fault::CountersLostOnMove) {
-            self.fold_into_rules(counters.clone());
+            self.fold_into_rules(truth, journal, counters.clone());
         }
         let folded = Arc::new(Folded { switch, counters });
         for read in self.reads.values_mut() {

@@ -5,74 +5,78 @@
 //! seen from there: a group with a bucket is live, one that is not there is not (`group_is_alive`, ofproto/ofproto-dpif-xlate.c). What
 //! the controllers' groups have counted stays where it is.
 
-use crate::api::{Bridge, SwitchIndex};
+use crate::api::SwitchIndex;
 use crate::layout::messages::group_removal;
 use crate::model::hidden::{watched_port, LIVE_GROUPS};
+use crate::model::truth::Truth;
 use crate::mutants::{mutant, Fault};
+use crate::server::Server;
 use crate::switch_set::SwitchSet;
-use crate::Core;
+use crate::switches::Switches;
 use openflow13::{
     config, group_no, group_type, port_no, ActionList, Buckets, GroupDesc, GroupMod,
-    GroupModCommand, Message,
+    GroupModCommand,
 };
 use std::collections::BTreeSet;
 
-impl Core {
+impl Switches {
     /// Before a group with these buckets is installed: what they watch is there.
-    pub(crate) fn watch_ports(&mut self, buckets: &Buckets) {
+    pub fn watch_ports(&mut self, server: &mut Server, buckets: &Buckets) {
         let dead = self.dead_links();
         for port in buckets.iter().filter_map(|bucket| watched_port(&bucket)) {
-            if self.watched.insert(port) {
-                self.tell_liveness(port, dead, Some(true));
+            if server.watched.insert(port) {
+                self.tell_liveness(server, port, dead, Some(true));
             }
         }
     }
 
     /// What `switch`, which has `found`, is to have, as additions; noted as installed.
-    pub(crate) fn live_groups(
+    pub fn live_groups(
         &mut self,
+        truth: &Truth,
+        server: &mut Server,
         switch: SwitchIndex,
         found: &[GroupDesc],
     ) -> Vec<GroupMod> {
-        let groups = self.truth.groups.values();
+        let groups = truth.groups.values();
         let watched = groups.flat_map(|g| g.buckets.iter().filter_map(|b| watched_port(&b)));
-        self.watched.extend(watched);
+        server.watched.extend(watched);
         let dead = self.dead_links();
         let there: BTreeSet<u32> = found.iter().map(|group| group.group_id).collect();
         let buckets = found.iter().flat_map(|group| group.buckets.iter());
         let watching: BTreeSet<u32> = buckets.map(|bucket| bucket.watch_group).collect();
-        let told = &self.switches[switch].live;
+        let told = &self.list[switch].live;
         // Of ports that were not seen since the start it knows what was told before, if something there watches them.
         let was_live = |port| {
             let group = LIVE_GROUPS | port;
             told.contains(&port) || there.contains(&group) || !watching.contains(&group)
         };
         let is_live = |port: &u32| {
-            let known = self.is_live(*port, switch, dead);
+            let known = self.is_live(server, *port, switch, dead);
             known.unwrap_or_else(|| was_live(*port))
         };
-        let live = self.watched.iter().copied().filter(is_live).collect();
-        self.switches[switch].live = live;
-        let live = self.switches[switch].live.iter();
+        let live = server.watched.iter().copied().filter(is_live).collect();
+        self.list[switch].live = live;
+        let live = self.list[switch].live.iter();
         live.map(|port| live_group(*port)).collect()
     }
 
     /// Tells the switches which of the ports that groups watch have become live or dead.
-    pub(crate) fn refresh_liveness(&mut self) {
+    pub fn refresh_liveness(&mut self, server: &Server) {
         let dead = self.dead_links();
-        let watched: Vec<u32> = self.watched.iter().copied().collect();
+        let watched: Vec<u32> = server.watched.iter().copied().collect();
         watched
             .into_iter()
-            .for_each(|port| self.tell_liveness(port, dead, None));
+            .for_each(|port| self.tell_liveness(server, port, dead, None));
     }
 
     /// `unseen`: of a port that was not seen since the start; `None`: it stays as it is.
-    fn tell_liveness(&mut self, port: u32, dead: SwitchSet, unseen: Option<bool>) {
+    fn tell_liveness(&mut self, server: &Server, port: u32, dead: SwitchSet, unseen: Option<bool>) {
         for switch in self.up().iter() {
-            let Some(is_live) = self.is_live(port, switch, dead).or(unseen) else {
+            let Some(is_live) = self.is_live(server, port, switch, dead).or(unseen) else {
                 continue;
             };
-            let live = &mut self.switches[switch].live;
+            let live = &mut self.list[switch].live;
             let message = match is_live {
                 true if live.insert(port) => live_group(port),
                 false if live.remove(&port) => group_removal(LIVE_GROUPS | port),
@@ -82,16 +86,16 @@ impl Core {
         }
     }
 
-    /// Changes a hidden group of `switch`.
-    pub(crate) fn send_hidden(&mut self, switch: SwitchIndex, message: GroupMod) {
-        self.switches[switch].own_changes += 1;
-        self.send_to(switch, Bridge::Virt, &Message::GroupMod(message));
-    }
-
     /// Whether packets that leave at a port come out there, as far as `switch` could know. A switch that is merely not connected
     /// changes nothing: its data path may well work. `dead`: see [`Self::dead_links`]. `None`: it was not seen since the start.
-    fn is_live(&self, number: u32, switch: SwitchIndex, dead: SwitchSet) -> Option<bool> {
-        let Some(port) = self.ports.get(number) else {
+    fn is_live(
+        &self,
+        server: &Server,
+        number: u32,
+        switch: SwitchIndex,
+        dead: SwitchSet,
+    ) -> Option<bool> {
+        let Some(port) = server.ports.get(number) else {
             return Some(false);
         };
         if mutant(Fault::DeadPortWatched) {
@@ -109,7 +113,7 @@ impl Core {
 
     /// Switches whose PCIe link is known to be dead.
     fn dead_links(&self) -> SwitchSet {
-        let all = 0..self.switches.len();
+        let all = 0..self.list.len();
         all.filter(|switch| self.link_dead(*switch)).collect()
     }
 }

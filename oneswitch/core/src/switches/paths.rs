@@ -5,9 +5,10 @@ use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY
 use crate::layout::messages::{blank, flood_group, group_removal, removal};
 use crate::layout::spelling::same_buckets;
 use crate::server::flood::Step;
+use crate::server::Server;
 use crate::switches::session::Inventory;
+use crate::switches::Switches;
 use crate::wire::wire;
-use crate::Core;
 use openflow13::{
     bundle, ActionList, FlowMod, FlowModCommand, GroupDesc, GroupMod, GroupModCommand, Instruction,
     Instructions, Message,
@@ -15,12 +16,17 @@ use openflow13::{
 use std::time::Instant;
 use tracing::{info, warn};
 
-impl Core {
+impl Switches {
     /// False if it could not be compared.
-    pub(crate) fn compare_edge(&mut self, switch: SwitchIndex, inventory: &Inventory) -> bool {
-        if !inventory.after_gap && inventory.bundles != self.switches[switch].bundles {
+    pub fn compare_edge(
+        &mut self,
+        server: &Server,
+        switch: SwitchIndex,
+        inventory: &Inventory,
+    ) -> bool {
+        if !inventory.after_gap && inventory.bundles != self.list[switch].bundles {
             // It was read before it got what it has now.
-            self.switches[switch].edge.again = true;
+            self.list[switch].edge.again = true;
             return false;
         }
         let found = &inventory.flows;
@@ -45,17 +51,17 @@ impl Core {
         }
         let strangers = foreign.len();
         if !foreign.is_empty() {
-            warn!(target: "southbound", switch = %self.switches[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
+            warn!(target: "southbound", switch = %self.list[switch].name, rules = foreign.len(), "edge has rules that are not ours; removing them");
             foreign.into_iter().for_each(|f| {
                 self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
             });
         }
         let mut changes = strangers + self.compare_edge_groups(switch, &inventory.groups);
-        self.switches[switch].installed = installed;
-        changes += self.update_edge(switch);
-        self.switches[switch].repairs += changes as u64;
+        self.list[switch].installed = installed;
+        changes += self.update_edge(server, switch);
+        self.list[switch].repairs += changes as u64;
         if inventory.after_gap {
-            info!(target: "southbound", switch = %self.switches[switch].name, found = found.len(), changes, "edge is in step");
+            info!(target: "southbound", switch = %self.list[switch].name, found = found.len(), changes, "edge is in step");
         } else {
             self.report_audit(switch, Bridge::Edge, changes);
         }
@@ -80,22 +86,22 @@ impl Core {
     }
 
     /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.
-    pub(crate) fn update_edge(&mut self, switch: SwitchIndex) -> usize {
-        if !self.switches[switch].edge.is_up() {
+    pub fn update_edge(&mut self, server: &Server, switch: SwitchIndex) -> usize {
+        if !self.list[switch].edge.is_up() {
             return 0;
         }
-        let links: Vec<_> = self.switches.iter().map(|s| s.link.clone()).collect();
-        let session = &self.switches[switch].edge;
+        let links: Vec<_> = self.list.iter().map(|s| s.link.clone()).collect();
+        let session = &self.list[switch].edge;
         let number_of = |name: &str| session.number_of(name);
         let wanted = EdgeInput {
             switch,
             links: &links,
-            ports: &self.ports,
-            flood: &self.flood,
+            ports: &server.ports,
+            flood: &server.flood,
             number_of: &number_of,
         }
         .rules();
-        let installed = &self.switches[switch].installed;
+        let installed = &self.list[switch].installed;
         let mut changes: Vec<FlowMod> = Vec::new();
         for (key, rule) in &wanted {
             if installed
@@ -115,20 +121,20 @@ impl Core {
         if count > 0 {
             self.send_bundle(switch, changes);
         }
-        self.switches[switch].installed = wanted;
+        self.list[switch].installed = wanted;
         count
     }
 
-    pub(crate) fn update_edges(&mut self) {
-        (0..self.switches.len()).for_each(|switch| {
-            self.update_edge(switch);
+    pub fn update_edges(&mut self, server: &Server) {
+        (0..self.list.len()).for_each(|switch| {
+            self.update_edge(server, switch);
         });
     }
 
     fn send_bundle(&mut self, switch: SwitchIndex, changes: Vec<FlowMod>) {
         let to = Destination::Switch(switch, Bridge::Edge);
-        self.switches[switch].bundles = self.switches[switch].bundles.wrapping_add(1);
-        let id = self.switches[switch].bundles;
+        self.list[switch].bundles = self.list[switch].bundles.wrapping_add(1);
+        let id = self.list[switch].bundles;
         let open = bundle::encode_open(self.fresh_xid(), id);
         self.outbox.put(to, &open);
         for change in changes {
@@ -147,50 +153,45 @@ impl Core {
 
     /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when
     /// those are settled.
-    pub(crate) fn refresh_paths(&mut self) {
-        self.flood.refresh(&self.ports);
-        self.journal.unsettled = true;
-        self.update_edges();
+    pub fn refresh_paths(&mut self, server: &mut Server) {
+        server.flood.refresh(&server.ports);
+        server.unsettled = true;
+        self.update_edges(server);
         let batch = self.verdicts.current_batch();
-        self.flood.sent(batch);
-        self.ports.quarantine.sent(batch);
+        server.flood.sent(batch);
+        server.ports.quarantine.sent(batch);
     }
 
     /// Takes note of which switches have no rules any more with flow-ids that no port has.
-    pub(crate) fn confirm_retired_ids(&mut self, now: Instant) {
-        let all = || 0..self.switches.len();
+    pub fn confirm_retired_ids(&mut self, server: &mut Server, now: Instant) {
+        let all = || 0..self.list.len();
         let unconfirmed = all().filter(|s| !self.is_confirmed(*s, Bridge::Edge));
         let (unconfirmed, gone) = (unconfirmed.collect(), all().filter(|s| self.is_gone(*s)));
         let (gone, verdicts) = (gone.collect(), &self.verdicts);
         let is_settled = |batch| verdicts.is_settled(batch);
-        let quarantine = &mut self.ports.quarantine;
+        let quarantine = &mut server.ports.quarantine;
         quarantine.confirm(unconfirmed, gone, is_settled, now);
-    }
-
-    /// Frees flow-ids that no packet has any more.
-    pub(crate) fn release_retired_ids(&mut self, now: Instant) {
-        self.journal.unsettled |= self.ports.quarantine.release(now);
     }
 
     /// When the receivers' lists are in place, points every switch's flood group to them. A receiver that does not have the list would drop
     /// what is flooded by it, and a sender that was not told floods by the one before: both are waited for (doubt.rs).
-    pub(crate) fn advance_flood(&mut self) {
+    pub fn advance_flood(&mut self, server: &mut Server) {
         let verdicts = &self.verdicts;
-        match self.flood.next_step(|batch| verdicts.is_settled(batch)) {
+        match server.flood.next_step(|batch| verdicts.is_settled(batch)) {
             Some(Step::PointSenders) if !self.all_confirmed(Bridge::Edge) => {}
             Some(Step::InForce) if !self.all_confirmed(Bridge::Virt) => {}
             Some(Step::PointSenders) => {
                 for switch in self.up().iter() {
                     let group = GroupMod {
                         command: GroupModCommand::Modify,
-                        ..flood_group(self.flood.current(), switch)
+                        ..flood_group(server.flood.current(), switch)
                     };
                     self.send_hidden(switch, group);
                 }
                 let batch = self.verdicts.current_batch();
-                self.flood.senders_pointed(batch);
+                server.flood.senders_pointed(batch);
             }
-            Some(Step::InForce) => self.flood.in_force(),
+            Some(Step::InForce) => server.flood.in_force(),
             None => {}
         }
     }

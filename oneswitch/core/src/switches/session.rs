@@ -1,11 +1,15 @@
 //! What is known of each switch: its two OpenFlow sessions, their ports, and what was put on `edge`.
 
-use crate::api::{Bridge, BridgeState, LinkConfig};
-use crate::layout::edge::EdgeRules;
-use crate::model::rule::RuleKey;
+use crate::api::{Bridge, BridgeState, LinkConfig, PortError, SwitchIndex, HOME};
+use crate::layout::compare::Memory;
+use crate::layout::edge::{patch_name, EdgeRules};
+use crate::server::executors::HUB;
+use crate::server::ports::{Executor, Location};
+use crate::switch_set::SwitchSet;
 use crate::switches::doubt::Doubt;
-use foldhash::{HashMap, HashSet};
-use openflow13::{ErrorCode, Features, FlowStats, GroupDesc, Instructions, MeterConfig, Port};
+use crate::switches::Switches;
+use foldhash::HashMap;
+use openflow13::{state, ErrorCode, Features, FlowStats, GroupDesc, MeterConfig, Port};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -30,13 +34,6 @@ pub struct Inventory {
     pub meters: Vec<MeterConfig>,
 }
 
-/// Instructions as they were written, and as the switch reported them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spelling {
-    pub written: Instructions,
-    pub reported: Instructions,
-}
-
 #[derive(Debug, Default)]
 pub struct Session {
     pub state: SessionState,
@@ -53,10 +50,7 @@ pub struct Session {
     /// Times in a row that the bridge was read anew because it refused something, and what it refused last with.
     pub retries: u32,
     pub refusal: Option<ErrorCode>,
-    /// Rules that were missing at the last comparison and may have expired: their end is perhaps on its way to us.
-    pub suspects: HashSet<RuleKey>,
-    /// Rules that were rewritten because the switch spelled them otherwise: if it does so again, it means the same.
-    pub spelled: HashMap<RuleKey, Spelling>,
+    pub memory: Memory,
     pub ports: BTreeMap<u32, Port>,
     /// The batch of the last port-mod for a port.
     pub port_mods: HashMap<u32, u64>,
@@ -192,5 +186,149 @@ impl Switch {
             Bridge::Virt => &mut self.virt,
             Bridge::Edge => &mut self.edge,
         }
+    }
+}
+
+impl Switches {
+    /// The switches whose `virt` takes messages now.
+    pub fn up(&self) -> SwitchSet {
+        self.list
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.virt.is_up())
+            .map(|(i, _)| i)
+            .collect()
+    }
+
+    /// Whether every bridge has been compared with what it should have.
+    pub fn is_in_step(&self) -> bool {
+        let in_step = |s: &Switch| s.virt.is_up() && s.edge.is_up();
+        self.list.iter().all(in_step)
+    }
+
+    pub fn switch_names(&self, set: SwitchSet) -> String {
+        set.iter()
+            .map(|s| self.list[s].name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// Switches that no packet reaches, or leaves: their PCIe link is dead, or nothing is known of them.
+    pub fn out_of_reach(&self) -> SwitchSet {
+        let lost = |s: &usize| self.link_dead(*s) || !self.list[*s].edge.is_up();
+        (0..self.list.len()).filter(lost).collect()
+    }
+
+    /// Both ends of the switch's PCIe link are there and have carrier; `None` for the hypervisor.
+    pub fn link_up(&self, index: usize) -> Option<bool> {
+        let link = self.list[index].link.as_ref()?;
+        let hub = self.list[HUB].edge.port_named(&link.hypervisor);
+        let local = self.list[index].edge.port_named(&link.local);
+        let alive =
+            |port: Option<&openflow13::Port>| port.is_some_and(|p| p.state & state::LINK_DOWN == 0);
+        Some(alive(hub) && alive(local))
+    }
+
+    /// An end of the switch's PCIe link is known to be missing or without carrier. Of a switch that is not connected nothing is known.
+    pub fn link_dead(&self, index: usize) -> bool {
+        let Some(link) = &self.list[index].link else {
+            return false;
+        };
+        let ends = [
+            (&self.list[HUB].edge, &link.hypervisor),
+            (&self.list[index].edge, &link.local),
+        ];
+        ends.into_iter().any(|(edge, name)| {
+            let carrier = |p: &openflow13::Port| p.state & state::LINK_DOWN == 0;
+            edge.is_up() && !edge.port_named(name).is_some_and(carrier)
+        })
+    }
+
+    /// # Errors
+    /// `SwitchUnknown`, `InterfaceReserved`.
+    pub fn locate(&self, switch: &str, interface: &str) -> Result<Location, PortError> {
+        let index = self.index_of(switch)?;
+        let is_pcie = self
+            .list
+            .iter()
+            .enumerate()
+            .filter_map(|(at, s)| Some((at, s.link.as_ref()?)))
+            .any(|(at, link)| {
+                (index == HUB && link.hypervisor == interface)
+                    || (index == at && link.local == interface)
+            });
+        if is_pcie || interface == "edge" || interface.starts_with("edge-") {
+            return Err(PortError::InterfaceReserved {
+                switch: switch.into(),
+                interface: interface.into(),
+            });
+        }
+        Ok(Location {
+            switch: index,
+            interface: interface.into(),
+        })
+    }
+
+    /// # Errors
+    /// `SwitchUnknown`.
+    pub fn executor_named(&self, name: &str) -> Result<Executor, PortError> {
+        if name == HOME {
+            return Ok(Executor::Home);
+        }
+        self.index_of(name).map(Executor::At)
+    }
+
+    pub fn executor_name(&self, executor: Executor) -> String {
+        match executor {
+            Executor::Home => HOME.into(),
+            Executor::At(switch) => self.list[switch].name.clone(),
+        }
+    }
+
+    /// # Errors
+    /// `SwitchDown`.
+    pub fn check_up(&self, switch: SwitchIndex) -> Result<(), PortError> {
+        let switch = &self.list[switch];
+        if !switch.edge.is_up() || !switch.virt.is_up() {
+            return Err(PortError::SwitchDown(switch.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// The interface and the patch ports of `number` must be there, as far as switches are connected.
+    pub fn check_present(&self, location: &Location, number: u32) -> Result<(), PortError> {
+        let home = &self.list[location.switch];
+        self.check_up(location.switch)?;
+        if home.edge.number_of(&location.interface).is_none() {
+            return Err(PortError::InterfaceMissing {
+                switch: home.name.clone(),
+                interface: location.interface.clone(),
+            });
+        }
+        let patch = patch_name(number);
+        for switch in self.list.iter().filter(|s| s.edge.is_up()) {
+            if switch.edge.number_of(&patch).is_none() {
+                return Err(PortError::PatchMissing {
+                    switch: switch.name.clone(),
+                    patch,
+                });
+            }
+        }
+        for switch in self.list.iter().filter(|s| s.virt.is_up()) {
+            if !switch.virt.ports.contains_key(&number) {
+                return Err(PortError::PatchMissing {
+                    switch: switch.name.clone(),
+                    patch: format!("virt-{number}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `SwitchUnknown`.
+    pub fn index_of(&self, name: &str) -> Result<SwitchIndex, PortError> {
+        let index = self.list.iter().position(|s| s.name == name);
+        index.ok_or_else(|| PortError::SwitchUnknown(name.into()))
     }
 }

@@ -1,14 +1,17 @@
 //! Bringing a bridge to what the truth says: after it connected, and when it disagreed.
 
 use crate::api::{Bridge, SwitchIndex};
+use crate::layout::compare::{Comparison, Expired};
 use crate::layout::messages::{everything, flood_group, group_removal, physical_group};
 use crate::layout::spelling::{same_bands, same_buckets};
 use crate::model::hidden::FLOOD_GROUP;
 use crate::model::in_flight::InFlight;
+use crate::model::truth::Truth;
+use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::Purpose;
 use crate::switches::session::{Inventory, SessionState};
-use crate::Core;
+use crate::switches::Switches;
 use foldhash::HashMap;
 use openflow13::{
     meter_no, AsyncMasks, ErrorCode, GroupDesc, GroupMod, GroupModCommand, Message, MeterConfig,
@@ -25,9 +28,9 @@ pub(crate) const WHOLE_PACKET: u16 = 0xffff;
 const RESYNCS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Core {
+impl Switches {
     /// Asks a bridge that came up for all that it has.
-    pub(crate) fn synchronise(&mut self, switch: SwitchIndex, bridge: Bridge) {
+    pub fn synchronise(&mut self, switch: SwitchIndex, bridge: Bridge) {
         let config = SwitchConfig {
             flags: match bridge {
                 Bridge::Virt => self.fragment_flags,
@@ -48,7 +51,7 @@ impl Core {
         }
         let mut inventory = self.request_inventory(switch, bridge);
         inventory.after_gap = true;
-        self.switches[switch].session_mut(bridge).state = SessionState::Syncing(inventory);
+        self.list[switch].session_mut(bridge).state = SessionState::Syncing(inventory);
     }
 
     fn request_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) -> Inventory {
@@ -69,15 +72,15 @@ impl Core {
         Inventory {
             missing,
             since,
-            bundles: self.switches[switch].bundles,
-            own_changes: self.switches[switch].own_changes,
+            bundles: self.list[switch].bundles,
+            own_changes: self.list[switch].own_changes,
             ..Inventory::default()
         }
     }
 
     /// Reads a bridge anew; it stays in service.
-    pub(crate) fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
-        let session = self.switches[switch].session_mut(bridge);
+    pub fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        let session = self.list[switch].session_mut(bridge);
         if session.is_down() {
             return;
         }
@@ -104,15 +107,15 @@ impl Core {
             return;
         }
         let inventory = self.request_inventory(switch, bridge);
-        self.switches[switch].session_mut(bridge).resync = Some(inventory);
+        self.list[switch].session_mut(bridge).resync = Some(inventory);
     }
 
     /// Reads a bridge anew that refused something of ours: at once, then, as long as that does not help, ever more seldom.
-    pub(crate) fn retry_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+    pub fn retry_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
         /// Of the longest pause, [`PAUSE`] doubled so often.
         const DOUBLED: u32 = 5;
         self.doubt(switch, bridge, now);
-        let session = self.switches[switch].session_mut(bridge);
+        let session = self.list[switch].session_mut(bridge);
         let retries = session.retries;
         session.retries = retries.saturating_add(1);
         if retries == 0 {
@@ -123,10 +126,10 @@ impl Core {
     }
 
     /// Resyncs that were put off.
-    pub(crate) fn resync_overdue(&mut self, now: Instant) {
-        for switch in 0..self.switches.len() {
+    pub fn resync_overdue(&mut self, now: Instant) {
+        for switch in 0..self.list.len() {
             for bridge in [Bridge::Virt, Bridge::Edge] {
-                let session = self.switches[switch].session_mut(bridge);
+                let session = self.list[switch].session_mut(bridge);
                 if session.resync_at.is_some_and(|at| at <= now) {
                     session.resync_at = None;
                     self.request_resync(switch, bridge, now);
@@ -135,29 +138,28 @@ impl Core {
         }
     }
 
-    pub(crate) fn next_resync(&self) -> Option<Instant> {
-        let sessions = self.switches.iter().flat_map(|s| [&s.virt, &s.edge]);
+    pub fn next_resync(&self) -> Option<Instant> {
+        let sessions = self.list.iter().flat_map(|s| [&s.virt, &s.edge]);
         sessions.filter_map(|s| s.resync_at).min()
     }
 
-    /// One answer of a bridge's inventory.
-    pub(crate) fn inventory_part(
+    /// Takes one answer of a bridge's inventory; returns whether it is complete.
+    pub fn inventory_part(
         &mut self,
         switch: SwitchIndex,
         bridge: Bridge,
         parts: Vec<(SwitchIndex, MultipartReply)>,
         error: Option<ErrorCode>,
-        now: Instant,
-    ) {
+    ) -> bool {
         // A bridge that does not know a question has nothing of that kind, as meters.
         let error = error.filter(|error| *error != ErrorCode::BAD_REQUEST_BAD_MULTIPART);
         if let Some(error) = error {
-            warn!(target: "southbound", switch = %self.switches[switch].name, ?bridge, %error, "does not tell its state completely");
+            warn!(target: "southbound", switch = %self.list[switch].name, ?bridge, %error, "does not tell its state completely");
         }
-        let session = self.switches[switch].session_mut(bridge);
+        let session = self.list[switch].session_mut(bridge);
         let mut ports = None;
         let Some(inventory) = session.inventory_mut() else {
-            return;
+            return false;
         };
         inventory.missing = inventory.missing.saturating_sub(1);
         inventory.error = inventory.error.or(error);
@@ -177,45 +179,21 @@ impl Core {
             session.clear_ports();
             ports.into_iter().for_each(|p| session.set_port(p));
         }
-        if complete {
-            self.inventory_complete(switch, bridge, now);
-        }
+        complete
     }
 
-    /// All answers are there: compare, mend, and take the bridge into service.
-    fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
-        if bridge == Bridge::Virt && self.is_virt_untold(switch) {
-            return self.retry_resync(switch, bridge, now);
-        }
-        let session = self.switches[switch].session_mut(bridge);
-        let inventory = match std::mem::replace(&mut session.state, SessionState::Up) {
+    /// Ends the reading of a bridge, which is in service from now on.
+    pub fn take_inventory(&mut self, switch: SwitchIndex, bridge: Bridge) -> Inventory {
+        let session = self.list[switch].session_mut(bridge);
+        match std::mem::replace(&mut session.state, SessionState::Up) {
             SessionState::Syncing(inventory) => inventory,
             _ => session.resync.take().unwrap_or_default(),
-        };
-        // What an `edge` does not tell may be rules that must not be there.
-        let is_partial = inventory.error.is_some();
-        let is_compared = match bridge {
-            Bridge::Virt => self.compare_virt(switch, inventory, now),
-            Bridge::Edge => {
-                self.read_baselines(switch);
-                let is_compared = self.compare_edge(switch, &inventory);
-                self.apply_port_configs(switch);
-                is_compared
-            }
-        };
-        if is_compared && !is_partial {
-            self.compared(switch, bridge);
-        }
-        self.switches[switch].session_mut(bridge).again |= is_partial;
-        self.announce_ports(None);
-        if std::mem::take(&mut self.switches[switch].session_mut(bridge).again) {
-            self.request_resync(switch, bridge, now);
         }
     }
 
     /// Whether a `virt` has not told all that it has, and why. Rules that it did not tell of would be taken for expired ones, so it is not compared.
-    fn is_virt_untold(&mut self, switch: SwitchIndex) -> bool {
-        let session = &mut self.switches[switch].virt;
+    pub fn is_virt_untold(&mut self, switch: SwitchIndex) -> bool {
+        let session = &mut self.list[switch].virt;
         let Some(error) = session.inventory_mut().and_then(|i| i.error) else {
             return false;
         };
@@ -224,56 +202,76 @@ impl Core {
         true
     }
 
-    /// False if it could not be compared.
-    fn compare_virt(&mut self, switch: SwitchIndex, inventory: Inventory, now: Instant) -> bool {
-        if !inventory.after_gap && inventory.own_changes != self.switches[switch].own_changes {
+    /// Compares `virt` with the truth and repairs it; returns the rules whose time is over, or `None` if it could not be compared.
+    pub fn compare_virt(
+        &mut self,
+        truth: &Truth,
+        server: &mut Server,
+        switch: SwitchIndex,
+        inventory: Inventory,
+        now: Instant,
+    ) -> Option<Vec<Expired>> {
+        if !inventory.after_gap && inventory.own_changes != self.list[switch].own_changes {
             // It was read before it got what it has now.
-            self.switches[switch].virt.again = true;
-            return false;
+            self.list[switch].virt.again = true;
+            return None;
         }
         self.verdicts.adopt_others(switch);
         let here = SwitchSet::of(switch);
-        let needed = self.executors.all().contains(switch);
+        let needed = server.executors.all().contains(switch);
         let in_flight = self.verdicts.in_flight_at(switch, inventory.since);
         let before = self.verdicts.in_flight();
-        self.refresh_all_patch_config();
-        let flows = self.compare_flows(switch, &inventory, needed, &in_flight, now);
-        let session = &mut self.switches[switch].virt;
-        session.suspects = flows.suspects;
-        session.spelled = flows.spelled;
+        self.refresh_all_patch_config(server);
+        let comparison = Comparison {
+            truth,
+            executors: &server.executors,
+            switch,
+            after_gap: inventory.after_gap,
+            in_flight: &in_flight,
+            memory: &self.list[switch].virt.memory,
+            now,
+        };
+        let flows = comparison.of_flows(&inventory.flows);
+        self.list[switch].virt.memory = flows.memory;
         for rule in flows.surplus {
             self.send_own_flow(rule, here, now);
         }
         let mut again = flows.again;
-        again |= self.compare_meters(here, &inventory.meters, needed, &in_flight, now);
-        again |= self.compare_groups(switch, &inventory.groups, needed, &in_flight, now);
+        again |= self.compare_meters(truth, here, &inventory.meters, needed, &in_flight, now);
+        again |= self.compare_groups(
+            truth,
+            server,
+            switch,
+            &inventory.groups,
+            needed,
+            &in_flight,
+            now,
+        );
         for copy in flows.missing {
             self.send_own_flow(copy, here, now);
         }
-        self.switches[switch].virt.again |= again;
+        self.list[switch].virt.again |= again;
         let changes = self.verdicts.in_flight() - before;
-        self.switches[switch].repairs += changes as u64;
-        for (key, reason, gone) in flows.expired {
-            self.expire(&key, reason, gone, now);
-        }
+        self.list[switch].repairs += changes as u64;
         if inventory.after_gap {
-            info!(target: "southbound", switch = %self.switches[switch].name, found = inventory.flows.len(), changes, "virt is in step");
+            info!(target: "southbound", switch = %self.list[switch].name, found = inventory.flows.len(), changes, "virt is in step");
         } else {
             self.report_audit(switch, Bridge::Virt, changes);
         }
-        true
+        Some(flows.expired)
     }
 
     /// True if there is something to compare again, when the messages on their way have arrived. So for groups.
-    pub(crate) fn compare_meters(
+    pub fn compare_meters(
         &mut self,
+        truth: &Truth,
         here: SwitchSet,
         found: &[MeterConfig],
         needed: bool,
         in_flight: &InFlight,
         now: Instant,
     ) -> bool {
-        let wanted = expected_now(&self.truth.meters, &in_flight.meters, needed);
+        let wanted = expected_now(&truth.meters, &in_flight.meters, needed);
         let mut again = false;
         for surplus in found.iter().filter(|m| !wanted.contains_key(&m.meter_id)) {
             if in_flight.meters.contains_key(&surplus.meter_id) {
@@ -313,6 +311,8 @@ impl Core {
 
     fn compare_groups(
         &mut self,
+        truth: &Truth,
+        server: &mut Server,
         switch: SwitchIndex,
         found: &[GroupDesc],
         needed: bool,
@@ -320,15 +320,15 @@ impl Core {
         now: Instant,
     ) -> bool {
         let here = SwitchSet::of(switch);
-        let expected = expected_now(&self.truth.groups, &in_flight.groups, needed);
+        let expected = expected_now(&truth.groups, &in_flight.groups, needed);
         let mut wanted: BTreeMap<u32, GroupMod> = expected
             .values()
             .map(|g| (g.id, physical_group(g)))
             .collect();
-        let floods = flood_group(self.flood.of_senders(), switch);
+        let floods = flood_group(server.flood.of_senders(), switch);
         wanted.insert(FLOOD_GROUP, floods);
         wanted.extend(
-            self.live_groups(switch, found)
+            self.live_groups(truth, server, switch, found)
                 .into_iter()
                 .map(|group| (group.group_id, group)),
         );

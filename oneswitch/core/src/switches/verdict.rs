@@ -182,6 +182,11 @@ impl Verdicts {
         self.closed + 1
     }
 
+    /// The newest batch that is settled.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
     pub fn is_settled(&self, batch: u64) -> bool {
         batch <= self.settled
     }

@@ -1,0 +1,105 @@
+//! How a controller wants to be treated: its role, its masks, its configuration.
+
+use super::Controllers;
+use crate::api::{ControllerId, ControllerRole, Destination};
+use crate::wire::wire;
+use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig};
+
+/// Of a mask for OpenFlow 1.3 Open vSwitch keeps these bits; flow_removed has two that only later versions use.
+const PACKET_IN_REASONS: u32 = 0x7;
+const PORT_STATUS_REASONS: u32 = 0x7;
+const FLOW_REMOVED_REASONS: u32 = 0x3f;
+
+impl Controllers {
+    /// Takes a controller's configuration; returns the fragment flags that it asks the switches for.
+    pub fn set_config(&mut self, id: ControllerId, config: SwitchConfig) -> Option<u16> {
+        let controller = self.connections.get_mut(&id)?;
+        controller.miss_send_len = config.miss_send_len;
+        let flags = config.flags & SwitchConfig::FRAGMENTS;
+        // Open vSwitch cannot reassemble, and goes on as it was without an error.
+        let cannot = flags == SwitchConfig::REASSEMBLE;
+        let ignored = cannot || controller.role == ControllerRole::Slave;
+        (!ignored).then_some(flags)
+    }
+
+    /// Returns the reply to a role request, if its sender is still there.
+    ///
+    /// # Errors
+    /// The answer to a request that is refused.
+    pub fn role_request(
+        &mut self,
+        id: ControllerId,
+        request: Role,
+    ) -> Result<Option<Message>, ErrorCode> {
+        let wanted = match request.role {
+            Role::NO_CHANGE => None,
+            Role::EQUAL => Some(ControllerRole::Equal),
+            Role::MASTER => Some(ControllerRole::Master),
+            Role::SLAVE => Some(ControllerRole::Slave),
+            _ => return Err(ErrorCode::ROLE_REQUEST_FAILED_BAD_ROLE),
+        };
+        if matches!(wanted, Some(ControllerRole::Master | ControllerRole::Slave)) {
+            // Signed distance: generation ids wrap (OpenFlow 1.3.5, 6.3.6).
+            let stale = self
+                .role_generation
+                .is_some_and(|current| (request.generation_id.wrapping_sub(current) as i64) < 0);
+            if stale {
+                return Err(ErrorCode::ROLE_REQUEST_FAILED_STALE);
+            }
+            self.role_generation = Some(request.generation_id);
+        }
+        if wanted == Some(ControllerRole::Master) {
+            self.demote_masters(id, request.generation_id);
+        }
+        let Some(controller) = self.connections.get_mut(&id) else {
+            return Ok(None);
+        };
+        controller.role = wanted.unwrap_or(controller.role);
+        let role = match controller.role {
+            ControllerRole::Equal => Role::EQUAL,
+            ControllerRole::Master => Role::MASTER,
+            ControllerRole::Slave => Role::SLAVE,
+        };
+        let generation_id = self.role_generation.unwrap_or(u64::MAX);
+        Ok(Some(Message::RoleReply(Role {
+            role,
+            generation_id,
+        })))
+    }
+
+    /// Whoever was master is a slave from now on, and is told so as Open vSwitch does (`ofconn_send_role_status`, ofproto/connmgr.c).
+    fn demote_masters(&mut self, new: ControllerId, generation_id: u64) {
+        let status = wire(0, &role_status(Role::SLAVE, generation_id));
+        for (id, other) in &mut self.connections {
+            if *id != new && other.role == ControllerRole::Master {
+                other.role = ControllerRole::Slave;
+                self.outbox.put(Destination::Controller(*id), &status);
+            }
+        }
+    }
+
+    pub fn set_async(&mut self, id: ControllerId, masks: AsyncMasks) {
+        if let Some(controller) = self.connections.get_mut(&id) {
+            controller.asynchronous = AsyncMasks {
+                packet_in: masks.packet_in.map(|mask| mask & PACKET_IN_REASONS),
+                port_status: masks.port_status.map(|mask| mask & PORT_STATUS_REASONS),
+                flow_removed: masks.flow_removed.map(|mask| mask & FLOW_REMOVED_REASONS),
+            };
+        }
+    }
+}
+
+/// The Open Networking Foundation's extension 191 to OpenFlow 1.3: role, reason (another one asked to be master), generation.
+fn role_status(role: u32, generation_id: u64) -> Message {
+    const ONF: u32 = 0x4f4e_4600;
+    const ROLE_STATUS: u32 = 1911;
+    const MASTER_REQUEST: [u8; 4] = [0; 4];
+    let mut data = role.to_be_bytes().to_vec();
+    data.extend(MASTER_REQUEST);
+    data.extend(generation_id.to_be_bytes());
+    Message::Experimenter(Experimenter {
+        vendor: ONF,
+        subtype: ROLE_STATUS,
+        body: data.into(),
+    })
+}

@@ -1,0 +1,139 @@
+//! What controllers are told, and the order of their replies.
+
+use super::Controllers;
+use crate::api::{ControllerId, ControllerRole, Destination};
+use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
+use crate::controllers::reply::Reply;
+use crate::mutants::{mutant, Fault};
+use crate::switches::verdict::Refused;
+use crate::wire::wire;
+use openflow13::{encode_error, set_xid, Message, Port, PortStatus};
+use tracing::warn;
+
+impl Controllers {
+    pub fn connect(&mut self, id: ControllerId) {
+        self.connections.insert(id, Controller::default());
+    }
+
+    pub fn disconnect(&mut self, id: ControllerId) {
+        self.connections.remove(&id);
+        self.outbox.discard(Destination::Controller(id));
+    }
+
+    pub fn get(&self, id: ControllerId) -> Option<&Controller> {
+        self.connections.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: ControllerId) -> Option<&mut Controller> {
+        self.connections.get_mut(&id)
+    }
+
+    pub fn role(&self, id: ControllerId) -> Option<ControllerRole> {
+        self.get(id).map(|c| c.role)
+    }
+
+    /// Counts `bytes` of an answer that is gathered for a controller; returns whether it is still there.
+    pub fn pay(&mut self, id: ControllerId, bytes: usize) -> bool {
+        let controller = self.connections.get_mut(&id);
+        controller.map(|c| c.reserve_bytes(bytes)).is_some()
+    }
+
+    /// Reserves a place for a reply that is not there yet; replies leave in the order of their requests, each when the batch `after` is
+    /// settled.
+    pub fn reserve(&mut self, id: ControllerId, after: u64) -> Option<u64> {
+        self.connections.get_mut(&id).map(|c| c.reserve(after))
+    }
+
+    pub fn fill(&mut self, id: ControllerId, slot: u64, reply: Reply) {
+        if let Some(controller) = self.connections.get_mut(&id) {
+            controller.fill(slot, reply);
+        }
+    }
+
+    /// Sends the replies whose turn has come to controllers that read. All batches up to `settled` are settled.
+    pub fn release(&mut self, settled: u64) {
+        for (id, controller) in &mut self.connections {
+            let to = Destination::Controller(*id);
+            while controller.unsent + self.outbox.pending(to) < WINDOW {
+                match controller.pop_ready(|batch| batch <= settled) {
+                    Some(message) => self.outbox.put(to, &message),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Answers a message that the switches refused.
+    pub fn report_refusal(&mut self, refused: Refused) {
+        let Some(origin) = refused.origin else {
+            return;
+        };
+        self.refused += 1;
+        if mutant(Fault::ErrorSwallowed) {
+            return;
+        }
+        if let Some(controller) = self.connections.get_mut(&origin.controller) {
+            let mut message = refused.message;
+            if !mutant(Fault::ErrorInnerXid) {
+                set_xid(&mut message, origin.xid);
+            }
+            if mutant(Fault::ErrorTruncated) {
+                message = message[..message.len().min(64)].into();
+            }
+            let xid = origin.xid ^ u32::from(mutant(Fault::ErrorXid));
+            controller.refuse(origin.place, &encode_error(xid, refused.error, &message));
+        }
+    }
+
+    /// Passes a packet-in on byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
+    pub fn relay_packet_in(&mut self, frame: &[u8]) {
+        /// Offset of ofp_packet_in.reason.
+        const REASON: usize = 14;
+        let reason = frame.get(REASON).copied().unwrap_or(0);
+        for (id, controller) in &mut self.connections {
+            if !controller.wants(Asynchronous::PacketIn, reason) {
+                continue;
+            }
+            let to = Destination::Controller(*id);
+            let unsent = controller.unsent + self.outbox.pending(to);
+            match controller.admit_packet_in(unsent, frame.len()) {
+                Admission::Send => {}
+                Admission::Drop => continue,
+                Admission::DropFirst => {
+                    let dropped = controller.packet_ins_dropped;
+                    warn!(target: "northbound", controller = id.0, unsent, dropped, "drops packet-ins: the controller does not read them as fast as they come");
+                    continue;
+                }
+            }
+            let copy = self.outbox.put_with_xid(to, frame, 0);
+            if mutant(Fault::PacketInCookie) {
+                copy[16..24].fill(0xff);
+            }
+        }
+    }
+
+    /// `except`: the controller that asked for the change (Open vSwitch does not echo a port-mod to its sender before OpenFlow 1.5).
+    pub fn tell_port_status(&mut self, reason: u8, port: Port, except: Option<ControllerId>) {
+        let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
+        if mutant(Fault::PortStatusLost) {
+            return;
+        }
+        let except = except.filter(|_| !mutant(Fault::PortModEchoed));
+        self.tell(Asynchronous::PortStatus, reason, &frame, except);
+    }
+
+    /// Sends an asynchronous message to all controllers that want it.
+    pub fn tell(
+        &mut self,
+        kind: Asynchronous,
+        reason: u8,
+        frame: &[u8],
+        except: Option<ControllerId>,
+    ) {
+        for (id, controller) in &self.connections {
+            if Some(*id) != except && controller.wants(kind, reason) {
+                self.outbox.put(Destination::Controller(*id), frame);
+            }
+        }
+    }
+}

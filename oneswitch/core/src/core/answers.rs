@@ -1,0 +1,254 @@
+//! Questions of controllers, and what becomes of the switches' answers.
+
+use crate::api::{Bridge, SwitchIndex};
+use crate::controllers::merge::Answers;
+use crate::controllers::Incoming;
+use crate::core::Core;
+use crate::expiry::idle::count_by_rule;
+use crate::layout::compare::Expired;
+use crate::mutants::{mutant, Fault};
+use crate::switch_set::SwitchSet;
+use crate::switches::fold::Fold;
+use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
+use openflow13::{
+    encode_error, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply, MultipartRequest,
+    PortStats,
+};
+use std::time::Instant;
+
+impl Core {
+    /// A controller's multipart request.
+    pub(in crate::core) fn multipart_request(
+        &mut self,
+        incoming: Incoming<'_>,
+        request: Multipart<MultipartRequest>,
+        now: Instant,
+    ) {
+        if request.more {
+            // Only table features could need several parts, and Open vSwitch takes none either.
+            return self.refuse(incoming, ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW);
+        }
+        let request = request.body;
+        if let Some(error) = self.view().unknown_subject(&request) {
+            return self.refuse(incoming, error);
+        }
+        let origin = incoming.origin;
+        let Some(slot) = self.reserve_reply(origin.controller) else {
+            return;
+        };
+        let (bridge, from) = self.view().sources(&request);
+        if from.is_empty() {
+            let answers = Answers {
+                parts: Vec::new(),
+                steady: true,
+                since: u64::MAX,
+            };
+            let reply = self.view().merge(&request, answers, origin.xid, now);
+            return self.fill_reply(origin.controller, slot, reply);
+        }
+        let reserved = self.view().answer_size(&request) + incoming.frame.len();
+        self.controllers.pay(origin.controller, reserved);
+        let since = self.truth.tables.begin_reading();
+        let asked = self.view().physical_request(&request);
+        let question = ControllerQuestion {
+            origin,
+            frame: incoming.frame.into(),
+            slot,
+            request,
+            since,
+            reserved,
+            epoch: self.server.epoch,
+        };
+        let purpose = Purpose::Controller(question);
+        self.switches.read(purpose, bridge, from, asked);
+    }
+
+    /// A part of a switch's answer.
+    pub(in crate::core) fn read_reply(
+        &mut self,
+        switch: SwitchIndex,
+        bridge: Bridge,
+        header: Header,
+        reply: Multipart<MultipartReply>,
+        now: Instant,
+    ) {
+        let is_wanted = match self.switches.part_arrives(switch, bridge, header) {
+            None => return,
+            Some(Payer::Us) => true,
+            Some(Payer::Controller(id, bytes)) => self.controllers.pay(id, bytes),
+        };
+        if is_wanted {
+            self.switches.keep_part(header.xid, switch, reply.body);
+        }
+        if !reply.more || mutant(Fault::MoreFlagLost) {
+            let answer = self.switches.read_answered(header.xid, switch);
+            self.route_answer(answer, now);
+        }
+    }
+
+    pub(in crate::core) fn route_answer(&mut self, answer: Option<Answer>, now: Instant) {
+        let Some(answer) = answer else { return };
+        let Answer {
+            purpose,
+            number: question,
+            bridge,
+            asked,
+            missed,
+            parts,
+            folded,
+            error,
+            last,
+        } = answer;
+        match purpose {
+            Purpose::Controller(question) => {
+                let mut parts = parts;
+                for each in folded {
+                    each.take_from(&question.request, &mut parts);
+                }
+                self.answer_controller(question, parts, error, now)
+            }
+            Purpose::Inventory => {
+                if self.switches.inventory_part(last, bridge, parts, error) {
+                    self.inventory_complete(last, bridge, now);
+                }
+            }
+            Purpose::MoveBaseline(number, goal) => {
+                let stats = first_port_stats(parts);
+                self.with_moves(now, |moves, below| {
+                    moves.baseline_answered(below, number, &goal, question, stats, error)
+                });
+            }
+            Purpose::FoldPort(number)
+            | Purpose::FoldRules {
+                moving: Some(number),
+                ..
+            }
+            | Purpose::FoldCounters(Some(number))
+                if !missed.is_empty() =>
+            {
+                self.with_moves(now, |moves, below| moves.fold_missed(below, number, error))
+            }
+            Purpose::FoldPort(number) => {
+                let stats = first_port_stats(parts);
+                let stats = stats.filter(|_| !mutant(Fault::PortStatsLostOnMove));
+                self.folded(number, stats.map(Fold::Port), now);
+            }
+            Purpose::FoldRules { moving, old, new } => match moving {
+                Some(number) => {
+                    let fold = Fold::Rules {
+                        switch: last,
+                        parts,
+                        old,
+                        new,
+                    };
+                    self.folded(number, Some(fold), now);
+                }
+                None => {
+                    // The copies were removed right after the question.
+                    let (truth, journal) = (&mut self.truth, &mut self.journal);
+                    let switches = &mut self.switches;
+                    switches.fold_rules(truth, journal, last, parts, &old, &new, question)
+                }
+            },
+            Purpose::FoldCounters(Some(number)) => {
+                self.folded(number, Some(Fold::Counted(parts)), now)
+            }
+            Purpose::FoldCounters(None) => {
+                let (truth, journal) = (&mut self.truth, &mut self.journal);
+                self.switches.fold_counted(truth, journal, parts)
+            }
+            Purpose::IdlePoll => {
+                let heard = asked.minus(missed);
+                let packets = count_by_rule(flows(parts));
+                self.with_expiry(now, |expiry, below| {
+                    for key in expiry.idle.polled(below, &packets, heard) {
+                        let (reason, gone) = (FlowRemoved::IDLE_TIMEOUT, SwitchSet::EMPTY);
+                        expiry.removals.expire(below, &key, reason, gone);
+                    }
+                });
+            }
+        }
+    }
+
+    fn answer_controller(
+        &mut self,
+        question: ControllerQuestion,
+        parts: Parts,
+        error: Option<ErrorCode>,
+        now: Instant,
+    ) {
+        let (id, xid) = (question.origin.controller, question.origin.xid);
+        let reply = match error {
+            Some(error) => {
+                self.controllers.refused += 1;
+                encode_error(xid, error, &question.frame).into()
+            }
+            None => {
+                let answers = Answers {
+                    parts,
+                    steady: question.epoch == self.server.epoch,
+                    since: question.since,
+                };
+                self.view().merge(&question.request, answers, xid, now)
+            }
+        };
+        self.truth.tables.end_reading();
+        if let Some(controller) = self.controllers.get_mut(id) {
+            controller.give_back(question.reserved);
+        }
+        self.fill_reply(id, question.slot, reply);
+    }
+
+    fn folded(&mut self, number: u32, fold: Option<Fold>, now: Instant) {
+        self.with_moves(now, |moves, below| moves.folded(below, number, fold));
+    }
+
+    /// All answers are there: compare, repair, and take the bridge into service.
+    fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
+        if bridge == Bridge::Virt && self.switches.is_virt_untold(switch) {
+            return self.switches.retry_resync(switch, bridge, now);
+        }
+        let inventory = self.switches.take_inventory(switch, bridge);
+        // What an `edge` does not tell may be rules that must not be there.
+        let is_partial = inventory.error.is_some();
+        let is_compared = match bridge {
+            Bridge::Virt => {
+                let (truth, server) = (&self.truth, &mut self.server);
+                let expired = self
+                    .switches
+                    .compare_virt(truth, server, switch, inventory, now);
+                expired.map(|expired| self.expire(expired, now)).is_some()
+            }
+            Bridge::Edge => {
+                self.with_moves(now, |moves, below| moves.read_baselines(below, switch));
+                let server = &self.server;
+                let is_compared = self.switches.compare_edge(server, switch, &inventory);
+                self.switches.apply_port_configs(server, switch);
+                is_compared
+            }
+        };
+        if is_compared && !is_partial {
+            self.switches.compared(switch, bridge);
+        }
+        self.switches.list[switch].session_mut(bridge).again |= is_partial;
+        self.announce_ports(None);
+        if std::mem::take(&mut self.switches.list[switch].session_mut(bridge).again) {
+            self.switches.request_resync(switch, bridge, now);
+        }
+    }
+
+    fn expire(&mut self, expired: Vec<Expired>, now: Instant) {
+        self.with_expiry(now, |expiry, below| {
+            for (key, reason, gone) in expired {
+                expiry.removals.expire(below, &key, reason, gone);
+            }
+        });
+    }
+}
+
+fn first_port_stats(parts: Parts) -> Option<PortStats> {
+    parts.into_iter().find_map(|(_, part)| match part {
+        MultipartReply::PortStats(stats) => stats.into_iter().next(),
+        _ => None,
+    })
+}

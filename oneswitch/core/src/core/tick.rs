@@ -1,0 +1,39 @@
+//! Time.
+
+use crate::core::Core;
+use std::time::{Duration, Instant};
+
+impl Core {
+    /// When `tick` next has something to do.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let ports = self.server.ports.iter();
+        let moves = ports.filter_map(|p| p.moving.as_ref()?.deadline);
+        moves
+            .chain(self.expiry.idle.next())
+            .chain(self.expiry.removals.next())
+            .chain(self.switches.next_resync())
+            .chain(self.switches.next_lasting_doubt())
+            .chain(self.switches.next_audit())
+            .chain(self.switches.verdicts.deadline())
+            .min()
+    }
+
+    pub fn tick(&mut self, now: Instant) {
+        self.switches.age_doubts(now);
+        self.switches.confirm_retired_ids(&mut self.server, now);
+        self.switches.advance_flood(&mut self.server);
+        self.with_moves(now, |moves, below| moves.advance_moves(below));
+        self.with_expiry(now, |expiry, below| {
+            expiry.removals.end_overdue_removals(below);
+        });
+        self.switches.resync_overdue(now);
+        self.switches.audit_overdue(now);
+        self.switches.verdicts.hurry_overdue(now);
+        self.with_expiry(now, |expiry, below| expiry.idle.poll(below));
+    }
+
+    /// Compares every bridge with what it should have, once per `interval`; zero: never.
+    pub fn set_audit(&mut self, interval: Duration, now: Instant) {
+        self.switches.set_audit(interval, now);
+    }
+}

@@ -1,0 +1,100 @@
+//! Messages of our own to the switches.
+
+use super::Switches;
+use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::model::truth::{Changes, Request};
+use crate::mutants::{mutant, Fault};
+use crate::switch_set::SwitchSet;
+use crate::switches::sync::WHOLE_PACKET;
+use crate::switches::verdict::NOT_AN_OPERATION;
+use crate::wire::wire;
+use openflow13::{FlowMod, GroupMod, Message, SwitchConfig};
+use std::time::Instant;
+
+impl Switches {
+    /// Returns an xid for a message that is not an operation.
+    pub fn fresh_xid(&mut self) -> u32 {
+        self.next_xid = self.next_xid.wrapping_add(1);
+        self.next_xid | NOT_AN_OPERATION
+    }
+
+    /// Sends a message to `virt` of `targets` as an operation without a controller.
+    pub fn send_own(&mut self, message: &Message, targets: SwitchSet, now: Instant) {
+        let targets = targets.intersection(self.up());
+        if targets.is_empty() {
+            return;
+        }
+        let (request, changes) = (Request::Other, Changes::default());
+        let verdicts = &mut self.verdicts;
+        let xid = verdicts.push(None, None, request, changes, targets, now);
+        let frame = wire(xid, message);
+        for switch in targets.iter() {
+            self.list[switch].own_changes += 1;
+            let to = Destination::Switch(switch, Bridge::Virt);
+            self.outbox.put(to, &frame);
+        }
+    }
+
+    pub fn send_own_flow(&mut self, message: FlowMod, targets: SwitchSet, now: Instant) {
+        self.send_own(&Message::FlowMod(message), targets, now);
+    }
+
+    /// Sends a message to one bridge outside of the operations; the batch's barrier covers it.
+    pub fn send_to(&mut self, switch: SwitchIndex, bridge: Bridge, message: &Message) -> u32 {
+        let xid = self.fresh_xid();
+        let to = Destination::Switch(switch, bridge);
+        self.outbox.put(to, &wire(xid, message));
+        self.verdicts.touch(switch, bridge);
+        xid
+    }
+
+    /// Changes a hidden group of `switch`.
+    pub fn send_hidden(&mut self, switch: SwitchIndex, message: GroupMod) {
+        self.list[switch].own_changes += 1;
+        self.send_to(switch, Bridge::Virt, &Message::GroupMod(message));
+    }
+
+    /// Sends the barriers of the open batch; returns false if there is none.
+    pub fn close_batch(&mut self) -> bool {
+        let barrier = self.fresh_xid();
+        let Some((virt, edge)) = self.verdicts.close(barrier) else {
+            return false;
+        };
+        let frame = wire(barrier, &Message::BarrierRequest);
+        for (set, bridge) in [(virt, Bridge::Virt), (edge, Bridge::Edge)] {
+            for switch in set.iter() {
+                self.outbox.put(Destination::Switch(switch, bridge), &frame);
+            }
+        }
+        true
+    }
+
+    /// Sends a controller's message, or its removal by us, to `virt` of `targets` with the xid of its operation.
+    pub fn send_operation(&mut self, frame: &[u8], targets: SwitchSet, xid: u32) {
+        for switch in targets.iter() {
+            let to = Destination::Switch(switch, Bridge::Virt);
+            self.outbox.put_with_xid(to, frame, xid);
+        }
+    }
+
+    /// Tells all switches how to treat fragments; returns whether that is new.
+    pub fn set_fragments(&mut self, flags: u16) -> bool {
+        if flags == self.fragment_flags {
+            return false;
+        }
+        self.fragment_flags = flags;
+        let physical = Message::SetConfig(SwitchConfig {
+            flags,
+            miss_send_len: WHOLE_PACKET,
+        });
+        let all = if mutant(Fault::FragmentsAtOneSwitch) {
+            1
+        } else {
+            usize::MAX
+        };
+        for switch in self.up().iter().take(all) {
+            self.send_to(switch, Bridge::Virt, &physical);
+        }
+        true
+    }
+}
