@@ -10,7 +10,10 @@ pub type Rule = (&'static str, &'static [&'static str]);
 /// Panics with file, line and rule for every arrow that `rules` do not allow, and for rules that allow a cycle.
 pub fn check(src: &Path, rules: &[Rule]) {
     let rules: BTreeMap<&str, &[&str]> = rules.iter().copied().collect();
-    let mut faults: Vec<String> = rules.keys().filter_map(|room| cycle(room, &rules)).collect();
+    let mut faults: Vec<String> = rules
+        .keys()
+        .filter_map(|room| cycle(room, &rules))
+        .collect();
     let mut seen = BTreeSet::new();
     for file in sources(src) {
         let path: Vec<String> = module_path(file.strip_prefix(src).unwrap());
@@ -19,14 +22,19 @@ pub fn check(src: &Path, rules: &[Rule]) {
         };
         seen.insert(room.clone());
         let Some(allowed) = rules.get(room.as_str()) else {
-            faults.push(format!("{}: room {room} is not in the table", file.display()));
+            faults.push(format!(
+                "{}: room {room} is not in the table",
+                file.display()
+            ));
             continue;
         };
         let text = fs::read_to_string(&file).unwrap();
         for (line, used) in arrows(&text, &path) {
             if used != *room && !allowed.contains(&used.as_str()) {
                 let at = format!("{}:{line}", file.display());
-                faults.push(format!("{at}: {room} uses {used}; {room} may use {allowed:?}"));
+                faults.push(format!(
+                    "{at}: {room} uses {used}; {room} may use {allowed:?}"
+                ));
             }
         }
     }
@@ -37,10 +45,13 @@ pub fn check(src: &Path, rules: &[Rule]) {
 
 /// The source files, without unit tests.
 fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
     let is_source = |path: &PathBuf| {
-        path.extension().is_some_and(|e| e == "rs") && path.file_stem().is_some_and(|s| s != "tests")
+        path.extension().is_some_and(|e| e == "rs")
+            && path.file_stem().is_some_and(|s| s != "tests")
     };
     let nested = folders.iter().flat_map(|folder| sources(folder));
     nested.chain(files.into_iter().filter(is_source)).collect()
@@ -48,18 +59,30 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 fn module_path(file: &Path) -> Vec<String> {
     let path = file.with_extension("");
-    path.iter().map(|part| part.to_string_lossy().into_owned()).collect()
+    path.iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// The line and the room of every path that begins with `crate::` or `super::`.
 fn arrows(text: &str, path: &[String]) -> Vec<(usize, String)> {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code = text
+        .split("#[cfg(test)]\nmod tests")
+        .next()
+        .unwrap_or_default();
     let mut found = Vec::new();
     for (number, line) in (1..).zip(code.lines()) {
         let line = line.split("//").next().unwrap_or_default();
         for (at, _) in line.match_indices("crate::") {
             let first = name(&line[at + "crate::".len()..]);
-            found.push((number, if first.is_empty() { "crate::{".into() } else { first }));
+            found.push((
+                number,
+                if first.is_empty() {
+                    "crate::{".into()
+                } else {
+                    first
+                },
+            ));
         }
         let mut rest = line;
         while let Some(at) = rest.find("super::") {
@@ -85,7 +108,9 @@ fn cycle(room: &str, rules: &BTreeMap<&str, &[&str]>) -> Option<String> {
     while let Some(from) = next.pop() {
         for to in rules.get(from).copied().unwrap_or_default() {
             if *to == room {
-                return Some(format!("the table allows {room} to use itself by way of {from}"));
+                return Some(format!(
+                    "the table allows {room} to use itself by way of {from}"
+                ));
             }
             next.extend(reached.insert(*to).then_some(*to));
         }

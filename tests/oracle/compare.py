@@ -46,8 +46,8 @@ class Comparison:
     Args:
         switches: how many oneswitchd has.
         binary: of oneswitchd; None finds the installed one.
-        mutant: the fault that it shall have, if it can. Each run then has an oneswitchd of its own: what the one before
-            left behind must not be taken for this one's.
+        mutant: an oneswitchd with a fault, in place of ``binary``. Each run then starts its own oneswitchd, so that the
+            traces of the run before are not taken for faults.
         executor: the server's default.
         stateful: rules are drawn that keep state for all ports: one executor needs to be the default.
     """
@@ -56,7 +56,7 @@ class Comparison:
         self,
         switches: int,
         binary: Path | None = None,
-        mutant: str | None = None,
+        mutant: Path | None = None,
         executor: str = HOME,
         stateful: bool = False,
     ) -> None:
@@ -94,7 +94,7 @@ class Comparison:
         self._deaf.clear()
         self._counters_differ = False
         if self.mutant is not None:
-            self.ours.begin_mutant(self.mutant)
+            self.ours.begin_binary(self.mutant)
         for world in (self.ours, self.reference):
             world.reset()
 
@@ -221,7 +221,7 @@ class Comparison:
         slept since.
         """
         # What a mutant withholds shall not take long; its script was played without it, and with patience.
-        for _ in range(_LATE_TURNS // 4 if self.mutant else _LATE_TURNS):
+        for _ in range(_LATE_TURNS // 4 if self.mutant not in (None, self._binary) else _LATE_TURNS):
             missing = _asynchronous(expected) - _asynchronous(seen)
             if missing == 0 and expected.removed == seen.removed:
                 return

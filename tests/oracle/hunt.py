@@ -1,4 +1,4 @@
-"""Let the random oracle find seeded faults: ``python -m tests.oracle.hunt BINARY [--names NAME...]``.
+"""Let the random oracle find seeded faults: ``python -m tests.oracle.hunt [--names NAME...]``.
 
 Writes what killed them, made short, to ``tests/oracle/mutants/NAME.json``.
 """
@@ -6,11 +6,10 @@ Writes what killed them, made short, to ``tests/oracle/mutants/NAME.json``.
 import argparse
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.oracle.compare import Comparison
 from tests.oracle.explore import explore
-from tests.oracle.mutants import NAMES, script_of
+from tests.oracle.mutants import NAMES, builder, script_of
 from tests.oracle.replay import outcome, shrunk
 from tests.oracle.steps import Script
 
@@ -29,25 +28,25 @@ class Kill:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("binary", type=Path, help="oneswitchd with the feature mutants")
     parser.add_argument("--names", nargs="+", default=sorted(NAMES))
     parser.add_argument("--switches", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20000, help="give up after so many")
     parser.add_argument("--start", type=int, default=1)
     arguments = parser.parse_args()
-    with Comparison(arguments.switches, arguments.binary, "") as comparison:
+    with builder() as built, Comparison(arguments.switches, sound := built.build()) as comparison:
         for name in arguments.names:
-            comparison.mutant = name
+            mutant = built.build(name)
+            comparison.mutant = mutant
             found = hunt(comparison, arguments.steps, arguments.start)
             if found is None:
                 print(f"{name}: survived {comparison.steps} steps", flush=True)
                 continue
-            comparison.mutant = ""
+            comparison.mutant = sound
             real = outcome(comparison, found.script)
             if real is not None:
                 print(f"{name}: not its fault: {real}", flush=True)
                 continue
-            comparison.mutant = name
+            comparison.mutant = mutant
             short = shrunk(comparison, found.script)
             again = [outcome(comparison, short) for _ in range(_TIMES)]
             sure = f"{sum(each is not None for each in again)} of {_TIMES} times"

@@ -25,7 +25,6 @@ class OneSwitch(World):
 
     def __init__(self, switches: int, binary: Path | None = None, executor: str = HOME) -> None:
         self._binary = binary
-        self._mutant = ""
         self._daemon: Oneswitchd | None = None
         self.spec = dataclasses.replace(server(switches), executor=executor)
         self._executed: set[int] = set()
@@ -36,18 +35,17 @@ class OneSwitch(World):
     def daemon(self) -> Oneswitchd:
         """The running oneswitchd."""
         if self._daemon is None:
-            variables = {"ONESWITCH_MUTANT": self._mutant} if self._mutant else {}
-            self._daemon = self._stack.enter_context(Oneswitchd(self.lab.server_toml, self._binary, variables))
+            self._daemon = self._stack.enter_context(Oneswitchd(self.lab.server_toml, self._binary))
             self._daemon.wait_up()
         return self._daemon
 
-    def begin_mutant(self, name: str) -> None:
-        """Another oneswitchd, with the fault ``name`` ("": none), that knows nothing of the one before."""
+    def begin_binary(self, binary: Path) -> None:
+        """Go on with another oneswitchd that knows nothing of the one before."""
         self._hang_up()
         self.daemon.stop()
         for file in (self.daemon.config.oneswitchd.state, self.daemon.config.oneswitchd.journal):
             Path(str(file)).unlink(missing_ok=True)
-        self._daemon, self._mutant = None, name
+        self._daemon, self._binary = None, binary
         self._executed.clear()
         self.places = {port.number: (port.switch, port.interface) for port in self.spec.ports}
         self.channel = self._connect()

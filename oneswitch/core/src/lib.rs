@@ -5,17 +5,19 @@
 //!
 //! One round: feed events, [`Core::end_of_batch`], write what [`Core::take_outputs`] returns.
 //!
-//! | room | owns | may call |
-//! |---|---|---|
-//! | `model` | the virtual tables, groups and meters | - |
-//! | `server` | the port map, the executors, the flood's lists | `model` |
-//! | `layout` | nothing: which rules and groups a switch has to have | `model`, `server` |
-//! | `switches` | sessions, verdicts, questions to switches | `layout` and below, `journal` |
-//! | `controllers` | connections, roles, the order of replies | `switches` and below |
-//! | `expiry` | removed rules, idle timeouts | `switches` and below |
-//! | `moves` | moves of ports and executors | `switches` and below |
-//! | `journal` | what survives a restart | `model`, `server` |
-//! | `core` | the rooms | all; no room calls it |
+//! | room | owns |
+//! |---|---|
+//! | `model` | the virtual tables, groups and meters |
+//! | `server` | the port map, the executors, the flood's lists |
+//! | `layout` | nothing: what a switch is to have, and how it differs from what it has |
+//! | `journal` | what survives a restart |
+//! | `switches` | sessions, verdicts, questions to switches |
+//! | `controllers` | connections, roles, the order of replies |
+//! | `expiry` | removed rules, idle timeouts |
+//! | `moves` | moves of ports and executors |
+//! | `core` | the dispatcher: all of them; no room calls it |
+//!
+//! Rooms borrow those above them in this table by name and return what has to be routed (docs/architecture.md, "Rooms of `oneswitch/core`").
 
 mod api;
 mod controllers;
@@ -25,7 +27,6 @@ mod journal;
 mod layout;
 mod model;
 mod moves;
-pub mod mutants;
 mod outbox;
 mod server;
 mod switch_set;

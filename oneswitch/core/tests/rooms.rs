@@ -1,4 +1,4 @@
-//! No room of the core uses a room above it (docs/architecture.md, "The rooms of oneswitchd's core").
+//! No room of the core uses a room above it (docs/architecture.md, "Rooms of `oneswitch/core`").
 
 #[path = "../../../tools/rooms.rs"]
 #[allow(clippy::unwrap_used)]
@@ -22,25 +22,68 @@ fn rooms_use_only_the_rooms_below_them() {
             ("journal", &["api", "wire", "model", "server", "layout"]),
             (
                 "switches",
-                &["api", "switch_set", "outbox", "wire", "model", "server", "layout", "journal"],
+                &[
+                    "api",
+                    "switch_set",
+                    "outbox",
+                    "wire",
+                    "model",
+                    "server",
+                    "layout",
+                    "journal",
+                ],
             ),
             (
                 "controllers",
-                &["api", "switch_set", "outbox", "wire", "model", "server", "layout", "switches"],
+                &[
+                    "api",
+                    "switch_set",
+                    "outbox",
+                    "wire",
+                    "model",
+                    "server",
+                    "layout",
+                    "switches",
+                ],
             ),
             (
                 "expiry",
-                &["api", "switch_set", "wire", "model", "server", "layout", "switches"],
+                &[
+                    "api",
+                    "switch_set",
+                    "wire",
+                    "model",
+                    "server",
+                    "layout",
+                    "switches",
+                ],
             ),
             (
                 "moves",
-                &["api", "switch_set", "model", "server", "layout", "switches", "journal"],
+                &[
+                    "api",
+                    "switch_set",
+                    "model",
+                    "server",
+                    "layout",
+                    "switches",
+                    "journal",
+                ],
             ),
             (
                 "core",
                 &[
-                    "api", "switch_set", "wire", "model", "server", "layout", "switches", "controllers",
-                    "expiry", "moves", "journal",
+                    "api",
+                    "switch_set",
+                    "wire",
+                    "model",
+                    "server",
+                    "layout",
+                    "switches",
+                    "controllers",
+                    "expiry",
+                    "moves",
+                    "journal",
                 ],
             ),
         ],

@@ -2,7 +2,6 @@
 
 use crate::api::ControllerRole;
 use crate::controllers::reply::Reply;
-use crate::mutants::{mutant, Fault};
 use openflow13::AsyncMasks;
 use std::collections::VecDeque;
 
@@ -94,16 +93,13 @@ pub enum Asynchronous {
 
 impl Controller {
     pub fn wants(&self, kind: Asynchronous, reason: u8) -> bool {
-        if mutant(Fault::AsyncMaskIgnored) {
-            return true;
-        }
         let masks = match kind {
             Asynchronous::PacketIn => self.asynchronous.packet_in,
             Asynchronous::PortStatus => self.asynchronous.port_status,
             Asynchronous::FlowRemoved => self.asynchronous.flow_removed,
         };
-        let slave = self.role == ControllerRole::Slave && !mutant(Fault::SlaveIsTold);
-        let mask = masks[usize::from(slave)];
+        let is_slave = self.role == ControllerRole::Slave;
+        let mask = masks[usize::from(is_slave)];
         1u32.checked_shl(u32::from(reason))
             .is_some_and(|bit| mask & bit != 0)
     }

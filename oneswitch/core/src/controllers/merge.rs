@@ -6,7 +6,6 @@ use crate::controllers::View;
 use crate::layout::translate::virtual_buckets;
 use crate::model::hidden::is_hidden;
 use crate::model::truth::{add_group, add_meter};
-use crate::mutants::{mutant, Fault};
 use crate::server::counters::{combine_ports, minus, plus, shown};
 use crate::server::ports::Location;
 use crate::switches::reads::Parts;
@@ -52,14 +51,10 @@ impl View<'_> {
     pub fn merge(
         &self,
         request: &MultipartRequest,
-        mut answers: Answers,
+        answers: Answers,
         xid: u32,
         now: Instant,
     ) -> Reply {
-        if cfg!(feature = "mutants") {
-            // Those that take the first answer for all shall always take the same.
-            answers.parts.sort_by_key(|(switch, _)| *switch);
-        }
         let reply = match request {
             MultipartRequest::Desc => MultipartReply::Desc(self.description()),
             MultipartRequest::Flow(filter) => {
@@ -111,12 +106,7 @@ impl View<'_> {
 
     fn merge_tables(&self, parts: Parts) -> Vec<TableStats> {
         let mut tables: BTreeMap<u8, TableStats> = BTreeMap::new();
-        let all = if mutant(Fault::TableStatsFirst) {
-            1
-        } else {
-            usize::MAX
-        };
-        for (_, part) in parts.into_iter().take(all) {
+        for (_, part) in parts {
             let MultipartReply::Table(list) = part else {
                 continue;
             };
@@ -226,10 +216,9 @@ impl View<'_> {
             for stats in list
                 .into_iter()
                 .filter(|s| asks_for_group(asked, s.group_id))
-                .filter(|s| !is_hidden(s.group_id) || mutant(Fault::HiddenGroupShown))
+                .filter(|s| !is_hidden(s.group_id))
             {
                 match merged.get_mut(&stats.group_id) {
-                    Some(_) if mutant(Fault::GroupStatsFirst) => {}
                     Some(sum) => add_group(sum, &stats),
                     None => {
                         merged.insert(stats.group_id, stats);
@@ -290,7 +279,6 @@ impl View<'_> {
                 .filter(|s| asks_for_meter(asked, s.meter_id))
             {
                 match merged.get_mut(&stats.meter_id) {
-                    Some(_) if mutant(Fault::MeterStatsFirst) => {}
                     Some(sum) => add_meter(sum, &stats),
                     None => {
                         merged.insert(stats.meter_id, stats);

@@ -5,7 +5,6 @@ use crate::controllers::View;
 use crate::layout::messages::key_of;
 use crate::layout::translate::instructions_with_floods;
 use crate::model::rule::{Counters, Rule, RuleKey};
-use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::flows;
 use foldhash::{HashMap, HashMapExt};
@@ -45,7 +44,6 @@ impl View<'_> {
                 continue;
             }
             match places.entry(rule.key.clone()) {
-                Entry::Occupied(_) if mutant(Fault::FlowStatsFirst) => {}
                 Entry::Occupied(place) => {
                     let sum = &mut merged[*place.get()];
                     sum.packet_count = sum.packet_count.wrapping_add(flow.packet_count);
@@ -110,12 +108,7 @@ impl View<'_> {
             chosen
                 .iter()
                 .for_each(|rule| counters.add(rule.base.packets, rule.base.bytes));
-            let all = if mutant(Fault::AggregateFirst) {
-                1
-            } else {
-                usize::MAX
-            };
-            for (_, part) in answers.parts.into_iter().take(all) {
+            for (_, part) in answers.parts {
                 if let MultipartReply::Aggregate {
                     packet_count,
                     byte_count,
@@ -142,15 +135,11 @@ fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
         duration_nsec,
         idle_timeout: rule.idle_timeout,
         hard_timeout: rule.hard_timeout,
-        flags: if mutant(Fault::CopyFlagsShown) {
-            flow.flags
-        } else {
-            rule.flags
-        },
+        flags: rule.flags,
         cookie: rule.cookie,
         packet_count: flow.packet_count.wrapping_add(rule.base.packets),
         byte_count: flow.byte_count.wrapping_add(rule.base.bytes),
-        instructions: if rule.facts.floods && !mutant(Fault::FloodDumpedAsGroup) {
+        instructions: if rule.facts.floods {
             let bytes = instructions_with_floods(
                 flow.instructions.as_bytes(),
                 rule.instructions.as_bytes(),

@@ -4,7 +4,6 @@ use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::controllers::controller::{Admission, Asynchronous, Controller, WINDOW};
 use crate::controllers::reply::Reply;
-use crate::mutants::{mutant, Fault};
 use crate::switches::verdict::Refused;
 use crate::wire::wire;
 use openflow13::{encode_error, set_xid, Message, Port, PortStatus};
@@ -69,19 +68,11 @@ impl Controllers {
             return;
         };
         self.refused += 1;
-        if mutant(Fault::ErrorSwallowed) {
-            return;
-        }
         if let Some(controller) = self.connections.get_mut(&origin.controller) {
             let mut message = refused.message;
-            if !mutant(Fault::ErrorInnerXid) {
-                set_xid(&mut message, origin.xid);
-            }
-            if mutant(Fault::ErrorTruncated) {
-                message = message[..message.len().min(64)].into();
-            }
-            let xid = origin.xid ^ u32::from(mutant(Fault::ErrorXid));
-            controller.refuse(origin.place, &encode_error(xid, refused.error, &message));
+            set_xid(&mut message, origin.xid);
+            let error = encode_error(origin.xid, refused.error, &message);
+            controller.refuse(origin.place, &error);
         }
     }
 
@@ -105,20 +96,13 @@ impl Controllers {
                     continue;
                 }
             }
-            let copy = self.outbox.put_with_xid(to, frame, 0);
-            if mutant(Fault::PacketInCookie) {
-                copy[16..24].fill(0xff);
-            }
+            self.outbox.put_with_xid(to, frame, 0);
         }
     }
 
     /// `except`: the controller that asked for the change (Open vSwitch does not echo a port-mod to its sender before OpenFlow 1.5).
     pub fn tell_port_status(&mut self, reason: u8, port: Port, except: Option<ControllerId>) {
         let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
-        if mutant(Fault::PortStatusLost) {
-            return;
-        }
-        let except = except.filter(|_| !mutant(Fault::PortModEchoed));
         self.tell(Asynchronous::PortStatus, reason, &frame, except);
     }
 

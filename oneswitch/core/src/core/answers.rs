@@ -6,9 +6,8 @@ use crate::controllers::Incoming;
 use crate::core::Core;
 use crate::expiry::idle::count_by_rule;
 use crate::layout::compare::Expired;
-use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
-use crate::switches::fold::Fold;
+use crate::switches::fold::{Fold, LostCopies};
 use crate::switches::reads::{flows, Answer, ControllerQuestion, Parts, Payer, Purpose};
 use openflow13::{
     encode_error, ErrorCode, FlowRemoved, Header, Multipart, MultipartReply, MultipartRequest,
@@ -80,7 +79,7 @@ impl Core {
         if is_wanted {
             self.switches.keep_part(header.xid, switch, reply.body);
         }
-        if !reply.more || mutant(Fault::MoreFlagLost) {
+        if !reply.more {
             let answer = self.switches.read_answered(header.xid, switch);
             self.route_answer(answer, now);
         }
@@ -130,26 +129,22 @@ impl Core {
             }
             Purpose::FoldPort(number) => {
                 let stats = first_port_stats(parts);
-                let stats = stats.filter(|_| !mutant(Fault::PortStatsLostOnMove));
                 self.folded(number, stats.map(Fold::Port), now);
             }
-            Purpose::FoldRules { moving, old, new } => match moving {
-                Some(number) => {
-                    let fold = Fold::Rules {
-                        switch: last,
-                        parts,
-                        old,
-                        new,
-                    };
-                    self.folded(number, Some(fold), now);
+            Purpose::FoldRules { moving, old, new } => {
+                let lost = LostCopies {
+                    switch: last,
+                    parts,
+                    old,
+                    new,
+                };
+                if let Some(number) = moving {
+                    return self.folded(number, Some(Fold::Rules(lost)), now);
                 }
-                None => {
-                    // The copies were removed right after the question.
-                    let (truth, journal) = (&mut self.truth, &mut self.journal);
-                    let switches = &mut self.switches;
-                    switches.fold_rules(truth, journal, last, parts, &old, &new, question)
-                }
-            },
+                // The copies were removed right after the question.
+                let (truth, journal) = (&mut self.truth, &mut self.journal);
+                self.switches.fold_rules(truth, journal, lost, question)
+            }
             Purpose::FoldCounters(Some(number)) => {
                 self.folded(number, Some(Fold::Counted(parts)), now)
             }

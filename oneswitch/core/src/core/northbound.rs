@@ -1,14 +1,12 @@
 //! What controllers say.
 
-use crate::api::{ControllerId, ControllerRole, Destination};
+use crate::api::{ControllerId, ControllerRole};
 use crate::controllers::controller::{Controller, BUDGET};
 use crate::controllers::reply::Reply;
 use crate::controllers::Incoming;
 use crate::core::{Core, IN_FLIGHT_BYTES, IN_FLIGHT_LIMIT};
 use crate::model::truth::Request;
-use crate::mutants::{mutant, Fault};
 use crate::server::executors::HUB;
-use crate::switch_set::SwitchSet;
 use crate::switches::verdict::Origin;
 use crate::wire::wire;
 use openflow13::{
@@ -85,8 +83,8 @@ impl Core {
             place: controller.place(),
         };
         let incoming = Incoming { origin, frame };
-        let slave = controller.role == ControllerRole::Slave && !mutant(Fault::SlaveWrites);
-        if slave && writes(header.kind) {
+        let is_slave = controller.role == ControllerRole::Slave;
+        if is_slave && writes(header.kind) {
             let error = match fits_kind(header.kind, header.length) {
                 true => ErrorCode::BAD_REQUEST_IS_SLAVE,
                 false => ErrorCode::BAD_REQUEST_BAD_LEN,
@@ -111,10 +109,7 @@ impl Core {
             Message::FlowMod(m) => self.flow_mod(incoming, m, now),
             Message::GroupMod(m) => self.group_mod(incoming, m, now),
             Message::MeterMod(m) => {
-                let targets = match mutant(Fault::MetersAtHub) {
-                    false => self.server.executors.all(),
-                    true => SwitchSet::of(HUB),
-                };
+                let targets = self.server.executors.all();
                 self.operate(incoming, None, Request::Meter(m), targets, now);
             }
             Message::TableMod(_) => {
@@ -124,11 +119,6 @@ impl Core {
             Message::PacketOut(m) => self.packet_out(incoming, m, now),
             Message::PortMod(m) => self.port_mod(incoming, &m),
             Message::MultipartRequest(request) => self.multipart_request(incoming, request, now),
-            Message::BarrierRequest if mutant(Fault::BarrierAtOnce) => {
-                let frame = wire(incoming.origin.xid, &Message::BarrierReply);
-                let to = Destination::Controller(incoming.origin.controller);
-                self.controllers.outbox.put(to, &frame);
-            }
             Message::BarrierRequest => self.reply(incoming, Message::BarrierReply),
             Message::FeaturesRequest => {
                 let features = Message::FeaturesReply(self.features());
@@ -163,10 +153,6 @@ impl Core {
         // As Open vSwitch does (ofconn_send_error(), ofproto/connmgr.c).
         info!(target: "northbound", controller = origin.controller.0, kind, xid = origin.xid, %error, "refuses a message");
         let frame = encode_error(origin.xid, error, incoming.frame);
-        if mutant(Fault::ErrorOvertakes) {
-            let to = Destination::Controller(incoming.origin.controller);
-            return self.controllers.outbox.put(to, &frame);
-        }
         self.reply_with(incoming, frame.into());
     }
 

@@ -14,7 +14,6 @@ use crate::model::lookups::Lookups;
 use crate::model::rule::{copy_flags, RuleKey};
 use crate::model::tables::Filter;
 use crate::model::truth::{checks_overlap, Changes, Request};
-use crate::mutants::{mutant, Fault};
 use crate::server::executors::HUB;
 use crate::switch_set::SwitchSet;
 use crate::wire::wire;
@@ -66,10 +65,7 @@ impl Core {
         targets: SwitchSet,
         now: Instant,
     ) {
-        let mut targets = targets.intersection(self.switches.up());
-        if mutant(Fault::DeleteMissesSwitch) && deletes(&request) && targets.len() > 1 {
-            targets.remove(HUB);
-        }
+        let targets = targets.intersection(self.switches.up());
         let original = changed.is_some().then(|| incoming.frame.into());
         let origin = Some(incoming.origin);
         let verdicts = &mut self.switches.verdicts;
@@ -81,7 +77,7 @@ impl Core {
     pub(in crate::core) fn flow_mod(
         &mut self,
         incoming: Incoming<'_>,
-        mut message: FlowMod,
+        message: FlowMod,
         now: Instant,
     ) {
         let matching = match message.matching.canonical() {
@@ -98,14 +94,8 @@ impl Core {
         if filters_on_hidden(&message) {
             return self.delete_by_truth(incoming, message, matching, facts, now);
         }
-        let targets = match matching.in_port() {
-            Some(_) if mutant(Fault::PortRuleAtHub) => SwitchSet::of(HUB),
-            in_port => self.server.executors.of_in_port(in_port),
-        };
-        if mutant(Fault::ModifyAdds) && self.finds_nothing(&message, &matching) {
-            message.command = FlowModCommand::Add;
-        }
-        let holder = (checks_overlap(&message) && !mutant(Fault::OverlapIgnored))
+        let targets = self.server.executors.of_in_port(matching.in_port());
+        let holder = checks_overlap(&message)
             .then(|| self.holder_of_overlapping(&message, &matching))
             .flatten();
         let changed = self.physical_flow_mod(
@@ -168,7 +158,7 @@ impl Core {
         let (idle, hard) = (message.idle_timeout, message.hard_timeout);
         let timed = message.command == FlowModCommand::Add && (idle != 0 || hard != 0);
         let unchecked = checks_overlap(message) && !overlaps;
-        if !timed && !facts.floods && !unchecked && !changes_flow_mod() {
+        if !timed && !facts.floods && !unchecked {
             return None;
         }
         let mut changed = if facts.floods {
@@ -177,8 +167,7 @@ impl Core {
             frame.to_vec()
         };
         if timed || unchecked {
-            let shared = copies > 1 && !mutant(Fault::IdleByReplica);
-            let kept = if shared { 0 } else { idle };
+            let kept = if copies > 1 { 0 } else { idle };
             let dropped = if unchecked { FlowMod::CHECK_OVERLAP } else { 0 };
             let flags = copy_flags(message.flags & !dropped, idle, hard);
             patch_added(&mut changed, kept, flags);
@@ -186,15 +175,7 @@ impl Core {
                 self.expiry.idle.start(now);
             }
         }
-        seed_flow_mod(&mut changed, message);
         Some(changed)
-    }
-
-    /// Whether `message` is a modify of rules that are not there.
-    fn finds_nothing(&self, message: &FlowMod, matching: &CanonicalMatch) -> bool {
-        let filter = Filter::of_flow_mod(message, matching.clone());
-        let modifies = [FlowModCommand::Modify, FlowModCommand::ModifyStrict];
-        modifies.contains(&message.command) && self.truth.tables.select(&filter).is_empty()
     }
 
     /// A delete filtered by out_port FLOOD or ALL, or by a hidden group: on the switches those outputs are such a group, so the rules are
@@ -410,23 +391,6 @@ impl Core {
         self.switches.apply_port_config(&self.server, message.port);
         self.switches.refresh_paths(&mut self.server);
         self.announce_ports(Some(incoming.origin.controller));
-    }
-}
-
-/// Whether a mutant changes flow-mods.
-fn changes_flow_mod() -> bool {
-    mutant(Fault::TableOffByOne) || mutant(Fault::ModifyAdds)
-}
-
-/// Makes the faults of [`changes_flow_mod`] in OFPT_FLOW_MOD.
-fn seed_flow_mod(frame: &mut [u8], message: &FlowMod) {
-    const TABLE: usize = 24;
-    const COMMAND: usize = 25;
-    if mutant(Fault::TableOffByOne) && (1..250).contains(&message.table_id) {
-        frame[TABLE] += 1;
-    }
-    if mutant(Fault::ModifyAdds) && message.command == FlowModCommand::Add {
-        frame[COMMAND] = 0;
     }
 }
 

@@ -6,7 +6,6 @@ use crate::model::facts::Facts;
 use crate::model::rule::{copy_flags, Counters, Rule, RuleKey};
 use crate::model::tables::Change;
 use crate::model::truth::Request;
-use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
 use crate::switches::Below;
 use crate::wire::wire;
@@ -192,14 +191,6 @@ impl Removals {
             return false;
         };
         list[index].report(switch, message);
-        if mutant(Fault::FirstRemovedWins) {
-            list[index].waiting = SwitchSet::EMPTY;
-        }
-        if mutant(Fault::RemovedTwice) && !list[index].waiting.is_empty() {
-            let early = list[index].clone();
-            self.tell_removed(below, &early);
-            return true;
-        }
         if !list[index].waiting.is_empty() {
             return true;
         }
@@ -398,8 +389,7 @@ impl Removals {
             return;
         }
         let age = rule.age(below.now);
-        let reported = pending.reason.filter(|_| !mutant(Fault::RemovedReason));
-        let reason = reported.unwrap_or(FlowRemoved::DELETE);
+        let reason = pending.reason.unwrap_or(FlowRemoved::DELETE);
         let message = Message::FlowRemoved(FlowRemoved {
             cookie: rule.cookie,
             priority: rule.key.priority,

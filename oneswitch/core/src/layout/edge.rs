@@ -1,7 +1,6 @@
 //! What the `edge` bridge of each switch must do, derived from the port map (docs/architecture.md, "Rules in edge").
 
 use crate::api::{LinkConfig, SwitchIndex};
-use crate::mutants::{mutant, Fault};
 use crate::server::executors::HUB;
 use crate::server::flood::{pkt_mark_oxm, Flood, Generation};
 use crate::server::ports::{Location, PortMap, VirtualPort};
@@ -102,8 +101,7 @@ impl EdgeInput<'_> {
                 put(rules, Match::any().with_in_port(patch), actions);
             }
         } else if let Some(link) = self.toward(to.switch) {
-            let id = port.flow_id ^ u16::from(mutant(Fault::WrongFlowId));
-            depart(rules, patch, &[], tagged(id).output(link, 0));
+            depart(rules, patch, &[], tagged(port.flow_id).output(link, 0));
         }
     }
 
@@ -114,17 +112,8 @@ impl EdgeInput<'_> {
                 continue;
             };
             let actions = if to.switch == self.switch {
-                let out = match mutant(Fault::PipelineTwice) {
-                    false => to.interface.clone(),
-                    true => patch_name(port.number),
-                };
-                let untagged = match mutant(Fault::TagLeaked) {
-                    false => ActionList::default().pop_vlan(),
-                    true => ActionList::default(),
-                };
-                (self.number_of)(&out).map(|i| untagged.output(i, 0))
-            } else if mutant(Fault::TransitLost) {
-                None
+                let interface = (self.number_of)(&to.interface);
+                interface.map(|i| ActionList::default().pop_vlan().output(i, 0))
             } else {
                 self.toward(to.switch)
                     .map(|out| ActionList::default().output(out, 0))
@@ -216,9 +205,7 @@ impl EdgeInput<'_> {
                 }
             }
             if generation.has_members_at(self.switch) {
-                if !mutant(Fault::FloodTagLeaked) {
-                    actions = actions.pop_vlan();
-                }
+                actions = actions.pop_vlan();
                 for interface in generation
                     .local_interfaces(self.switch)
                     .filter_map(self.number_of)
@@ -317,8 +304,7 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
         ActionList::from_bytes(reparse),
     ) {
         put(rules, untagged, actions.clone());
-        let lossy = mutant(Fault::TenantTagLost);
-        put(rules, tagged, if lossy { actions.clone() } else { reparse });
+        put(rules, tagged, reparse);
         put_in_table(rules, REPARSED_TABLE, reparsed, actions);
     }
 }

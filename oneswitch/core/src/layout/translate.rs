@@ -3,11 +3,9 @@
 
 use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
-use crate::mutants::{mutant, Fault};
 use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
 use std::time::Instant;
 
-const WRITE_ACTIONS: u16 = 3;
 const APPLY_ACTIONS: u16 = 4;
 const OUTPUT: u16 = 0;
 const GROUP: u16 = 22;
@@ -63,11 +61,7 @@ pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
 
 /// Whether floods in an instruction become groups.
 fn is_translated(instruction: &[u8]) -> bool {
-    match u16_at(instruction, 0) {
-        Some(APPLY_ACTIONS) => true,
-        Some(WRITE_ACTIONS) => mutant(Fault::FloodInSetAsGroup),
-        _ => false,
-    }
+    u16_at(instruction, 0) == Some(APPLY_ACTIONS)
 }
 
 /// As above in Apply-Actions only: in an action set a group would win over other outputs.

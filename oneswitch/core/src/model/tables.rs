@@ -6,7 +6,6 @@
 use crate::model::facts::{self, Facts};
 use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey};
 use crate::model::rule_set::{RuleSet, Totals};
-use crate::mutants::{mutant, Fault};
 use foldhash::{HashMap, HashMapExt};
 use openflow13::{group_no, port_no, CanonicalMatch, FlowMod, FlowModCommand, FlowStatsRequest};
 use std::collections::BTreeMap;
@@ -49,8 +48,7 @@ impl Filter {
         Self {
             table: request.table_id,
             matching,
-            strict: (strict && !(deletes && mutant(Fault::StrictDeleteLoose)))
-                .then_some(request.priority),
+            strict: strict.then_some(request.priority),
             cookie: request.cookie,
             cookie_mask: request.cookie_mask,
             out_port: if deletes {
@@ -99,10 +97,8 @@ impl Filter {
     fn admits(&self, rule: &Rule) -> bool {
         (rule.cookie ^ self.cookie) & self.cookie_mask == 0
             && (self.out_port == port_no::ANY
-                || mutant(Fault::OutPortIgnored)
                 || facts::outputs_to(&rule.instructions, self.out_port))
             && (self.out_group == group_no::ANY
-                || mutant(Fault::OutGroupIgnored)
                 || facts::uses_group(&rule.instructions, self.out_group))
     }
 }
@@ -313,7 +309,6 @@ impl FlowTables {
         // Open vSwitch keeps the counters of a rule that is added again, unless asked to reset them.
         let kept = match &change.before {
             Some(old) if request.flags & FlowMod::RESET_COUNTS == 0 => old.base,
-            Some(old) if mutant(Fault::ResetCountsIgnored) => old.base,
             _ => Counters::default(),
         };
         if kept != Counters::default() {
@@ -341,8 +336,7 @@ impl FlowTables {
                 rule.instructions = request.instructions.clone();
                 rule.facts = facts;
                 rule.modified = now;
-                if request.flags & FlowMod::RESET_COUNTS != 0 && !mutant(Fault::ResetCountsIgnored)
-                {
+                if request.flags & FlowMod::RESET_COUNTS != 0 {
                     rule.base = Default::default();
                 }
                 self.put(Arc::new(rule))

@@ -3,7 +3,6 @@
 use crate::model::facts::{self, Facts};
 use crate::model::rule::RuleKey;
 use crate::model::tables::{Change, Filter, FlowTables};
-use crate::mutants::{mutant, Fault};
 use openflow13::{
     group_no, meter_no, Action, Buckets, CanonicalMatch, ErrorCode, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, GroupStats, Instruction, Instructions, MeterMod, MeterModCommand,
@@ -257,8 +256,7 @@ impl Truth {
                 for id in doomed {
                     if let Some(old) = self.groups.remove(&id) {
                         changes.groups.push((id, Some(old)));
-                        let may = |f: &Facts| f.has_group && !mutant(Fault::RulesOutliveGroup);
-                        self.remove_rules(changes, may, |i| facts::uses_group(i, id));
+                        self.remove_rules(changes, |f| f.has_group, |i| facts::uses_group(i, id));
                     }
                 }
             }

@@ -1,14 +1,13 @@
 //! Copies of rules, groups and meters when the executors change.
 
 use crate::layout::messages::{group_removal, physical_group};
+use crate::layout::repair;
 use crate::layout::translate::{copy_of, removal_of};
-use crate::model::in_flight::InFlight;
 use crate::moves::Moves;
-use crate::mutants::{mutant, Fault};
 use crate::server::executors::Executors;
 use crate::switch_set::SwitchSet;
 use crate::switches::Below;
-use openflow13::{meter_no, GroupMod, Message, MeterMod, MeterModCommand};
+use openflow13::{meter_no, Message, MeterMod, MeterModCommand};
 
 impl Moves {
     /// Installs what `new` asks for beyond `old`. Copies whose idle timer changes owner are written anew.
@@ -26,27 +25,13 @@ impl Moves {
             .intersection(below.switches.up())
             .iter()
         {
-            below.switches.compare_meters(
-                below.truth,
-                SwitchSet::of(switch),
-                &[],
-                true,
-                &InFlight::default(),
-                below.now,
-            );
-            let groups: Vec<GroupMod> = below
-                .truth
-                .groups
-                .values()
-                .filter(|_| !mutant(Fault::GroupsMissNewSwitch))
-                .map(|g| physical_group(g))
-                .collect();
-            for group in groups {
-                below.switches.send_own(
-                    &Message::GroupMod(group),
-                    SwitchSet::of(switch),
-                    below.now,
-                );
+            let meters = repair::meters(&[], below.truth.meters.clone(), |_| false);
+            let groups = below.truth.groups.values();
+            let groups = groups.map(|g| (g.id, physical_group(g))).collect();
+            let groups = repair::groups(&[], groups, |_| false);
+            for message in meters.messages.iter().chain(&groups.messages) {
+                let here = SwitchSet::of(switch);
+                below.switches.send_own(message, here, below.now);
             }
         }
         let rules: Vec<_> = below.truth.tables.iter().cloned().collect();
@@ -59,7 +44,7 @@ impl Moves {
                 self.timers_move = true;
             }
             let targets = if timer_moves { needs } else { needs.minus(had) };
-            if !targets.is_empty() && !mutant(Fault::RulesMissNewSwitch) {
+            if !targets.is_empty() {
                 below.switches.send_own_flow(
                     copy_of(&rule, needs.len(), below.now),
                     targets,
@@ -79,7 +64,7 @@ impl Moves {
 
     /// Removes what `new` asks for no more.
     pub fn remove_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
-        if old == new || mutant(Fault::OldRulesRemain) {
+        if old == new {
             return;
         }
         below

@@ -335,20 +335,10 @@ impl Moves {
                     port.base = combine_ports(&port.base, &stats, plus);
                 }
             }
-            Fold::Rules {
-                switch,
-                parts,
-                old,
-                new,
-            } => below.switches.fold_rules(
-                below.truth,
-                below.journal,
-                switch,
-                parts,
-                &old,
-                &new,
-                u64::MAX,
-            ),
+            Fold::Rules(lost) => {
+                let (truth, journal) = (&mut *below.truth, &mut *below.journal);
+                below.switches.fold_rules(truth, journal, lost, u64::MAX)
+            }
             Fold::Counted(parts) => below
                 .switches
                 .fold_counted(below.truth, below.journal, parts),

@@ -2,7 +2,6 @@
 
 use crate::api::SwitchIndex;
 use crate::model::rule::Rule;
-use crate::mutants::{mutant, Fault};
 use crate::server::ports::{Executor, PortMap};
 use crate::switch_set::SwitchSet;
 use openflow13::Match;
@@ -110,9 +109,6 @@ impl Executors {
 
     /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old executor.
     pub fn of_packet_out(&self, ports: &PortMap, port: u32) -> SwitchIndex {
-        if mutant(Fault::PacketOutAtHub) {
-            return HUB;
-        }
         ports.get(port).map_or(self.unmapped, |p| p.executes_at())
     }
 }

@@ -8,7 +8,6 @@
 //! sender's group to them, so every packet is flooded by one list, also while a port moves.
 
 use crate::api::SwitchIndex;
-use crate::mutants::{mutant, Fault};
 use crate::server::ports::{Location, PortMap, MULTICAST_PORT};
 use openflow13::config;
 use std::collections::VecDeque;
@@ -70,14 +69,11 @@ impl Generation {
         for member in self
             .members
             .iter()
-            .filter(|m| m.unicast || m.location.switch == switch || mutant(Fault::FloodTwice))
+            .filter(|m| m.unicast || m.location.switch == switch)
         {
             put_bucket(&mut buckets, &output(member.port));
         }
-        if mutant(Fault::FloodToInPort) {
-            put_bucket(&mut buckets, &output(openflow13::port_no::IN_PORT));
-        }
-        if self.has_members_beyond(switch) && !mutant(Fault::FloodMissesRemote) {
+        if self.has_members_beyond(switch) {
             let mut actions = set_pkt_mark(self.mark()).to_vec();
             actions.extend(output(MULTICAST_PORT));
             put_bucket(&mut buckets, &actions);

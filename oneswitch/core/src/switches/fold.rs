@@ -6,7 +6,6 @@ use crate::layout::messages::{everything, key_of};
 use crate::model::rule::Counters;
 use crate::model::tables::Filter;
 use crate::model::truth::Truth;
-use crate::mutants::{mutant, Fault};
 use crate::server::executors::Executors;
 use crate::switch_set::SwitchSet;
 use crate::switches::reads::{flows, Parts, Purpose};
@@ -30,18 +29,22 @@ pub struct Folded {
     counters: CountedRules,
 }
 
+/// What the copies at `switch` counted that `new` has no more.
+#[derive(Clone, Debug)]
+pub struct LostCopies {
+    pub switch: SwitchIndex,
+    pub parts: Parts,
+    pub old: Executors,
+    pub new: Executors,
+}
+
 /// Counters to be added to what stays.
 #[derive(Clone, Debug)]
 pub enum Fold {
     /// Of a port's old interface.
     Port(PortStats),
-    /// Of the copies at `switch` that `new` has no more.
-    Rules {
-        switch: SwitchIndex,
-        parts: Parts,
-        old: Executors,
-        new: Executors,
-    },
+    /// Of copies that are to go.
+    Rules(LostCopies),
     /// Of groups or meters.
     Counted(Parts),
 }
@@ -135,12 +138,15 @@ impl Switches {
         &mut self,
         truth: &mut Truth,
         journal: &mut Journal,
-        switch: SwitchIndex,
-        parts: Parts,
-        old: &Executors,
-        new: &Executors,
+        lost: LostCopies,
         before: u64,
     ) {
+        let LostCopies {
+            switch,
+            parts,
+            old,
+            new,
+        } = lost;
         let mut counters = CountedRules::default();
         for flow in flows(parts) {
             let Some(rule) = key_of(&flow).and_then(|key| truth.tables.get(&key).cloned()) else {
@@ -155,9 +161,7 @@ impl Switches {
             };
             counters.insert(rule.key.clone(), (rule, more));
         }
-        if !mutant(Fault::CountersLostOnMove) {
-            self.fold_into_rules(truth, journal, counters.clone());
-        }
+        self.fold_into_rules(truth, journal, counters.clone());
         let folded = Arc::new(Folded { switch, counters });
         for read in self.reads.values_mut() {
             if read.number < before && read.asked.contains(switch) {

@@ -9,7 +9,6 @@ use crate::api::SwitchIndex;
 use crate::layout::messages::group_removal;
 use crate::model::hidden::{watched_port, LIVE_GROUPS};
 use crate::model::truth::Truth;
-use crate::mutants::{mutant, Fault};
 use crate::server::Server;
 use crate::switch_set::SwitchSet;
 use crate::switches::Switches;
@@ -98,9 +97,6 @@ impl Switches {
         let Some(port) = server.ports.get(number) else {
             return Some(false);
         };
-        if mutant(Fault::DeadPortWatched) {
-            return Some(true);
-        }
         let home = port.delivery().switch;
         let cut_off = switch != home && (dead.contains(switch) || dead.contains(home));
         let is_down = cut_off || port.config & config::PORT_DOWN != 0;

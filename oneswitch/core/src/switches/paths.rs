@@ -2,15 +2,15 @@
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
-use crate::layout::messages::{blank, flood_group, group_removal, removal};
-use crate::layout::spelling::same_buckets;
+use crate::layout::messages::{blank, flood_group, removal};
+use crate::layout::repair::{self, diff};
 use crate::server::flood::Step;
 use crate::server::Server;
 use crate::switches::session::Inventory;
 use crate::switches::Switches;
 use crate::wire::wire;
 use openflow13::{
-    bundle, ActionList, FlowMod, FlowModCommand, GroupDesc, GroupMod, GroupModCommand, Instruction,
+    bundle, ActionList, FlowMod, FlowModCommand, GroupMod, GroupModCommand, Instruction,
     Instructions, Message,
 };
 use std::time::Instant;
@@ -56,7 +56,12 @@ impl Switches {
                 self.send_to(switch, Bridge::Edge, &Message::FlowMod(f));
             });
         }
-        let mut changes = strangers + self.compare_edge_groups(switch, &inventory.groups);
+        let groups = edge::groups().map(|group| (group.group_id, group));
+        let groups = repair::groups(&inventory.groups, groups.into(), |_| false).messages;
+        for group in &groups {
+            self.send_to(switch, Bridge::Edge, group);
+        }
+        let mut changes = strangers + groups.len();
         self.list[switch].installed = installed;
         changes += self.update_edge(server, switch);
         self.list[switch].repairs += changes as u64;
@@ -66,23 +71,6 @@ impl Switches {
             self.report_audit(switch, Bridge::Edge, changes);
         }
         true
-    }
-
-    /// Puts the groups of `edge` right and removes all others; returns the number of changes.
-    fn compare_edge_groups(&mut self, switch: SwitchIndex, found: &[GroupDesc]) -> usize {
-        let wanted = edge::groups();
-        let is_ours = |g: &&GroupDesc| wanted.iter().any(|w| w.group_id == g.group_id);
-        let strangers = found.iter().filter(|g| !is_ours(g));
-        let mut changes: Vec<GroupMod> = strangers.map(|g| group_removal(g.group_id)).collect();
-        let missing = wanted
-            .iter()
-            .filter(|w| !found.iter().any(|g| is_group(g, w)));
-        changes.extend(missing.cloned());
-        let count = changes.len();
-        for change in changes {
-            self.send_to(switch, Bridge::Edge, &Message::GroupMod(change));
-        }
-        count
     }
 
     /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.
@@ -102,21 +90,14 @@ impl Switches {
         }
         .rules();
         let installed = &self.list[switch].installed;
-        let mut changes: Vec<FlowMod> = Vec::new();
-        for (key, rule) in &wanted {
-            if installed
-                .get(key)
-                .is_none_or(|there| there.actions != rule.actions)
-            {
-                changes.push(edge_flow(rule, FlowModCommand::Add));
-            }
-        }
-        for (_, rule) in installed
-            .iter()
-            .filter(|(key, _)| !wanted.contains_key(key))
-        {
-            changes.push(edge_flow(rule, FlowModCommand::DeleteStrict));
-        }
+        let difference = diff(installed, &wanted, |there, rule| {
+            there.actions == rule.actions
+        });
+        let added = difference.lacking.into_iter();
+        let added = added.map(|(rule, _)| edge_flow(rule, FlowModCommand::Add));
+        let surplus = difference.surplus.into_iter();
+        let removed = surplus.map(|rule| edge_flow(rule, FlowModCommand::DeleteStrict));
+        let changes: Vec<FlowMod> = added.chain(removed).collect();
         let count = changes.len();
         if count > 0 {
             self.send_bundle(switch, changes);
@@ -195,12 +176,6 @@ impl Switches {
             None => {}
         }
     }
-}
-
-fn is_group(there: &GroupDesc, group: &GroupMod) -> bool {
-    there.group_id == group.group_id
-        && there.group_type == group.group_type
-        && same_buckets(&there.buckets, &group.buckets)
 }
 
 fn applied_actions(instructions: &Instructions) -> ActionList {

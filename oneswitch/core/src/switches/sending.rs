@@ -3,7 +3,6 @@
 use super::Switches;
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::model::truth::{Changes, Request};
-use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
 use crate::switches::sync::WHOLE_PACKET;
 use crate::switches::verdict::NOT_AN_OPERATION;
@@ -87,12 +86,7 @@ impl Switches {
             flags,
             miss_send_len: WHOLE_PACKET,
         });
-        let all = if mutant(Fault::FragmentsAtOneSwitch) {
-            1
-        } else {
-            usize::MAX
-        };
-        for switch in self.up().iter().take(all) {
+        for switch in self.up().iter() {
             self.send_to(switch, Bridge::Virt, &physical);
         }
         true

@@ -2,8 +2,8 @@
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::compare::{Comparison, Expired};
-use crate::layout::messages::{everything, flood_group, group_removal, physical_group};
-use crate::layout::spelling::{same_bands, same_buckets};
+use crate::layout::messages::{everything, flood_group, physical_group};
+use crate::layout::repair::{self, before_flight};
 use crate::model::hidden::FLOOD_GROUP;
 use crate::model::in_flight::InFlight;
 use crate::model::truth::Truth;
@@ -12,13 +12,11 @@ use crate::switch_set::SwitchSet;
 use crate::switches::reads::Purpose;
 use crate::switches::session::{Inventory, SessionState};
 use crate::switches::Switches;
-use foldhash::HashMap;
 use openflow13::{
-    meter_no, AsyncMasks, ErrorCode, GroupDesc, GroupMod, GroupModCommand, Message, MeterConfig,
-    MeterMod, MeterModCommand, MultipartReply, MultipartRequest, SwitchConfig,
+    meter_no, AsyncMasks, ErrorCode, GroupDesc, GroupMod, Message, MultipartReply,
+    MultipartRequest, SwitchConfig,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -237,16 +235,19 @@ impl Switches {
             self.send_own_flow(rule, here, now);
         }
         let mut again = flows.again;
-        again |= self.compare_meters(truth, here, &inventory.meters, needed, &in_flight, now);
-        again |= self.compare_groups(
-            truth,
-            server,
-            switch,
-            &inventory.groups,
-            needed,
-            &in_flight,
-            now,
-        );
+        let meters = match needed {
+            true => before_flight(&truth.meters, &in_flight.meters),
+            false => BTreeMap::new(),
+        };
+        let is_in_flight = |id| in_flight.meters.contains_key(&id);
+        let meters = repair::meters(&inventory.meters, meters, is_in_flight);
+        let groups = self.wanted_groups(truth, server, switch, &inventory.groups, &in_flight);
+        let is_in_flight = |id| in_flight.groups.contains_key(&id);
+        let groups = repair::groups(&inventory.groups, groups, is_in_flight);
+        again |= meters.again | groups.again;
+        for message in meters.messages.iter().chain(&groups.messages) {
+            self.send_own(message, here, now);
+        }
         for copy in flows.missing {
             self.send_own_flow(copy, here, now);
         }
@@ -261,121 +262,24 @@ impl Switches {
         Some(flows.expired)
     }
 
-    /// True if there is something to compare again, when the messages on their way have arrived. So for groups.
-    pub fn compare_meters(
-        &mut self,
-        truth: &Truth,
-        here: SwitchSet,
-        found: &[MeterConfig],
-        needed: bool,
-        in_flight: &InFlight,
-        now: Instant,
-    ) -> bool {
-        let wanted = expected_now(&truth.meters, &in_flight.meters, needed);
-        let mut again = false;
-        for surplus in found.iter().filter(|m| !wanted.contains_key(&m.meter_id)) {
-            if in_flight.meters.contains_key(&surplus.meter_id) {
-                again = true;
-                continue;
-            }
-            let message = MeterMod {
-                command: MeterModCommand::Delete,
-                flags: 0,
-                meter_id: surplus.meter_id,
-                bands: Box::default(),
-            };
-            self.send_own(&Message::MeterMod(message), here, now);
-        }
-        for meter in wanted.values() {
-            let there = found.iter().find(|m| m.meter_id == meter.id);
-            if there.is_some_and(|m| m.flags == meter.flags && same_bands(&m.bands, &meter.bands)) {
-                continue;
-            }
-            if in_flight.meters.contains_key(&meter.id) {
-                again = true;
-                continue;
-            }
-            let message = MeterMod {
-                command: match there {
-                    Some(_) => MeterModCommand::Modify,
-                    None => MeterModCommand::Add,
-                },
-                flags: meter.flags,
-                meter_id: meter.id,
-                bands: meter.bands.clone(),
-            };
-            self.send_own(&Message::MeterMod(message), here, now);
-        }
-        again
-    }
-
-    fn compare_groups(
+    /// The groups that `switch`, which has `found`, was to have before the messages in flight.
+    fn wanted_groups(
         &mut self,
         truth: &Truth,
         server: &mut Server,
         switch: SwitchIndex,
         found: &[GroupDesc],
-        needed: bool,
         in_flight: &InFlight,
-        now: Instant,
-    ) -> bool {
-        let here = SwitchSet::of(switch);
-        let expected = expected_now(&truth.groups, &in_flight.groups, needed);
-        let mut wanted: BTreeMap<u32, GroupMod> = expected
-            .values()
-            .map(|g| (g.id, physical_group(g)))
-            .collect();
+    ) -> BTreeMap<u32, GroupMod> {
+        let mut wanted = BTreeMap::new();
+        if server.executors.all().contains(switch) {
+            let groups = before_flight(&truth.groups, &in_flight.groups);
+            wanted.extend(groups.values().map(|g| (g.id, physical_group(g))));
+        }
         let floods = flood_group(server.flood.of_senders(), switch);
         wanted.insert(FLOOD_GROUP, floods);
-        wanted.extend(
-            self.live_groups(truth, server, switch, found)
-                .into_iter()
-                .map(|group| (group.group_id, group)),
-        );
-        let mut again = false;
-        for surplus in found.iter().filter(|g| !wanted.contains_key(&g.group_id)) {
-            if in_flight.groups.contains_key(&surplus.group_id) {
-                again = true;
-                continue;
-            }
-            let removal = group_removal(surplus.group_id);
-            self.send_own(&Message::GroupMod(removal), here, now);
-        }
-        for (id, mut group) in wanted {
-            let there = found.iter().find(|g| g.group_id == id);
-            if there.is_some_and(|g| {
-                g.group_type == group.group_type && same_buckets(&g.buckets, &group.buckets)
-            }) {
-                continue;
-            }
-            if in_flight.groups.contains_key(&id) {
-                again = true;
-                continue;
-            }
-            if there.is_some() {
-                group.command = GroupModCommand::Modify;
-            }
-            self.send_own(&Message::GroupMod(group), here, now);
-        }
-        again
+        let live = self.live_groups(truth, server, switch, found);
+        wanted.extend(live.into_iter().map(|group| (group.group_id, group)));
+        wanted
     }
-}
-
-/// What a switch should have had before the messages on their way.
-fn expected_now<T>(
-    truth: &BTreeMap<u32, Arc<T>>,
-    in_flight: &HashMap<u32, Option<Arc<T>>>,
-    needed: bool,
-) -> BTreeMap<u32, Arc<T>> {
-    if !needed {
-        return BTreeMap::new();
-    }
-    let mut expected = truth.clone();
-    for (id, before) in in_flight {
-        match before {
-            Some(before) => drop(expected.insert(*id, Arc::clone(before))),
-            None => drop(expected.remove(id)),
-        }
-    }
-    expected
 }

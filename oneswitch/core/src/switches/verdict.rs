@@ -14,7 +14,6 @@ use crate::journal::records::Journal;
 use crate::model::in_flight::InFlight;
 use crate::model::rule::Rule;
 use crate::model::truth::{Changes, Request, Truth};
-use crate::mutants::{mutant, Fault};
 use crate::switch_set::SwitchSet;
 use openflow13::{ErrorCode, ErrorMessage, Message};
 use std::collections::VecDeque;
@@ -411,7 +410,6 @@ impl Verdicts {
             .iter()
             .take(batch.operations)
             .any(Operation::is_unforeseen)
-            && !mutant(Fault::RefusedStays)
         {
             let believed = self.removed_rules();
             self.redo(truth, batch.operations);

@@ -1,6 +1,5 @@
 //! Splits what was read into messages, and keeps out what cannot be trusted.
 
-use oneswitch_core::mutants::{mutant, Fault};
 use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN, VERSION};
 
 /// What stands at the start of a read buffer.
@@ -91,9 +90,6 @@ fn offending(buffer: &[u8], header: Header) -> &[u8] {
 }
 
 fn echo_reply(frame: &[u8], header: Header) -> Vec<u8> {
-    if mutant(Fault::EchoWithoutData) {
-        return bare(kind::ECHO_REPLY, header.xid);
-    }
     let mut reply = frame.to_vec();
     let head = [VERSION, kind::ECHO_REPLY];
     for (byte, new) in reply.iter_mut().zip(head) {

@@ -1,0 +1,142 @@
+//! How what a switch has becomes what it is to have.
+
+use crate::layout::messages::group_removal;
+use crate::layout::spelling::{same_bands, same_buckets};
+use crate::model::truth::Meter;
+use foldhash::HashMap;
+use openflow13::{
+    GroupDesc, GroupMod, GroupModCommand, Message, MeterConfig, MeterMod, MeterModCommand,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How what was found differs from what is wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Difference<F, W> {
+    /// Found, but not wanted.
+    pub surplus: Vec<F>,
+    /// Wanted, but missing or different; with what was found in its place.
+    pub lacking: Vec<(W, Option<F>)>,
+}
+
+/// Compares by key. `same` tells whether what was found is as it is wanted.
+pub fn diff<K: Ord, F, W>(
+    found: impl IntoIterator<Item = (K, F)>,
+    wanted: impl IntoIterator<Item = (K, W)>,
+    same: impl Fn(&F, &W) -> bool,
+) -> Difference<F, W> {
+    let mut found: BTreeMap<K, F> = found.into_iter().collect();
+    let mut lacking = Vec::new();
+    for (key, wanted) in wanted {
+        let there = found.remove(&key);
+        if !there.as_ref().is_some_and(|there| same(there, &wanted)) {
+            lacking.push((wanted, there));
+        }
+    }
+    let surplus = found.into_values().collect();
+    Difference { surplus, lacking }
+}
+
+/// What repairs the groups or the meters of a switch.
+#[derive(Debug, Default)]
+pub struct Repair {
+    pub messages: Vec<Message>,
+    /// Some differ that messages in flight change: they have to be compared again.
+    pub again: bool,
+}
+
+impl Repair {
+    fn add(&mut self, is_in_flight: bool, message: Message) {
+        self.again |= is_in_flight;
+        if !is_in_flight {
+            self.messages.push(message);
+        }
+    }
+}
+
+pub fn groups(
+    found: &[GroupDesc],
+    wanted: BTreeMap<u32, GroupMod>,
+    is_in_flight: impl Fn(u32) -> bool,
+) -> Repair {
+    let found = found.iter().map(|group| (group.group_id, group));
+    let difference = diff(found, wanted, |there, group| {
+        there.group_type == group.group_type && same_buckets(&there.buckets, &group.buckets)
+    });
+    let mut repair = Repair::default();
+    for surplus in difference.surplus {
+        let removal = group_removal(surplus.group_id);
+        repair.add(is_in_flight(surplus.group_id), Message::GroupMod(removal));
+    }
+    for (mut group, there) in difference.lacking {
+        if there.is_some() {
+            group.command = GroupModCommand::Modify;
+        }
+        repair.add(is_in_flight(group.group_id), Message::GroupMod(group));
+    }
+    repair
+}
+
+pub fn meters(
+    found: &[MeterConfig],
+    wanted: BTreeMap<u32, Arc<Meter>>,
+    is_in_flight: impl Fn(u32) -> bool,
+) -> Repair {
+    let found = found.iter().map(|meter| (meter.meter_id, meter));
+    let difference = diff(found, wanted, |there, meter| {
+        there.flags == meter.flags && same_bands(&there.bands, &meter.bands)
+    });
+    let mut repair = Repair::default();
+    for surplus in difference.surplus {
+        let message = MeterMod {
+            command: MeterModCommand::Delete,
+            flags: 0,
+            meter_id: surplus.meter_id,
+            bands: Box::default(),
+        };
+        repair.add(is_in_flight(surplus.meter_id), Message::MeterMod(message));
+    }
+    for (meter, there) in difference.lacking {
+        let message = MeterMod {
+            command: match there {
+                Some(_) => MeterModCommand::Modify,
+                None => MeterModCommand::Add,
+            },
+            flags: meter.flags,
+            meter_id: meter.id,
+            bands: meter.bands.clone(),
+        };
+        repair.add(is_in_flight(meter.id), Message::MeterMod(message));
+    }
+    repair
+}
+
+/// What a switch was to have before the messages in flight.
+pub fn before_flight<T>(
+    truth: &BTreeMap<u32, Arc<T>>,
+    in_flight: &HashMap<u32, Option<Arc<T>>>,
+) -> BTreeMap<u32, Arc<T>> {
+    let mut expected = truth.clone();
+    for (id, before) in in_flight {
+        match before {
+            Some(before) => drop(expected.insert(*id, Arc::clone(before))),
+            None => drop(expected.remove(id)),
+        }
+    }
+    expected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn surplus_missing_and_different_things_are_told_apart() {
+        let found = [(1, "same"), (2, "other"), (3, "surplus")];
+        let wanted = [(4, "missing"), (2, "wanted"), (1, "same")];
+        let difference = diff(found, wanted, |there, wanted| there == wanted);
+        assert_eq!(difference.surplus, ["surplus"]);
+        let lacking = [("missing", None), ("wanted", Some("other"))];
+        assert_eq!(difference.lacking, lacking);
+    }
+}
