@@ -5,7 +5,7 @@
     with Lab(LabSpec.demo()).start() as lab:
         lab.exec("vm1", ["ip", "addr"])
 
-Names are imported when they are used: traffic streams start inside hosts and should not wait for the rest.
+Names are imported on first use: traffic streams start inside hosts and should not wait for the rest.
 """
 
 from typing import TYPE_CHECKING

@@ -33,23 +33,23 @@ _PCIE_MBPS = 10_000
 class AgentProcess:
     """``nfagent serve`` as a process, with the lab's slots as its locations.
 
-    It ends with this process, even if this process is killed. What it has deployed goes on when it ends or is killed,
-    so that `start` finds it; leaving the ``with`` block ends that too.
+    It ends with this process, even if this process is killed. Deployed functions keep running when it ends or is
+    killed, so that `start` finds them; leaving the ``with`` block ends them too.
 
     Args:
         lab: a running lab; oneswitchd need not run yet.
-        directory: for its files, made if it is missing; at most 40 bytes long, as unix sockets are in it.
-        settings: tables of agent.toml, added to those that are made here: ``{"decide": {...}, "kind": [...]}``.
+        directory: for its files, created if missing; at most 40 bytes long, because it contains unix sockets.
+        settings: tables of agent.toml, added to the generated ones: ``{"decide": {...}, "kind": [...]}``.
         cores: of each location, by its switch's name; default 2 on the hypervisor and 1 on an sNIC.
-        pcie_mbps: of each sNIC's link; default: what the lab caps it at, or 10,000.
+        pcie_mbps: of each sNIC's link; default: the lab's cap, or 10,000.
 
     Attributes:
-        address: ``http://127.0.0.1:PORT``, where whoever is on this machine is an administrator.
-        client: of its REST interface, over the unix socket.
-        runtime: directory of what runs: control sockets are ``INSTANCE.LOCATION.sock`` in it.
+        address: ``http://127.0.0.1:PORT``, where every local client is an administrator.
+        client: client of its REST interface, over the unix socket.
+        runtime: directory of running functions; it contains control sockets ``INSTANCE.LOCATION.sock``.
 
     Raises:
-        StartError, ConfigError: it did not come up; nothing of it is left.
+        StartError, ConfigError: it did not start; nothing remains of it.
 
     Example:
         >>> with Lab(LabSpec.demo().with_slots(2)).start() as lab, Oneswitchd(lab.server_toml):     # doctest: +SKIP
@@ -75,7 +75,7 @@ class AgentProcess:
         port = free_port()
         self.address = f"http://127.0.0.1:{port}"
         write_config(lab, directory, port, settings, cores=cores, pcie_mbps=pcie_mbps)
-        AgentConfig.load(self.config)  # what is wrong with it is said here, not in a log
+        AgentConfig.load(self.config)  # report its errors here, not in a log
         transport = httpx.HTTPTransport(uds=str(self._socket))
         self.client = httpx.Client(transport=transport, base_url="http://nfagent", timeout=_ANSWER_S)
         self._process: Daemon | None = None
@@ -87,7 +87,7 @@ class AgentProcess:
 
     @property
     def log(self) -> Path:
-        """What it says; the instances' logs are in ``state/log`` beside it."""
+        """Return the path of its log; the instances' logs are in ``state/log`` beside it."""
         return self._directory / "nfagent.log"
 
     @property
@@ -95,20 +95,20 @@ class AgentProcess:
         """Process id.
 
         Raises:
-            StartError: it does not run.
+            StartError: it is not running.
         """
         if self._process is None:
-            raise StartError("nfagent was ended; start() it again")
+            raise StartError("nfagent is not running; start() it again")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it (again); returns when its API answers.
+        """Start it (again); return when its API answers.
 
         Raises:
-            StartError: it runs already, or did not come up; with the end of its log.
+            StartError: it is already running, or did not start; with the end of its log.
         """
         if self._process is not None:
-            raise StartError(f"nfagent runs already, as process {self._process.pid}")
+            raise StartError(f"nfagent is already running, as process {self._process.pid}")
         argv = [sys.executable, "-m", "nfagent", "serve", "--config", str(self.config)]
         process = self._process = Daemon("nfagent", argv, self._directory)
         missing = wait_for_sockets([self._socket], process.is_running, _UP_S)
@@ -117,24 +117,24 @@ class AgentProcess:
             raise StartError(f"nfagent does not serve {self._socket} after {_UP_S:g} s; see {process.log}")
 
     def kill(self) -> None:
-        """End it without warning; what it has deployed goes on."""
+        """Kill it; deployed functions keep running."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it in order; what it has deployed goes on."""
+        """Stop it cleanly; deployed functions keep running."""
         self._end(signal.SIGTERM)
 
     def require_running(self) -> None:
-        """Say so if it has ended.
+        """Raise if it has ended.
 
         Raises:
-            StartError: it has; with the end of its log.
+            StartError: it has ended; with the end of its log.
         """
         if self._process is not None:
             self._process.require_running()
 
     def close(self) -> None:
-        """End it, and all that it has deployed."""
+        """End it and all its functions."""
         self.stop()
         self.client.close()
         launcher = LocalLauncher(self.runtime, self._directory / "state" / "log")
@@ -165,9 +165,9 @@ def write_config(
     """Write ``agent.toml`` for a running lab into a directory, and return its path.
 
     Args:
-        lab: running.
-        directory: made if it is missing; all of the agent's files go there.
-        port: on the loopback interface; whoever is on this machine is an administrator there.
+        lab: a running lab.
+        directory: for all of the agent's files, created if missing.
+        port: on the loopback interface; every local client is an administrator there.
         settings: as `AgentProcess`.
         cores: as `AgentProcess`.
         pcie_mbps: as `AgentProcess`.
@@ -179,8 +179,8 @@ def write_config(
         "state": str(directory / "state"),
         "runtime": str(directory / RUNTIME),
         "nf": str(find_installed("nf")),
-        # An XDP program that comes to a veth or leaves it holds the kernel's lock of interfaces for 10 ms, for which
-        # the lab's switches wait with all packets: theirs is the data path in user space.
+        # Attaching or detaching an XDP program holds the kernel's interface lock for 10 ms. The lab's switches wait for
+        # it with all packets, because their data path is in user space.
         "nf_backend": "packet",
         "api": {"listen": [f"unix:{directory / SOCKET}", f"tcp:127.0.0.1:{port}"], "anonymous": "admin"},
         "location": _locations(lab, cores or {}, pcie_mbps),

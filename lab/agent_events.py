@@ -1,4 +1,4 @@
-"""What an agent tells of: its server-sent events, collected by a thread, and a way to wait for what they announce."""
+"""An agent's server-sent events, collected by a thread, and a way to wait for what they announce."""
 
 import json
 import threading
@@ -13,12 +13,12 @@ import httpx
 T = TypeVar("T")
 
 _PATH = "/api/v1/events"
-_LOOK_AGAIN_S = 1.0  # not all that a condition may look at is announced
+_LOOK_AGAIN_S = 1.0  # events do not announce everything that a condition may check
 
 
 @dataclass(frozen=True)
 class AgentEvent:
-    """An event as told; ``time`` in ISO 8601."""
+    """An event; ``time`` in ISO 8601."""
 
     id: int
     time: str
@@ -28,11 +28,11 @@ class AgentEvent:
 
 
 class AgentEvents:
-    """Follows the events of an agent from its first one on, until it ends.
+    """Follows the events of an agent from the first one, until the agent ends.
 
     Args:
-        client: of the agent; requests of others may go on beside.
-        told: is given each event, on a thread of its own.
+        client: of the agent; other threads may use it too.
+        told: receives each event, on a thread of its own.
     """
 
     def __init__(self, client: httpx.Client, told: Callable[[AgentEvent], None] | None = None) -> None:
@@ -46,14 +46,14 @@ class AgentEvents:
         self._thread.start()
 
     def all(self, kind: str = "") -> list[AgentEvent]:
-        """Those whose type begins so, oldest first."""
+        """Return the events whose type starts with ``kind``, oldest first."""
         with self._changed:
             return [event for event in self._events if event.type.startswith(kind)]
 
     def wait(self, condition: Callable[[], T], timeout_s: float) -> T | None:
-        """Wait until ``condition`` gives something true, and return that; None if it did not in time.
+        """Wait until ``condition`` returns a true value, and return that; None after the time limit.
 
-        It is asked at once, after every event, and every second.
+        It is evaluated at once, after every event, and every second.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -89,7 +89,7 @@ class AgentEvents:
                     if self._closing:
                         return
         except (httpx.HTTPError, httpx.StreamError, OSError):
-            return  # the agent has ended, or this has been closed: whoever waits still asks by himself
+            return  # the agent has ended, or this was closed; waiting threads still poll
 
     def _add(self, text: str) -> None:
         body = json.loads(text)

@@ -1,4 +1,4 @@
-"""A load balancer that nfagent has deployed on a lab, between a host behind the wire and a VM that has all backends."""
+"""A load balancer that nfagent deployed on a lab, between a host behind the wire and a VM that has all backends."""
 
 import subprocess
 import time
@@ -26,20 +26,20 @@ def balancer_spec(**options: Any) -> LabSpec:
 
 
 class Balancer:
-    """An active l4lb, with rules that give it the traffic of `CLIENTS` and give what it sends to `BACKENDS`.
+    """An active l4lb, with rules that send it the traffic of `CLIENTS` and forward its output to `BACKENDS`.
 
-    A flow has one of ten backends in turn, so one whose state was lost most likely gets another.
+    Flows get the ten backends in turn, so a flow whose state was lost most likely gets another one.
 
     Args:
         lab: of `balancer_spec`.
-        oneswitchd: in front of it.
-        agent: on it.
-        flows: for how many its tables are large enough.
+        oneswitchd: the oneswitchd of the lab.
+        agent: the agent of the lab.
+        flows: capacity of its tables.
 
     Attributes:
-        id: of the instance.
-        number: of its virtual port.
-        service: where traffic goes.
+        id: id of the instance.
+        number: number of its virtual port.
+        service: destination of the traffic.
 
     Raises:
         StartError: it did not become active.
@@ -66,14 +66,14 @@ class Balancer:
         self.await_active()
 
     def show(self) -> dict[str, Any]:
-        """The instance, as the API tells."""
+        """Return the instance as the API reports it."""
         return self._agent.client.get(f"{_INSTANCES}/{self.id}").json()
 
     def await_active(self, timeout_s: float = 30.0) -> dict[str, Any]:
-        """Wait until it is active, and where it is wanted.
+        """Wait until it is active at its wanted location.
 
         Raises:
-            StartError: it is not in time.
+            StartError: the time limit expired.
         """
         deadline = time.monotonic() + timeout_s
         while (shown := self.show())["status"] != "active":
@@ -83,7 +83,7 @@ class Balancer:
         return shown
 
     def ask(self, target: str) -> int:
-        """Ask for a migration; returns its epoch.
+        """Request a migration; return its epoch.
 
         Raises:
             ControlError: it was refused.
@@ -94,10 +94,10 @@ class Balancer:
         return answer.json()["epoch"]
 
     def await_end(self, epoch: int, timeout_s: float = 60.0) -> dict[str, Any]:
-        """Wait until a migration has ended; returns it.
+        """Wait until a migration has ended; return it.
 
         Raises:
-            TimeoutError: it has not.
+            TimeoutError: it has not ended.
         """
         deadline = time.monotonic() + timeout_s
         while (shown := self._agent.client.get(f"/api/v1/migrations/{epoch}").json())["outcome"] is None:
@@ -107,7 +107,7 @@ class Balancer:
         return shown
 
     def traffic(self, directory: Path) -> FlowStream:
-        """Traffic of all flows, silent at first. It begins once the load balancer knows its port's address."""
+        """Start traffic of all flows, silent at first, once the load balancer knows its port's address."""
         return FlowStream(self._lab, CLIENTS, BACKENDS, self.service, self.flows, directory)
 
 
@@ -120,7 +120,7 @@ def _config(lab: Lab, flows: int) -> dict[str, Any]:
         "interfaces": [{"addresses": ["10.0.1.2/24"], "gateways": ["10.0.1.1"]}],
         "neighbours": [{"address": address, "mac": mac} for address in ("10.0.1.1", *addresses)],
         "vips": [vip | {"algorithm": "round-robin", "backends": backends}],
-        "timeouts": {"udp": "15m"},  # a million flows take that long in turn
+        "timeouts": {"udp": "15m"},  # one round of a million flows takes that long
         "tables": {
             "connections_ipv4": max(4096, flows + flows // 8),
             "connections_ipv6": 64,

@@ -1,8 +1,8 @@
 """Receive buffers of the switches' ports.
 
-Open vSwitch leaves its packet sockets at ``net.core.rmem_default``, 208 KiB as a rule, which loses more than half of
-what a host sends at full speed; 8 MiB lose nothing. The setting belongs to the whole machine, so it is raised for the
-moment in which Open vSwitch opens its ports, and put back.
+Open vSwitch leaves its packet sockets at ``net.core.rmem_default``, usually 208 KiB, which loses more than half of what
+a host sends at full speed; 8 MiB lose nothing. The setting applies to the whole machine, so it is raised only while
+Open vSwitch opens its ports, and then restored.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ _SETTING = Path("/proc/sys/net/core/rmem_default")
 
 
 class PortBuffers:
-    """Raises the default for as long as `raised` lasts, where this process may.
+    """Raises the default while `raised` lasts, if this process may.
 
     Args:
-        host_net: open file of the machine's first network namespace, which has the setting; None: do not try.
+        host_net: open file of the machine's initial network namespace, which has the setting; None: do not try.
     """
 
     def __init__(self, host_net: int | None) -> None:
@@ -30,7 +30,7 @@ class PortBuffers:
 
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
-        """Ports opened meanwhile get large buffers; where that is refused, ``note`` says so."""
+        """Give ports opened meanwhile large buffers; if that is refused, ``note`` says so."""
         if self._host_net is None:
             self._note("only root may raise net.core.rmem_default")
             yield
@@ -68,7 +68,7 @@ class PortBuffers:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One lab of this machine at a time, or one would take another's raised value for the one to put back."""
+    """Lock out other labs of this machine, or one would restore another's raised value."""
     lock = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

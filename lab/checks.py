@@ -1,4 +1,4 @@
-"""What a demonstration shows, piece by piece, and how that is printed."""
+"""The checks of a demonstration, and their output."""
 
 import subprocess
 from collections.abc import Callable, Iterable
@@ -15,12 +15,12 @@ from lab.state import LabState, SwitchState
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was shown.
+    """The result of one check.
 
     Attributes:
-        title: what.
-        holds: whether it is as promised.
-        detail: what was seen; the first line goes beside the title.
+        title: what was checked.
+        holds: whether it holds.
+        detail: the observation; its first line follows the title.
         figures: for --format=json.
     """
 
@@ -31,7 +31,7 @@ class Check:
 
 
 def one_switch(controller: OsKenController, state: LabState) -> Check:
-    """Whether a controller is connected to one datapath that has the ports of all switches."""
+    """Check that a controller is connected to one datapath that has the ports of all switches."""
     controller.wait_for_line(r": ports ")
     seen = controller.seen()
     holds = list(seen.values()) == [[f"{port.number} {port.name}" for port in state.ports]]
@@ -42,10 +42,10 @@ def one_switch(controller: OsKenController, state: LabState) -> Check:
 
 
 def require_switches(switches: Iterable[SwitchState]) -> None:
-    """Name the daemon of a switch that has ended, if one has.
+    """Raise if a daemon of a switch has ended.
 
     Raises:
-        StartError: one has.
+        StartError: it has ended.
     """
     for switch in switches:
         for daemon in DAEMONS:
@@ -54,15 +54,15 @@ def require_switches(switches: Iterable[SwitchState]) -> None:
 
 
 def run_check(check: Callable[[], Check], require_running: Callable[[], None], console: Console) -> Check:
-    """Run a check and print what it shows; its docstring is shown meanwhile.
+    """Run a check and print its result, with its docstring meanwhile.
 
     Args:
-        check: what to run.
+        check: the check.
         require_running: raises `LabError`, which names a process that has ended.
         console: for people.
 
     Raises:
-        LabError: a process has ended, which explains whatever the check stumbled over.
+        LabError: a process has ended, which explains any failure of the check.
     """
     with console.status((check.__doc__ or "").strip().partition("\n")[0]):
         try:

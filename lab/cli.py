@@ -32,21 +32,21 @@ app = typer.Typer(
 
 
 class Spec(StrEnum):
-    """Servers that can be had by name."""
+    """Predefined servers."""
 
     demo = "demo"
     star = "star"
 
 
 class SubstrateName(StrEnum):
-    """What the server is made of."""
+    """Substrate of the server."""
 
     netns = "netns"
     dummy = "dummy"
 
 
 class Format(StrEnum):
-    """How results are written to standard output."""
+    """Format of results on standard output."""
 
     text = "text"
     json = "json"
@@ -59,7 +59,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the lab.")]
 @app.command()
 def up(
     spec: Annotated[
-        Spec | None, typer.Option(help="demo: one sNIC, four hosts (default); star: as the next three say.")
+        Spec | None, typer.Option(help="demo: one sNIC, four hosts (default); star: sized by the next three options.")
     ] = None,
     switches: Annotated[
         int | None, typer.Option(min=1, help="star: number of switches, the hypervisor included (2).")
@@ -75,18 +75,18 @@ def up(
         bool, typer.Option("--static-arp", help="Hosts know each other's MAC addresses from the start.")
     ] = False,
     slots: Annotated[
-        int, typer.Option(min=0, help="Places for network functions on each switch, and an agent.toml for nfagent.")
+        int, typer.Option(min=0, help="Slots for network functions on each switch, and an agent.toml for nfagent.")
     ] = 0,
     controller: Annotated[
         list[str] | None, typer.Option(help="OpenFlow controller for server.toml; may be repeated.")
     ] = None,
     listen: Annotated[
-        list[str] | None, typer.Option(help="Where oneswitchd shall listen, for server.toml; may be repeated.")
+        list[str] | None, typer.Option(help="Address where oneswitchd listens, for server.toml; may be repeated.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach/--foreground", help="Return when ready, or stay.")] = False,
     output: FormatOption = Format.text,
 ) -> None:
-    """Start a lab. In the foreground it ends with Ctrl-C, detached with: uno-lab down."""
+    """Start a lab. In the foreground Ctrl-C ends it; if detached, uno-lab down does."""
     options = {
         "substrate": substrate.value,
         "pcie_mbps": pcie_mbps,
@@ -127,7 +127,7 @@ def down(name: NameArgument = DEFAULT_NAME) -> None:
 
 @app.command(name="list")
 def list_labs(output: FormatOption = Format.text) -> None:
-    """List the labs that run."""
+    """List running labs."""
     labs = running_labs()
     if output is Format.json:
         typer.echo(json.dumps([dataclasses.asdict(state) for state in labs], indent=2))
@@ -136,12 +136,12 @@ def list_labs(output: FormatOption = Format.text) -> None:
     for state in labs:
         counts = (str(len(state.switches)), str(len(state.hosts)), str(state.pid))
         table.add_row(state.name, state.substrate, *counts, state.directory)
-    Console(highlight=False).print(table if labs else "no lab runs; start one with: uno-lab up")
+    Console(highlight=False).print(table if labs else "no lab is running; start one with: uno-lab up")
 
 
 @app.command()
 def show(name: NameArgument = DEFAULT_NAME, output: FormatOption = Format.text) -> None:
-    """Show a lab: its switches, links, hosts and ports, and where its files are."""
+    """Show a lab: its switches, links, hosts and ports, and the directory of its files."""
     with _errors_told():
         _print_state(LabDirectory(name).require_state(), output)
 
@@ -168,8 +168,8 @@ def demo(
     output: FormatOption = Format.text,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format=json.")] = False,
 ) -> None:
-    """A load balancer on one server: deployed, moved to the smart NIC as traffic rises, saved when that dies."""
-    from lab.demo.story import run  # it imports much that the other commands do not need
+    """Deploy a load balancer, move it to the smart NIC as traffic rises, and recover it when the NIC dies."""
+    from lab.demo.story import run  # imported here, because other commands do not need it
 
     as_json = as_json or output is Format.json
     console = Console(stderr=as_json, highlight=False)
@@ -183,8 +183,8 @@ def tour(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running until Ctrl-C.")] = False,
     output: FormatOption = Format.text,
 ) -> None:
-    """One server, one switch: a controller, pings, throughput, and a port that moves under traffic."""
-    from lab.tour import run  # it imports much that the other commands do not need
+    """Show one server as one switch: a controller, pings, throughput, and a port that moves under traffic."""
+    from lab.tour import run  # imported here, because other commands do not need it
 
     console = Console(stderr=output is Format.json, highlight=False)
     with _errors_told():
@@ -205,7 +205,7 @@ def _write_agent_toml(lab: Lab) -> Path:
 
 
 def _signals_interrupt() -> None:
-    """Let whatever ends this process end its lab in order, as Ctrl-C does."""
+    """Let signals that end this process end its lab cleanly, as Ctrl-C does."""
 
     def interrupted(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -215,18 +215,18 @@ def _signals_interrupt() -> None:
 
 
 def _wait_for_end(lab: Lab, progress: Console) -> None:
-    """Until a signal or the lab's own end."""
+    """Wait for a signal or the lab's own end."""
     try:
         progress.print("[bold]ready[/bold]; Ctrl-C ends it")
         lab.wait()
-        raise LabError(f"lab {lab.name} ended by itself or was ended from elsewhere")
+        raise LabError(f"lab {lab.name} has ended, or another process ended it")
     except KeyboardInterrupt:
         progress.print(f"ending lab {escape(lab.name)}")
 
 
 @contextmanager
 def _errors_told() -> Iterator[None]:
-    """What went wrong, without a traceback, and exit status 1."""
+    """Print errors without a traceback, and exit with status 1."""
     try:
         yield
     except LabError as error:

@@ -1,4 +1,4 @@
-"""How a program inside a host is steered: lines on its standard input, JSON lines on its standard output."""
+"""Commands to a program inside a host: lines on its standard input, JSON lines on its standard output."""
 
 import json
 import os
@@ -21,11 +21,11 @@ class Commands:
 
     @property
     def readers(self) -> list[int]:
-        """Descriptors to wait for."""
+        """Return the descriptors to wait for."""
         return [self._wake, sys.stdin.fileno()] if self._open else [self._wake]
 
     def take(self, ready: list[int]) -> list[list[str]]:
-        """The commands that came, each split into words; ``stop`` only sets ``stopped``."""
+        """Return the commands that arrived, each split into words; ``stop`` only sets ``stopped``."""
         if self._wake in ready:
             os.read(self._wake, 4096)
         if sys.stdin.fileno() not in ready or not self._open:

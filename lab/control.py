@@ -19,8 +19,8 @@ def request(directory: Path, name: str, **arguments: object) -> object:
         arguments: of the request.
 
     Raises:
-        LabNotRunningError: nobody answers there.
-        ControlError: the lab refused; its own words.
+        LabNotRunningError: the lab does not answer.
+        ControlError: the lab refused; with its message.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_S)

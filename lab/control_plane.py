@@ -1,4 +1,4 @@
-"""oneswitchd and a controller in front of a lab: outside of its namespaces, as on a real server."""
+"""oneswitchd and a controller for a lab, outside its namespaces, as on a real server."""
 
 import os
 import re
@@ -29,9 +29,9 @@ class Daemon:
     """A program that ends with this process, even if this process is killed.
 
     Args:
-        name: for messages, and of its log file.
+        name: name in messages and of its log file.
         argv: program and arguments.
-        directory: where ``NAME.log`` is written.
+        directory: directory of ``NAME.log``.
         variables: added to its environment.
     """
 
@@ -51,18 +51,18 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Process id, of the program itself: setpriv has become it."""
+        """Return the process id, of the program itself: setpriv has become it."""
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Tell whether it is running."""
         return self._process.poll() is None
 
     def require_running(self) -> None:
-        """Say so if it has ended.
+        """Raise if it has ended.
 
         Raises:
-            StartError: it has; with the end of its log.
+            StartError: it has ended; with the end of its log.
         """
         code = self._process.poll()
         if code is not None:
@@ -71,7 +71,7 @@ class Daemon:
             raise StartError(f"{self.name} {how}; the end of {self.log}:\n  " + "\n  ".join(lines or ["(empty)"]))
 
     def wait_for_line(self, pattern: str, timeout_s: float = 10.0) -> None:
-        """Wait until a line of its log matches the regular expression, or time is up.
+        """Wait until a line of its log matches the regular expression, or the time limit expires.
 
         Raises:
             StartError: it has ended.
@@ -103,7 +103,7 @@ class Oneswitchd(Daemon):
 
     Args:
         server_toml: its configuration.
-        binary: None finds the installed one.
+        binary: default: the installed one.
         variables: added to its environment.
 
     Raises:
@@ -120,14 +120,14 @@ class Oneswitchd(Daemon):
 
     @property
     def management(self) -> str:
-        """Where ``ovs-ofctl`` can be pointed: the ``punix:`` listener, as ``unix:PATH``."""
+        """Return the target for ``ovs-ofctl``: the ``punix:`` listener, as ``unix:PATH``."""
         return next(f"unix:{each[6:]}" for each in self.config.oneswitchd.listen if each.startswith("punix:"))
 
     def wait_up(self, controllers: int = 0, timeout_s: float = 30.0) -> Status:
-        """Wait until all switches, and so many controllers, are connected.
+        """Wait until all switches and this number of controllers are connected.
 
         Raises:
-            StartError: oneswitchd has ended, or time is up; what is missing.
+            StartError: oneswitchd has ended, or the time limit expired; with what is missing.
         """
         deadline = time.monotonic() + timeout_s
         api = Path(self.config.oneswitchd.api.removeprefix("unix:"))
@@ -149,13 +149,13 @@ class Oneswitchd(Daemon):
 
 
 class OsKenController(Daemon):
-    """An os-ken application that waits for switches on a loopback port.
+    """An os-ken application that listens for switches on a loopback port.
 
     Args:
         application: its file.
         directory: for its log.
         port: TCP port; see `free_port`.
-        options: of its command line, beside those.
+        options: further command-line options.
     """
 
     def __init__(self, application: Path, directory: Path, port: int, options: Sequence[str] = ()) -> None:
@@ -165,16 +165,16 @@ class OsKenController(Daemon):
         super().__init__("controller", argv, directory)
 
     def seen(self) -> dict[str, list[str]]:
-        """What the examples' applications log of the switches that they see: ports by datapath id."""
+        """Return what the example applications log of the switches that they see: ports by datapath id."""
         found = re.findall(r"switch ([0-9a-f]{16}): ports (.*)", self.log.read_text())
         return {datapath_id: ports.split(", ") for datapath_id, ports in found}
 
 
 def find_installed(name: str) -> Path:
-    """A program of this project: beside this Python first, then on PATH.
+    """Find a program of this project: first beside this Python, then on PATH.
 
     Raises:
-        StartError: there is none.
+        StartError: it is not installed.
     """
     beside = Path(sys.executable).with_name(name)
     if os.access(beside, os.X_OK):
@@ -186,7 +186,7 @@ def find_installed(name: str) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    """Return a free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

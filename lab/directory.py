@@ -1,6 +1,6 @@
-"""Where labs keep their files, by name; and which of them run.
+"""The directories of labs, by name, and which labs are running.
 
-``$UNO_LAB_DIR/NAME``, by default /tmp/uno-lab-UID/NAME. A lab runs if the process noted in its lab.json does: the same
+``$UNO_LAB_DIR/NAME``, by default /tmp/uno-lab-UID/NAME. A lab is running if the process in its lab.json is: the same
 process id with the same start time.
 """
 
@@ -30,10 +30,10 @@ _LONGEST_TAIL = "/switches/hypervisor/ovsdb-server.ctl"
 
 
 class LabDirectory:
-    """The directory of the lab called ``name``, which need not exist.
+    """The directory of the lab called ``name``, which may not exist.
 
     Raises:
-        LabNameError: the name, or the directory of all labs, cannot be used; says why.
+        LabNameError: the name, or the directory of all labs, cannot be used; with the reason.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,10 +45,10 @@ class LabDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Held while the lab is being started or removed.
+        """Hold the lock while the lab is being started or removed.
 
         Raises:
-            LabRunningError: somebody else holds it.
+            LabRunningError: another process holds it.
         """
         _make_root(self.root)
         path = self.root / f".{self.name}.lock"
@@ -61,33 +61,33 @@ class LabDirectory:
                     raise LabRunningError(f"lab {self.name} is being started or stopped by another process") from None
                 with contextlib.suppress(FileNotFoundError):
                     if path.samefile(f"/proc/self/fd/{lock.fileno()}"):
-                        break  # else its last holder has removed it since it was opened
+                        break  # otherwise its last holder removed it after it was opened
             held.callback(path.unlink, missing_ok=True)
             yield
 
     def create(self) -> None:
-        """Make the directory, empty; what a dead lab left there goes.
+        """Create the directory, empty, without what a dead lab left there.
 
         Raises:
-            LabRunningError: the lab runs.
+            LabRunningError: the lab is running.
             LabNameError: its sockets' paths would be too long.
         """
         tail = len(_LONGEST_TAIL.encode())
         if len(os.fsencode(self.path)) + tail > _SOCKET_PATH_MAX:
             raise LabNameError(
                 f"{self.path} is too long: Linux allows {_SOCKET_PATH_MAX} bytes for a socket's path, of which the lab "
-                f"needs {tail}. Choose a shorter name, or a shorter directory by {ENVIRONMENT}"
+                f"needs {tail}. Choose a shorter name, or a shorter directory with {ENVIRONMENT}"
             )
         running = self.state()
         if running is not None:
             raise LabRunningError(
-                f"lab {self.name} runs already (process {running.pid}); end it with: uno-lab down {self.name}"
+                f"lab {self.name} is already running (process {running.pid}); end it with: uno-lab down {self.name}"
             )
         self.remove()
         self.path.mkdir(mode=0o700)
 
     def sweep(self) -> None:
-        """Remove what other labs, that were killed, left behind. One that is just being started is left alone."""
+        """Remove the leftovers of other, killed labs, but not of one that is just starting."""
         for entry in self.root.iterdir():
             if entry.name == self.name or not _NAME.match(entry.name) or not (entry / SPEC_FILE).exists():
                 continue
@@ -97,12 +97,12 @@ class LabDirectory:
                     other.remove()
 
     def remove(self) -> None:
-        """Remove the directory, if it is there."""
+        """Remove the directory if it exists."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.path)
 
     def state(self) -> LabState | None:
-        """The lab's state, or None if it does not run."""
+        """Return the lab's state, or None if it is not running."""
         try:
             state = LabState.read(self.path)
         except (OSError, ValueError, KeyError, TypeError):
@@ -110,26 +110,26 @@ class LabDirectory:
         return state if is_running(state.pid, state.start_time) else None
 
     def require_state(self) -> LabState:
-        """The lab's state.
+        """Return the lab's state.
 
         Raises:
-            LabNotRunningError: it does not run.
+            LabNotRunningError: it is not running.
         """
         state = self.state()
         if state is None:
             running = ", ".join(each.name for each in running_labs()) or "none"
-            raise LabNotRunningError(f"no lab {self.name!r} runs below {self.root}; running: {running}")
+            raise LabNotRunningError(f"lab {self.name!r} is not running in {self.root}; running: {running}")
         return state
 
 
 def root() -> Path:
-    """The directory of all labs of this user."""
+    """Return the directory of all labs of this user."""
     chosen = os.environ.get(ENVIRONMENT)
     return Path(chosen).absolute() if chosen else Path(f"/tmp/uno-lab-{os.geteuid()}")
 
 
 def running_labs() -> list[LabState]:
-    """The labs of this user that run, by name."""
+    """Return this user's running labs, by name."""
     try:
         names = sorted(entry.name for entry in root().iterdir() if _NAME.match(entry.name))
     except OSError:
@@ -146,5 +146,5 @@ def _make_root(path: Path) -> None:
         )
     if path.resolve().is_relative_to("/run") or path.resolve().is_relative_to("/proc"):
         raise LabNameError(
-            f"{path}: the lab covers /run and /proc by its own; choose another directory by {ENVIRONMENT}"
+            f"{path}: the lab mounts its own /run and /proc over it; choose another directory with {ENVIRONMENT}"
         )

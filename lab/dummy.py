@@ -1,7 +1,7 @@
 """The substrate ``dummy``: Open vSwitch's dummy devices joined by unix sockets. No namespaces, no privileges.
 
-Each interface of a host is a socket that `lab.wires.Wires` reads and writes frames at; a PCIe link is a socket between
-two switches. Frames are preceded by their length in 16 bits.
+Each interface of a host is a socket at which `lab.wires.Wires` reads and writes frames; a PCIe link is a socket between
+two switches. Each frame is preceded by its length in 16 bits.
 """
 
 import time
@@ -19,7 +19,7 @@ from server.openvswitch.layout import DatapathType, Interface
 from server.openvswitch.ovsdb import SwitchDatabase
 
 _LINK_S = 12.0
-_POLL_S = 0.005  # there is no event for it outside of ovs-vswitchd
+_POLL_S = 0.005  # no event exists for it outside of ovs-vswitchd
 
 
 class DummySubstrate:
@@ -37,7 +37,7 @@ class DummySubstrate:
         self.notes: list[str] = []
 
     def prepare(self) -> None:
-        """Nothing: Open vSwitch makes the sockets."""
+        """Do nothing: Open vSwitch creates the sockets."""
 
     def switch(self, spec: SwitchSpec) -> OvsSwitch:
         return OvsSwitch(spec.name, self._directory / spec.name, vswitchd_options=("--enable-dummy",))
@@ -57,7 +57,7 @@ class DummySubstrate:
         return found
 
     def await_links(self, running: Mapping[str, OvsSwitch]) -> None:
-        """An sNIC's end connects, and after a break connects again when Open vSwitch's backoff of 1 to 8 s is over."""
+        """Wait for the sNICs' ends, which reconnect after Open vSwitch's backoff of 1 to 8 s."""
         hub = self._spec.switches[0].name
         deadline = time.monotonic() + _LINK_S
         for snic in self._spec.switches[1:]:
@@ -68,10 +68,10 @@ class DummySubstrate:
                 if time.monotonic() > deadline:
                     raise StartError(
                         f"PCIe link of {snic.name}: its socket did not connect within {_LINK_S:g} s; "
-                        "where its switch's clock was stopped, warp it by 8 s"
+                        "if its switch's clock was stopped, warp it by 8 s"
                     )
                 time.sleep(_POLL_S)
-            for _ in range(2):  # the second answer is of a later turn of its main loop: it has accepted by then
+            for _ in range(2):  # the second answer is from a later turn of its main loop, after accept()
                 unixctl(running[hub].control(), "version")
 
     def netns(self, name: str) -> str | None:  # noqa: ARG002
@@ -84,10 +84,10 @@ class DummySubstrate:
         ]
 
     def activate(self, host: HostSpec, old: HostInterface, new: HostInterface) -> None:
-        """Nothing: who injects frames decides where."""
+        """Do nothing: the injecting side chooses the interface."""
 
     def set_link(self, snic: SwitchSpec, *, up: bool) -> None:
-        """A dummy device that is down still passes frames on: the socket between the two has to go as well."""
+        """Take a link up or down; a dummy device that is down still passes frames, so the socket must go as well."""
         ends = ((self._spec.switches[0].name, snic.downlink), (snic.name, snic.uplink))
         database = SwitchDatabase(snic.name, f"unix:{self._directory / snic.name / 'db.sock'}")
         try:

@@ -1,4 +1,4 @@
-"""Programs at the ends of traffic, steered from outside."""
+"""Programs at the ends of traffic, controlled from outside."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ _ANSWER_S = 30.0
 
 
 class End:
-    """One end of some traffic: a process inside a host that takes commands and says JSON lines."""
+    """One end of traffic: a process inside a host that takes commands and prints JSON lines."""
 
     def __init__(self, lab: "Lab", host: str, module: str, arguments: Sequence[str]) -> None:
         self._what = f"{module} in host {host}"
@@ -33,7 +33,7 @@ class End:
             raise
 
     def tell(self, command: str) -> None:
-        """Send a command; an end that has ended already needs none."""
+        """Send a command; an end that has already ended needs none."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe("stdin").fileno(), f"{command}\n".encode())
 
@@ -43,11 +43,11 @@ class End:
         return self.await_event(event)
 
     def await_event(self, event: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
-        """Read up to that event and return it.
+        """Read until that event and return it.
 
         Raises:
-            TimeoutError: it did not come in time.
-            ControlError: the end reported an error, or ended; its own words.
+            TimeoutError: it did not arrive in time.
+            ControlError: the end reported an error, or ended; with its message.
         """
         deadline = time.monotonic() + timeout_s
         said = ""
@@ -58,7 +58,7 @@ class End:
             try:
                 message = json.loads(line)
             except ValueError:
-                said += line  # Python's own words about a failure
+                said += line  # Python's traceback
                 continue
             if message["event"] == "error":
                 raise ControlError(f"{self._what}: {message['problem']}")
@@ -66,13 +66,13 @@ class End:
                 return message
 
     def close(self) -> None:
-        """End the process, if it still runs."""
+        """End the process if it is running."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.communicate()
 
     def _read_line(self, deadline: float, event: str) -> str:
-        """The next line, "" at the end of file."""
+        """Return the next line, "" at the end of file."""
         output = self._pipe("stdout").fileno()
         while b"\n" not in self._received:
             left = deadline - time.monotonic()

@@ -1,22 +1,22 @@
-"""Everything that the lab raises.
+"""All exceptions of the lab.
 
 LabError
-├── SpecError                  a LabSpec that describes no possible server
+├── SpecError                  an impossible LabSpec
 ├── LabNameError               a lab's name or directory that cannot be used
-├── LabRunningError            a lab of that name runs already, or is just being started
-├── LabNotRunningError         no lab of that name runs
-├── NamespacesRefusedError     this user may not make namespaces here
-├── StartError                 something did not come up (its own words are quoted)
+├── LabRunningError            a lab of that name is running or starting
+├── LabNotRunningError         a lab of that name is not running
+├── NamespacesRefusedError     this user may not create namespaces here
+├── StartError                 something did not start (its message is quoted)
 └── ControlError               a running lab refused a request
 """
 
 
 class LabError(Exception):
-    """Base of the tree above; catch this to catch them all."""
+    """Base class of all of them."""
 
 
 class SpecError(LabError):
-    """A LabSpec that describes no possible server."""
+    """An impossible LabSpec."""
 
 
 class LabNameError(LabError):
@@ -24,19 +24,19 @@ class LabNameError(LabError):
 
 
 class LabRunningError(LabError):
-    """A lab of that name runs already, or is just being started."""
+    """A lab of that name is running or starting."""
 
 
 class LabNotRunningError(LabError):
-    """No lab of that name runs."""
+    """A lab of that name is not running."""
 
 
 class NamespacesRefusedError(LabError):
-    """This user may not make namespaces here."""
+    """This user may not create namespaces here."""
 
 
 class StartError(LabError):
-    """Something did not come up."""
+    """Something did not start."""
 
 
 class ControlError(LabError):

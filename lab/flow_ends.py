@@ -1,8 +1,8 @@
-"""``python -m lab.flow_ends send|record``: both ends of traffic of many flows; to be run inside hosts.
+"""``python -m lab.flow_ends send|record``: both ends of traffic of many flows, to run inside hosts.
 
-Steered as `lab.stream` is. The sender begins silent: ``fill`` sends a frame of each flow, as fast as they arrive
-(answer: ``filled``), ``rate PPS`` goes on at a rate (0: silent), ``mark`` says how many were sent. The recorder appends
-a record for each arrival to a file.
+Commands are those of `lab.stream`. The sender starts silent: ``fill`` sends a frame of each flow, as fast as they
+arrive (answer: ``filled``), ``rate PPS`` continues at a rate (0: silent), ``mark`` reports how many were sent. The
+recorder appends a record for each arrival to a file.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from lab.commands import Commands, say
 from lab.flow_frames import FRAME_BYTES, RECORD, TUNNELLED, FlowFrames, Service, note
 from lab.listening import SO_TIMESTAMPNS, listen, overflowed
 
-_WAKE_MIN_S = 0.0003  # at high rates several go out at a wake-up
+_WAKE_MIN_S = 0.0003  # at high rates each wake-up sends several
 _BURST_MAX = 64
-_CATCH_UP_NS = 100_000_000  # a sender that was kept waiting longer goes on from there instead of bursting
-_WINDOW = 2000  # frames on their way while flows are made; less than any queue of the switches holds
+_CATCH_UP_NS = 100_000_000  # a sender delayed for longer continues from there instead of bursting
+_WINDOW = 2000  # frames in flight while flows are created; fewer than any queue of the switches holds
 _STALLED_S = 0.3
 _SNAP_BYTES = 128
 _TIMESPEC_BYTES = 16
@@ -32,9 +32,9 @@ class FlowSender:
     """Sends frames of all flows in turn.
 
     Args:
-        interface: to send through.
-        frames: what to send.
-        recorded: the recorder's file; by its length the sender knows what has arrived.
+        interface: interface to send through.
+        frames: frames to send.
+        recorded: the recorder's file; its length tells the sender how many frames have arrived.
     """
 
     def __init__(self, interface: str, frames: FlowFrames, recorded: str) -> None:
@@ -49,7 +49,7 @@ class FlowSender:
         self._longest_pause_ns = 0
 
     def run(self) -> None:
-        """Send what commands say until ``stop``."""
+        """Execute commands until ``stop``."""
         commands = Commands()
         say("ready")
         while not commands.stopped:
@@ -75,7 +75,7 @@ class FlowSender:
                 say("error", problem=f"unknown command {' '.join(words)!r}; expected: fill, rate PPS, mark, stop")
 
     def _fill(self) -> None:
-        """One frame of each flow, and no more on their way than queues hold."""
+        """Send one frame of each flow, with no more in flight than queues hold."""
         before = _records(self._recorded)
         first, lost, newest, since = self._sent, 0, before, time.monotonic()
         for _ in range(self._frames.flows):
@@ -90,7 +90,7 @@ class FlowSender:
             self._send_one()
 
     def _send_due(self) -> float | None:
-        """Send what is due; returns how long to wait for the next, in seconds."""
+        """Send due frames; return the seconds until the next."""
         if self._interval_ns is None:
             return None
         now = time.monotonic_ns()
@@ -109,7 +109,7 @@ class FlowSender:
     def _send_one(self) -> None:
         try:
             self._socket.send(self._frames.make(self._sent, time.time_ns()))
-        except OSError:  # the interface is down, or its queue is full: the frame is lost like any other
+        except OSError:  # the interface is down, or its queue is full: count the frame as lost
             self._failed += 1
         self._sent += 1
 
@@ -119,10 +119,10 @@ class FlowSender:
 
 
 class Recorder:
-    """Writes down what arrives, in the order of arrival across all interfaces.
+    """Records arrivals, in order across all interfaces.
 
     Args:
-        interfaces: to listen on.
+        interfaces: interfaces to listen on.
         path: file that gets the records.
     """
 
@@ -162,7 +162,7 @@ def _timestamp(ancillary: list[tuple[int, int, bytes]]) -> bytes:
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
             return data[:_TIMESPEC_BYTES]
-    raise OSError("the kernel did not say when a frame came (SO_TIMESTAMPNS)")
+    raise OSError("the kernel did not report a frame's arrival time (SO_TIMESTAMPNS)")
 
 
 def _records(path: str) -> int:
@@ -177,8 +177,8 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("--source", required=True, metavar="MAC")
     send.add_argument("--service", required=True, metavar="MAC,IP,PORT")
     send.add_argument("--flows", type=int, required=True)
-    send.add_argument("--recorded", required=True, metavar="FILE", help="of the recorder")
-    record = modes.add_parser("record", help="write down what arrives in IP-in-IP tunnels")
+    send.add_argument("--recorded", required=True, metavar="FILE", help="file of the recorder")
+    record = modes.add_parser("record", help="record what arrives in IP-in-IP tunnels")
     record.add_argument("--interface", action="append", required=True)
     record.add_argument("--file", required=True)
     return parser

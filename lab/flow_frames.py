@@ -1,11 +1,11 @@
-"""Frames of many UDP flows to one virtual IP address, and what is noted of those that come out of IP-in-IP tunnels.
+"""Frames of many UDP flows to one virtual IP address, and records of those that arrive in IP-in-IP tunnels.
 
-A frame says what became of it by itself; everything after its headers is little-endian:
+A frame identifies itself; everything after its headers is little-endian:
 
     offset  0  Ethernet   14  IPv4   34  UDP   42  magic "UNOf"   46  number   54  sent at (ns since 1970)   62  flow
 
-Frame ``number`` (from 0) belongs to flow ``number`` modulo the number of flows. In a tunnel all this is 20 bytes later,
-and the outer destination says which backend it goes to.
+Frame ``number`` (from 0) belongs to flow ``number`` modulo the number of flows. In a tunnel all offsets are 20 bytes
+higher, and the outer destination identifies the backend.
 """
 
 import ipaddress
@@ -19,26 +19,26 @@ FRAME_BYTES = 66
 MAGIC = b"UNOf"
 
 RECORD = struct.Struct("<QQI4sqq")
-"""What a recorder writes of an arrival: number, sent at (ns), flow, backend's address, when: seconds, nanoseconds."""
+"""A recorder's record of an arrival: number, sent at (ns), flow, backend's address, when: seconds, nanoseconds."""
 
 _TUNNEL_BYTES = 20
 _MAGIC_AT = 42
 _MARK = struct.Struct("<QQI")
 _MARK_AT = 46
 _BACKEND_AT = 30
-_PORTS = 64  # of each client's address
+_PORTS = 64  # per client address
 _CLIENTS = int(ipaddress.IPv4Address("100.64.0.0"))
 
 TUNNELLED = (
     Field.byte(23, socket.IPPROTO_IPIP),
     Field.word(_MAGIC_AT + _TUNNEL_BYTES, int.from_bytes(MAGIC, "big")),
 )
-"""How the arrivals are known."""
+"""The filter that recognises the arrivals."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """Where the flows go: MAC address of the network function, virtual IP address and UDP port."""
+    """Destination of the flows: MAC address of the network function, virtual IP address and UDP port."""
 
     mac: str
     address: str
@@ -46,12 +46,12 @@ class Service:
 
 
 class FlowFrames:
-    """Makes the frames.
+    """Builds the frames.
 
     Args:
         source: MAC address of the sender.
-        service: where they go.
-        flows: how many there are, at most 2**28.
+        service: their destination.
+        flows: number of flows, at most 2**28.
     """
 
     def __init__(self, source: str, service: Service, flows: int) -> None:
@@ -63,7 +63,7 @@ class FlowFrames:
         self._constant_sum = sum(struct.unpack(">10H", ip))
 
     def make(self, number: int, now_ns: int) -> bytearray:
-        """A frame. The same buffer is returned, overwritten, at the next call."""
+        """Return a frame. The next call returns the same buffer, overwritten."""
         flow = number % self.flows
         client = _CLIENTS + flow // _PORTS
         total = self._constant_sum + (client >> 16) + (client & 0xFFFF)
@@ -75,10 +75,10 @@ class FlowFrames:
 
 
 def note(frame: bytearray, arrived: bytes) -> bytearray:
-    """The `RECORD` of a tunnelled frame.
+    """Return the `RECORD` of a tunnelled frame.
 
     Args:
-        frame: at least 86 bytes, known by `TUNNELLED`.
+        frame: at least 86 bytes, recognised by `TUNNELLED`.
         arrived: the kernel's struct timespec of its arrival.
     """
     mark = _MARK_AT + _TUNNEL_BYTES

@@ -1,4 +1,4 @@
-"""Traffic of many flows through a network function of a lab: `lab.flow_ends` at both ends, steered from outside."""
+"""Traffic of many flows through a network function of a lab: `lab.flow_ends` at both ends, controlled from outside."""
 
 import time
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ _CHUNK_RECORDS = 1 << 16
 
 
 class FlowStream:
-    """Numbered frames of many flows to a virtual IP address; what comes out of tunnels at another host is noted.
+    """Numbered frames of many flows to a virtual IP address; another host records those that leave tunnels.
 
-    It begins silent.
+    It starts silent.
 
     Args:
         lab: a running lab of the substrate netns.
         source: the sending host.
         sink: the host that has all backends.
-        service: the virtual address, behind which they are.
-        flows: how many.
-        directory: for the file of what arrived.
+        service: the virtual address of the backends.
+        flows: number of flows.
+        directory: for the file of arrivals.
 
     Raises:
-        ControlError: an end could not start; its own words.
+        ControlError: an end could not start; with its message.
     """
 
     def __init__(self, lab: "Lab", source: str, sink: str, service: Service, flows: int, directory: Path) -> None:
@@ -53,22 +53,22 @@ class FlowStream:
             raise
 
     def fill(self) -> int:
-        """Send a frame of each flow, as fast as they arrive; returns how many frames were sent since the start."""
+        """Send a frame of each flow, as fast as they arrive; return how many were sent since the start."""
         self._sender.tell("fill")
         return self._sender.await_event("filled", _FILL_S)["sent"]
 
     def set_rate(self, pps: float) -> int:
-        """Go on at this rate, in packets per second, 0 is silence; returns how many frames were sent before."""
+        """Continue at this rate, in packets per second, 0 is silence; return how many frames were sent before."""
         self._sender.tell(f"rate {pps}")
         return self._sender.await_event("rate")["sent"]
 
     def sent(self) -> int:
-        """How many frames were sent until now."""
+        """Return how many frames were sent so far."""
         self._sender.tell("mark")
         return self._sender.await_event("mark")["sent"]
 
     def arrivals(self) -> Iterator[Arrival]:
-        """What has arrived since this was last asked, in the order of arrival."""
+        """Return the arrivals since the last call, in order of arrival."""
         with self._path.open("rb") as file:
             file.seek(self._read_to)
             while chunk := file.read(_CHUNK_RECORDS * RECORD.size):
@@ -81,7 +81,7 @@ class FlowStream:
                     yield Arrival(number, flow, backend, sent, seconds * 1_000_000_000 + nanoseconds)
 
     def settle(self, quiet_s: float, timeout_s: float) -> bool:
-        """Wait until nothing has arrived for a while; False: it has not come to that."""
+        """Wait until nothing has arrived for a while; return False after the time limit."""
         deadline, size, since = time.monotonic() + timeout_s, -1, time.monotonic()
         while time.monotonic() < deadline:
             now = self._path.stat().st_size
@@ -93,17 +93,17 @@ class FlowStream:
         return False
 
     def stop(self) -> float:
-        """Stop sending; returns the longest pause of the sender itself, in ms.
+        """Stop sending; return the longest pause of the sender itself, in ms.
 
         Raises:
-            ControlError: the recorder had no room for all that arrived: what it noted is not the truth.
+            ControlError: the recorder's buffer overflowed, so its records are incomplete.
         """
         self._sender.tell("stop")
         report = self._sender.await_event("report")
         self._recorder.tell("stop")
         overflowed = self._recorder.await_event("report")["overflowed"]
         if overflowed:
-            raise ControlError(f"{overflowed} frames arrived for which there was no room; raise net.core.rmem_max")
+            raise ControlError(f"the receive buffer overflowed by {overflowed} frames; raise net.core.rmem_max")
         return report["longest_pause_ms"]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What became of the frames of many flows, from what was noted of their arrivals. Pure arithmetic."""
+"""The fate of the frames of many flows, computed from the records of their arrivals. Pure arithmetic."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Arrival(NamedTuple):
-    """A frame that came out: its number, its flow, where to, when it was sent and when it arrived (ns since 1970)."""
+    """An arrived frame: its number, flow, destination, and when it was sent and arrived (ns since 1970)."""
 
     number: int
     flow: int
@@ -16,19 +16,19 @@ class Arrival(NamedTuple):
 
     @property
     def delay_ns(self) -> int:
-        """How long it took."""
+        """Return its delay."""
         return self.arrived_ns - self.sent_ns
 
 
 @dataclass
 class FlowTally:
-    """Counts, in the order of arrival.
+    """Counts in order of arrival.
 
     Attributes:
-        received: different frames.
-        duplicated: arrivals of a frame that had arrived before.
+        received: distinct frames.
+        duplicated: repeated arrivals of a frame.
         reordered: frames that arrived after a later one of their flow.
-        strayed: frames that went to another backend than the one before of their flow.
+        strayed: frames that went to a different backend from the previous one of their flow.
 
     Example:
         >>> tally = FlowTally()
@@ -64,7 +64,7 @@ class FlowTally:
                 self._backend[flow] = backend
 
     def lost(self, first: int, end: int) -> list[int]:
-        """Numbers from ``first`` to before ``end`` that have not arrived."""
+        """Return the numbers from ``first`` to before ``end`` that have not arrived."""
         known = self._seen[first:end]
         missing = [] if all(known) else [first + index for index, seen in enumerate(known) if not seen]
         return missing + list(range(max(first, len(self._seen)), end))

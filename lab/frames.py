@@ -1,10 +1,10 @@
-"""The frames of a traffic stream: Ethernet, IPv4, UDP, and a payload that says which frame of which stream it is.
+"""The frames of a traffic stream: Ethernet, IPv4, UDP, and a payload that identifies stream and frame.
 
     offset  0  MAC addresses, EtherType        14  IPv4 header without options     34  UDP header
     offset 42  magic "UNOs"    46  kind, 3 unused bytes    50  stream    54  number    62  sent at    70  padding
 
-Everything after the headers is big-endian. Network functions may rewrite addresses and ports: a frame is known by magic
-and stream alone.
+Everything after the headers is big-endian. Network functions may rewrite addresses and ports: magic and stream alone
+identify a frame.
 """
 
 import ipaddress
@@ -32,7 +32,7 @@ _CHECKSUM_AT = 40
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where frames come from or go to."""
+    """Source or destination of frames."""
 
     mac: str
     ip: str
@@ -41,11 +41,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a frame says about itself.
+    """A frame's identification.
 
     Attributes:
         kind: `DATA`, or `END`, whose number is how many data frames were sent.
-        stream: which stream it belongs to.
+        stream: its stream.
         number: of the frame in its stream, from 0.
         sent_ns: when it was sent, in ns since the epoch.
     """
@@ -57,7 +57,7 @@ class Mark:
 
 
 class FrameMaker:
-    """Makes the frames of one stream, all of one size.
+    """Builds the frames of one stream, all of one size.
 
     Args:
         source: addresses of the sender.
@@ -66,7 +66,7 @@ class FrameMaker:
         size: bytes of a frame without its checksum, 70 to 1514.
 
     Raises:
-        ValueError: ``size`` is out of range, or an address is none.
+        ValueError: ``size`` is out of range, or an address is invalid.
     """
 
     def __init__(self, source: Endpoint, target: Endpoint, stream: int, size: int) -> None:
@@ -83,7 +83,7 @@ class FrameMaker:
         self._constant_sum = _sum(pseudo + bytes(self._frame[34:]))
 
     def make(self, number: int, sent_ns: int, kind: int = DATA) -> bytearray:
-        """A frame. The same buffer is returned, overwritten, at the next call."""
+        """Return a frame. The next call returns the same buffer, overwritten."""
         frame = self._frame
         frame[_KIND_AT] = kind
         struct.pack_into(">QQ", frame, _VARYING_AT, number, sent_ns)
@@ -95,7 +95,7 @@ class FrameMaker:
 
 
 def read_mark(frame: bytes | bytearray | memoryview) -> Mark | None:
-    """What a frame of a stream says about itself; None for any other frame."""
+    """Return the mark of a frame of a stream; None for any other frame."""
     if len(frame) < SIZE_MIN or bytes(frame[MAGIC_AT:_KIND_AT]) != MAGIC:
         return None
     _, kind, stream, number, sent_ns = _PAYLOAD.unpack_from(frame, _PAYLOAD_AT)
@@ -110,7 +110,7 @@ def _mac(text: str) -> bytes:
 
 
 def _sum(data: bytes) -> int:
-    """The internet checksum's sum (RFC 1071), folded to 16 bits, not inverted."""
+    """Compute the internet checksum's sum (RFC 1071), folded to 16 bits, not inverted."""
     padded = data + b"\0" * (len(data) % 2)
     total = sum(struct.unpack(f">{len(padded) // 2}H", padded))
     while total >> 16:

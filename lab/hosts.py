@@ -1,4 +1,4 @@
-"""Wires and hosts of the netns substrate: veth pairs, addresses, and what keeps them quiet and honest.
+"""Wires and hosts of the netns substrate: veth pairs, addresses, and settings that suppress noise.
 
 Runs inside the lab's namespaces.
 """
@@ -21,16 +21,16 @@ _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x17
 _QUEUE_MS = 50
 _BURST_MIN_BYTES = 32 * 1024
-_BURSTS_PER_S = 500  # a token bucket is refilled by timers; below 1/500 s of traffic it cannot reach its rate
+_BURSTS_PER_S = 500  # timers refill a token bucket; with less than 1/500 s of traffic it cannot reach its rate
 
 
 def interface_name(index: int) -> str:
-    """What a host calls its interface number ``index``."""
+    """Return the name of interface number ``index`` inside a host."""
     return f"eth{index}"
 
 
 def make_wires(spec: LabSpec) -> None:
-    """Make all veth pairs, each end in its namespace."""
+    """Create all veth pairs, each end in its namespace."""
     hub = spec.switches[0].name
     lines = []
     for host in spec.hosts:
@@ -75,7 +75,7 @@ def configure_host(spec: LabSpec, host: HostSpec) -> None:
 
 
 def configure_slot(slot: SlotSpec) -> None:
-    """Bring up the slot's interfaces, without addresses: what runs there brings its own."""
+    """Bring up the slot's interfaces, without addresses: the function has its own."""
     names = [interface_name(index) for index in range(len(slot.interfaces))]
     with namespaces.entered(slot.name):
         _no_ipv6()
@@ -85,7 +85,7 @@ def configure_slot(slot: SlotSpec) -> None:
 
 
 def activate(host: HostSpec, old: str, new: str) -> None:
-    """Move the host's address, and whom it knows by ARP, from interface ``old`` to ``new``, make-before-break."""
+    """Move the host's address and ARP entries from interface ``old`` to ``new``, make-before-break."""
     with namespaces.entered(host.name):
         done = subprocess.run(
             [find_program("ip"), "-json", "neigh", "show", "dev", old], capture_output=True, text=True, check=True
@@ -106,14 +106,14 @@ def set_link(snic: SwitchSpec, *, up: bool) -> None:
 
 
 def pcie_ports(spec: LabSpec, switch: SwitchSpec) -> list[str]:
-    """Names of the PCIe ports on ``switch``."""
+    """Return the names of the PCIe ports on ``switch``."""
     if switch.uplink is not None:
         return [switch.uplink]
     return [snic.downlink for snic in spec.switches[1:] if snic.downlink is not None]
 
 
 def ip(host: HostSpec) -> str:
-    """The host's address without the prefix length."""
+    """Return the host's address without the prefix length."""
     return host.address.partition("/")[0]
 
 
@@ -121,25 +121,25 @@ def ip(host: HostSpec) -> str:
 
 
 def _no_ipv6() -> None:
-    """No router solicitations and the like; nothing to do where the kernel has no IPv6."""
+    """Suppress router solicitations and the like, if the kernel has IPv6."""
     _sysctls("net/ipv6/conf", ("all", "default"), "disable_ipv6", "1")
 
 
 def _one_address_on_several_interfaces() -> None:
-    """While a port moves, the address is on both interfaces and either may receive: answer ARP only for one's own."""
+    """Answer ARP only for the interface's own address: while a port moves, two interfaces have the address."""
     _sysctls("net/ipv4/conf", ("all", "default"), "rp_filter", "0")
     _sysctls("net/ipv4/conf", ("all", "default"), "arp_ignore", "1")
 
 
 def _sysctls(directory: str, scopes: Sequence[str], key: str, value: str) -> None:
     for scope in scopes:
-        # read-only in some containers: the lab then works too, with more noise
+        # read-only in some containers; the lab still works, with more noise
         with contextlib.suppress(OSError):
             (Path("/proc/sys") / directory / scope / key).write_text(value)
 
 
 def _no_tx_offload(interface: str) -> None:
-    """Let the host compute checksums: a userspace switch forwards frames as they are, unfinished ones too."""
+    """Make the host compute checksums, because a userspace switch forwards frames unchanged, even unfinished ones."""
     request = struct.pack("II", _ETHTOOL_STXCSUM, 0)
     with _memory(request) as address, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sP", interface.encode(), address))
@@ -173,5 +173,5 @@ def _cap(interface: str, mbps: float) -> None:
     if done.returncode != 0:
         raise StartError(
             f"PCIe port {interface} cannot be capped at {mbps:g} Mb/s: {done.stderr.strip()}. "
-            "The kernel needs the queueing discipline tbf (CONFIG_NET_SCH_TBF); leave the cap out otherwise."
+            "The kernel needs the queueing discipline tbf (CONFIG_NET_SCH_TBF); otherwise remove the cap."
         )

@@ -1,10 +1,10 @@
-"""``python -m lab.http_load``: HTTP requests at a steady rate, each counted. To be run inside a host.
+"""``python -m lab.http_load``: HTTP requests at a steady rate, each counted. Runs inside a host.
 
-Prints JSON lines: ``{"event": "ready"}`` when every kept connection is open, at the end ``{"event": "report", ...}``.
-Reads commands from standard input: ``rate KEPT NEW`` (requests per second over kept connections, and over connections
-of their own), ``phase NAME``, ``status``, ``stop``; each is answered by an event. End of file on it means nothing.
+Prints JSON lines: ``{"event": "ready"}`` when every kept connection is open, and ``{"event": "report", ...}`` at the
+end. Reads commands from standard input: ``rate KEPT NEW`` (requests per second over kept connections, and over
+connections of their own), ``phase NAME``, ``status``, ``stop``; an event answers each. It ignores end of file there.
 
-The client closes first, as most do: the addresses that wait for late packets are its own.
+The client closes first, as most clients do, so the addresses in TIME_WAIT are its own.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from lab.commands import say
 from lab.http_report import Count, Failure, HttpReport, Kind
 
 _TICK_S = 0.005
-_CATCH_UP_S = 0.1  # what could not be sent for longer, because this process did not run, is not sent at once
+_CATCH_UP_S = 0.1  # requests overdue for longer, because this process did not run, are not sent in a burst
 _BODY_LINE = b"content-length:"
 _FAULTS = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
@@ -36,10 +36,10 @@ class Connection:
         self.opened: float | None = None
 
     async def ask(self) -> None:
-        """Send a request and read its whole answer; opens the connection first, if need be.
+        """Send a request and read its whole answer, opening the connection first if necessary.
 
         Raises:
-            OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError: there was none.
+            OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError: it failed.
         """
         if self._streams is None:
             await self.open()
@@ -59,7 +59,7 @@ class Connection:
         self.opened = time.time()
 
     def close(self, *, at_once: bool = False) -> None:
-        """Close it; ``at_once``: without waiting for what is under way."""
+        """Close it; ``at_once``: without waiting for pending data."""
         if self._streams is not None:
             writer = self._streams[1]
             writer.transport.abort() if at_once else writer.close()
@@ -68,7 +68,7 @@ class Connection:
 
 @dataclass
 class _Due:
-    """How many requests of a kind are due."""
+    """The number of due requests of a kind."""
 
     rate: float = 0.0
     credit: float = 0.0
@@ -81,11 +81,11 @@ class _Due:
 
 
 class HttpLoad:
-    """Sends requests until told to stop.
+    """Sends requests until stopped.
 
     Args:
         target: address and port.
-        kept: how many connections are kept.
+        kept: number of kept connections.
         timeout_s: a request that takes longer has failed.
     """
 
@@ -101,7 +101,7 @@ class HttpLoad:
         self._commands = b""
 
     async def run(self) -> None:
-        """Until ``stop``; then report."""
+        """Run until ``stop``; then report."""
         await asyncio.gather(*(connection.open() for connection in self._kept))
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._obey_all)
         say("ready")
@@ -186,7 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.http_load", description="HTTP requests, each counted.")
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, default=80)
-    parser.add_argument("--kept", type=int, default=10, help="connections that are kept (10)")
+    parser.add_argument("--kept", type=int, default=10, help="number of kept connections (10)")
     parser.add_argument("--timeout", type=float, default=3.0, help="seconds until a request has failed (3)")
     options = parser.parse_args()
     try:

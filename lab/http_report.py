@@ -1,4 +1,4 @@
-"""What became of HTTP requests. Pure arithmetic; `lab.http_load` feeds it.
+"""The fate of HTTP requests. Pure arithmetic; `lab.http_load` feeds it.
 
 A request counts in the phase in which it began. Times are seconds since 1970.
 """
@@ -9,16 +9,16 @@ from typing import Any, Literal, Self
 _DELAYS_MAX = 100_000
 
 Kind = Literal["kept", "new"]
-"""Over a connection that is kept, or over one of its own."""
+"""Over a kept connection, or over one of its own."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A request without a whole answer.
+    """A request without a complete answer.
 
     Attributes:
         began, ended: when.
-        opened: when its connection was; None: it could not be.
+        opened: when its connection was opened; None: it could not be.
         why: the error, in words.
     """
 
@@ -31,12 +31,12 @@ class Failure:
 
 @dataclass
 class Count:
-    """Of the requests of one kind in one phase.
+    """Counts of the requests of one kind in one phase.
 
     Attributes:
-        skipped: were due, and not sent because all kept connections were busy.
-        first_answer: when the first was answered; None: none was.
-        delays_ms: of the answered ones, the first 100,000.
+        skipped: due, but not sent because all kept connections were busy.
+        first_answer: when the first was answered; None: never.
+        delays_ms: of the first 100,000 answered ones.
     """
 
     sent: int = 0
@@ -46,15 +46,15 @@ class Count:
     delays_ms: list[float] = field(default_factory=list)
 
     def took(self, began: float, ended: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         self.answered += 1
-        if len(self.delays_ms) < _DELAYS_MAX:  # a load may go on for days
+        if len(self.delays_ms) < _DELAYS_MAX:  # a load may run for days
             self.delays_ms.append(round((ended - began) * 1000, 2))
         if self.first_answer is None:
             self.first_answer = ended
 
     def delay_ms(self, share: float) -> float:
-        """A percentile, such as 0.99; 0 without answers."""
+        """Return a percentile, such as 0.99; 0 without answers."""
         ordered = sorted(self.delays_ms)
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else 0.0
 
@@ -78,14 +78,14 @@ class HttpReport:
 
     @property
     def answered(self) -> int:
-        """Requests with a whole answer."""
+        """Count the requests with a complete answer."""
         return sum(count.answered for counts in self.phases.values() for count in counts.values())
 
     def failed_within(self, begin: float, end: float) -> list[Failure]:
-        """Failures that an outage explains.
+        """Return the failures that an outage explains.
 
         Args:
-            begin: of the outage. A connection that was open then may have lost its state for ever.
+            begin: of the outage. A connection that was open then may have lost its state for good.
             end: when a request that began after ``begin`` was answered.
         """
         return [
@@ -96,12 +96,12 @@ class HttpReport:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers."""
+        """Convert to plain dicts, lists, strings and numbers."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """What `to_json` made."""
+        """Restore what `to_json` returned."""
         phases = {
             name: {kind: Count(**count) for kind, count in counts.items()} for name, counts in data["phases"].items()
         }

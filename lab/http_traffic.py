@@ -1,4 +1,4 @@
-"""Web servers and HTTP clients in hosts of a running lab, steered from outside."""
+"""Web servers and HTTP clients in hosts of a running lab, controlled from outside."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +16,7 @@ class WebServer:
     """A web server in a host, on port 80; it answers with the host's name, padded to ``size`` bytes.
 
     Raises:
-        ControlError: it does not listen; its own words.
+        ControlError: it does not listen; with its message.
     """
 
     def __init__(self, lab: "Lab", host: str, size: int = 0) -> None:
@@ -38,12 +38,12 @@ class HttpClient:
 
     Args:
         lab: a running lab of the substrate netns.
-        host: where the client is.
+        host: host of the client.
         address: of the service, port 80.
         kept: connections to keep; opened at the start.
 
     Raises:
-        ControlError: a connection could not be opened; the client's own words.
+        ControlError: a connection could not be opened; with the client's message.
     """
 
     def __init__(self, lab: "Lab", host: str, address: str, kept: int = 10) -> None:
@@ -52,25 +52,25 @@ class HttpClient:
         self._end = End(lab, host, "lab.http_load", arguments)
 
     def rate(self, kept: float, new: float) -> None:
-        """Requests per second from now on: over the kept connections, and each over a connection of its own."""
+        """Set the requests per second: over the kept connections, and each over a connection of its own."""
         self._end.ask(f"rate {kept} {new}", "rate")
 
     def phase(self, name: str) -> float:
-        """Count under another name from now on; returns when that began, in seconds since 1970."""
+        """Count under another name from now on; return the start, in seconds since 1970."""
         return float(self._end.ask(f"phase {name}", "phase")["at"])
 
     def status(self) -> dict[str, Any]:
-        """``sent``, ``answered``, ``failed`` so far; ``first_answer`` of this phase, by kind, or None."""
+        """Return ``sent``, ``answered``, ``failed`` so far; ``first_answer`` of this phase, by kind, or None."""
         return self._end.ask("status", "status")
 
     def stop(self) -> HttpReport:
-        """Stop, wait for what is under way, and report."""
+        """Stop, wait for pending requests, and report."""
         told = self._end.ask("stop", "report")
         self.close()
         return HttpReport.from_json({"phases": told["phases"], "failures": told["failures"]})
 
     def close(self) -> None:
-        """End it; without a report, if `stop` was not called."""
+        """End it; without a report, unless `stop` was called."""
         self._end.close()
 
     def __enter__(self) -> Self:

@@ -21,8 +21,8 @@ class Launched:
     """A supervisor that was started.
 
     Attributes:
-        process: its parent process; None once it was collected.
-        owner: the pipe that tells it, by being closed, that its owner is gone. A detached one minds only until it is
+        process: its parent process; None once collected.
+        owner: a pipe whose closing tells it that its owner has ended. A detached supervisor minds only until it is
             ready.
     """
 
@@ -30,13 +30,13 @@ class Launched:
     owner: int | None
 
     def disown(self) -> None:
-        """Tell it that the owner goes."""
+        """Tell it that the owner is leaving."""
         if self.owner is not None:
             os.close(self.owner)
             self.owner = None
 
     def release(self) -> None:
-        """Tell it that the owner goes, and collect the process."""
+        """Tell it that the owner is leaving, and collect the process."""
         self.disown()
         if self.process is not None:
             self.process.wait()
@@ -47,13 +47,13 @@ def launch(spec: LabSpec, directory: LabDirectory, progress: Callable[[str], Non
     """Start the lab in ``directory`` and return when it is ready.
 
     Args:
-        spec: what to start.
-        directory: made by this function; the caller holds its lock.
-        progress: is told what happens next.
+        spec: the lab.
+        directory: created by this function; the caller holds its lock.
+        progress: shows the progress.
         detach: let the lab outlive this process.
 
     Raises:
-        NamespacesRefusedError, StartError: it did not come up; nothing of it is left.
+        NamespacesRefusedError, StartError: it did not start; nothing remains of it.
     """
     spec.check()
     command = unshare_command() if spec.substrate == "netns" else []
@@ -80,7 +80,7 @@ def launch(spec: LabSpec, directory: LabDirectory, progress: Callable[[str], Non
 
 
 def _spawn(unshare: list[str], directory: Path, *, detach: bool) -> tuple[Launched, int]:
-    """Start the supervisor; returns it and the reading end of what it reports."""
+    """Start the supervisor; return it and the reading end of its reports."""
     reports, report_fd = os.pipe()
     owner_fd, owner = os.pipe()
     host_net = None

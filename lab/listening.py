@@ -1,4 +1,4 @@
-"""A raw socket for a stream: the kernel picks its frames (classic BPF), says when they came, and counts those lost."""
+"""A raw socket for a stream: the kernel filters its frames (classic BPF), timestamps them, and counts lost ones."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ _INDEX_OF_INTERFACE = 0xFFFFF000 + 8  # SKF_AD_OFF + SKF_AD_IFINDEX
 
 @dataclass(frozen=True)
 class Field:
-    """A big-endian number at an offset of a frame, and what it must be."""
+    """A big-endian number at an offset of a frame, and its required value."""
 
     load: int
     offset: int
@@ -40,10 +40,10 @@ class Field:
 
 
 def listen(fields: Sequence[Field], interfaces: Sequence[str]) -> socket.socket:
-    """A socket, without blocking, for the IPv4 frames that have those fields and come to one of those interfaces.
+    """Open a non-blocking socket for the IPv4 frames with those fields that arrive at one of those interfaces.
 
-    One socket for all interfaces: two would lose the order between them. Times of arrival are in the control messages
-    `SO_TIMESTAMPNS`, by CLOCK_REALTIME.
+    One socket serves all interfaces, because two would lose the order between them. Arrival times are in the control
+    messages `SO_TIMESTAMPNS`, by CLOCK_REALTIME.
     """
     raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_IP))
     _attach_filter(raw, fields, interfaces)
@@ -51,13 +51,13 @@ def listen(fields: Sequence[Field], interfaces: Sequence[str]) -> socket.socket:
     raw.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     raw.setblocking(False)
     with contextlib.suppress(BlockingIOError):
-        while True:  # what came before the filter was attached
+        while True:  # discard what arrived before the filter was attached
             raw.recv(1)
     return raw
 
 
 def overflowed(raw: socket.socket) -> int:
-    """Frames that the socket had no room for, by the kernel's count (struct tpacket_stats), since last asked."""
+    """Return the frames lost to a full socket buffer since the last call (struct tpacket_stats)."""
     return struct.unpack("II", raw.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
 
 
@@ -78,7 +78,7 @@ def _attach_filter(raw: socket.socket, fields: Sequence[Field], interfaces: Sequ
 
 
 def _enlarge_buffer(raw: socket.socket) -> None:
-    """8 MiB where this user may, as much as the machine allows otherwise."""
+    """Set 8 MiB if this user may, else the machine's maximum."""
     for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
         try:
             raw.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)

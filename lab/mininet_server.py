@@ -1,13 +1,13 @@
-"""The emulated server for Mininet 2.3: topology, switch, host and CLI; examples/mininet_server.py hands them to ``mn``.
+"""The emulated server for Mininet 2.3: topology, switch, host and CLI, which examples/mininet_server.py gives ``mn``.
 
-Every switch of the server is an Open vSwitch of its own, both daemons in the network namespace of its Mininet node;
-oneswitchd in front of them is what Mininet's controllers are connected to.
+Every switch of the server is a separate Open vSwitch, both daemons in the network namespace of its Mininet node;
+oneswitchd controls them and is the switch that Mininet's controllers connect to.
 
-Mininet runs on the system's Python, which has none of this project's dependencies. So this module imports only what
-needs nothing but the standard library, and runs everything else as programs.
+Mininet runs on the system's Python, which lacks this project's dependencies. So this module imports only modules that
+need nothing but the standard library, and runs everything else as programs.
 """
 
-# Mininet lives with the system's Python, where a type checker of .venv cannot see it.
+# Mininet is installed for the system's Python, where a type checker of .venv cannot see it.
 # pyright: reportMissingImports=false
 
 import http.client
@@ -55,14 +55,14 @@ except ServerError as error:
 
 
 class ServerError(Exception):
-    """The server did not come up; the message says why. ``mn`` prints it and cleans up."""
+    """The server did not start; the message says why. ``mn`` prints it and cleans up."""
 
 
 def program(name: str) -> str:
-    """Path of a program of this project: the one that ``make build`` made, or an installed one.
+    """Return the path of a program of this project: from ``make build``, or installed.
 
     Raises:
-        ServerError: there is none.
+        ServerError: it is not installed.
     """
     built = ROOT / ".venv/bin" / name
     found = str(built) if os.access(built, os.X_OK) else shutil.which(name)
@@ -72,13 +72,13 @@ def program(name: str) -> str:
 
 
 class ServerTopo(Topo):
-    """One server: a hypervisor with two VMs; behind each sNIC an NF's host and, behind its wire, an outside host.
+    """One server: a hypervisor with two VMs; per sNIC an NF's host and an outside host behind its wire.
 
     ``vm2`` also has an interface at ``snic0``, to move to. ``--topo server,2`` has two sNICs.
     """
 
     def build(self, snics: int = 1) -> None:
-        """Called by Mininet."""
+        """Build the topology; Mininet calls it."""
         self.addSwitch("hypervisor", cls=ServerSwitch, hub=True)
         self._host("vm1", "hypervisor", "vm1")
         self._host("vm2", "hypervisor", "vm2")
@@ -99,29 +99,29 @@ class ServerTopo(Topo):
 
 
 class ServerHost(Host):
-    """A host of the server; all its interfaces have one MAC address, and one at a time has the IP address."""
+    """A host of the server; its interfaces share one MAC address, and one at a time has the IP address."""
 
     active: Any = None
 
     def config(self, **params: Any) -> Any:
-        """Called by Mininet when the interfaces are there."""
+        """Configure the host; Mininet calls it when the interfaces exist."""
         result = super().config(**params)
         self.active = self.defaultIntf()
         for interface in self.intfList():
             if interface is not self.active:
                 interface.setMAC(self.active.MAC())
-            # A userspace switch forwards frames as they are, those without a checksum too.
+            # A userspace switch forwards frames unchanged, even those without a checksum.
             self.cmd("ethtool -K", interface, "tx off")
-        # While the host moves, its address is on two interfaces, and packets may come in by either.
+        # While the host moves, two interfaces have its address, and packets may arrive at either.
         self.cmd("sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.all.arp_ignore=1")
         self.cmd("sysctl -w net.ipv6.conf.all.disable_ipv6=1")
         return result
 
     def interface_at(self, switch: str) -> tuple[Any, Any]:
-        """The interface that is plugged into ``switch``, and the switch's end of that wire.
+        """Return the interface plugged into ``switch``, and the switch's end of that wire.
 
         Raises:
-            LookupError: there is none; the message lists where there are some.
+            LookupError: it does not exist; the message lists the switches that have one.
         """
         ends = {far.node.name: (near, far) for near, far in map(_both_ends, self.intfList())}
         if switch not in ends:
@@ -140,7 +140,7 @@ class ServerSwitch(OVSSwitch):
     """The hypervisor (``hub``) or an sNIC of a server: an Open vSwitch of its own, with the bridges virt and edge.
 
     All such switches of one network form one server. An interface with the parameter ``virtual_port`` (in ``params1``
-    or ``params2`` of its link) is the port of that number; one without is there for a port to move to.
+    or ``params2`` of its link) is the port with that number; one without is a target for moves.
     """
 
     ovs: OvsSwitch | None = None
@@ -149,13 +149,13 @@ class ServerSwitch(OVSSwitch):
     def __init__(self, name: str, hub: bool = False, **params: Any) -> None:
         self.hub = hub
         self.controllers: list[str] = []
-        # The datapath id that a controller sees is oneswitchd's; Mininet insists on one here too.
+        # Controllers see oneswitchd's datapath id; Mininet insists on one here too.
         params = {"dpid": DATAPATH_ID, **params, "inNamespace": True, "datapath": "user"}
         super().__init__(name, **params)
 
     @classmethod
     def setup(cls) -> None:
-        """Instead of asking for the system's Open vSwitch service, which is not used."""
+        """Do not look for the system's Open vSwitch service, which is not used."""
         for needed in ("ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovs-ofctl", "ethtool"):
             find_program(needed)
         cls.OVSVersion = "2.17"
@@ -173,7 +173,7 @@ class ServerSwitch(OVSSwitch):
         return "".join(outputs)
 
     def start(self, controllers: Iterable[Any]) -> None:
-        """Note the controllers: all switches start together, in `batchStartup`. One that was stopped starts again."""
+        """Record the controllers: all switches start together, in `batchStartup`. A stopped one starts again."""
         if self.server is None:
             self.controllers = [f"{each.protocol}:{each.IP()}:{each.port}" for each in controllers]
         else:
@@ -187,7 +187,7 @@ class ServerSwitch(OVSSwitch):
         return switches
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """End both daemons; oneswitchd goes on and waits for them."""
+        """End both daemons; oneswitchd keeps running and waits for them."""
         if self.ovs is not None:
             for daemon in reversed(DAEMONS):
                 self.ovs.kill(daemon)
@@ -203,7 +203,7 @@ class ServerSwitch(OVSSwitch):
         return switches
 
     def connected(self) -> bool:
-        """Whether oneswitchd reaches this switch, and a controller if there is to be one."""
+        """Tell whether oneswitchd reaches this switch, and a controller if one is configured."""
         return self.server is not None and self.server.ready()
 
     def attach(self, intf: Any) -> None:
@@ -227,7 +227,7 @@ class ServerSwitch(OVSSwitch):
             os.close(netns)
 
     def wires(self) -> list[tuple[Any, Any]]:
-        """Each interface of this switch, and the far end of its wire."""
+        """Return each interface of this switch, and the far end of its wire."""
         return [_both_ends(each) for each in self.intfList() if each.link is not None]
 
     @property
@@ -244,13 +244,13 @@ class ServerSwitch(OVSSwitch):
 
 
 class Server:
-    """What the switches form: their server.toml, the plumbing between them, and oneswitchd.
+    """The server that the switches form: their server.toml, the plumbing between them, and oneswitchd.
 
     Args:
         switches: the hypervisor and its sNICs.
 
     Raises:
-        ServerError: there is not exactly one hypervisor.
+        ServerError: it does not have exactly one hypervisor.
     """
 
     def __init__(self, switches: list[ServerSwitch]) -> None:
@@ -268,14 +268,14 @@ class Server:
         """Start the switches, plumb them, and start oneswitchd.
 
         Raises:
-            ServerError: something did not come up.
+            ServerError: something did not start.
         """
         for switch in self.switches:
             switch.server = self
             switch.ovs = OvsSwitch(switch.name, self.directory / switch.name)
             switch.ovs.create()
             switch.launch()
-            switch.ovs.bridges = (VIRT, EDGE)  # which it has from now on, also when it is started again
+            switch.ovs.bridges = (VIRT, EDGE)  # it has them from now on, also after a restart
             for near, far in switch.wires():
                 if isinstance(far.node, ServerSwitch):
                     switch.cmd("ip link set", near, "mtu", PCIE_MTU)
@@ -290,7 +290,7 @@ class Server:
         """Wait until oneswitchd reaches all switches.
 
         Raises:
-            ServerError: it has ended, or this took too long.
+            ServerError: it has ended, or the time limit expired.
         """
         deadline = time.monotonic() + START_S
         while not self._switches_up():
@@ -307,12 +307,12 @@ class Server:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def ready(self) -> bool:
-        """Whether oneswitchd reaches all switches, and all controllers that there are to be."""
+        """Tell whether oneswitchd reaches all switches and all configured controllers."""
         status = self._status()
         return status is not None and _up(status) and all(c["state"] == "connected" for c in status["controllers"])
 
     def unoctl(self, *arguments: str) -> int:
-        """Run unoctl on this server; its exit status."""
+        """Run unoctl on this server; return its exit status."""
         env = {**environment(), "ONESWITCH_CONFIG": str(self.config)}
         return subprocess.run([program("unoctl"), *arguments], env=env, check=False).returncode
 
@@ -373,7 +373,7 @@ class Server:
 
 
 class ServerCLI(CLI):
-    """Mininet's CLI with two more verbs."""
+    """Mininet's CLI with two more commands."""
 
     def do_unoctl(self, line: str) -> None:
         """Run unoctl on the server.
@@ -404,7 +404,7 @@ class ServerCLI(CLI):
             error(f"{problem}\n")
             return
         place = ["--switch", words[1], "--interface", str(far)]
-        # Between the two stages both ways work: the moment for the host to change over.
+        # Between the two stages both paths work: the host switches over now.
         if server.unoctl("port", "move", host.name, *place, "--until", "flipped") == 0:
             host.activate(near)
             server.unoctl("port", "continue", host.name)

@@ -17,7 +17,7 @@ TO_THE_PORT, FROM_THE_PORT = 1, 2
 
 @dataclass(frozen=True)
 class Tour:
-    """What became of the packets in both directions while a port moved ``moves`` times."""
+    """The fate of the packets in both directions while a port moved ``moves`` times."""
 
     moves: int
     to_port: StreamReport
@@ -30,32 +30,32 @@ class Tour:
 
     @property
     def sent(self) -> int:
-        """Packets sent in both directions."""
+        """Count the packets sent in both directions."""
         return sum(each.sent or 0 for each in self.directions)
 
     @property
     def lost(self) -> int:
-        """Packets that never arrived."""
+        """Count the packets that never arrived."""
         return sum(each.lost or 0 for each in self.directions)
 
     @property
     def duplicated(self) -> int:
-        """Arrivals of a packet that had arrived before."""
+        """Count repeated arrivals of a packet."""
         return sum(each.duplicated for each in self.directions)
 
     @property
     def reordered(self) -> int:
-        """Packets that arrived after a later one."""
+        """Count packets that arrived after a later one."""
         return sum(each.reordered for each in self.directions)
 
     @property
     def longest_gap_ms(self) -> float:
-        """The longest time without an arrival."""
+        """Return the longest time without an arrival."""
         return max(each.longest_gap_ms for each in self.directions)
 
     @property
     def longest_pause_ms(self) -> float:
-        """The longest time in which a sender itself did not send: no gap shorter than this is the network's."""
+        """Return the sender's own longest pause: the network is not to blame for a shorter gap."""
         return max(each.longest_pause_ms or 0.0 for each in self.directions)
 
 
@@ -64,7 +64,7 @@ class MovingHost:
 
     Args:
         lab: a running lab of the substrate netns.
-        oneswitchd: in front of it.
+        oneswitchd: the lab's oneswitchd.
         mobile: the host whose port moves; it has the port's name.
         peer: the other host.
         rate: packets per second and direction.
@@ -95,7 +95,7 @@ class MovingHost:
         return Tour(self._moves, self._to_port.stop(), from_port)
 
     def close(self) -> None:
-        """End the traffic, if it still flows."""
+        """End the traffic, if it is running."""
         self._to_port.close()
         self._from_port.close()
 
@@ -107,5 +107,5 @@ class MovingHost:
 
 
 def there_and_back(round_number: int, snic: str = "snic0") -> str:
-    """Where the port goes in its n-th move, from 0: sNIC, hypervisor, sNIC, ..."""
+    """Return the target of the port's n-th move, from 0: sNIC, hypervisor, sNIC, ..."""
     return HYPERVISOR if round_number % 2 else snic

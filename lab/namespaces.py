@@ -1,7 +1,7 @@
-"""Namespaces: which of them this user may make, how the lab is started in them, how its network namespaces are used.
+"""Namespaces: which ones this user may create, how the lab starts in them, and how it uses its network namespaces.
 
 The supervisor is the first process of a PID namespace, so the kernel ends all processes of a lab with it. Network
-namespaces are named (``ip netns``) below a /run of its own, so they vanish with it too.
+namespaces are named (``ip netns``) in a private /run, so they vanish with it too.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ _OTHERS = ("--net", "--mount", "--pid", "--fork", "--kill-child")
 
 
 def unshare_command() -> list[str]:
-    """The ``unshare`` call, without what it is to run, that gives this user namespaces of its own.
+    """Return the ``unshare`` call, without the command, that gives this user namespaces.
 
-    Root gets no user namespace unless it is a root that may not make the others without one (in a container).
+    Root gets no user namespace unless it may not create the others without one (in a container).
 
     Raises:
-        NamespacesRefusedError: the kernel refuses, with what can be done about it.
+        NamespacesRefusedError: the kernel refuses; with possible remedies.
     """
     choices: list[tuple[str, ...]] = [_OTHERS] if os.geteuid() == 0 else []
     choices.append((*_USER, *_OTHERS))
@@ -45,7 +45,7 @@ def unshare_command() -> list[str]:
 
 
 def has_user_namespace(command: Sequence[str]) -> bool:
-    """Whether that `unshare_command` makes a user namespace."""
+    """Tell whether that `unshare_command` creates a user namespace."""
     return _USER[0] in command
 
 
@@ -56,7 +56,7 @@ def _why_refused() -> str:
         return "User namespaces are off for ordinary users: sysctl kernel.unprivileged_userns_clone is 0"
     if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return "User namespaces are off for ordinary users: sysctl kernel.apparmor_restrict_unprivileged_userns is 1"
-    return "This user may not make namespaces here"
+    return "This user may not create namespaces here"
 
 
 def _way_out() -> str:
@@ -76,17 +76,17 @@ def _sysctl(name: str) -> str | None:
 
 
 def private_run() -> None:
-    """Cover /run by an empty file system of our own, for ``ip netns``.
+    """Mount an empty file system over /run, for ``ip netns``.
 
     Raises:
-        OSError: not in a mount namespace of our own.
+        OSError: this process is not in its own mount namespace.
     """
     _mount("tmpfs", "/run", "tmpfs", 0)
     NETNS_DIRECTORY.mkdir(parents=True)
 
 
 def private_proc() -> bool:
-    """Cover /proc by that of our PID namespace; False where the kernel refuses, as in some containers."""
+    """Mount our PID namespace's /proc over /proc; return False if the kernel refuses, as in some containers."""
     try:
         _mount("proc", "/proc", "proc", _MS_NOSUID_NODEV_NOEXEC)
     except OSError:
@@ -101,13 +101,13 @@ def _mount(source: str, target: str, kind: str, flags: int) -> None:
 
 
 def add(names: Sequence[str]) -> None:
-    """Make network namespaces."""
+    """Create network namespaces."""
     ip_batch(f"netns add {name}" for name in names)
 
 
 @contextlib.contextmanager
 def entered(name: str | None = None, fd: int | None = None) -> Iterator[None]:
-    """Put this thread, and what it starts, into a network namespace (by name or open file) for a while."""
+    """Enter a network namespace (by name or open file) with this thread, and what it starts, for a while."""
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     target = os.open(NETNS_DIRECTORY / name, os.O_RDONLY | os.O_CLOEXEC) if name is not None else fd
     try:
@@ -129,10 +129,10 @@ def _setns(fd: int) -> None:
 
 
 def ip_batch(lines: Iterator[str] | Sequence[str]) -> None:
-    """Run ``ip`` once with those lines, in the network namespace that this thread is in.
+    """Run ``ip`` once with those lines, in this thread's network namespace.
 
     Raises:
-        StartError: a line failed; ``ip``'s own words.
+        StartError: a line failed; with ``ip``'s message.
     """
     text = "\n".join(lines)
     done = subprocess.run([find_program("ip"), "-batch", "-"], input=text, capture_output=True, text=True, check=False)
@@ -145,7 +145,7 @@ def ip_batch(lines: Iterator[str] | Sequence[str]) -> None:
 
 
 def enter_command(pid: int, netns: str, *, user_namespace: bool) -> list[str]:
-    """The ``nsenter`` call, without what it is to run, into a lab's namespaces and one of its network namespaces.
+    """Return the ``nsenter`` call, without the command, into a lab's namespaces and one of its network namespaces.
 
     Args:
         pid: the lab's supervisor, as seen from outside.

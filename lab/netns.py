@@ -42,7 +42,7 @@ class NetnsSubstrate:
         self._notes.append(note)
 
     def _choose_datapath(self) -> DatapathType:
-        """Bridges of type netdev need a tap each; those of type dummy forward alike between the same devices."""
+        """Prefer type netdev, whose bridges need a tap each; type dummy forwards alike between the same devices."""
         try:
             os.close(os.open(_TUN, os.O_RDWR))
         except OSError as error:
@@ -75,7 +75,7 @@ class NetnsSubstrate:
         return {name: Interface(name, shaped_elsewhere=capped) for name in hosts.pcie_ports(self._spec, spec)}
 
     def await_links(self, running: Mapping[str, OvsSwitch]) -> None:
-        """Nothing: veth pairs carry frames from the start."""
+        """Do nothing: veth pairs carry frames from the start."""
 
     def netns(self, name: str) -> str | None:
         return f"/proc/{self._outer_pid}/root{namespaces.NETNS_DIRECTORY}/{name}"

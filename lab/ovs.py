@@ -29,11 +29,11 @@ class OvsSwitch:
 
     Attributes:
         name: of the switch.
-        directory: run directory, database and logs; made here.
-        netns: name of the network namespace to run in; None is the present one.
+        directory: run directory, database and logs; created here.
+        netns: name of the network namespace to run in; None is the current one.
         vswitchd_options: more options for ovs-vswitchd.
-        bridges: those that ovs-vswitchd, started again, is to serve before it counts as up.
-        pids: of what runs, in this process's PID namespace.
+        bridges: bridges that a restarted ovs-vswitchd must serve before it counts as up.
+        pids: of running daemons, in this process's PID namespace.
     """
 
     name: str
@@ -45,19 +45,19 @@ class OvsSwitch:
 
     @property
     def db_socket(self) -> Path:
-        """ovsdb-server's socket."""
+        """Return the path of ovsdb-server's socket."""
         return self.directory / "db.sock"
 
     def control(self, daemon: Daemon = "ovs-vswitchd") -> Path:
-        """The ``ovs-appctl`` target of ``daemon``."""
+        """Return the ``ovs-appctl`` target of ``daemon``."""
         return self.directory / f"{daemon}.ctl"
 
     def management(self, bridge: str) -> Path:
-        """The OpenFlow socket of ``bridge``."""
+        """Return the OpenFlow socket of ``bridge``."""
         return self.directory / f"{bridge}.mgmt"
 
     def create(self) -> None:
-        """Make the directory and an empty database."""
+        """Create the directory and an empty database."""
         self.directory.mkdir(parents=True)
         command = [find_program("ovsdb-tool"), "create", str(self.directory / "conf.db"), str(find_schema())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -88,8 +88,8 @@ class OvsSwitch:
         """Wait until ``daemon`` answers at its sockets.
 
         Args:
-            daemon: one that was launched.
-            alive: whether the process with that id still runs.
+            daemon: a launched daemon.
+            alive: tells whether the process with that id is running.
 
         Raises:
             StartError: it ended, or took too long; with the end of its log.
@@ -102,7 +102,7 @@ class OvsSwitch:
             )
 
     def kill(self, daemon: Daemon, with_signal: signal.Signals = signal.SIGKILL) -> bool:
-        """End ``daemon`` and wait until it is gone; False if it did not run."""
+        """End ``daemon`` and wait until it has ended; return False if it was not running."""
         pid = self.pids.pop(daemon, None)
         if pid is None:
             return False
@@ -112,7 +112,7 @@ class OvsSwitch:
         return True
 
     def log_tail(self, daemon: Daemon, lines: int = 5) -> str:
-        """The last lines of the log of ``daemon``, joined by " | "."""
+        """Return the last lines of the log of ``daemon``, joined by " | "."""
         for suffix in ("log", "out"):
             with contextlib.suppress(OSError):
                 text = (self.directory / f"{daemon}.{suffix}").read_text(errors="replace").strip()
@@ -142,7 +142,7 @@ class OvsSwitch:
 
 
 def _reap(pid: int) -> None:
-    """Wait for ``pid``, a child, to end; after `_STOP_S` seconds end it the hard way."""
+    """Wait for ``pid``, a child, to end; kill it after `_STOP_S` seconds."""
     if not wait_gone(pid, _STOP_S):
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):

@@ -9,12 +9,12 @@ from server.processes import PROC, start_time
 
 
 def children(pid: int) -> list[int]:
-    """The processes that ``pid`` started and that still run."""
+    """Return the running children of ``pid``."""
     return [child for child, parent in _parents() if parent == pid]
 
 
 def in_network_namespaces(paths: Sequence[str]) -> dict[str, list[int]]:
-    """The processes that are in each of the network namespaces with those paths, as far as this user may see."""
+    """Return the processes in each of the network namespaces with those paths, as far as this user may see."""
     wanted = {Path(path).stat().st_ino: path for path in paths}
     found: dict[str, list[int]] = {path: [] for path in paths}
     for entry in PROC.iterdir():
@@ -25,7 +25,7 @@ def in_network_namespaces(paths: Sequence[str]) -> dict[str, list[int]]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process has used, in seconds; 0 if it has ended."""
+    """Return the CPU time of a process, in seconds; 0 if it has ended."""
     try:
         stat = (PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -45,9 +45,9 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 class OuterProc:
-    """The /proc of before the lab's own was mounted over it: process ids as the user outside sees them.
+    """The /proc from before the lab's own was mounted over it: process ids as the user outside sees them.
 
-    Must be made before that mount. The open directory lasts as long as the process.
+    Create it before that mount. The open directory lasts as long as the process.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class OuterProc:
         self.own_pid = _namespaced(self._proc / "self")[0]
 
     def outer_pid(self, inner: int) -> int:
-        """The outer process id of ``inner``, which is one of this process's namespace; 0 if it is gone."""
+        """Return the outer process id of ``inner``, a process of this namespace; 0 if it has ended."""
         namespace = (self._proc / "self/ns/pid").readlink()
         for entry in self._proc.iterdir():
             if not entry.name.isdigit():
@@ -67,12 +67,12 @@ class OuterProc:
         return 0
 
     def start_time(self) -> int:
-        """This process's start time in clock ticks since boot."""
+        """Return this process's start time in clock ticks since boot."""
         return start_time(self.own_pid, self._proc) or 0
 
 
 def _namespaced(entry: Path) -> list[int]:
-    """The ids of a process, from that in the namespace of this /proc to that in its own."""
+    """Return the ids of a process, from the namespace of this /proc to its own."""
     for line in (entry / "status").read_text().splitlines():
         if line.startswith("NSpid:"):
             return [int(number) for number in line.split()[1:]]

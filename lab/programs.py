@@ -1,4 +1,4 @@
-"""Programs that the lab runs, and the environment that it runs them in."""
+"""Programs that the lab runs, and their environment."""
 
 import os
 import shutil
@@ -12,20 +12,20 @@ _PACKAGES = "on Debian: apt install openvswitch-switch iproute2 util-linux"
 
 
 def search_path() -> str:
-    """PATH with the administrators' directories, which an ordinary user's lacks: ovs-vswitchd, ip and tc are there."""
+    """Return PATH plus sbin, which an ordinary user's PATH lacks: ovs-vswitchd, ip and tc are there."""
     present = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join([*present, *(each for each in _SBIN if each not in present)])
 
 
 def environment() -> dict[str, str]:
-    """What the lab's processes get: programs are found, and ``python -m lab...`` finds this very package."""
+    """Return the environment of the lab's processes, with PATH, and with this package for ``python -m lab...``."""
     package_home = str(Path(__file__).resolve().parent.parent)
     others = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != package_home]
     return {**os.environ, "PATH": search_path(), "PYTHONPATH": os.pathsep.join([package_home, *others])}
 
 
 def find_program(name: str) -> str:
-    """Path of an installed program.
+    """Return the path of an installed program.
 
     Raises:
         StartError: it is not installed.
@@ -37,7 +37,7 @@ def find_program(name: str) -> str:
 
 
 def find_schema() -> Path:
-    """The schema that was installed with Open vSwitch.
+    """Return the path of the schema installed with Open vSwitch.
 
     Raises:
         StartError: it is in none of the usual places.

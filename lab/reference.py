@@ -1,4 +1,4 @@
-"""One plain bridge with the same hosts and port numbers: what a server with smart NICs is compared with."""
+"""One plain bridge with the same hosts and port numbers, as a reference for a server with smart NICs."""
 
 from collections.abc import Mapping
 
@@ -13,14 +13,14 @@ BRIDGE = "br0"
 def make_bridge(
     spec: LabSpec, switch: SwitchSpec, remote: str, datapath_type: DatapathType, interfaces: Mapping[str, Interface]
 ) -> None:
-    """Make `BRIDGE` on the one switch of a plain ``spec``, each port with the number of its virtual port.
+    """Create `BRIDGE` on the one switch of a plain ``spec``, each port with the number of its virtual port.
 
     Args:
         spec: the lab.
         switch: its switch.
-        remote: of its database.
+        remote: address of its database.
         datapath_type: of the bridge.
-        interfaces: those that are not plain network devices.
+        interfaces: interfaces that are not plain network devices.
 
     Raises:
         InterfaceError, DatabaseError: see `server.openvswitch`.
@@ -48,5 +48,5 @@ def make_bridge(
 def _problem(database: SwitchDatabase, port: PortSpec) -> str | None:
     row = database.row("Interface", port.interface)
     if row is None or row.ofport == [port.number]:
-        return None if row is not None else "it vanished while it was being made"
+        return None if row is not None else "it vanished while it was being created"
     return row.error[0] if row.error else f"got port number {row.ofport}, not {port.number}"

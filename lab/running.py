@@ -27,11 +27,11 @@ _ENDING_SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGABRT", "SIGSEGV")
 
 
 class RunningLab:
-    """The lab's processes and what is known about them.
+    """The lab's processes and their state.
 
     Args:
-        spec: what to build.
-        directory: of the lab; exists.
+        spec: the lab.
+        directory: the lab's existing directory.
         outer: process ids as seen from outside.
         substrate: wires and hosts.
         user_namespace: for lab.json.
@@ -63,10 +63,10 @@ class RunningLab:
         """Start everything.
 
         Args:
-            progress: is told what happens next.
+            progress: shows the progress.
 
         Raises:
-            StartError: something did not come up.
+            StartError: something did not start.
         """
         spec = self._spec
         progress(f"wiring {len(spec.switches)} switches and {len(spec.hosts)} hosts")
@@ -100,14 +100,14 @@ class RunningLab:
             self._switches[spec.name].bridges = (VIRT, EDGE)
 
     def _make_reference(self, progress: Callable[[str], None]) -> None:
-        progress(f"making the plain bridge {BRIDGE}")
+        progress(f"creating the plain bridge {BRIDGE}")
         spec, state = self._spec.switches[0], self.state.switches[0]
         interfaces = self._substrate.interfaces(spec)
         make_bridge(self._spec, spec, state.ovsdb, self._substrate.datapath_type, interfaces)
         self._switches[spec.name].bridges = (BRIDGE,)
 
     def stop(self) -> None:
-        """End the daemons; the namespaces end with this process."""
+        """End the daemons; this process's end ends the namespaces."""
         for daemon in reversed(DAEMONS):
             for switch in self._switches.values():
                 with contextlib.suppress(ProcessLookupError):
@@ -117,7 +117,7 @@ class RunningLab:
                 switch.kill(daemon, signal.SIGTERM)
 
     def reap(self) -> None:
-        """Collect ended children, those that others left behind included (the first process of a namespace has to)."""
+        """Collect ended children, orphans included, as the first process of a namespace must."""
         changed = False
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
@@ -131,26 +131,26 @@ class RunningLab:
         """End a daemon of a switch.
 
         Raises:
-            ControlError: there is no such switch, daemon or signal, or it does not run.
+            ControlError: unknown switch, daemon or signal, or the daemon is not running.
         """
         found, which = self._find_switch(switch), _daemon(daemon)
         if signal_name not in _ENDING_SIGNALS:
-            raise ControlError(f"signal {signal_name!r} ends no process; expected {', '.join(_ENDING_SIGNALS)}")
+            raise ControlError(f"signal {signal_name!r} does not end a process; expected {', '.join(_ENDING_SIGNALS)}")
         number = signal.Signals[signal_name]
         if not found.kill(which, number):
-            raise ControlError(f"{which} of {switch} does not run")
+            raise ControlError(f"{which} of {switch} is not running")
         self._changed()
 
     def start(self, switch: str, daemon: str) -> None:
         """Start a daemon of a switch and wait until it serves again.
 
         Raises:
-            ControlError: there is no such switch or daemon, or it runs.
-            StartError: it did not come up.
+            ControlError: unknown switch or daemon, or the daemon is already running.
+            StartError: it did not start.
         """
         found, which = self._find_switch(switch), _daemon(daemon)
         if which in found.pids:
-            raise ControlError(f"{which} of {switch} runs already")
+            raise ControlError(f"{which} of {switch} is already running")
         with self._substrate.opening_ports():
             found.launch(which)
             found.await_up(which, _runs)
@@ -161,11 +161,11 @@ class RunningLab:
         """Take the PCIe link of an sNIC down or up.
 
         Raises:
-            ControlError: there is no such sNIC.
+            ControlError: unknown sNIC.
         """
         link = next((link for link in self.state.links if link.switch == snic), None)
         if link is None:
-            raise ControlError(f"no sNIC {snic!r}; there are {', '.join(each.switch for each in self.state.links)}")
+            raise ControlError(f"unknown sNIC {snic!r}; expected {', '.join(each.switch for each in self.state.links)}")
         spec = next(switch for switch in self._spec.switches if switch.name == snic)
         self._substrate.set_link(spec, up=up)
         link.up = up
@@ -176,15 +176,15 @@ class RunningLab:
         """Make the host's interface at ``switch`` its active one.
 
         Raises:
-            ControlError: there is no such host, or it has no interface there.
+            ControlError: unknown host, or it has no interface there.
         """
         state = next((each for each in self.state.hosts if each.name == host), None)
         if state is None:
-            raise ControlError(f"no host {host!r}; there are {', '.join(each.name for each in self.state.hosts)}")
+            raise ControlError(f"unknown host {host!r}; expected {', '.join(each.name for each in self.state.hosts)}")
         new = next((each for each in state.interfaces if each.switch == switch), None)
         if new is None:
             places = ", ".join(each.switch for each in state.interfaces)
-            raise ControlError(f"host {host} has no interface on {switch}; it has on {places}")
+            raise ControlError(f"host {host} has no interface on {switch}; it has one on {places}")
         old = next(each for each in state.interfaces if each.name == state.active)
         if new is not old:
             spec = next(each for each in self._spec.hosts if each.name == host)
@@ -195,7 +195,7 @@ class RunningLab:
     # ---- description
 
     def _layout(self, switch: SwitchSpec, config: ServerConfig) -> Layout:
-        """What server.toml asks for, and on edge all that is plugged in: also interfaces that ports may move to."""
+        """Lay out what server.toml asks for, plus all interfaces plugged into edge, to which ports may move."""
         special = self._substrate.interfaces(switch)
         physical = tuple(special.get(name, Interface(name)) for name in self._spec.plugged(switch.name))
         return dataclasses.replace(Layout.of(config, switch.name, special), physical=physical)
@@ -240,13 +240,13 @@ class RunningLab:
             state.processes = {daemon: self._outer.outer_pid(pid) for daemon, pid in pids.items()}
 
     def _serving(self) -> dict[str, OvsSwitch]:
-        """Switches that run and whose PCIe link, if they have one, is not broken."""
+        """Return the running switches whose PCIe link, if any, is not broken."""
         broken = {link.switch for link in self.state.links if not link.up}
         return {name: each for name, each in self._switches.items() if VSWITCHD in each.pids and name not in broken}
 
     def _find_switch(self, name: str) -> OvsSwitch:
         if name not in self._switches:
-            raise ControlError(f"no switch {name!r}; there are {', '.join(self._switches)}")
+            raise ControlError(f"unknown switch {name!r}; expected {', '.join(self._switches)}")
         return self._switches[name]
 
 
@@ -254,7 +254,7 @@ def _daemon(name: str) -> Daemon:
     for daemon in get_args(Daemon):
         if daemon == name:
             return daemon
-    raise ControlError(f"no daemon {name!r}; there are {', '.join(DAEMONS)}")
+    raise ControlError(f"unknown daemon {name!r}; expected {', '.join(DAEMONS)}")
 
 
 def _forget(switch: OvsSwitch, pid: int) -> bool:
@@ -270,7 +270,7 @@ def _running(switch: OvsSwitch) -> Iterator[Daemon]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a child has not ended; leaves it to be reaped."""
+    """Tell whether a child is running, without reaping it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:

@@ -41,8 +41,8 @@ class Lab:
     """An emulated server.
 
     Args:
-        spec: what to emulate.
-        name: of the lab; None makes up one.
+        spec: the server.
+        name: the lab's name; by default a generated one.
 
     Example:
         >>> with Lab(LabSpec.demo()).start() as lab:                                     # doctest: +SKIP
@@ -58,10 +58,10 @@ class Lab:
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """The running lab called ``name``, whoever started it. Leaving the ``with`` block does not end it.
+        """Attach to the running lab called ``name``. Leaving the ``with`` block does not end it.
 
         Raises:
-            LabNotRunningError: there is none; the message lists those there are.
+            LabNotRunningError: it is not running; the message lists running labs.
         """
         lab = cls.named(name)
         lab._directory.require_state()
@@ -69,7 +69,7 @@ class Lab:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The lab called ``name``, whether it runs or left files only."""
+        """Return the lab called ``name``, whether running or only left as files."""
         lab = cls.__new__(cls)
         lab.spec = None
         lab._directory = LabDirectory(name)
@@ -77,26 +77,26 @@ class Lab:
         return lab
 
     def start(self, progress: Callable[[str], None] = _silent, *, detach: bool = False) -> Self:
-        """Start the lab; returns when it is ready.
+        """Start the lab; return when it is ready.
 
         Args:
-            progress: is told what happens next.
+            progress: shows the progress.
             detach: let the lab outlive this process. Otherwise it ends with it, even if this process is killed.
 
         Raises:
-            LabRunningError: a lab of that name runs.
-            NamespacesRefusedError: this user may not make namespaces here.
-            SpecError, StartError: it cannot be, or did not come up; nothing of it is left.
+            LabRunningError: a lab of that name is running.
+            NamespacesRefusedError: this user may not create namespaces here.
+            SpecError, StartError: it is impossible, or did not start; nothing remains of it.
         """
         if self.spec is None:
-            raise LabError(f"lab {self.name} was attached to; it runs already")
+            raise LabError(f"lab {self.name} was attached to, so it is already running")
         with self._directory.locked():
             launched = launch(self.spec, self._directory, progress, detach=detach)
         self._launched = None if detach else launched
         return self
 
     def down(self) -> None:
-        """End the lab and remove its files. Nothing happens if it does not run any more."""
+        """End the lab and remove its files, if it is running."""
         with self._directory.locked():
             state = self._directory.state()
             if state is not None:
@@ -110,7 +110,7 @@ class Lab:
             self._directory.remove()
 
     def wait(self) -> None:
-        """Return when the lab has ended, whyever."""
+        """Return when the lab has ended, for whatever reason."""
         state = self._directory.state()
         if state is not None:
             wait_gone(state.pid, None)
@@ -131,12 +131,12 @@ class Lab:
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         return self._directory.path
 
     @property
     def state(self) -> LabState:
-        """The lab as it is now.
+        """Return the lab's current state.
 
         Raises:
             LabNotRunningError: it has ended.
@@ -145,21 +145,21 @@ class Lab:
 
     @property
     def server_toml(self) -> Path:
-        """The configuration for oneswitchd and unoctl."""
+        """Return the configuration for oneswitchd and unoctl."""
         return self.directory / SERVER_TOML
 
     @property
     def config(self) -> "ServerConfig":
-        """``server_toml``, read."""
+        """Return the parsed ``server_toml``."""
         from server.config import ServerConfig
 
         return ServerConfig.load(self.server_toml)
 
     def host(self, name: str) -> HostState:
-        """A host as it is now.
+        """Return a host's current state.
 
         Raises:
-            ControlError: there is none of that name.
+            ControlError: unknown host.
         """
         hosts = self.state.hosts
         for host in hosts:
@@ -168,10 +168,10 @@ class Lab:
         raise ControlError(f"lab {self.name} has no host {name!r}; it has {', '.join(host.name for host in hosts)}")
 
     def switch(self, name: str) -> "LabSwitch":
-        """A switch.
+        """Return a switch.
 
         Raises:
-            ControlError: there is none of that name.
+            ControlError: unknown switch.
         """
         names = [switch.name for switch in self.state.switches]
         if name not in names:
@@ -189,7 +189,7 @@ class Lab:
             options: as for `subprocess.Popen`.
 
         Raises:
-            ControlError: there is no such host, or the substrate has no namespaces.
+            ControlError: unknown host, or the substrate has no namespaces.
         """
         enter, variables = enter_command(self.state, host)
         given: Mapping[str, str] = options.pop("env", None) or {}
@@ -198,13 +198,13 @@ class Lab:
     def exec(
         self, host: str, argv: Sequence[str], *, timeout_s: float | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program inside a host and collect what it prints.
+        """Run a program inside a host and collect its output.
 
         Args:
             host: name of a host or switch.
             argv: program and arguments.
-            timeout_s: end it after so many seconds and raise `subprocess.TimeoutExpired`.
-            check: raise `subprocess.CalledProcessError` where it fails.
+            timeout_s: end it after this time and raise `subprocess.TimeoutExpired`.
+            check: raise `subprocess.CalledProcessError` if it fails.
         """
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with self.popen(host, argv, text=True, **pipes) as process:
@@ -223,11 +223,11 @@ class Lab:
         return Stream(self, source, target, **options)
 
     def wires(self) -> Wires:
-        """The hosts' interfaces, to inject and collect frames at (substrate dummy only)."""
+        """Return the hosts' interfaces, to inject and collect frames at (substrate dummy only)."""
         return Wires(self.state)
 
     def activate(self, host: str, switch: str) -> HostInterface:
-        """Make the host's interface at ``switch`` the one with the IP address; returns it."""
+        """Make the host's interface at ``switch`` the one with the IP address; return it."""
         control.request(self.directory, "activate", host=host, switch=switch)
         state = self.host(host)
         return next(each for each in state.interfaces if each.name == state.active)
@@ -239,7 +239,7 @@ class Lab:
         control.request(self.directory, "link", snic=snic, up=False)
 
     def relink(self, snic: str) -> None:
-        """Mend the PCIe link of an sNIC."""
+        """Restore the PCIe link of an sNIC."""
         control.request(self.directory, "link", snic=snic, up=True)
 
 
@@ -251,29 +251,29 @@ class LabSwitch:
         self.name = name
 
     def kill(self, daemon: str, with_signal: signal.Signals = signal.SIGKILL) -> None:
-        """End ``ovs-vswitchd`` (or ``vswitchd``) or ``ovsdb-server``; returns when it is gone.
+        """End ``ovs-vswitchd`` (or ``vswitchd``) or ``ovsdb-server``; return when it has ended.
 
         Raises:
-            ControlError: it does not run, or there is no such daemon.
+            ControlError: it is not running, or unknown daemon.
         """
         request = {"switch": self.name, "daemon": _full_name(daemon), "signal_name": with_signal.name}
         control.request(self._lab.directory, "kill", **request)
 
     def start(self, daemon: str) -> None:
-        """Start a daemon that does not run; returns when it serves again.
+        """Start a stopped daemon; return when it serves again.
 
         Raises:
-            ControlError: it runs, or did not come up.
+            ControlError: it is running, or did not start.
         """
         control.request(self._lab.directory, "start", switch=self.name, daemon=_full_name(daemon))
 
     def power_off(self) -> None:
-        """End all of an sNIC at once, as if it had lost its power: its PCIe link, its daemons, what runs in its slots.
+        """End all of an sNIC at once, as if it had lost power: its PCIe link, its daemons, the processes in its slots.
 
-        Hosts at its wires are cut off. What started an NF may start it again in its slot, where nothing reaches it.
+        Hosts at its wires are cut off. An agent may restart an NF in its slot, where it is unreachable.
 
         Raises:
-            ControlError: it is no sNIC, or has no power already.
+            ControlError: it is not an sNIC, or is already without power.
         """
         self._lab.unlink(self.name)
         for daemon in reversed(DAEMONS):
@@ -283,21 +283,21 @@ class LabSwitch:
                 os.kill(pid, signal.SIGKILL)
 
     def power_on(self) -> None:
-        """Start what `power_off` ended, but for what ran in its slots."""
+        """Start what `power_off` ended, except the processes in its slots."""
         for daemon in DAEMONS:
             self.start(daemon)
         self._lab.relink(self.name)
 
     def processes(self) -> list[int]:
-        """The processes in the switch's slots, those included that wait for them outside of the lab."""
+        """Return the processes in the switch's slots, including those that wait for them outside of the lab."""
         slots = [slot.netns for slot in self._lab.state.slots if slot.switch == self.name]
         return [pid for found in in_network_namespaces(slots).values() for pid in found]
 
     def overflowed(self) -> dict[str, int]:
-        """Frames that a port's receive buffer had no room for since it was opened, by port: ovs-vswitchd was too slow.
+        """Count frames lost to a full receive buffer of a port since it was opened, by port: ovs-vswitchd was too slow.
 
         Raises:
-            ControlError: ``ss`` does not say.
+            ControlError: ``ss`` does not report it.
         """
         done = self._lab.exec(self.name, ["ss", "--packet", "--memory", "--no-header"], timeout_s=_ASK_S, check=False)
         if done.returncode != 0:
@@ -306,10 +306,10 @@ class LabSwitch:
         return {port: int(count) for port, count in found if port != "*" and int(count)}
 
     def appctl(self, command: str, *arguments: str) -> str:
-        """What ovs-vswitchd answers to an ``ovs-appctl`` command.
+        """Return ovs-vswitchd's answer to an ``ovs-appctl`` command.
 
         Raises:
-            ControlError: it does not run, or refused; its own words.
+            ControlError: it is not running, or refused; with its message.
         """
         state = next(switch for switch in self._lab.state.switches if switch.name == self.name)
         return unixctl(Path(state.control), command, *arguments)
@@ -319,7 +319,7 @@ class HostProcess(subprocess.Popen[Any]):
     """A program inside a host. Signals go to the program itself, not to the ``nsenter`` that waits for it outside."""
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the program; nothing happens if it has ended."""
+        """Send a signal to the program, if it has not ended."""
         if self.poll() is not None:
             return
         for child in children(self.pid) or [self.pid]:
@@ -330,10 +330,10 @@ class HostProcess(subprocess.Popen[Any]):
 
 
 def enter_command(state: LabState, host: str) -> tuple[list[str], dict[str, str]]:
-    """What to put before a command line to run it inside a host (a switch, a slot), and the environment to run it with.
+    """Return the prefix that runs a command inside a host (a switch, a slot), and its environment.
 
     Raises:
-        ControlError: there is no such host, or the substrate has no namespaces.
+        ControlError: unknown host, or the substrate has no namespaces.
     """
     places = {each.name: each.netns for each in (*state.hosts, *state.switches, *state.slots)}
     if host not in places:

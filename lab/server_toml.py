@@ -10,7 +10,7 @@ _DATAPATH_ID = "0000000000000001"
 
 
 def server_config(spec: LabSpec, state: LabState) -> ServerConfig:
-    """The configuration that oneswitchd and unoctl need for this lab; their sockets are in the lab's directory."""
+    """Return the configuration of oneswitchd and unoctl for this lab; their sockets are in the lab's directory."""
     here = Path(state.directory)
     links = {link.switch: LinkConfig(hypervisor=link.hypervisor, local=link.local) for link in state.links}
     return ServerConfig(

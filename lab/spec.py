@@ -1,4 +1,4 @@
-"""What an emulated server consists of."""
+"""The description of an emulated server."""
 
 import dataclasses
 import ipaddress
@@ -36,7 +36,7 @@ class SwitchSpec:
 
 @dataclass(frozen=True)
 class InterfaceSpec:
-    """A host's interface, by the switch it is plugged into and the name it has there."""
+    """A host's interface: the switch it is plugged into and its name there."""
 
     switch: str
     name: str
@@ -44,11 +44,11 @@ class InterfaceSpec:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A VM, an NF's host, or something behind a wire.
+    """A VM, an NF's host, or a host behind a wire.
 
     Attributes:
-        interfaces: all with the same MAC address; the first is active (carries the IP address) at the start. Inside
-            the host they are called ``eth0``, ``eth1``, ...
+        interfaces: all with the same MAC address; the first is active (has the IP address) at the start. Inside the
+            host they are ``eth0``, ``eth1``, ...
         address: IPv4 address with prefix length.
     """
 
@@ -60,11 +60,11 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class SlotSpec:
-    """A place for one network function: a namespace with interfaces on a switch, no address, and no virtual port yet.
+    """A place for one network function: a namespace with interfaces on a switch, without address and virtual port.
 
     Attributes:
         name: of the namespace.
-        interfaces: their names on the switch; inside they are called ``eth0``, ``eth1``.
+        interfaces: their names on the switch; inside they are ``eth0``, ``eth1``.
     """
 
     name: str
@@ -74,7 +74,7 @@ class SlotSpec:
 
 @dataclass(frozen=True)
 class PortSpec:
-    """A virtual port: its number, its name, and where it is at home."""
+    """A virtual port: its number, its name, and its home."""
 
     number: int
     name: str
@@ -92,10 +92,10 @@ class LabSpec:
         pcie_mbps: bandwidth of each PCIe link and direction in Mb/s; None is unlimited.
         static_arp: each host knows the others' MAC addresses from the start.
         controllers: OpenFlow controllers to write into server.toml.
-        listen: where oneswitchd shall listen besides its unix socket, for server.toml.
+        listen: further addresses where oneswitchd listens besides its unix socket, for server.toml.
         executor: the switch that runs the ports' pipelines, for server.toml.
         slots: places for network functions, for `lab.agent`; see `with_slots`.
-        plain: instead of virt and edge there is one bridge ``br0`` on the only switch; see `reference`.
+        plain: one bridge ``br0`` on the only switch instead of virt and edge; see `reference`.
 
     Example:
         >>> [host.name for host in LabSpec.demo().hosts]
@@ -164,7 +164,7 @@ class LabSpec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """What `to_json` made."""
+        """Restore what `to_json` returned."""
         return cls(
             **{
                 **data,
@@ -181,7 +181,7 @@ class LabSpec:
         )
 
     def with_slots(self, per_switch: int, interfaces: int = 1) -> Self:
-        """The same server with so many places for network functions on each switch, in addition to those it has.
+        """Add slots for network functions on each switch.
 
         Args:
             per_switch: number of slots on each switch.
@@ -196,18 +196,18 @@ class LabSpec:
         return dataclasses.replace(self, slots=tuple(slots))
 
     def plugged(self, switch: str) -> list[str]:
-        """The names that hosts' and slots' interfaces have on a switch."""
+        """Return the names of hosts' and slots' interfaces on a switch."""
         hosts = [each.name for host in self.hosts for each in host.interfaces if each.switch == switch]
         return hosts + [name for slot in self.slots if slot.switch == switch for name in slot.interfaces]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, dicts, strings and numbers."""
+        """Convert to plain lists, dicts, strings and numbers."""
         return dataclasses.asdict(self)
 
     def reference(self) -> Self:
-        """The same hosts and port numbers on one plain Open vSwitch bridge, to compare with.
+        """Return the same hosts and port numbers on one plain Open vSwitch bridge, for comparison.
 
-        Each host has one interface, at the only switch, called like its port.
+        Each host has one interface, at the only switch, with its port's name.
         """
         home = {(port.switch, port.interface): port for port in self.ports}
         hosts = []
@@ -226,7 +226,7 @@ class LabSpec:
         )
 
     def check(self) -> None:
-        """Raise `SpecError` where this describes no possible server."""
+        """Raise `SpecError` if this server is impossible."""
         names = [each.name for each in (*self.switches, *self.hosts, *self.slots)]
         _no_duplicates("name of a switch, host or slot", names)
         for name in names:
@@ -257,7 +257,7 @@ class LabSpec:
         for switch, name in plugged:
             if switch not in known:
                 raise SpecError(
-                    f"interface {name}: there is no switch {switch!r}; there are {', '.join(sorted(known))}"
+                    f"interface {name}: unknown switch {switch!r}; expected one of {', '.join(sorted(known))}"
                 )
             if len(name.encode()) > NAME_MAX_BYTES:
                 raise SpecError(f"interface {name!r}: at most {NAME_MAX_BYTES} bytes are allowed")
@@ -284,7 +284,7 @@ def _interface(switch: SwitchSpec, number: int, vf: int) -> str:
 
 
 def _host(number: int, name: str, *places: tuple[str, str]) -> HostSpec:
-    """A host whose addresses follow from its number."""
+    """Create a host whose addresses follow from its number."""
     if number >= _SUBNET.num_addresses - 1:
         raise SpecError(f"host {name}: {_SUBNET} has no address for host {number}; at most 254 hosts fit")
     address = f"{_SUBNET[number]}/{_SUBNET.prefixlen}"

@@ -1,4 +1,4 @@
-"""What a running lab looks like: the content of lab.json, for whoever is outside of it."""
+"""The state of a running lab: the content of lab.json, for programs outside of it."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ class SwitchState:
         netns: path of its network namespace, for ``nsenter --net=``; None in the dummy substrate.
         ovsdb, virt, edge: addresses as in server.toml. Of a plain bridge, ``virt`` is that of the only one.
         control: ``ovs-appctl`` target of ovs-vswitchd.
-        processes: process ids, as this machine's user sees them, of what runs of ``ovsdb-server`` and ``ovs-vswitchd``.
+        processes: outer process ids of ``ovsdb-server`` and ``ovs-vswitchd``, as far as they are running.
     """
 
     name: str
@@ -50,7 +50,7 @@ class HostInterface:
 
     Attributes:
         name: inside the host; "" in the dummy substrate.
-        switch: where it is plugged in.
+        switch: the switch it is plugged into.
         port: its name there.
         socket: dummy substrate: the unix socket that frames go through.
     """
@@ -80,7 +80,7 @@ class HostState:
 
 @dataclass
 class SlotState:
-    """One place for a network function; ``interfaces`` are its names on the switch, inside ``eth0``, ``eth1``."""
+    """A place for one network function; ``interfaces`` are its names on the switch, inside ``eth0``, ``eth1``."""
 
     name: str
     netns: str
@@ -104,10 +104,10 @@ class LabState:
 
     Attributes:
         server_toml: path of the configuration; None for a plain bridge, which has none.
-        pid, start_time: of the supervisor, as this machine's user sees it; start time in clock ticks since boot.
-        user_namespace: it lives in a user namespace of its own (started without root).
+        pid, start_time: of the supervisor, as seen from outside; start time in clock ticks since boot.
+        user_namespace: whether it runs in its own user namespace (started without root).
         datapath_type: of its bridges.
-        notes: what of the emulation is weaker here than elsewhere, and why.
+        notes: limitations of the emulation on this machine, and their reasons.
     """
 
     name: str
@@ -126,7 +126,7 @@ class LabState:
     notes: list[str] = field(default_factory=list)
 
     def write(self) -> None:
-        """Write lab.json so that a reader sees the old or the new one, never half of one."""
+        """Write lab.json atomically."""
         path = Path(self.directory) / FILE
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
@@ -137,14 +137,14 @@ class LabState:
         """Read lab.json.
 
         Raises:
-            OSError: it is not there.
-            ValueError, KeyError, TypeError: it was not written by this version of the lab.
+            OSError: it does not exist.
+            ValueError, KeyError, TypeError: another version of the lab wrote it.
         """
         return cls.from_json(json.loads((directory / FILE).read_text()))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """What ``dataclasses.asdict`` made."""
+        """Restore the output of ``dataclasses.asdict``."""
         hosts = [
             HostState(**{**host, "interfaces": [HostInterface(**each) for each in host["interfaces"]]})
             for host in data["hosts"]

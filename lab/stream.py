@@ -1,8 +1,8 @@
-"""``python -m lab.stream send|receive``: traffic with numbered frames, over raw sockets, to be run inside hosts.
+"""``python -m lab.stream send|receive``: traffic with numbered frames, over raw sockets, to run inside hosts.
 
-Both print JSON lines: ``{"event": "ready"}`` when they are at work, at the end ``{"event": "report", ...}``. Both read
+Both print JSON lines: ``{"event": "ready"}`` once running, and ``{"event": "report", ...}`` at the end. Both read
 commands from standard input: ``stop``; the sender also ``use INTERFACE`` (answered by ``{"event": "using", ...}``) and
-``rate PPS``. End of file on standard input means nothing. SIGTERM and SIGINT are as good as ``stop``.
+``rate PPS``. They ignore end of file there. SIGTERM and SIGINT work like ``stop``.
 
 It imports little, because it starts once per direction and measurement.
 """
@@ -22,9 +22,9 @@ from lab.tally import Tally
 
 _SNAP_BYTES = 128
 
-_WAKE_MIN_S = 0.0005  # above 2,000 packets/s several go out at a wake-up
+_WAKE_MIN_S = 0.0005  # above 2,000 packets/s each wake-up sends several
 _BURST_MAX = 64
-_CATCH_UP_NS = 100_000_000  # a sender that was kept waiting longer goes on from there instead of bursting
+_CATCH_UP_NS = 100_000_000  # a sender delayed for longer continues from there instead of bursting
 _END_AT_S = (0.0, 0.01, 0.03)
 
 
@@ -35,10 +35,10 @@ class Sender:
     """Sends a stream at a steady rate.
 
     Args:
-        interface: to send through.
-        frames: what to send.
+        interface: interface to send through.
+        frames: frames to send.
         rate: packets per second.
-        count: how many; None goes on until told to stop.
+        count: number of frames; None: until stopped.
     """
 
     def __init__(self, interface: str, frames: FrameMaker, rate: float, count: int | None) -> None:
@@ -53,7 +53,7 @@ class Sender:
         self._set_rate(rate)
 
     def run(self) -> None:
-        """Send until the end, then say how many."""
+        """Send until the end, then report the count."""
         commands = Commands()
         say("ready")
         self._set_rate(self._rate)
@@ -67,7 +67,7 @@ class Sender:
         say("report", sent=self.sent, longest_pause_ms=pause_ms, failed=self._failed)
 
     def _send_due(self) -> float:
-        """Send what is due; returns how long to wait for the next, in seconds."""
+        """Send due frames; return the seconds until the next."""
         now = time.monotonic_ns()
         due = (now - self._epoch) // self._interval_ns + 1 - self._since_epoch
         if due * self._interval_ns > _CATCH_UP_NS:
@@ -85,7 +85,7 @@ class Sender:
         now = time.time_ns()
         try:
             self._socket.send(self._frames.make(self.sent, now))
-        except OSError:  # the interface is down, or its queue is full: the frame is lost like any other
+        except OSError:  # the interface is down, or its queue is full: count the frame as lost
             self._failed += 1
         self.sent += 1
         self._since_epoch += 1
@@ -114,7 +114,7 @@ class Sender:
         self._epoch, self._since_epoch = time.monotonic_ns(), 0
 
     def _say_end(self) -> None:
-        """Tell the receiver how many there were, more than once: these frames may be lost too."""
+        """Tell the receiver the count, repeatedly, because these frames may be lost too."""
         started = time.monotonic()
         for at_s in _END_AT_S:
             time.sleep(max(0.0, started + at_s - time.monotonic()))
@@ -128,12 +128,12 @@ class Sender:
 
 
 class Receiver:
-    """Receives a stream on any of a host's interfaces, in the order of arrival across all of them.
+    """Receives a stream on any of a host's interfaces, in order of arrival across all of them.
 
     Args:
         stream: number of the stream.
-        interfaces: to listen on.
-        duration_s: how long to listen at most; None is without limit.
+        interfaces: interfaces to listen on.
+        duration_s: time limit; None: unlimited.
         linger_s: how long to wait for stragglers after the sender's last frame.
     """
 
@@ -149,14 +149,14 @@ class Receiver:
             Field.word(STREAM_AT, stream),
         ]
         self._socket = listen(fields, interfaces)
-        # bound here, or the host's kernel would answer each frame by "port unreachable"
+        # bound here, or the host's kernel would answer each frame with "port unreachable"
         self._port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         self._port.bind(("", UDP_PORT))
 
     def run(self) -> None:
-        """Receive until the sender's end, a command, or the time is up; then report."""
+        """Receive until the sender's end, a command, or the time limit; then report."""
         commands = Commands()
         deadline = None if self._duration_s is None else time.monotonic() + self._duration_s
         ended_at: float | None = None
@@ -214,17 +214,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lab.stream", description="Traffic with numbered frames.")
     modes = parser.add_subparsers(required=True)
     send = modes.add_parser("send", help="send a stream")
-    send.add_argument("--interface", required=True, help="to send through; changed by the command: use INTERFACE")
+    send.add_argument("--interface", required=True, help="first interface; the command use INTERFACE changes it")
     send.add_argument("--from", dest="source", type=_endpoint, required=True, metavar="MAC,IP")
     send.add_argument("--to", dest="target", type=_endpoint, required=True, metavar="MAC,IP")
     send.add_argument("--rate", type=float, default=1000.0, help="packets/s (1000)")
-    send.add_argument("--count", type=int, help="how many; without it, and --duration, until told to stop")
-    send.add_argument("--duration", type=float, help="seconds to send; as many as the rate gives in that time")
+    send.add_argument("--count", type=int, help="number of frames; without it and --duration, until stopped")
+    send.add_argument("--duration", type=float, help="seconds to send")
     send.add_argument("--size", type=int, default=128, help="bytes of a frame without its checksum (128)")
     send.add_argument("--stream", type=int, default=1, help="number of the stream (1)")
     send.set_defaults(run=_send)
     receive = modes.add_parser("receive", help="receive a stream and report")
-    receive.add_argument("--interface", action="append", required=True, help="to listen on; may be repeated")
+    receive.add_argument("--interface", action="append", required=True, help="interface to listen on; may be repeated")
     receive.add_argument("--stream", type=int, default=1, help="number of the stream (1)")
     receive.add_argument("--duration", type=float, help="seconds to listen at most")
     receive.add_argument("--linger", type=float, default=0.3, help="seconds to wait after the sender's end (0.3)")

@@ -1,4 +1,4 @@
-"""What the supervisor asks of a substrate; `lab.netns` and `lab.dummy` answer."""
+"""The interface between the supervisor and a substrate (`lab.netns`, `lab.dummy`)."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -21,23 +21,23 @@ class Substrate(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What is weaker here than elsewhere, and why; complete once the ports are open."""
+        """List this machine's limitations and their reasons; complete once the ports are open."""
         ...
 
     def prepare(self) -> None:
-        """Make what must exist before the switches start."""
+        """Create what must exist before the switches start."""
         ...
 
     def switch(self, spec: SwitchSpec) -> OvsSwitch:
-        """The switch's daemons, not yet started."""
+        """Return the switch's daemons, not yet started."""
         ...
 
     def opening_ports(self) -> AbstractContextManager[None]:
-        """Surrounds the moments in which ovs-vswitchd opens its ports."""
+        """Surround the moments in which ovs-vswitchd opens its ports."""
         ...
 
     def interfaces(self, spec: SwitchSpec) -> Mapping[str, Interface]:
-        """The interfaces of ``spec`` that are not plain network devices, by name."""
+        """Return the interfaces of ``spec`` that are not plain network devices, by name."""
         ...
 
     def await_links(self, running: Mapping[str, OvsSwitch]) -> None:
@@ -45,11 +45,11 @@ class Substrate(Protocol):
         ...
 
     def netns(self, name: str) -> str | None:
-        """Path, as seen from outside, of the network namespace of a switch or host."""
+        """Return the path, as seen from outside, of the network namespace of a switch or host."""
         ...
 
     def host_interfaces(self, host: HostSpec) -> list[HostInterface]:
-        """The host's interfaces, the initially active one first."""
+        """Return the host's interfaces, the initially active one first."""
         ...
 
     def activate(self, host: HostSpec, old: HostInterface, new: HostInterface) -> None:

@@ -1,7 +1,7 @@
-"""The process that a lab hangs on: it starts everything, answers requests, and takes all with it when it ends.
+"""The process that owns a lab: it starts everything, answers requests, and ends everything when it ends.
 
-In the substrate netns it is the first process of the lab's PID namespace; in the substrate dummy, where there is none,
-the daemons ask the kernel to be killed when it ends. It is run as ``python -m lab.supervisor``, never by hand.
+In the substrate netns it is the first process of the lab's PID namespace; in the substrate dummy, which has none, the
+daemons ask the kernel to be killed when it ends. It runs as ``python -m lab.supervisor``, never by hand.
 """
 
 import argparse
@@ -31,13 +31,13 @@ _REQUEST_MAX = 65536
 
 
 class Supervisor:
-    """Serves a `RunningLab` to those outside until it is told to end, or its owner is gone.
+    """Serves a `RunningLab` until a request ends it or its owner ends.
 
     Args:
-        lab: what is to be served.
+        lab: the lab.
         directory: of the lab.
-        owner: the reading end of a pipe; its end of file means that the owner is gone.
-        detach: the owner may go once the lab is ready.
+        owner: the reading end of a pipe; its end of file means that the owner has ended.
+        detach: the owner may end once the lab is ready.
     """
 
     def __init__(self, lab: RunningLab, directory: Path, owner: int, *, detach: bool) -> None:
@@ -59,13 +59,13 @@ class Supervisor:
         self._selector.register(owner, selectors.EVENT_READ, self._end)
 
     def ready(self) -> None:
-        """The lab is about to be called ready.
+        """Check the owner before reporting the lab as ready.
 
         Raises:
-            StartError: the owner is gone by now; nobody wants it any more.
+            StartError: the owner has ended.
         """
         if select.select([self._owner], [], [], 0)[0]:
-            raise StartError("the process that started the lab is gone")
+            raise StartError("the process that started the lab has ended")
         if self._detach:
             self._selector.unregister(self._owner)
 
@@ -88,7 +88,7 @@ class Supervisor:
         client, _ = self._listener.accept()
         with client:
             client.settimeout(5.0)
-            # who asks and goes away before the answer, or sends no request at all, harms nobody else
+            # A client that disconnects before the answer, or sends no request at all, must not harm others.
             with contextlib.suppress(OSError, ValueError):
                 request = json.loads(client.makefile().readline(_REQUEST_MAX))
                 client.sendall(json.dumps(self._answer(request)).encode() + b"\n")
@@ -117,11 +117,11 @@ class Supervisor:
 
 
 def main() -> int:
-    """Build the lab of a directory, say so, and serve it."""
+    """Build the lab of a directory, report it, and serve it."""
     options = _parse()
     for fd in (options.report_fd, options.owner_fd, options.host_net_fd):
         if fd is not None:
-            os.set_inheritable(fd, False)  # a daemon that held them would hide this process's end from who waits for it
+            os.set_inheritable(fd, False)  # a daemon that inherited them would hide this process's end from its waiters
     report = os.fdopen(options.report_fd, "w", buffering=1)
 
     def say(**message: object) -> None:

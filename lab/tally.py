@@ -1,4 +1,4 @@
-"""What became of a stream's frames. Pure arithmetic; `lab.stream` feeds it."""
+"""The fate of a stream's frames. Pure arithmetic; `lab.stream` feeds it."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -13,19 +13,19 @@ class StreamReport:
     """The result of a stream.
 
     Attributes:
-        sent: data frames that were sent; None if neither the sender nor its last frames said so.
-        received: different data frames that arrived.
-        lost: sent and never arrived; None where ``sent`` is.
-        duplicated: arrivals of a frame that had arrived before.
+        sent: data frames sent; None if neither the sender nor its last frames reported it.
+        received: distinct data frames that arrived.
+        lost: sent but never arrived; None if ``sent`` is.
+        duplicated: repeated arrivals of a frame.
         reordered: frames that arrived after one with a higher number.
-        longest_gap_ms: the longest time between an arrival and the next, duplicates not counted.
-        longest_pause_ms: the longest time between two frames at the sender; a gap is not to be blamed on the network
-            where this is as long. None if unknown.
+        longest_gap_ms: the longest time between consecutive arrivals, without duplicates.
+        longest_pause_ms: the longest time between two frames at the sender; the network is not to blame for a gap of
+            that length. None if unknown.
         delay_mean_ms, delay_max_ms: from the sender's clock to the arrival in the receiver's kernel.
-        overflowed: frames that the receiver's own socket had no room for; they count as lost too.
+        overflowed: frames lost to a full buffer of the receiver's own socket; they also count as lost.
         by_interface: arrivals at each of the receiver's interfaces.
-        holes: where frames are missing: how many, and when the one after them was sent, in seconds since 1970. The
-            first 100; what is missing at the end is in none.
+        holes: gaps: number of missing frames, and when the next one was sent, in seconds since 1970. The first 100
+            gaps; frames missing at the end are not included.
     """
 
     sent: int | None
@@ -42,16 +42,16 @@ class StreamReport:
     holes: list[tuple[int, float]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and dicts."""
+        """Convert to plain numbers, strings and dicts."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """What `to_json` made."""
+        """Restore what `to_json` returned."""
         return cls(**{**data, "holes": [(count, at) for count, at in data["holes"]]})
 
     def with_sender(self, sent: int, longest_pause_ms: float) -> "StreamReport":
-        """The same with what the sender knows."""
+        """Return the report with the sender's figures."""
         known = {"sent": sent, "lost": sent - self.received, "longest_pause_ms": longest_pause_ms}
         return StreamReport(**{**asdict(self), **known})
 
@@ -85,7 +85,7 @@ class Tally:
             number: of the frame, from 0.
             sent_ns: by the sender's clock.
             at_ns: when it arrived, by the same clock.
-            interface: where it arrived.
+            interface: its interface.
         """
         self._by_interface[interface] += 1
         if number >= len(self._seen):
@@ -109,7 +109,7 @@ class Tally:
         self._delay_max_ns = max(self._delay_max_ns, delay)
 
     def report(self, sent: int | None, overflowed: int = 0) -> StreamReport:
-        """The result, given how many were sent."""
+        """Return the result, given the number of sent frames."""
         return StreamReport(
             sent=sent,
             received=self._received,
@@ -125,6 +125,6 @@ class Tally:
         )
 
     def _holes(self) -> list[tuple[int, float]]:
-        """What is still missing of the gaps that were seen."""
+        """Return the frames still missing from known gaps."""
         missing = ((self._seen[first:end].count(0), sent_ns / 1e9) for first, end, sent_ns in self._gaps)
         return [(count, at) for count, at in missing if count][:_HOLES_MAX]

@@ -32,7 +32,7 @@ class Sight:
 
     Args:
         lab: the server.
-        oneswitchd: in front of it.
+        oneswitchd: its oneswitchd.
         controller: its controller.
     """
 
@@ -43,33 +43,33 @@ class Sight:
         self._hosts = [host.name for host in lab.state.hosts]
 
     def checks(self) -> list[Callable[[], Check]]:
-        """What is shown, in order."""
+        """Return the checks, in order."""
         return [self.one_switch, self.everybody_reaches_everybody, self.throughput, self.move_out, self.move_back]
 
     def require_running(self) -> None:
-        """Name the process that has ended, if one has.
+        """Raise if a process has ended.
 
         Raises:
-            LabError: one has.
+            LabError: it has ended.
         """
         self._oneswitchd.require_running()
         self._controller.require_running()
         require_switches(self._lab.state.switches)
 
     def one_switch(self) -> Check:
-        """The controller is connected to one datapath that has the ports of all switches."""
+        """Show one datapath to the controller, with the ports of all switches."""
         self._oneswitchd.wait_up(controllers=1)
         return one_switch(self._controller, self._lab.state)
 
     def everybody_reaches_everybody(self) -> Check:
-        """All ordered pairs of hosts ping each other."""
+        """Ping between all ordered pairs of hosts."""
         pairs = list(permutations(self._hosts, 2))
         deaf = [f"{a} -> {b}" for a, b in pairs if not self._ping(a, b)]
         detail = f"{len(pairs) - len(deaf)} of {len(pairs)} pairs" + (f"; no answer: {', '.join(deaf)}" if deaf else "")
         return Check("all-pairs ping", not deaf, detail, {"pairs": len(pairs), "reached": len(pairs) - len(deaf)})
 
     def throughput(self) -> Check:
-        """TCP from the wire of the sNIC over PCIe to a VM."""
+        """Measure TCP from the wire of the sNIC over PCIe to a VM."""
         server = self._lab.popen(
             "vm1", ["iperf3", "--server", "--one-off", "--forceflush"], stdout=subprocess.PIPE, text=True
         )
@@ -82,12 +82,12 @@ class Sight:
                 server.kill()
         result = json.loads(done.stdout or "{}")
         received = result.get("end", {}).get("sum_received", {}).get("bits_per_second", 0.0) / 1e6
-        detail = f"{received:.0f} Mb/s" if received else result.get("error", "iperf3 said nothing")
+        detail = f"{received:.0f} Mb/s" if received else result.get("error", "iperf3 reported nothing")
         title = f"TCP {PEER} -> vm1, over the PCIe link"
         return Check(title, received > 0, detail, {"mbps": round(received)})
 
     def move_out(self) -> Check:
-        """A VM's port moves to the sNIC under traffic."""
+        """Move a VM's port to the sNIC under traffic."""
         return self._move(SNIC)
 
     def move_back(self) -> Check:
@@ -104,13 +104,13 @@ class Sight:
         return Check(title, holds, _summary(tour), _figures(tour))
 
     def _ping(self, source: str, target: str) -> bool:
-        # The first packet waits for ARP and for the controller: two tries.
+        # The first packet waits for ARP and for the controller, hence two attempts.
         command = ["ping", "-q", "-c", "2", "-i", "0.2", "-W", "2", self._lab.host(target).ip]
         return self._lab.exec(source, command, timeout_s=20, check=False).returncode == 0
 
 
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
-    """Start everything, run the checks, print what they show; True if all hold.
+    """Start everything, run the checks, and print the results; return whether all hold.
 
     Args:
         console: for people; on standard error when ``as_json``.
@@ -118,7 +118,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         as_json: print one JSON object on standard output at the end.
 
     Raises:
-        LabError: something did not come up, or ended; named.
+        LabError: something did not start, or ended; with its name.
     """
     if not APPLICATION.exists():
         raise StartError(f"{APPLICATION} is missing: the tour runs from a clone of the repository")
@@ -174,22 +174,22 @@ def _print_moves(console: Console, results: list[Check]) -> None:
 def _print_end(console: Console, holds: bool, lab: Lab, keep: bool) -> None:
     console.print()
     if not holds:
-        console.print(f"[red]Not all of it holds.[/red] Logs: {lab.directory}", soft_wrap=True)
+        console.print(f"[red]Some checks failed.[/red] Logs: {lab.directory}", soft_wrap=True)
     if keep:
         console.print("It keeps running; Ctrl-C ends it. In another terminal, try:")
         for line in (
-            "unoctl show                                      what the controller sees, and what is there",
-            "unoctl trace vm1 icmp,dl_dst=02:00:00:00:00:04   a packet's way over both switches, flow-ids and bytes",
-            "unoctl dump-flows virtual                        the controller's rules; `physical`: what became of them",
+            "unoctl show                                      the controller's view, and the server behind it",
+            "unoctl trace vm1 icmp,dl_dst=02:00:00:00:00:04   a packet's path over both switches, flow-ids and bytes",
+            "unoctl dump-flows virtual                        the controller's rules; `physical`: the switches'",
             f"uno-lab exec {lab.name} vm1 ping 10.0.0.2               a command in a host",
         ):
             console.print(f"  .venv/bin/{line}", highlight=False, soft_wrap=True)
     else:
-        console.print("Next: `.venv/bin/uno-lab tour --keep` leaves it running to look around.")
+        console.print("Next: `.venv/bin/uno-lab tour --keep` leaves it running.")
 
 
 def _wait_for_line(process: "subprocess.Popen[str]", text: str) -> None:
-    """Read a program's output up to a line with ``text``, or to its end."""
+    """Read a program's output until a line with ``text``, or to its end."""
     for line in process.stdout or ():
         if text in line:
             return

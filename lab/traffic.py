@@ -1,4 +1,4 @@
-"""Streams between hosts of a running lab: `lab.stream` at both ends, steered from outside."""
+"""Streams between hosts of a running lab: `lab.stream` at both ends, controlled from outside."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,20 +16,20 @@ _END_S = 30.0
 class Stream:
     """Numbered frames from one host to another, received on all interfaces of the latter.
 
-    It sends until `stop`, or until ``count`` frames are out.
+    It sends until `stop`, or until it has sent ``count`` frames.
 
     Args:
         lab: a running lab of the substrate netns.
         source: the sending host; its active interface is used until `use`.
         target: the receiving host.
         rate: packets per second.
-        count: how many frames; None is until `stop`.
+        count: number of frames; None: until `stop`.
         size: bytes of a frame without its checksum.
-        number: of the stream; streams that run at the same time need different ones.
-        to: where the frames are addressed to, if not to the target itself: a network function passes them on to it.
+        number: number of the stream; concurrent streams need different ones.
+        to: destination of the frames, if not the target itself: a network function forwards them to it.
 
     Raises:
-        ControlError: an end could not start; its own words.
+        ControlError: an end could not start; with its message.
 
     Example:
         >>> with Stream(lab, "vm1", "vm2", rate=1000) as stream:        # doctest: +SKIP
@@ -76,21 +76,21 @@ class Stream:
             raise
 
     def use(self, interface: str) -> int:
-        """Send through another interface of the source from now on; returns the number of the first frame there.
+        """Send through another interface of the source from now on; return the number of the first frame there.
 
         Raises:
-            ControlError: there is no such interface.
+            ControlError: unknown interface.
         """
         self._sender.tell(f"use {interface}")
         return int(self._sender.await_event("using")["number"])
 
     def set_rate(self, pps: float) -> None:
-        """Go on at another rate, in packets per second."""
+        """Continue at another rate, in packets per second."""
         self._sender.tell(f"rate {pps}")
         self._sender.await_event("rate")
 
     def stop(self) -> StreamReport:
-        """Stop sending, wait for what is under way, and report."""
+        """Stop sending, wait for frames in flight, and report."""
         self._sender.tell("stop")
         return self.wait()
 
@@ -98,14 +98,14 @@ class Stream:
         """Wait until ``count`` frames were sent, and report.
 
         Args:
-            timeout_s: how long the sender may take.
+            timeout_s: time limit for the sender.
 
         Raises:
-            TimeoutError: it took longer.
+            TimeoutError: the time limit expired.
             ControlError: an end failed.
         """
         sent = self._sender.await_event("report", timeout_s)
-        # the sender's last frames tell the receiver to finish; where they got lost it has to be told
+        # the sender's last frames tell the receiver to finish; if they are lost, this command does
         try:
             received = self._receiver.await_event("report", 1.0)
         except TimeoutError:
@@ -116,7 +116,7 @@ class Stream:
         return StreamReport.from_json(received).with_sender(sent["sent"], sent["longest_pause_ms"])
 
     def close(self) -> None:
-        """End both ends; without a report, if `stop` was not called."""
+        """End both ends; without a report, unless `stop` was called."""
         self._sender.close()
         self._receiver.close()
 

@@ -24,7 +24,7 @@ class Unixctl(plain.Unixctl):
 
 
 def unixctl(path: Path, command: str, *arguments: str) -> str:
-    """One command over a connection of its own; see `Unixctl.call`."""
+    """Run one command over its own connection; see `Unixctl.call`."""
     connection = Unixctl(path)
     try:
         return connection.call(command, *arguments)

@@ -1,4 +1,4 @@
-"""Wait for a socket to be there, woken by the kernel (inotify) rather than by a timer."""
+"""Waiting for a socket to appear, with inotify rather than a timer."""
 
 import ctypes
 import os
@@ -15,15 +15,15 @@ _RETRY_S = 0.05  # a socket's file appears at bind(), a moment before listen()
 
 
 def wait_for_sockets(paths: list[Path], alive: Callable[[], bool], timeout_s: float) -> list[Path]:
-    """Wait until something listens at all of the unix sockets ``paths``, which are in one directory.
+    """Wait until a process listens at all of the unix sockets ``paths``, which are in one directory.
 
     Args:
-        paths: of sockets; none exists from an earlier process.
-        alive: whether the process that is to make them still runs; asked now and then.
-        timeout_s: how long to wait.
+        paths: paths of sockets; none exists from an earlier process.
+        alive: tells whether the process that creates them is running; called now and then.
+        timeout_s: time limit.
 
     Returns:
-        Those that nobody listens at, when time was up or the process ended; [] means all is well.
+        The sockets without a listener when the time limit expired or the process ended; [] means success.
     """
     missing = list(paths)
     deadline = time.monotonic() + timeout_s

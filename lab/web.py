@@ -1,6 +1,6 @@
-"""``python -m lab.web --name NAME``: a web server in a host, as small as can be. It answers any request with its name.
+"""``python -m lab.web --name NAME``: a minimal web server in a host. It answers any request with its name.
 
-Says ``{"event": "ready"}`` when it listens.
+Prints ``{"event": "ready"}`` when it listens.
 """
 
 import argparse
@@ -13,7 +13,7 @@ _REQUEST_MAX = 8192
 
 
 class Answers(asyncio.Protocol):
-    """One connection: an answer to each request, kept until the client closes it.
+    """One connection: an answer to each request, until the client closes it.
 
     Args:
         answer: bytes of every answer.
@@ -37,7 +37,7 @@ class Answers(asyncio.Protocol):
 
 
 def answer(name: str, size: int) -> bytes:
-    """A whole response; its body is the name, padded to ``size`` bytes."""
+    """Return a complete response; its body is the name, padded to ``size`` bytes."""
     body = name.encode().ljust(size)
     head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body

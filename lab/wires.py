@@ -1,10 +1,10 @@
 """Frames in and out of a lab of the substrate dummy.
 
-Time is not part of it: `Wires.settle` returns when every frame that was injected, and everything that became of it,
-has arrived somewhere. It knows from counters: each switch has received what was injected, each end of a PCIe link what
-the other end sent, and each frame that a switch sent to a host is here. One pass over all switches is enough, although
-they are not read at the same moment: a frame under way in between was sent by a switch that had received its cause
-later than it was read, and so on back to a frame that was already missing at the first reading.
+Time is not part of it: `Wires.settle` returns when every injected frame, and everything it caused, has arrived
+somewhere. It knows from counters: each switch has received the injected frames, each end of a PCIe link has received
+what the other end sent, and each frame that a switch sent to a host is here. One pass over all switches suffices,
+although it does not read them at the same time: a frame in flight in between was sent by a switch that had received its
+cause after that switch was read, and so on back to a frame that was already missing at the first reading.
 """
 
 import re
@@ -30,17 +30,17 @@ Frames = dict[Place, list[bytes]]
 _LENGTH = struct.Struct(">H")
 _PORT = re.compile(r"^  port \d+: (\S+) .*\n    RX packets:(\d+) .*\n    TX packets:(\d+) ", re.MULTILINE)
 _CHUNK = 1 << 18
-_UNSETTLED_MAX = 32  # a dummy device drops what exceeds 100 frames in its queue, without counting it
+_UNSETTLED_MAX = 32  # a dummy device drops frames beyond 100 in its queue, without counting them
 _FRAME_MIN = 14
 
 
 class UnsettledError(ControlError):
-    """Frames that were injected neither arrived nor were seen to be dropped."""
+    """Injected frames neither arrived nor were counted as dropped."""
 
 
 @dataclass
 class _Wire:
-    """One interface of a host, with what has gone through since the counters' base."""
+    """One interface of a host, with its traffic since the counters' base."""
 
     place: Place
     socket: socket.socket
@@ -58,14 +58,14 @@ class _Count:
 class Wires:
     """All hosts' interfaces of a running lab.
 
-    Thread safety: one thread at a time. What else makes a switch send (packet-outs) has to be over, by a barrier,
-    before `settle` is called. Links are broken and mended while nothing is under way, that is after `settle`.
+    Thread safety: one thread at a time. Anything else that makes a switch send (packet-outs) must have completed, by a
+    barrier, before `settle` is called. Break and restore links only while nothing is in flight, that is after `settle`.
 
     Args:
         state: of a lab of the substrate dummy.
 
     Raises:
-        ControlError: a switch does not answer, or the substrate is another one.
+        ControlError: a switch does not answer, or the substrate is not dummy.
 
     Example:
         >>> with Wires(lab.state) as wires:                              # doctest: +SKIP
@@ -102,11 +102,11 @@ class Wires:
 
     @property
     def places(self) -> list[Place]:
-        """All places where frames can be injected."""
+        """Return all places where frames can be injected."""
         return list(self._wires)
 
     def reconnect(self) -> None:
-        """Connect anew after an ovs-vswitchd was restarted; what was under way is forgotten."""
+        """Reconnect after an ovs-vswitchd was restarted; frames in flight are forgotten."""
         self.close()
         self._wires, self._controls, self._selector = {}, {}, selectors.DefaultSelector()
         self._arrived.clear()
@@ -121,8 +121,8 @@ class Wires:
             frame: from the destination MAC address on, without checksum; 14 to 65535 bytes.
 
         Raises:
-            ControlError: there is no such place.
-            UnsettledError: earlier frames got lost on the way.
+            ControlError: unknown place.
+            UnsettledError: earlier frames were lost.
         """
         if place not in self._wires:
             raise ControlError(f"no interface {place[1]} on {place[0]}; there are {self.places}")
@@ -140,22 +140,22 @@ class Wires:
         self._unsettled += 1
 
     def settle(self, timeout_s: float = 10.0) -> Frames:
-        """Wait until nothing is under way any more; returns the frames that left at each place, in their order.
+        """Wait until nothing is in flight; return the frames that left at each place, in order.
 
-        Only places where some left are in the result. The next call returns later ones.
+        The result contains only places where frames left. The next call returns later frames.
 
         Args:
-            timeout_s: how long to wait.
+            timeout_s: time limit.
 
         Raises:
-            UnsettledError: something was still missing then; names where.
+            UnsettledError: frames are still missing; the message says where.
         """
         self._settle(timeout_s)
         arrived, self._arrived = self._arrived, defaultdict(list)
         return dict(arrived)
 
     def stop_time(self) -> None:
-        """Stop the clocks of all switches; from now on only `warp` advances them."""
+        """Stop the clocks of all switches; only `warp` advances them."""
         for control in self._controls.values():
             control.call("time/stop")
 
@@ -165,7 +165,7 @@ class Wires:
             control.call("time/warp", str(milliseconds))
 
     def purge(self) -> None:
-        """Empty the datapaths' caches, so that flow statistics are complete."""
+        """Flush the datapaths' caches, so that flow statistics are complete."""
         for control in self._controls.values():
             control.call("revalidator/purge")
 
@@ -185,7 +185,7 @@ class Wires:
             for interface in host.interfaces:
                 self._open((interface.switch, interface.port), str(interface.socket))
         for control in self._controls.values():
-            # the second answer comes from a later turn of the daemon's main loop: it has accepted by then
+            # the second answer comes from a later turn of the daemon's main loop, after accept()
             control.call("version")
             control.call("version")
         self._base = self._counters()
@@ -215,9 +215,9 @@ class Wires:
                 raise UnsettledError(f"lab {self._state.name}: after {timeout_s:g} s, {'; '.join(missing)}")
 
     def _follow_links(self) -> None:
-        """A link that was broken meanwhile has swallowed frames: once it is mended, counting starts anew.
+        """Reset the counters of a restored link, which lost frames while it was broken.
 
-        Called before the first of several frames is injected, as its counters move from then on.
+        Called before the first of several frames is injected, because it changes the counters from then on.
         """
         file = Path(self._state.directory) / FILE
         changed_ns = file.stat().st_mtime_ns
@@ -254,7 +254,7 @@ class Wires:
                 wire.collected += 1
 
     def _missing(self, counters: dict[Place, _Count]) -> list[str]:
-        """What is under way, in words."""
+        """Describe the frames in flight."""
         missing = []
         for place, wire in self._wires.items():
             rx, tx = self._since_base(counters, place)
@@ -276,7 +276,7 @@ class Wires:
 
 
 def _frames(received: bytearray) -> list[bytes]:
-    """Take the complete frames out of ``received``."""
+    """Extract the complete frames from ``received``."""
     frames = []
     at = 0
     while len(received) - at >= _LENGTH.size:

@@ -1,4 +1,4 @@
-"""Programs of the Rust crates, built as they are measured."""
+"""Builds programs of the Rust crates as they are measured."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 
 
 def build_example(package: str, name: str) -> str:
-    """Build an example; returns its path."""
+    """Build an example; return its path."""
     _build("-p", package, "--example", name)
     return example(name)
 
@@ -21,12 +21,12 @@ def build_nf() -> None:
 
 
 def example(name: str) -> str:
-    """The path of an example that is built."""
+    """Return the path of a built example."""
     return str(TARGET / "examples" / name)
 
 
 def nf() -> str:
-    """The path of ``nf``."""
+    """Return the path of ``nf``."""
     installed = _installed("nf")
     return str(installed if installed.exists() else TARGET / "nf")
 

@@ -1,10 +1,10 @@
-"""The connection table (nfs/tables) beside DPDK's rte_hash: lock-free, bulks of 32, 16-byte padded keys.
+"""The connection table (nfs/tables) compared with DPDK's rte_hash: lock-free, bulks of 32, 16-byte padded keys.
 
-Two programs, one a side, obey the same commands (listed in nfs/tables/examples/flowtable.rs) on the same keys in the
-same order. They take turns, and each ratio is the median of those of neighbouring turns, so that what else the machine
-does hits both. Times are CPU times of the threads that do the work.
+Two programs execute the same commands (listed in nfs/tables/examples/flowtable.rs) on the same keys in the same order.
+They take turns, and each ratio is the median over neighbouring turns, so that other load hits both. Times are CPU times
+of the working threads.
 
-Without DPDK (Debian: libdpdk-dev) the peer, and what needs it, is null.
+Without DPDK (Debian: libdpdk-dev) the figures that need it are null.
 """
 
 import argparse
@@ -23,9 +23,10 @@ from nf_benches import building
 
 PEER_SOURCE = Path(__file__).with_name("flowtable.c")
 PKG_CONFIG = ["pkg-config", "--cflags", "libdpdk"]
-# No huge pages of hugetlbfs; flowtable.c asks for transparent ones, as the table does.
+# No hugetlbfs; flowtable.c requests transparent huge pages, as the table does.
 PEER_OPTIONS = ["--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--log-level=error", "-m", "2000"]
-# rte_hash rounds up to a power of two. For 1M that is a load of 95 %, where it is faster than with twice the memory.
+# rte_hash rounds up to a power of two. For 1M this gives a load of 95 %, at which it is faster than with twice the
+# memory.
 SIZES = {"1m": (1_000_000, 1 << 20), "10m": (10_000_000, 11_111_112)}
 
 
@@ -36,7 +37,7 @@ class Side:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, command: str) -> list[float]:
-        """Gives a command, waits for its end, and returns its figures."""
+        """Send a command, wait for its end, and return its figures."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(command + "\n")
@@ -47,7 +48,7 @@ class Side:
         raise SystemExit(f"{self.process.args} ended with {self.process.wait()} at {command!r}")
 
     def close(self) -> None:
-        """Lets it end."""
+        """Let it end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def build_peer(directory: Path) -> list[str] | None:
-    """The command of the peer's side; None, and a line says why, if it cannot be built."""
+    """Return the command of the peer's side; if it cannot be built, None, and print why."""
     tools = all(map(shutil.which, ("cc", "pkg-config")))
     if not tools or subprocess.run(PKG_CONFIG, check=False, capture_output=True).returncode:
         print("... no DPDK, so no peer; get it with: apt-get install libdpdk-dev gcc pkg-config", file=sys.stderr)
@@ -86,7 +87,7 @@ def build_peer(directory: Path) -> list[str] | None:
 
 @contextmanager
 def started(table: list[str], peer: list[str] | None) -> Iterator[list[Side]]:
-    """Our side and, where there is one, the peer."""
+    """Start our side and, if possible, the peer."""
     sides = [Side(command) for command in (table, peer) if command]
     try:
         yield sides
@@ -96,13 +97,13 @@ def started(table: list[str], peer: list[str] | None) -> Iterator[list[Side]]:
 
 
 def measure(size: str, sides: list[Side], *, quick: bool) -> dict[str, object]:
-    """All figures of one size."""
+    """Measure all figures of one size."""
     keys, peer_entries = SIZES[size]
     small = size == "1m"
     turns, millis = (5 if small else 3, 70) if quick else (15, 300)
     fills = turns if small else (1 if quick else 3)
     sizes = [side.ask(f"keys {keys} {peer_entries}")[0] for side in sides]
-    # The first one also asks the kernel for the memory.
+    # The first one also allocates the memory.
     runs = {"insert1": take_turns(sides, fills + 1, "fill 1")[1:], "insert2": take_turns(sides, fills, "fill 2")}
     check_fill(runs["insert1"] + runs["insert2"], keys)
     whats = ("lookup 1", "beside") * turns
@@ -134,24 +135,24 @@ def measure(size: str, sides: list[Side], *, quick: bool) -> dict[str, object]:
 
 
 def take_turns(sides: list[Side], turns: int, command: str) -> list[list[list[float]]]:
-    """The answers of each side, turn by turn."""
+    """Return the answers of each side, turn by turn."""
     return [[side.ask(command) for side in sides] for _ in range(turns)]
 
 
 def median(numbers: Iterator[float]) -> float:
-    """Rounded to what is meant by it."""
+    """Return the median, rounded to its significant digits."""
     return round(statistics.median(numbers), 2)
 
 
 def check_fill(turns: list[list[list[float]]], keys: int) -> None:
-    """Every key must have been inserted."""
+    """Check that every key has been inserted."""
     wrong = [answer for turn in turns for answer in turn if answer[1] != keys]
     if wrong:
         raise SystemExit(f"of {keys} keys, a table holds {wrong[0][1]:.0f}")
 
 
 def check_found(turns: list[list[list[float]]]) -> None:
-    """Every key that is not written must have been found, with its value."""
+    """Check that every lookup of an unwritten key has found its value."""
     wrong = [answer for turn in turns for answer in turn if answer[1] != answer[2]]
     if wrong:
         raise SystemExit(f"of {wrong[0][2]:.0f} lookups, {wrong[0][1]:.0f} found their value")

@@ -1,9 +1,9 @@
 """CPU time per packet of the load balancer's step, parse to rewrite, on packets in memory.
 
 `hot_ns`: 1,000 connections. `m1_ns`: a million. `first_ns`: first packets of new connections, up to a million of them.
-`flood_ns`: SYNs beyond the half-open limit beside 100,000 connections, which must keep their backends. `by_flows`: what
-the step is made of, and the copy into the batch, which is subtracted. All features are on; the packets go by IPIP and
-Maglev, with counters.
+`flood_ns`: SYNs beyond the half-open limit beside 100,000 connections, which must keep their backends. `by_flows`: the
+    parts of the step, and the copy into the batch, which is subtracted. All features are on; the packets use IPIP and
+    Maglev, with counters.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 
 from nf_benches import building
 
-#: Katran on the machine where the targets were set, as an XDP program: ns per packet (not measured in this run).
+#: #: Katran on the machine on which the targets were set, as an XDP program: ns per packet (not measured in this run).
 KATRAN = {"hot_ns": 112, "m1_ns": 443, "first_ns": 415, "flood_ns": 109}
 
 

@@ -1,4 +1,4 @@
-"""A load balancer that moves between two runtimes under 10,000 packets/s, with up to 1,000,000 flows: what packets see.
+"""A load balancer that moves between two runtimes under 10,000 packets/s, up to 1,000,000 flows: packets' view.
 
 Per size: the same traffic without moves (the peer), moves that hand the state's memory over, and moves that copy it
 over a link of 10 Gb/s ("copy"). `freeze` is the time in which no instance processes packets; they wait in a ring. See
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def run(program: str, flows: int, mode: str, moves: int) -> dict[str, float]:
-    """The figures of one run."""
+    """Return the figures of one run."""
     rate = LINK_MBPS if mode == "copy" else 0
     command = [program, str(flows), mode, str(moves), str(PACKETS_PER_S), str(rate)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)

@@ -1,9 +1,9 @@
-"""The load balancer between two veth pairs, beside the kernel's own NAT (nft) in the same place: CPU time per packet.
+"""The load balancer between two veth pairs, compared with the kernel's NAT (nft) in its place: CPU time per packet.
 
-A sender in one network namespace, what is measured in the middle, a sink in a third. What sending and dropping cost
-without anything in the middle is the base; the rest is "above" it. CPU time is that of the sender (the kernel does much
-of its work in the sender's name), of the load balancer, and of the kernel's threads for packets (ksoftirqd). Rates
-depend on how two cores are shared, CPU time less so. Runs as any user where namespaces do; AF_XDP needs root.
+A sender in one network namespace, the measured program in the middle, a sink in a third. The base is the cost of
+sending and dropping without anything in the middle; the rest is "above" it. CPU time is that of the sender (to which
+the kernel charges much of its work), of the load balancer, and of the kernel's packet threads (ksoftirqd). Rates depend
+on how two cores are shared, CPU time less so. Runs as any user who may create namespaces; AF_XDP needs root.
 
 Needs `nft` (Debian: nftables) for the peer; without it the peer is null.
 """
@@ -56,7 +56,7 @@ def run(*argv: str, namespace: str | None = None) -> str:
 
 
 def wire() -> None:
-    """client --- middle --- sink, in namespaces that go with this process."""
+    """Create client --- middle --- sink, in namespaces that end with this process."""
     run("mount", "-t", "tmpfs", "none", "/run")
     for name in ("client", "middle", "sink"):
         run("ip", "netns", "add", name)
@@ -76,18 +76,18 @@ def wire() -> None:
 
 
 def mac(namespace: str, interface: str) -> str:
-    """An interface's MAC address."""
+    """Return an interface's MAC address."""
     return json.loads(run("ip", "-j", "link", "show", interface, namespace=namespace))[0]["address"]
 
 
 def received() -> int:
-    """Packets that have come to the sink."""
+    """Count the packets that have reached the sink."""
     link = json.loads(run("ip", "-j", "-s", "link", "show", "eth0", namespace="sink"))[0]
     return link["stats64"]["rx"]["packets"]
 
 
 def cpu_ns(pid: int) -> int:
-    """CPU time of a process's threads."""
+    """Return the CPU time of a process's threads."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         total += int((task / "schedstat").read_text().split()[0])
@@ -95,20 +95,20 @@ def cpu_ns(pid: int) -> int:
 
 
 def softirq_threads() -> list[int]:
-    """The kernel's threads that process packets; none of another user's namespace is told apart from ours."""
+    """Return the kernel's packet threads; they also work for other namespaces."""
     names = ((int(each.name), each / "comm") for each in Path("/proc").iterdir() if each.name.isdigit())
     return [pid for pid, comm in names if comm.exists() and comm.read_text().startswith("ksoftirqd/")]
 
 
 @contextmanager
 def nothing() -> Iterator[int | None]:
-    """The base: what comes to the middle goes nowhere."""
+    """The base: drop all packets in the middle."""
     rules = "table netdev t { chain c { type filter hook ingress device m0 priority 0; drop; }; }"
     if shutil.which("nft"):
         run("nft", rules, namespace="middle")
         yield None
         run("nft", "delete", "table", "netdev", "t", namespace="middle")
-    else:  # what is for another host is dropped soon, too
+    else:  # packets for another host are dropped early, too
         yield None
 
 
@@ -172,19 +172,19 @@ def load_balancer(backend: str) -> Iterator[int | None]:
 
 
 def flood(flows: int, packets: int, pid: int | None) -> tuple[float, float]:
-    """CPU ns per packet, and the share of the packets that came to the sink."""
+    """Return the CPU ns per packet, and the share of the packets that reached the sink."""
     threads = softirq_threads()
     before = received(), sum(map(cpu_ns, threads)), cpu_ns(pid) if pid else 0
     argv = [building.example("flood"), "eth0", mac("middle", "m0"), VIP, str(flows), str(packets)]
     told = json.loads(run(*argv, namespace="client"))
-    time.sleep(0.1)  # what is in queues; the figures do not depend on it
+    time.sleep(0.1)  # drain the queues; the figures do not depend on it
     came = received() - before[0]
     cpu = told["cpu_ns"] + sum(map(cpu_ns, threads)) - before[1] + (cpu_ns(pid) if pid else 0) - before[2]
     return cpu / told["sent"], came / told["sent"]
 
 
 def measure(rounds: int, packets: int, flows: int) -> dict[str, object]:
-    """All in turns; the figures are medians."""
+    """Measure all in turns; the figures are medians."""
     kinds = ["base", *(["nft"] if shutil.which("nft") else []), "packet", "xdp"]
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     problems: dict[str, str] = {}

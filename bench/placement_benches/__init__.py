@@ -1,1 +1,1 @@
-"""What bench/fig16, bench/placement and bench/damper run."""
+"""The programs of bench/fig16, bench/placement and bench/damper."""

@@ -1,4 +1,4 @@
-"""The damper under four traffics, beside naive re-solving, UNO's 10 % threshold, and EWMA.
+"""The damper under four traffic patterns, compared with naive re-solving, UNO's 10 % threshold, and EWMA.
 
 180 epochs, one of lag (--quick: 60 of noise, less time for each proof). Last line: JSON per traffic with moves,
 overloaded, host_vs_static (host cost over that of the best placement known in hindsight to satisfy every epoch),

@@ -1,4 +1,4 @@
-"""UNO Fig. 15/16, beside PuLP + CBC on Algorithm 1. Last line: JSON with arrays over T (Gbps).
+"""UNO Fig. 15/16, compared with PuLP + CBC on Algorithm 1. Last line: JSON with arrays over T (Gbps).
 
 host, snic: cores; pcie: Gbps; peer_host: Algorithm 1's host cores; seconds and peer_seconds: for the whole curve.
 """

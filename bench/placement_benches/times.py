@@ -1,10 +1,10 @@
-"""Time to a proven optimum over n, graph family and regime, per backend, beside PuLP + CBC on Algorithm 1.
+"""Time to a proven optimum over n, graph family and regime, per backend, compared with PuLP + CBC on Algorithm 1.
 
-Times are wall seconds of one whole ``solve`` (validation, equations, search, certificate data); Algorithm 1's are of
-building and solving its model. An instance that a backend does not prove in time counts with the time it took.
-Last line: JSON. ``backends``: per backend and n median_s, worst_s (also of CPU), proven, certified, of; ``peer``: the
-same for Algorithm 1; n27 ... n2000 for the default choice; ``targets``: each as met or not; ``wrong``: answers that
-differ from each other; ``load`` of the machine.
+Times are wall seconds of one whole ``solve`` (validation, equations, search, certificate data), for Algorithm 1 of
+building and solving its model. An instance that a backend does not prove in time counts with the time used. Last line:
+JSON. ``backends``: per backend and n median_s, worst_s (also of CPU), proven, certified, of; ``peer``: the same for
+Algorithm 1; n27 ... n2000 for the default backend; ``targets``: whether each is met; ``wrong``: answers that differ
+from each other; ``load`` of the machine.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def _peer(problem: Problem, seconds: float) -> tuple[int | None, bool, bool]:
 
 
 def _cpu() -> float:
-    """CPU seconds of this process and of those it waited for: on a busy machine wall time says little."""
+    """Return the CPU seconds of this process and its children: on a busy machine wall time says little."""
     others = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + others.ru_utime + others.ru_stime
 
@@ -102,7 +102,7 @@ def _instance(
     found: dict[str, dict[int, Times]],
     n: int,
 ) -> int:
-    """Run all backends on one problem; whether two of them proved different optima."""
+    """Run all backends on one problem; tell whether two of them proved different optima."""
     optima: set[int | None] = set()
     line = []
     for backend in backends:
@@ -145,7 +145,7 @@ def _report(found: dict[str, dict[int, Times]], wrong: int, quick: bool) -> None
 
 
 def _gap() -> dict[str, object]:
-    """Time to 0.1 % at n = 500."""
+    """Measure the time to 0.1 % at n = 500."""
     seconds, cpu = [], []
     for family in FAMILIES:
         problem = limited(FAMILIES[family](500, 0), "hard", 0)
@@ -163,7 +163,7 @@ def _gap() -> dict[str, object]:
 
 
 def _moves(count: int) -> dict[str, float]:
-    """Moves after a change of traffic: solving from scratch over solving from what runs."""
+    """Count moves after a change of traffic: from scratch, and from the current placement."""
     seen = changes(count)
     scratch, calm = sum(c.from_scratch for c in seen), sum(c.calm for c in seen)
     return {

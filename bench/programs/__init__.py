@@ -1,1 +1,1 @@
-"""What the commands in bench/ run; each prints one JSON object as its last line."""
+"""The commands in bench/; each prints one JSON object as its last line."""

@@ -1,8 +1,7 @@
-"""nfagent with many instances: how long they take to come up, its answers' times, its memory.
+"""nfagent with many instances: their start, the agent's response times, its memory.
 
-The instances are processes that do nothing; the agent measures and decides meanwhile, over switches that are made up.
-``decision_*``: the optimiser alone, with traffic (`programs.deciding`). The clients share the machine with the agent;
-``load``: how busy it was.
+The instances are idle processes; meanwhile the agent measures and decides, over simulated switches. ``decision_*``: the
+optimiser alone, with traffic (`programs.deciding`). The clients share the machine with the agent; ``load`` is its load.
 """
 
 import argparse
@@ -86,7 +85,7 @@ def main() -> None:
 
 
 def _requests(agent: "Agent", count: int, clients: int) -> dict[str, Any]:
-    """Several clients, each asking one thing after another: show, list a page, change a configuration."""
+    """Run several clients, each sending one request after another: show, list a page, change a configuration."""
     names = [f"nf{number}" for number in range(agent.count("active"))]
     times: dict[str, list[float]] = {"show": [], "list": [], "patch": []}
 
@@ -122,7 +121,7 @@ def p99(times: list[float]) -> float:
 
 
 class Switches:
-    """An oneswitchd that is made up: every switch is up, and there are no ports."""
+    """A simulated oneswitchd: every switch is up, and it has no ports."""
 
     def __init__(self, directory: Path) -> None:
         bridge = {"target": "none", "state": "up"}
@@ -156,7 +155,7 @@ class Switches:
 
 
 class Agent:
-    """An agent in a process of its own."""
+    """An agent in a separate process."""
 
     def __init__(self, directory: Path) -> None:
         self._socket = directory / "nfagent.sock"
@@ -173,7 +172,7 @@ class Agent:
         self._client = self.client()
 
     def client(self) -> httpx.Client:
-        """One more client."""
+        """Create another client."""
         transport = httpx.HTTPTransport(uds=str(self._socket))
         return httpx.Client(transport=transport, base_url="http://nfagent", timeout=60)
 
@@ -182,40 +181,40 @@ class Agent:
         self._client.post(_PATH, json={"name": name, "kind": "sleeper"}).raise_for_status()
 
     def count(self, status: str | None = None) -> int:
-        """How many instances there are, with a status."""
+        """Count the instances with a status."""
         params = {"limit": 1000} | ({"status": status} if status else {})
         return len(self._client.get(_PATH, params=params).json()["instances"])
 
     def cpu_share(self, seconds: float) -> float:
-        """Cores that it takes while nobody asks it anything: measuring and deciding."""
+        """Measure the cores that it uses without requests: measuring and deciding."""
         before = cpu_time_ns(self._process.pid) or 0
         time.sleep(seconds)
         return round(((cpu_time_ns(self._process.pid) or 0) - before) / 1e9 / seconds, 3)
 
     def has_decided(self) -> bool:
-        """Whether the optimiser is at work."""
+        """Tell whether the optimiser has decided."""
         return bool(self._client.get("/api/v1/placement/proposal").is_success)
 
     def delete_all(self) -> None:
-        """Delete everything, and wait until it is gone."""
+        """Delete everything, and wait for the end."""
         for each in self._client.get(_PATH, params={"limit": 1000}).json()["instances"]:
             self._client.delete(f"{_PATH}/{each['id']}").raise_for_status()
         self.wait(lambda: self.count() == 0)
 
     def rss_mb(self) -> float:
-        """Resident memory of the agent."""
+        """Return the agent's resident memory."""
         return rss_mb(self._process.pid)
 
     @staticmethod
     def timed(work: Callable[[], None]) -> float:
-        """How long something takes, in ms."""
+        """Measure a call, in ms."""
         begun = time.perf_counter()
         work()
         return (time.perf_counter() - begun) * 1000
 
     @staticmethod
     def wait(done: Callable[[], bool]) -> None:
-        """Wait until something is so; raises SystemExit if it does not come to be."""
+        """Wait for a condition; raise SystemExit after the time limit."""
         deadline = time.monotonic() + _WAIT_S
         while not done():
             if time.monotonic() > deadline:

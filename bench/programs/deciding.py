@@ -1,6 +1,6 @@
-"""How long the optimiser takes to decide, and what memory it takes, with many instances under traffic that is noise.
+"""Time and memory of the optimiser's decisions, with many instances whose traffic is noise.
 
-In a process of its own, over a store, with measurements that are made up: the agent's own parts, without switches.
+In a separate process, over a store, with simulated measurements: the agent's own parts, without switches.
 """
 
 import json
@@ -34,7 +34,7 @@ _NOISE = 0.3
 
 
 class _Traffic:
-    """Through each instance from one fixed port to another, as the monitor would have measured it."""
+    """Traffic through each instance from one fixed port to another, as the monitor would measure it."""
 
     def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class _Traffic:
         self.now = 0.0
 
     def pass_second(self) -> None:
-        """One more sample."""
+        """Add a sample."""
         self.now += 1.0
         matrix: dict[tuple[int, int], Rate] = {}
         loads: dict[str, Load] = {}
@@ -73,7 +73,7 @@ class _Traffic:
 
 
 def measure(count: int, seconds: int) -> dict[str, Any]:
-    """``decision_s`` and so on: what periods take, of so many seconds; in a process of its own."""
+    """Measure ``decision_s`` and so on over a number of one-second periods, in a separate process."""
     command = [sys.executable, "-m", "programs.deciding", str(count), str(seconds)]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
@@ -152,7 +152,7 @@ def _add(store: Store, number: int) -> None:
 
 
 def _move(store: Store) -> None:
-    """What is wanted elsewhere is there a moment later."""
+    """Pretend that every wanted move has happened a moment later."""
     for view in instances.views(store.read, Filter()):
         goal, running = view.instance.target, view.running
         if running is None or goal in (None, running.location):

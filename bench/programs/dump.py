@@ -1,4 +1,4 @@
-"""A dump of all flows through oneswitchd over two Open vSwitch, beside the same dump directly from one Open vSwitch."""
+"""A dump of all flows through oneswitchd over two Open vSwitch, compared with the same dump from one Open vSwitch."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ def main() -> None:
 def measure(
     direct: str, oneswitchd: Oneswitchd, flows: int, repetitions: int, *, matches_in_port: bool
 ) -> list[Sample]:
-    """Dumps of the same rules from both, in turns."""
+    """Dump the same rules from both, in turns."""
     ports = [1 + number % PORTS for number in range(flows)]
     messages = b"".join(add_flow(n, port, port if matches_in_port else None) for n, port in enumerate(ports))
     with OpenFlowClient(direct) as first, OpenFlowClient(oneswitchd.management) as second:
@@ -61,10 +61,10 @@ def measure(
 
 
 def seconds(client: OpenFlowClient, flows: int) -> float:
-    """How long a dump takes.
+    """Measure the duration of a dump.
 
     Raises:
-        ValueError: other than ``flows`` rules come.
+        ValueError: the number of rules differs from ``flows``.
     """
     start = time.perf_counter()
     found = client.count_flows()
@@ -75,7 +75,7 @@ def seconds(client: OpenFlowClient, flows: int) -> float:
 
 
 def report(flows: int, matching: list[Sample], others: list[Sample]) -> dict[str, float | int | str]:
-    """Medians. Rules that match in_port are on one switch each; the others on both, and their counters are added."""
+    """Return medians. Rules that match in_port are on one switch each; the others on both, their counters added."""
 
     def figures(samples: list[Sample]) -> dict[str, float]:
         return {
@@ -86,5 +86,5 @@ def report(flows: int, matching: list[Sample], others: list[Sample]) -> dict[str
         }
 
     replicated = {f"replicated_{name}": value for name, value in figures(others).items()}
-    note = "ratio: times as long as directly; replicated: rules that do not match in_port, on both switches"
+    note = "ratio: duration relative to direct; replicated: rules that do not match in_port, on both switches"
     return {"flows": flows, **figures(matching), **replicated, "note": note}

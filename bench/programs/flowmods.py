@@ -1,6 +1,6 @@
-"""Flow-mods through oneswitchd to two Open vSwitch, beside the same sender directly to one Open vSwitch.
+"""Flow-mods through oneswitchd to two Open vSwitch, compared with the same sender at one Open vSwitch.
 
-Pipelined additions; one deletion of all of them; and additions by ``ovs-ofctl add-flows``, which waits for each one.
+Pipelined additions; one deletion of all rules; and additions by ``ovs-ofctl add-flows``, which waits for each rule.
 """
 
 import argparse
@@ -27,7 +27,7 @@ OFCTL_LIMIT_S = 120
 class Sample:
     """Rules per second directly and through oneswitchd, and oneswitchd's CPU time per rule in microseconds.
 
-    ``delete_``: milliseconds until the one flow-mod that deletes all of them is confirmed, and oneswitchd's CPU time.
+    ``delete_``: milliseconds until the flow-mod that deletes all rules is confirmed, and oneswitchd's CPU time.
     """
 
     direct_per_s: float
@@ -39,18 +39,18 @@ class Sample:
 
     @property
     def ratio(self) -> float:
-        """Through oneswitchd over directly."""
+        """Return the rate through oneswitchd relative to direct."""
         return self.proxy_per_s / self.direct_per_s
 
     @property
     def delete_ratio(self) -> float:
-        """How many times as long the deletion takes through oneswitchd."""
+        """Return the duration of the deletion through oneswitchd relative to direct."""
         return self.delete_proxy_ms / self.delete_direct_ms
 
 
 @dataclass(frozen=True)
 class OneByOne:
-    """Microseconds per rule of ``ovs-ofctl add-flows``, and oneswitchd's CPU time of them."""
+    """Microseconds per rule of ``ovs-ofctl add-flows``, and oneswitchd's CPU time for them."""
 
     direct_us: float
     proxy_us: float
@@ -58,7 +58,7 @@ class OneByOne:
 
     @property
     def ratio(self) -> float:
-        """How many times as long a rule takes through oneswitchd."""
+        """Return the duration per rule through oneswitchd relative to direct."""
         return self.proxy_us / self.direct_us
 
 
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def measure(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port: bool) -> Sample:
-    """The same messages to both, one after the other."""
+    """Send the same messages to both, one after the other."""
     numbers = range(rules)
     ports = [1 + number % PORTS for number in numbers]
     messages = b"".join(
@@ -109,7 +109,7 @@ def measure(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port:
 
 
 def install(client: OpenFlowClient, messages: bytes) -> float:
-    """Seconds until the switch confirms all messages."""
+    """Measure the seconds until the switch confirms all messages."""
     client.delete_all()
     client.barrier()
     start = time.perf_counter()
@@ -119,7 +119,7 @@ def install(client: OpenFlowClient, messages: bytes) -> float:
 
 
 def delete(client: OpenFlowClient) -> float:
-    """Seconds until the switch confirms that all rules are gone."""
+    """Measure the seconds until the switch confirms that no rules remain."""
     start = time.perf_counter()
     client.delete_all()
     client.barrier()
@@ -127,7 +127,7 @@ def delete(client: OpenFlowClient) -> float:
 
 
 def one_by_one(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_port: bool) -> OneByOne:
-    """The same rules to both, each added when the one before is confirmed."""
+    """Send the same rules to both, each added when the previous one is confirmed."""
     lines = []
     for number in range(rules):
         port = 1 + number % PORTS
@@ -146,25 +146,25 @@ def one_by_one(direct: str, oneswitchd: Oneswitchd, rules: int, *, matches_in_po
 
 
 def ofctl(*arguments: str) -> float:
-    """Seconds that ``ovs-ofctl`` takes."""
+    """Run ``ovs-ofctl`` and measure its seconds."""
     start = time.perf_counter()
     subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", *arguments], check=True, timeout=OFCTL_LIMIT_S)
     return time.perf_counter() - start
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process has used, in seconds (proc(5), fields 14 and 15 of stat)."""
+    """Return the CPU time of a process, in seconds (proc(5), fields 14 and 15 of stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def median(values: list[float]) -> float:
-    """The median as it is shown."""
+    """Return the median, rounded."""
     return round(statistics.median(values), 3)
 
 
 def report_one_by_one(rules: int, matching: list[OneByOne], others: list[OneByOne]) -> dict[str, float | int]:
-    """Medians of what ``ovs-ofctl`` took per rule."""
+    """Return medians of ``ovs-ofctl``'s time per rule."""
     figures: dict[str, float | int] = {"one_by_one_rules": rules}
     for prefix, samples in (("one_by_one_", matching), ("replicated_one_by_one_", others)):
         figures[f"{prefix}direct_us"] = median([s.direct_us for s in samples])
@@ -175,7 +175,7 @@ def report_one_by_one(rules: int, matching: list[OneByOne], others: list[OneByOn
 
 
 def report(rules: int, matching: list[Sample], others: list[Sample]) -> dict[str, float | int | str]:
-    """Medians. Rules that match in_port go to one switch each; the others to both."""
+    """Return medians. Rules that match in_port go to one switch each; the others to both."""
     figures: dict[str, float | int | str] = {}
     for prefix, samples in (("", matching), ("replicated_", others)):
         figures[f"{prefix}delete_direct_ms"] = median([s.delete_direct_ms for s in samples])

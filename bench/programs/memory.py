@@ -1,4 +1,4 @@
-"""Memory of oneswitchd with many rules, beside that of the Open vSwitch that holds the same rules."""
+"""Memory of oneswitchd with many rules, compared with an Open vSwitch that holds the same rules."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from programs.openflow import OpenFlowClient, add_flow
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the same: it is quick")
+    parser.add_argument("--quick", action="store_true", help="no effect: it is always quick")
     parser.add_argument("--rules", type=int, default=100_000)
     rules = parser.parse_args().rules
     with Lab(LabSpec.demo(substrate="dummy")).start() as lab, Oneswitchd(lab.server_toml) as oneswitchd:
@@ -30,11 +30,11 @@ def main() -> None:
 
 
 def switch_mb(lab: Lab) -> float:
-    """Resident memory of the hypervisor's ovs-vswitchd."""
+    """Return the resident memory of the hypervisor's ovs-vswitchd."""
     return rss_mb(lab.state.switches[0].processes["ovs-vswitchd"])
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of a process, in MB."""
+    """Return the resident memory of a process, in MB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1000

@@ -1,11 +1,11 @@
-"""A load balancer that moves between host and smart NIC under traffic, by REST, over real switches: what packets see.
+"""A load balancer that moves between host and smart NIC under traffic, by REST, over real switches: the packets' view.
 
 Per number of flows and mode: `freeze` is the time in which no instance processes packets, by the migration's report;
-`added` is what a packet takes longer when it is sent from the request of a move to its end than when it is sent between
-moves, median against median and p99 against p99, of the rate at which that is most; lost, duplicated, reordered and
-strayed (to another backend) are counts of packets over all rates. Between two moves there is as much time without: it
-is the control, at both places, of the same minutes. `copy` is the same where the state is copied as over a PCIe link
-of 10 Gb/s, and not handed over as memory. UNO reports +40 to 50 ms on average.
+`added` is the latency of packets sent between the request of a move and its end, less that of packets sent between
+moves, median against median and p99 against p99, at the rate with the largest difference; lost, duplicated, reordered
+and strayed (to another backend) are counts of packets over all rates. Pauses between moves are as long as the moves:
+they are the control, at both locations, in the same minutes. `copy` is the same with the state copied as over a PCIe
+link of 10 Gb/s, not handed over as memory. UNO reports +40 to 50 ms on average.
 """
 
 import argparse
@@ -34,11 +34,11 @@ SIZES = {"1k": 1_000, "100k": 100_000, "1M": 1_000_000}
 RATES = (1_000, 5_000, 10_000)
 LINK_MBPS = 10_000
 MODES: dict[str, dict[str, Any]] = {"memfd": {}, "copy": {"migrate": {"mode": "copy", "rate_mbps": LINK_MBPS}}}
-STAY = {"decide": {"enabled": False}}  # nobody else moves it
+STAY = {"decide": {"enabled": False}}  # nothing else moves it
 MOVES = {"1k": 40, "100k": 30, "1M": 15}  # at each rate and in each mode
 QUICK = {"1k": 6, "100k": 5}
 PLACES = ("snic0", "hypervisor")
-_AFTER_S = 0.2  # what a move leaves to be done is not the control's
+_AFTER_S = 0.2  # a move's clean-up does not belong to the control
 _PAUSE_S = 0.3
 _STRAGGLERS_S = 0.3
 
@@ -58,7 +58,7 @@ class Moves:
     strayed: int = 0
 
     def added_ms(self, share: float) -> float:
-        """How much longer packets take during a move, at this share of them, in ms."""
+        """Return the added latency during a move at this percentile, in ms."""
         return (percentile(self.during, share) - percentile(self.between, share)) / 1e6
 
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def measure(flows: int, moves: int, rates: Sequence[int]) -> dict[str, dict[int, Moves]]:
-    """So many moves in each mode at each rate, of one load balancer."""
+    """Move one load balancer this many times in each mode at each rate."""
     with tempfile.TemporaryDirectory(prefix="um-", dir="/tmp") as path:
         os.environ[ENVIRONMENT] = path
         directory = Path(path)
@@ -98,7 +98,7 @@ def measure(flows: int, moves: int, rates: Sequence[int]) -> dict[str, dict[int,
 
 
 def use(agent: AgentProcess, mode: str) -> None:
-    """Have the agent move state so from now on."""
+    """Set the agent's migration mode."""
     document = tomllib.loads(agent.config.read_text())
     document.pop("migrate", None)
     agent.stop()
@@ -107,7 +107,7 @@ def use(agent: AgentProcess, mode: str) -> None:
 
 
 def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, moves: int) -> Moves:
-    """Moves to and fro, with pauses of the same length."""
+    """Move to and fro, with pauses of the same length."""
     result = Moves()
     first = stream.set_rate(pps)
     before = tally.duplicated, tally.reordered, tally.strayed
@@ -142,7 +142,7 @@ def at_rate(balancer: Balancer, stream: FlowStream, tally: FlowTally, pps: int, 
 
 
 def delays(arrivals: Sequence[Arrival], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Of the packets that were sent in one of the spans, in ns."""
+    """Return the delays of the packets sent in one of the spans, in ns."""
     ordered = sorted((each.sent_ns, each.delay_ns) for each in arrivals)
     found: list[int] = []
     for start, end in spans:
@@ -151,12 +151,12 @@ def delays(arrivals: Sequence[Arrival], spans: Sequence[tuple[int, int]]) -> lis
 
 
 def summary(rates: dict[int, Moves]) -> dict[str, Any]:
-    """All rates together, and each."""
+    """Combine all rates, and list each."""
     return figures(list(rates.values())) | {str(rate): figures([moves]) for rate, moves in rates.items()}
 
 
 def figures(runs: Sequence[Moves]) -> dict[str, Any]:
-    """What a reader looks for."""
+    """Return the figures of these runs."""
     reports = [report for run in runs for report in run.reports]
     freeze = [report["freeze_us"] / 1e3 for report in reports]
     return {
@@ -182,7 +182,7 @@ def figures(runs: Sequence[Moves]) -> dict[str, Any]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of them does not exceed."""
+    """Return the value that this share of them does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 

@@ -1,8 +1,7 @@
-"""What measuring costs: CPU time of a sample, in the agent and in the switches, with many cached flows.
+"""The cost of measuring: CPU time of a sample, in the agent and in the switches, with many cached flows.
 
-Beside it: the counters of the ports alone, which say nothing of who sends to whom. ``missing_packets``: of those that
-were sent, not in the matrix. Every rule has a UDP port of its own, so that every port that is sent from makes a cached
-flow.
+The comparison is with port counters alone, which do not tell who sends to whom. ``missing_packets``: sent packets that
+are not in the matrix. Every rule has its own UDP port, so that every source port creates a cached flow.
 """
 
 import argparse
@@ -95,7 +94,7 @@ def _sample(lab: Lab, probes: dict[str, SwitchProbe], layout: Layout, count: int
 
 
 def _timed(processes: list[int], work: Callable[[], T]) -> tuple[tuple[float, float], T]:
-    """CPU time in ms of this process and of others, and what the work returned."""
+    """Measure the CPU time in ms of this process and of others during a call; return the call's result too."""
     own, theirs = time.process_time(), sum(cpu_time_ns(pid) or 0 for pid in processes)
     done = work()
     own, theirs = time.process_time() - own, sum(cpu_time_ns(pid) or 0 for pid in processes) - theirs

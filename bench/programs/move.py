@@ -1,4 +1,4 @@
-"""A port moves between hypervisor and sNIC under traffic in both directions, beside the same time without moves."""
+"""A port that moves between hypervisor and sNIC under traffic in both directions, compared with no moves."""
 
 import argparse
 import json
@@ -33,16 +33,16 @@ def main() -> None:
 
 
 def measure(lab: Lab, oneswitchd: Oneswitchd, moves: int, rate: float, idle_s: float = 0.0) -> Tour:
-    """``moves`` moves under traffic, or ``idle_s`` seconds of the same traffic."""
+    """Move ``moves`` times under traffic, or run the same traffic for ``idle_s`` seconds."""
     with MovingHost(lab, oneswitchd, MOBILE, PEER, rate) as host:
         for number in range(moves):
             host.move(there_and_back(number))
-        time.sleep(idle_s)  # the control's duration is the measurement's
+        time.sleep(idle_s)  # the control lasts as long as the measurement
         return host.finish()
 
 
 def report(moved: Tour, still: Tour) -> dict[str, float | int]:
-    """Both directions together. ``sender_pause``: the longest time in which the sender itself was not running."""
+    """Report both directions together. ``sender_pause``: the longest time in which the sender itself did not run."""
     return {
         "moves": moved.moves,
         "sent": moved.sent,

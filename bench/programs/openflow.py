@@ -1,4 +1,4 @@
-"""A bare OpenFlow 1.3 client over a unix socket: it costs next to nothing, so the switch is what is measured."""
+"""A bare OpenFlow 1.3 client over a unix socket, with negligible cost, so that the switch is measured."""
 
 import socket
 import struct
@@ -21,7 +21,7 @@ class RefusedError(Exception):
 
 
 class OpenFlowClient:
-    """A connection that has exchanged hellos. ``target`` is ``unix:PATH``."""
+    """A connection after the hellos. ``target`` is ``unix:PATH``."""
 
     def __init__(self, target: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -39,15 +39,15 @@ class OpenFlowClient:
         self._socket.close()
 
     def send(self, messages: bytes) -> None:
-        """Send whole messages."""
+        """Send complete messages."""
         self._socket.sendall(messages)
 
     def receive(self) -> tuple[int, int, bytes]:
-        """The next message: type, transaction id, body.
+        """Return the next message: type, transaction id, body.
 
         Raises:
             RefusedError: it is an error.
-            EOFError: the switch has hung up.
+            EOFError: the switch closed the connection.
         """
         while True:
             if len(self._received) >= _HEADER.size:
@@ -68,18 +68,18 @@ class OpenFlowClient:
             self._received += some
 
     def barrier(self) -> None:
-        """Return when the switch has done all that it was sent."""
+        """Return when the switch has processed all messages."""
         self._xid += 1
         self.send(_HEADER.pack(4, _BARRIER_REQUEST, 8, self._xid))
         while self.receive()[:2] != (_BARRIER_REPLY, self._xid):
             pass
 
     def want_packet_ins(self) -> None:
-        """Ask for whole packets: connections to a bridge's management socket get none otherwise."""
+        """Request whole packets, which a bridge's management socket does not send by default."""
         self.send(_HEADER.pack(4, _SET_CONFIG, 12, 0) + struct.pack("!HH", 0, 0xFFFF))
 
     def receive_packet_in(self) -> bytes:
-        """The data of the next packet-in."""
+        """Return the data of the next packet-in."""
         while True:
             kind, _, body = self.receive()
             if kind == _PACKET_IN:
@@ -87,7 +87,7 @@ class OpenFlowClient:
                 return body[16 + (match_length + 7) // 8 * 8 + 2 :]
 
     def count_flows(self) -> int:
-        """Ask for all flows and count those that come."""
+        """Request all flows and count them."""
         self._xid += 1
         body = struct.pack("!HH4x", _FLOW_STATS, 0) + struct.pack("!B3xII4xQQ", _ALL_TABLES, _ANY, _ANY, 0, 0)
         body += struct.pack("!HH4x", 1, 4)
@@ -111,7 +111,7 @@ class OpenFlowClient:
 
 
 def add_flow(number: int, out_port: int, in_port: int | None = None) -> bytes:
-    """A flow-mod: IPv4 destination 10.0.0.0 + ``number`` (and ``in_port``) to ``out_port``."""
+    """Build a flow-mod: IPv4 destination 10.0.0.0 + ``number`` (and ``in_port``) to ``out_port``."""
     oxm = b"" if in_port is None else struct.pack("!HBBI", 0x8000, 0 << 1, 4, in_port)
     oxm += struct.pack("!HBBH", 0x8000, 5 << 1, 2, 0x0800)
     oxm += struct.pack("!HBBI", 0x8000, 12 << 1, 4, 0x0A000000 + number)
@@ -121,14 +121,14 @@ def add_flow(number: int, out_port: int, in_port: int | None = None) -> bytes:
 
 
 def output_to_controller(in_port: int) -> bytes:
-    """A flow-mod: whole packets from ``in_port`` to the controller."""
+    """Build a flow-mod: whole packets from ``in_port`` to the controller."""
     oxm = struct.pack("!HBBI", 0x8000, 0 << 1, 4, in_port)
     output = struct.pack("!HHIH6x", 0, 16, _CONTROLLER, 0xFFFF)
     return _flow_mod(_ADD, 0, 1, oxm, struct.pack("!HH4x", 4, 8 + len(output)) + output, 0)
 
 
 def packet_out(in_port: int, out_port: int, data: bytes) -> bytes:
-    """A packet-out of ``data`` to ``out_port``."""
+    """Build a packet-out of ``data`` to ``out_port``."""
     output = struct.pack("!HHIH6x", 0, 16, out_port, 0)
     body = struct.pack("!IIH6x", _ANY, in_port, len(output)) + output + data
     return _HEADER.pack(4, _PACKET_OUT, _HEADER.size + len(body), 0) + body

@@ -1,4 +1,4 @@
-"""oneswitchd is killed under many rules and starts again, while packets go on through the switches."""
+"""kill -9 of oneswitchd with many rules, and its restart, while packets keep flowing through the switches."""
 
 import argparse
 import json
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def install(target: str, rules: int) -> None:
-    """Rules of all ports to the port two further on; the first of a port is what its packets match."""
+    """Install rules of all ports to the port two further on; a port's packets match its first rule."""
     ports = [1 + number % PORTS for number in range(rules)]
     messages = b"".join(add_flow(number, 1 + (port + 1) % PORTS, port) for number, port in enumerate(ports))
     with OpenFlowClient(target) as client:
@@ -67,9 +67,9 @@ class Restart:
     """One kill -9 and start under traffic.
 
     Args:
-        daemon: is killed; afterwards the attribute is the new one.
+        daemon: the process to kill; afterwards the attribute is the new one.
         lab: its server.
-        wires: of the lab.
+        wires: the lab's wires.
     """
 
     def __init__(self, daemon: Oneswitchd, lab: Lab, wires: Wires) -> None:
@@ -82,10 +82,10 @@ class Restart:
         self._wires = wires
 
     def run(self) -> None:
-        """Do it, with packets before, while and after oneswitchd is away."""
+        """Run it, with packets before, during and after oneswitchd's absence."""
         ports = {port.number: (port.switch, port.interface) for port in self.daemon.client.ports()}
         traffic = Traffic(self._wires, ports[SOURCE])
-        # The other way round would not do: a Daemon dies with the thread that started it.
+        # Not the other way round: a Daemon dies with the thread that started it.
         traffic.start()
         try:
             start = time.perf_counter()
@@ -104,11 +104,11 @@ class Restart:
 
 
 class Traffic(threading.Thread):
-    """Packets from one port, until it is stopped; a few more then.
+    """Packets from one port until stopped, and a few more.
 
     Args:
-        wires: not to be used by anybody else meanwhile.
-        source: where they go in.
+        wires: not used by others meanwhile.
+        source: their ingress port.
     """
 
     def __init__(self, wires: Wires, source: Place) -> None:
@@ -127,11 +127,11 @@ class Traffic(threading.Thread):
                 self._send()
                 if last is None and self._ending.wait(_PAUSE_S):
                     last = len(self._sent) + 50
-        except LabError as error:  # told by stop()
+        except LabError as error:  # reported by stop()
             self._error = error
 
     def stop(self) -> list[bytes]:
-        """What was sent."""
+        """Stop, and return the sent packets."""
         self._ending.set()
         self.join()
         if self._error:
@@ -145,7 +145,7 @@ class Traffic(threading.Thread):
 
 
 def connect(daemon: Oneswitchd) -> OpenFlowClient:
-    """As a controller does: again until somebody answers."""
+    """Connect as a controller does: retry until it is accepted."""
     deadline = time.monotonic() + 30.0
     while True:
         daemon.require_running()
@@ -158,7 +158,7 @@ def connect(daemon: Oneswitchd) -> OpenFlowClient:
 
 
 def packet(number: int) -> bytes:
-    """An IPv4 packet to 10.0.0.0 with a number in it."""
+    """Build an IPv4 packet to 10.0.0.0 with a number in it."""
     ethernet = bytes.fromhex("0200000000030200000000010800")
     payload = struct.pack("!HHHHI18x", 1, 1, 30, 0, number)
     source, target = socket.inet_aton("10.1.0.1"), socket.inet_aton("10.0.0.0")

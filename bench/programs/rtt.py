@@ -1,7 +1,7 @@
-"""Round trips through oneswitchd to two Open vSwitch, beside the same client directly at one Open vSwitch.
+"""Round trips through oneswitchd to two Open vSwitch, compared with the same client at one Open vSwitch.
 
-A flow-mod and its barrier, of a rule that goes to both switches, and of one that matches in_port and goes to one; and a
-frame that enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another one.
+A flow-mod and its barrier, for a rule on both switches and for one that matches in_port and is on one; and a frame that
+enters at a host's interface, goes up as packet-in, down as packet-out, and leaves at another interface.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def alternate(count: int, measure, direct, proxy) -> tuple[list[float], list[float]]:
-    """``count`` round trips at each, in turns, so that both see the same machine."""
+    """Measure ``count`` round trips at each, in turns, so that both see the same load."""
     samples: tuple[list[float], list[float]] = ([], [])
     targets = [each if isinstance(each, tuple) else (each,) for each in (direct, proxy)]
     with OpenFlowClient(targets[0][0]) as first, OpenFlowClient(targets[1][0]) as second:
@@ -59,7 +59,7 @@ def alternate(count: int, measure, direct, proxy) -> tuple[list[float], list[flo
 
 
 def barrier_us(client: OpenFlowClient, in_port: int | None) -> float:
-    """Microseconds from a flow-mod to its barrier's reply."""
+    """Measure the microseconds from a flow-mod to its barrier reply."""
     message = add_flow(7, OUT_PORT, in_port)
     start = time.perf_counter()
     client.send(message)
@@ -68,7 +68,7 @@ def barrier_us(client: OpenFlowClient, in_port: int | None) -> float:
 
 
 def packet_in_us(client: OpenFlowClient, source: socket.socket, target: socket.socket) -> float:
-    """Microseconds from a frame's entry to its exit, by way of the controller."""
+    """Measure the microseconds from a frame's entry to its exit, through the controller."""
     start = time.perf_counter()
     source.sendall(struct.pack(">H", len(FRAME)) + FRAME)
     data = client.receive_packet_in()
@@ -80,7 +80,7 @@ def packet_in_us(client: OpenFlowClient, source: socket.socket, target: socket.s
 
 
 def host_wires(state: LabState) -> tuple[socket.socket, socket.socket]:
-    """The wires of the first two hosts."""
+    """Return the wires of the first two hosts."""
     wires = []
     for host in state.hosts[:2]:
         wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -90,7 +90,7 @@ def host_wires(state: LabState) -> tuple[socket.socket, socket.socket]:
 
 
 def report(count: int, samples: dict[str, tuple[list[float], list[float]]]) -> dict[str, float]:
-    """Medians in microseconds."""
+    """Return medians in microseconds."""
     figures: dict[str, float] = {"round_trips": count}
     for name, (direct, proxy) in samples.items():
         figures[f"{name}_direct_us"] = round(statistics.median(direct), 1)

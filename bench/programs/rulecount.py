@@ -1,8 +1,8 @@
-"""Physical rules per virtual rule over one hypervisor and two sNICs (UNO 5.4), every rule checked by a packet.
+"""Physical rules per virtual rule over one hypervisor and two sNICs (UNO 5.4), each rule checked by a packet.
 
 UNO installed 6,810 rules for 3,024 random virtual ones (2.25) and checked 200 of them by hand. Here the same rules go
-to oneswitchd over three switches and to one plain bridge; a packet made for each rule enters both, and what leaves at
-which port must be the same, and so must all rules' counters in the end.
+to oneswitchd over three switches and to one plain bridge; a packet made for each rule enters both. The packets that
+leave each port must be equal, and so must all rules' counters at the end.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TCP, UDP = 6, 17
 
 @dataclass(frozen=True)
 class Rule:
-    """A virtual rule in ovs-ofctl's words, and a packet that it is the first to match."""
+    """A virtual rule in ovs-ofctl's syntax, and a packet that matches it first."""
 
     text: str
     in_port: int
@@ -37,7 +37,7 @@ class Rule:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the same: it is quick")
+    parser.add_argument("--quick", action="store_true", help="no effect: it is always quick")
     parser.add_argument("--rules", type=int, default=3024)
     parser.add_argument("--seed", type=int, default=54)
     arguments = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def random_rule(draw: random.Random, number: int) -> Rule:
-    """One or more match conditions, at least one of them with a value that no other rule has; one to four actions."""
+    """Draw one or more match conditions, at least one with a value unique to this rule, and one to four actions."""
     udp = draw.random() < 0.5
     unique = 0x02_00_00_00_00_00 + number
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
@@ -87,7 +87,7 @@ def random_rule(draw: random.Random, number: int) -> Rule:
 
 
 def random_actions(draw: random.Random, tagged: bool) -> str:
-    """Changes of the packet between outputs."""
+    """Draw changes of the packet between outputs."""
     changes = ["dec_ttl", "mod_dl_dst:02:aa:00:00:00:01", "mod_nw_src:192.0.2.1", "mod_nw_tos:32", "push_vlan:0x8100"]
     if tagged:
         changes.append("strip_vlan")
@@ -105,7 +105,7 @@ def random_actions(draw: random.Random, tagged: bool) -> str:
 def frame(
     dl_src: str, dl_dst: str, vlan: int | None, nw_src: str, nw_dst: str, udp: bool, tp_src: int, tp_dst: int
 ) -> bytes:
-    """An IPv4 packet; its checksums are 0 where Open vSwitch does not look at them."""
+    """Build an IPv4 packet; its checksums are 0 where Open vSwitch ignores them."""
     payload = tp_src.to_bytes(2) + tp_dst.to_bytes(2)
     payload += (b"\0\x0c\0\0" if udp else bytes(8) + b"\x50\x02" + bytes(6)) + b"data"
     addresses = bytes(int(part) for part in f"{nw_src}.{nw_dst}".split("."))
@@ -127,7 +127,7 @@ def add(target: str, rules: list[Rule]) -> None:
 
 
 def dump(target: str) -> list[str]:
-    """Rules and their packet counts, in any switch's order."""
+    """Return rules and their packet counts, in a switch-independent order."""
     lines = [line.strip() for line in ofctl("dump-flows", target).splitlines() if "actions=" in line]
     return sorted(re.sub(r"cookie=\S+ duration=\S+ ", "", line) for line in lines)
 
@@ -139,7 +139,7 @@ def ofctl(*arguments: str) -> str:
 
 
 def compare_packets(rules: list[Rule], one: Lab, three: Lab) -> list[str]:
-    """What differs between the frames that leave the two for each rule's packet."""
+    """Return the differences between the frames that leave the two for each rule's packet."""
     homes: dict[int, Place] = {port.number: (port.switch, port.interface) for port in SPEC.ports}
     plain: dict[int, Place] = {port.number: (port.switch, port.interface) for port in SPEC.reference().ports}
     found = []
@@ -156,13 +156,13 @@ def compare_packets(rules: list[Rule], one: Lab, three: Lab) -> list[str]:
 
 
 def compare_counters(bridge: str, oneswitchd: str) -> list[str]:
-    """Rules whose packet counts differ."""
+    """Return rules whose packet counts differ."""
     expected, got = dump(bridge), dump(oneswitchd)
     return [f"{a} / {b}" for a, b in zip(expected, got, strict=True) if a != b]
 
 
 def report(rules: list[Rule], physical: list[int], differences: list[str]) -> dict[str, object]:
-    """Counts. Rules that match in_port are on one switch each, the others on all three."""
+    """Report counts. Rules that match in_port are on one switch each, the others on all three."""
     total = sum(physical)
     others = sum(not rule.matches_in_port for rule in rules)
     matching = len(rules) - others

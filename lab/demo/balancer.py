@@ -17,18 +17,18 @@ class Balancer:
     """The instance that this demo deploys.
 
     Args:
-        agent: that runs.
-        events: of it.
+        agent: a running agent.
+        events: its events.
     """
 
     def __init__(self, agent: AgentProcess, events: AgentEvents) -> None:
         self._agent, self._events = agent, events
 
     def deploy(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Create it and wait until it is active; returns it as REST shows it.
+        """Create it and wait until it is active; return it as REST shows it.
 
         Raises:
-            ControlError: it was refused, or did not become active; the agent's reason.
+            ControlError: it was refused, or did not become active; with the agent's reason.
         """
         order = {"name": NAME, "kind": "l4lb", "flavor": "small", "ports": 1, "config": config}
         self._request("POST", _INSTANCES, order)
@@ -39,23 +39,23 @@ class Balancer:
         return shown
 
     def show(self) -> dict[str, Any]:
-        """As REST shows it."""
+        """Return the instance as REST shows it."""
         return self._request("GET", f"{_INSTANCES}/{NAME}")
 
     def location(self) -> str:
-        """Where it runs."""
+        """Return its location."""
         return self.show()["placement"]["location"]
 
     def moves(self) -> list[dict[str, Any]]:
-        """All migrations, oldest first."""
+        """Return all migrations, oldest first."""
         return self._request("GET", _MIGRATIONS)["migrations"][::-1]
 
     def await_move(self, number: int, timeout_s: float = _MOVED_S) -> dict[str, Any] | None:
-        """Wait until the migration with that index has ended, well or not; None: not in time."""
+        """Wait until the migration with that index has ended, whatever its outcome; None after the time limit."""
         return self._events.wait(lambda: self._ended(number), timeout_s)
 
     def why(self) -> str:
-        """What the optimiser says now of where it should run: JSON, or why it says nothing."""
+        """Return the optimiser's current reason for its location: JSON, or why it has none."""
         try:
             return json.dumps(self._request("GET", _PROPOSAL)["explanation"])
         except ControlError as error:
@@ -76,5 +76,5 @@ class Balancer:
 
 
 def moment(text: str) -> float:
-    """A time as REST shows it, in seconds since 1970."""
+    """Parse a time as REST shows it, into seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,4 +1,4 @@
-"""What the demo has counted, and whether that is as promised."""
+"""The demo's counts, and their verdict."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +14,15 @@ _MARGIN_S = 1.0
 
 @dataclass
 class Summary:
-    """What the story has counted.
+    """The counts of the story.
 
     Attributes:
-        dashboard: address.
-        overflowed: frames that ports' receive buffers had no room for, by switch and port.
+        dashboard: its address.
+        overflowed: frames dropped because a port's receive buffer was full, by switch and port.
         moves: the planned ones, as REST shows them.
-        migrations: all that there were.
-        outside, second, again: of the client behind the sNIC's wire, of the other one, of the first after the revival.
+        migrations: all of them.
+        outside, second, again: of the client behind the sNIC's wire, of the other one, of the first after power
+        returned.
         killed, back: when the sNIC died, and when a request that began after that was answered, in seconds since 1970.
         host_cores_before, host_cores_after, nic_cores_after: CPU seconds per second of the NFs, under the same traffic.
     """
@@ -42,44 +43,44 @@ class Summary:
 
     @property
     def sent(self) -> int:
-        """HTTP requests of all clients."""
+        """Count the HTTP requests of all clients."""
         return sum(report.sent for report in (self.outside, self.second, self.again))
 
     @property
     def failed_inside(self) -> list[Failure]:
-        """Requests that the sNIC's death explains."""
+        """Return the failed requests that the sNIC's death explains."""
         if self.killed is None:
             return []
         return self.second.failed_within(self.killed, self.back if self.back is not None else float("inf"))
 
     @property
     def failed_outside(self) -> list[Failure]:
-        """Requests that nothing explains."""
+        """Return the failed requests without an explanation."""
         inside = self.failed_inside
         unexplained = [each for each in self.second.failures if each not in inside]
         return self.outside.failures + self.again.failures + unexplained
 
     @property
     def flaps(self) -> int:
-        """Migrations before the sNIC died that were not planned; once it is back, traffic may be worth another."""
+        """Count unplanned migrations before the sNIC died; after power returns, traffic may justify another one."""
         known = [move["epoch"] for move in self.moves]
         died = self.killed if self.killed is not None else float("inf")
         return sum(each["epoch"] not in known and moment(each["requested"]) < died for each in self.migrations)
 
     @property
     def lost_in_moves(self) -> int:
-        """Packets that are missing from when the planned moves went on."""
+        """Count packets missing from the time of the planned moves."""
         times = [(moment(move["requested"]) - _MARGIN_S, moment(move["ended"]) + _MARGIN_S) for move in self.moves]
         holes = self.stream.holes if self.stream else []
         return sum(count for count, at in holes if any(begin <= at <= end for begin, end in times))
 
     @property
     def lost_else(self) -> int:
-        """Packets that are missing from any other time."""
+        """Count packets missing from any other time."""
         return (self.stream.lost or 0) - self.lost_in_moves if self.stream else 0
 
     def check(self) -> Check:
-        """Whether nothing was lost that should not be."""
+        """Check that nothing was lost unexpectedly."""
         stream, failed = self.stream, self.failed_outside
         no_room = sum(count for ports in self.overflowed.values() for count in ports.values())
         holds = not failed and stream is not None and not stream.duplicated and not stream.reordered
@@ -89,14 +90,14 @@ class Summary:
             detail += f", {self.lost_in_moves} packets lost in moves"
             detail += f", {stream.duplicated} duplicated, {stream.reordered} reordered"
         if self.flaps:
-            detail += f"\nit moved {self.flaps} times more than was decided for its traffic"
+            detail += f"\nit moved {self.flaps} more times than its traffic justified"
         for each in failed[:_SHOWN]:
             detail += f"\n{each.kind} connection, after {each.ended - each.began:.2f} s: {each.why}"
         for switch, ports in self.overflowed.items():
             for port, count in ports.items():
-                detail += f"\n{count} frames had no room in the buffer of {port} of {switch}: this machine is busy"
+                detail += f"\n{count} frames overflowed the buffer of {port} of {switch}: this machine is busy"
         if self.lost_else:
-            detail += f"\n{self.lost_else} packets are missing from when nothing moved"
+            detail += f"\n{self.lost_else} packets are missing from times without a move"
         return Check("every request and packet counted", holds, detail, self.figures())
 
     def figures(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The demo left running: traffic that rises and falls, and what there is to look at."""
+"""The demo left running: traffic that rises and falls, and commands to try."""
 
 from contextlib import ExitStack
 
@@ -16,10 +16,10 @@ _KEPT = 10
 
 
 def keep_running(site: Site, console: Console) -> None:
-    """Until Ctrl-C or the lab's end.
+    """Run until Ctrl-C or the lab's end.
 
     Args:
-        site: all that runs.
+        site: the running demo.
         console: for people.
     """
     _print_hints(site, console)
@@ -43,14 +43,14 @@ def keep_running(site: Site, console: Console) -> None:
 
 def _print_hints(site: Site, console: Console) -> None:
     api = f"{site.agent.address}/api/v1"
-    console.print(f"\nIt keeps running; Ctrl-C ends it. Traffic rises and falls every {_SAME_S:.0f} s. Look at:")
+    console.print(f"\nIt keeps running; Ctrl-C ends it. Traffic rises and falls every {_SAME_S:.0f} s. Try:")
     for line in (
         f"{site.agent.address}/dashboard",
         "in another terminal:",
-        f"  curl -s {api}/instances/{NAME}     the load balancer: where it is, and what it is for",
-        f"  curl -sN {api}/events              what happens, as it happens",
+        f"  curl -s {api}/instances/{NAME}     the load balancer: its location and configuration",
+        f"  curl -sN {api}/events              events, live",
         f"  .venv/bin/uno-lab exec {site.lab.name} {SECOND} curl -s http://{WEB_VIP}/    a request of your own",
-        "  .venv/bin/unoctl show              what the controller sees, and what is there",
-        "  .venv/bin/unoctl dump-flows virtual    the controller's rules; `physical`: what became of them",
+        "  .venv/bin/unoctl show              the controller's view, and the server behind it",
+        "  .venv/bin/unoctl dump-flows virtual    the controller's rules; `physical`: those on the switches",
     ):
         console.print(f"  {line}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""How the demo prints what it has shown."""
+"""The demo's output."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from lab.demo.traffic import LITTLE, MUCH
 
 
 def print_begin(console: Console, summary: Summary) -> None:
-    """Say where to watch."""
+    """Print the dashboard's address."""
     console.print(f"... watch it at {summary.dashboard}", highlight=False, soft_wrap=True)
 
 
@@ -42,16 +42,16 @@ def print_summary(console: Console, summary: Summary) -> None:
 
 
 def print_end(console: Console, site: Site, holds: bool, *, keep: bool) -> None:
-    """What to look at now."""
+    """Print the next steps."""
     console.print()
     if holds and not keep:
-        console.print("Next: `.venv/bin/uno-lab demo --keep` leaves it running to look around.")
+        console.print("Next: `.venv/bin/uno-lab demo --keep` leaves it running.")
     if holds:
         return
     here = site.lab.directory
-    console.print("[red]Not all of it holds.[/red] What was said meanwhile:")
+    console.print("[red]Some checks failed.[/red] Logs:")
     for path, what in (
-        (site.agent.log, "the agent: why it moved what, what failed"),
+        (site.agent.log, "the agent: moves and their reasons, failures"),
         (here / "nfagent/state/log", "the load balancer's processes"),
         (site.oneswitchd.log, "oneswitchd"),
         (site.controller.log, "the controller"),
@@ -61,7 +61,7 @@ def print_end(console: Console, site: Site, holds: bool, *, keep: bool) -> None:
 
 
 def print_json(holds: bool, results: list[Check], summary: Summary) -> None:
-    """One object on standard output."""
+    """Print one object on standard output."""
     checks = [dataclasses.asdict(each) for each in results]
     print(json.dumps({"holds": holds, "checks": checks, "figures": summary.figures(), "moves": summary.moves}))
 

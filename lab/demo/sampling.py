@@ -1,4 +1,4 @@
-"""CPU time of the network functions at each switch, sampled: the agent's own measurements are not asked."""
+"""CPU time of the network functions at each switch, sampled independently of the agent's own measurements."""
 
 import threading
 import time
@@ -12,11 +12,11 @@ _PERIOD_S = 0.25
 
 
 class CpuSampler:
-    """Samples until it is closed.
+    """Samples until closed.
 
     Args:
         lab: a running lab.
-        switches: whose slots to look into.
+        switches: switches whose slots it samples.
     """
 
     def __init__(self, lab: Lab, switches: tuple[str, ...]) -> None:
@@ -28,7 +28,7 @@ class CpuSampler:
         self._thread.start()
 
     def cores(self, switch: str, begin: float, end: float) -> float | None:
-        """CPU seconds per second of the NFs at a switch, between two moments (since 1970); None: not sampled."""
+        """Return the CPU seconds per second of a switch's NFs between two times (since 1970); None: not sampled."""
         inside = [(at, used[switch]) for at, used in self._samples if begin <= at <= end]
         if len(inside) < 2:
             return None
@@ -50,6 +50,6 @@ class CpuSampler:
         while not self._closing.wait(_PERIOD_S):
             at = time.time()
             for netns, pids in in_network_namespaces(list(self._slots)).items():
-                used = self._used[self._slots[netns]]  # of ended processes too: a sum never falls
+                used = self._used[self._slots[netns]]  # includes ended processes, so that the sum never falls
                 used |= {pid: max(used.get(pid, 0.0), cpu_s(pid)) for pid in pids}
             self._samples.append((at, {name: sum(used.values()) for name, used in self._used.items()}))

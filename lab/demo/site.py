@@ -18,11 +18,11 @@ from lab.spec import HYPERVISOR, HostSpec, InterfaceSpec, LabSpec, PortSpec, Swi
 SNIC = "snic0"
 WEBS = ("web1", "web2", "web3")
 OUTSIDE, SECOND = "out1", "out2"
-"""Behind the sNIC's wire, and behind a plain NIC of the hypervisor: who is to be served while the sNIC is dead."""
+"""Clients behind the sNIC's wire, and behind a plain NIC of the hypervisor, served even while the sNIC is dead."""
 
 WEB_VIP, DATA_VIP, BALANCER = "10.0.0.100", "10.0.0.101", "10.0.0.50"
 SINK = "web3"
-"""Where the UDP service's packets go."""
+"""The receiver of the UDP service's packets."""
 
 _NAME = "demo"
 _APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "service_chain.py"
@@ -32,17 +32,17 @@ _SLOTS = 2
 
 
 class Site:
-    """All that runs.
+    """All processes of the demo.
 
     Args:
-        console: is told what happens next.
-        settings: more of agent.toml.
+        console: shows the progress.
+        settings: further settings of agent.toml.
 
     Attributes:
-        function_port: name of the virtual port that the first network function gets.
+        function_port: name of the first network function's virtual port.
 
     Raises:
-        LabError: something did not come up; nothing of it is left.
+        LabError: something did not start; nothing remains of it.
     """
 
     function_port = f"nf{_FIRST_PORT}"
@@ -69,17 +69,17 @@ class Site:
             self._stack = stack.pop_all()
 
     def require_running(self) -> None:
-        """Name the process that has ended, if one has; an sNIC without power is not meant.
+        """Raise if a process has ended, except those of an sNIC without power.
 
         Raises:
-            LabError: one has.
+            LabError: it has ended.
         """
         for process in (self.oneswitchd, self.controller, self.agent):
             process.require_running()
         require_switches(self.lab.state.switches[:1])
 
     def _write_chain(self) -> Path:
-        """What the controller's application has to know."""
+        """Write the configuration of the controller's application."""
         path = self.lab.directory / "chain.conf"
         path.write_text(f"[DEFAULT]\nvips = {WEB_VIP}, {DATA_VIP}\nnetwork_function = {self.function_port}\n")
         return path
@@ -92,7 +92,7 @@ class Site:
 
 
 def balancer_config(lab: Lab) -> dict[str, Any]:
-    """Its configuration: HTTP to all web servers, UDP to one; sources are rewritten, so that answers return to it."""
+    """Configure HTTP to all web servers and UDP to one; it rewrites sources, so that replies return to it."""
     backends = [{"name": name, "address": lab.host(name).ip} for name in WEBS]
     common = {"mode": "nat", "snat": True}
     sink = [each for each in backends if each["name"] == SINK]

@@ -1,4 +1,4 @@
-"""What the demo shows, in order."""
+"""The steps of the demo, in order."""
 
 import time
 from collections.abc import Callable
@@ -21,17 +21,17 @@ from lab.spec import HYPERVISOR
 
 _LITTLE_S, _MUCH_S, _CALM_S, _AFTER_S = 4.0, 4.0, 13.0, 4.0
 _BACK_S, _SERVED = 30.0, 20
-# The agent looks four times a second and remembers 12 s: by default it looks every second, and remembers half a minute.
+# The agent samples four times a second and remembers 12 s; by default it samples every second and remembers 30 s.
 _SETTINGS: dict[str, Any] = {"monitor": {"period_s": 0.25}, "decide": {"period_s": 0.25, "window": 50}}
 
 
 class Story:
-    """The checks, and what they learn for those after them.
+    """The checks, and what they record for later ones.
 
     Args:
-        site: all that runs.
-        events: of its agent.
-        cpu: of its network functions.
+        site: the running demo.
+        events: events of its agent.
+        cpu: CPU time of its network functions.
     """
 
     def __init__(self, site: Site, events: AgentEvents, cpu: CpuSampler) -> None:
@@ -41,15 +41,15 @@ class Story:
         self.summary = Summary(dashboard=f"{site.agent.address}/dashboard")
 
     def checks(self) -> list[Callable[[], Check]]:
-        """What is shown, in order."""
+        """Return the checks, in order."""
         return [self.one_switch, self.deploy, self.little, self.rise, self.fall, self.death, self.revival, self.counted]
 
     def one_switch(self) -> Check:
-        """The controller is connected to one datapath that has the ports of both switches."""
+        """Show one datapath to the controller, with the ports of both switches."""
         return one_switch(self._site.controller, self._site.lab.state)
 
     def deploy(self) -> Check:
-        """A client of the agent orders a load balancer, and does not say where."""
+        """Order a load balancer from the agent, without a location."""
         shown = self._balancer.deploy(balancer_config(self._site.lab))
         port, location = shown["ports"][0], shown["placement"]["location"]
         self._site.controller.wait_for_line(rf"chain: .* {self._site.function_port}")
@@ -58,7 +58,7 @@ class Story:
         return Check(f"{NAME}, a layer-4 load balancer, deployed by REST", location == HYPERVISOR, detail)
 
     def little(self) -> Check:
-        """Little traffic: it stays on the host."""
+        """Send little traffic: it stays on the host."""
         self._flow(LITTLE.name).set(LITTLE)
         time.sleep(_LITTLE_S)
         status = self._flow(LITTLE.name).outside.status()
@@ -69,12 +69,12 @@ class Story:
         return Check("little traffic", holds, detail)
 
     def rise(self) -> Check:
-        """Traffic rises: it moves to the sNIC, with its connections."""
+        """Raise the traffic: it moves to the sNIC, with its connections."""
         began = time.time()
         self._flow(MUCH.name).set(MUCH)
         move = self._balancer.await_move(0)
         if move is None:
-            # The agent's log goes with the lab.
+            # The agent's log is deleted with the lab.
             raise ControlError(f"{NAME} did not move to {SNIC}; the agent says: {self._balancer.why()}")
         time.sleep(_MUCH_S)
         ended = moment(move["ended"])
@@ -87,20 +87,20 @@ class Story:
         return Check("traffic rises", *self._moved(move, SNIC))
 
     def fall(self) -> Check:
-        """Traffic falls: nothing flaps."""
+        """Lower the traffic: it does not flap."""
         self._flow(LITTLE.name).set(LITTLE)
         time.sleep(_CALM_S)
         more = len(self._balancer.moves()) - len(self.summary.moves)
-        detail = f"it stays at {self._balancer.location()} for {_CALM_S:.0f} s" if not more else f"{more} moves more"
+        detail = f"it stays at {self._balancer.location()} for {_CALM_S:.0f} s" if not more else f"{more} more moves"
         return Check("traffic falls", more == 0, detail)
 
     def _reaches(self) -> bool:
-        """Whether who is behind the sNIC's wire gets an answer from the load balancer."""
+        """Tell whether the client behind the sNIC's wire gets an answer from the load balancer."""
         command = ["ping", "-q", "-c", "1", "-W", "1", WEB_VIP]
         return self._site.lab.exec(OUTSIDE, command, timeout_s=_BACK_S, check=False).returncode == 0
 
     def _moved(self, move: dict[str, Any], target: str) -> tuple[bool, str]:
-        """Whether a migration was one to there, and what it was like."""
+        """Tell whether a migration led there, and describe it."""
         location = self._balancer.location()
         if move["outcome"] != "done" or location != target:
             return False, f"{move['outcome']} at step {move['step']}: {move['reason']}; it runs at {location}"
@@ -108,7 +108,7 @@ class Story:
         return True, f"it moved to {location} in {took_s:.1f} s, frozen for {move['report']['freeze_us'] / 1000:.1f} ms"
 
     def death(self) -> Check:
-        """The sNIC dies: service comes back on the host."""
+        """Kill the sNIC: service returns on the host."""
         traffic, summary, lab = self._flow("death"), self.summary, self._site.lab
         summary.outside, summary.stream = traffic.end_outside()
         summary.overflowed = {each.name: lab.switch(each.name).overflowed() for each in lab.state.switches}
@@ -134,7 +134,7 @@ class Story:
         return Check(f"{SNIC} dies, its switch and what runs there", location == HYPERVISOR, detail)
 
     def revival(self) -> Check:
-        """The sNIC has power again: who is behind its wire is served again."""
+        """Power the sNIC on: the client behind its wire is served again."""
         traffic, began = self._flow("revival"), time.monotonic()
         self._site.lab.switch(SNIC).power_on()
         while not (reached := self._reaches()) and time.monotonic() < began + _BACK_S:
@@ -145,14 +145,14 @@ class Story:
         traffic.begin_outside_again()
         served = self._events.wait(lambda: traffic.outside.status()["answered"] >= _SERVED, _BACK_S)
         if not served:
-            detail += f", and is not served within {_BACK_S:.0f} s: {traffic.outside.status()}"
+            detail += f", but is not served within {_BACK_S:.0f} s: {traffic.outside.status()}"
         self.summary.again = traffic.end_outside_again()
         self.summary.second = traffic.end_second()
         self.summary.migrations = self._balancer.moves()
         return Check(f"{SNIC} has power again", bool(served), detail)
 
     def counted(self) -> Check:
-        """Nothing was lost."""
+        """Check that nothing was lost."""
         return self.summary.check()
 
     def __enter__(self) -> Self:
@@ -168,12 +168,12 @@ class Story:
 
     def _flow(self, when: str) -> Traffic:
         if self._traffic is None:
-            raise ControlError(f"there is no traffic to change to {when!r}: {NAME} was not deployed")
+            raise ControlError(f"no traffic to change to {when!r}: {NAME} was not deployed")
         return self._traffic
 
 
 def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
-    """Start everything, tell the story, print what it shows; True if all of it holds.
+    """Start everything, tell the story, and print the results; return whether all checks hold.
 
     Args:
         console: for people; on standard error when ``as_json``.
@@ -181,7 +181,7 @@ def run(console: Console, *, keep: bool = False, as_json: bool = False) -> bool:
         as_json: print one JSON object on standard output at the end.
 
     Raises:
-        LabError: something did not come up, or ended; named.
+        LabError: something did not start, or ended; with its name.
     """
     with Site(console, _SETTINGS) as site:
         with (

@@ -17,11 +17,11 @@ _FRAME_BYTES = 128
 
 @dataclass(frozen=True)
 class Level:
-    """How much traffic.
+    """An amount of traffic.
 
     Attributes:
         kept, new: requests per second of the client behind the sNIC.
-        packets: per second.
+        packets: packets per second.
     """
 
     name: str
@@ -37,14 +37,14 @@ _ALONE_KEPT, _ALONE_NEW = 5, 10
 
 
 class Traffic:
-    """Flows from the moment it is made: what the second client sends stays the same, the rest follows `set`.
+    """Flows from its creation on: the second client's rate is constant, `set` changes the rest.
 
     Args:
         lab: a running lab with the service deployed.
         mac: of the network function's port.
 
     Raises:
-        ControlError: a client gets no connection.
+        ControlError: a client could not connect.
     """
 
     def __init__(self, lab: Lab, mac: str) -> None:
@@ -59,7 +59,7 @@ class Traffic:
             self._stack = stack.pop_all()
 
     def set(self, level: Level) -> None:
-        """Change how much there is, and count under its name."""
+        """Change the rates, and count under the level's name."""
         for client in (self.outside, self.second):
             client.phase(level.name)
         self.outside.rate(level.kept, level.new)
@@ -67,20 +67,20 @@ class Traffic:
         self._stream.set_rate(level.packets)
 
     def end_outside(self) -> tuple[HttpReport, StreamReport]:
-        """End what is behind the sNIC's wire, and report."""
+        """End the traffic behind the sNIC's wire, and report."""
         stream = self._stream.stop()
         return self.outside.stop(), stream
 
     def set_second_alone(self) -> None:
-        """The second client asks often enough to tell how long it is not served."""
+        """Let the second client send often enough to measure how long it is not served."""
         self.second.rate(_ALONE_KEPT, _ALONE_NEW)
 
     def set_second_as_before(self) -> None:
-        """Served again, it asks as often as before."""
+        """Return the second client to its earlier rate."""
         self.second.rate(_SECOND_KEPT, _SECOND_NEW)
 
     def begin_outside_again(self) -> None:
-        """A client behind the sNIC's wire once more."""
+        """Start a client behind the sNIC's wire again."""
         self.outside = self._stack.enter_context(HttpClient(self._lab, OUTSIDE, WEB_VIP, _KEPT))
         self.outside.phase("again")
         self.outside.rate(LITTLE.kept, LITTLE.new)
@@ -94,5 +94,5 @@ class Traffic:
         return self.second.stop()
 
     def close(self) -> None:
-        """End what still flows."""
+        """End the remaining traffic."""
         self._stack.close()

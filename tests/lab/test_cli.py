@@ -39,7 +39,7 @@ def test_up_list_show_exec_down(uno_lab: Cli, lab_dir: Path) -> None:
     assert [host["name"] for host in shown["hosts"]] == ["vm1", "vm2", "nf1", "out1"]
     again = uno_lab("up", "--detach")
     assert again.returncode == 1
-    assert f"lab uno runs already (process {shown['pid']}); end it with: uno-lab down uno" in again.stderr
+    assert f"lab uno is already running (process {shown['pid']}); end it with: uno-lab down uno" in again.stderr
     assert uno_lab("exec", "uno", "vm1", "hostname", "-I").stdout.split() == ["10.0.0.1"]
     assert uno_lab("exec", "uno", "vm1", "sh", "-c", "exit 5").returncode == 5
     nobody = uno_lab("exec", "uno", "vm9", "true")
@@ -108,9 +108,9 @@ def test_dummy_and_star(uno_lab: Cli) -> None:
         (("up", "--name=a/b"), "lab name 'a/b'"),
         (("up", "--pcie-mbps=-1"), "pcie_mbps is -1.0; expected more than 0"),
         (("up", "--hosts=300"), "at most 254 hosts"),
-        (("down", "nobody"), "no lab 'nobody' runs"),
-        (("show", "nobody"), "no lab 'nobody' runs"),
-        (("exec", "nobody", "vm1", "true"), "no lab 'nobody' runs"),
+        (("down", "nobody"), "lab 'nobody' is not running"),
+        (("show", "nobody"), "lab 'nobody' is not running"),
+        (("exec", "nobody", "vm1", "true"), "lab 'nobody' is not running"),
     ],
 )
 def test_mistakes_are_explained_in_one_message(uno_lab: Cli, arguments: tuple[str, ...], problem: str) -> None:

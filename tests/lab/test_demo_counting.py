@@ -62,7 +62,7 @@ def test_packets_that_found_no_room_while_nothing_moved_are_told_and_hold() -> N
     made.stream = dataclasses.replace(CLEAN, lost=3, holes=[(3, 50.0)])
     made.overflowed = {"hypervisor": {"eno1": 3}}
     assert made.check().holds
-    assert "3 packets are missing from when nothing moved" in made.check().detail
+    assert "3 packets are missing from times without a move" in made.check().detail
     made.moves = [{"epoch": 1, "report": {}, "requested": "1970-01-01T00:00:49Z", "ended": "1970-01-01T00:00:50Z"}]
     assert not made.check().holds
     assert "3 packets lost in moves" in made.check().detail

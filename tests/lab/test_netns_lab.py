@@ -156,10 +156,10 @@ def test_daemons_are_killed_and_started(demo: Lab, plain_forwarding: Callable[[L
     before = dict(demo.state.switches[1].processes)
     switch.kill("vswitchd")
     assert set(demo.state.switches[1].processes) == {"ovsdb-server"}
-    with pytest.raises(ControlError, match="ovs-vswitchd of snic0 does not run"):
+    with pytest.raises(ControlError, match="ovs-vswitchd of snic0 is not running"):
         switch.kill("ovs-vswitchd")
     switch.start("vswitchd")
-    with pytest.raises(ControlError, match="runs already"):
+    with pytest.raises(ControlError, match="is already running"):
         switch.start("vswitchd")
     switch.kill("ovsdb-server", signal.SIGTERM)
     switch.start("ovsdb-server")
@@ -183,10 +183,10 @@ def test_what_is_not_there_is_named(demo: Lab) -> None:
     for request, problem in (
         (lambda: demo.exec("vm9", ["true"]), "no host 'vm9'; it has vm1, vm2, nf1, out1"),
         (lambda: demo.switch("snic9"), "no switch 'snic9'; it has hypervisor, snic0"),
-        (lambda: demo.switch("snic0").kill("ovsd"), "no daemon 'ovsd'; there are ovsdb-server, ovs-vswitchd"),
-        (lambda: demo.switch("snic0").kill("vswitchd", signal.SIGSTOP), "signal 'SIGSTOP' ends no process"),
-        (lambda: demo.unlink("hypervisor"), "no sNIC 'hypervisor'; there are snic0"),
-        (lambda: demo.activate("vm1", "snic0"), "host vm1 has no interface on snic0; it has on hypervisor"),
+        (lambda: demo.switch("snic0").kill("ovsd"), "unknown daemon 'ovsd'; expected ovsdb-server, ovs-vswitchd"),
+        (lambda: demo.switch("snic0").kill("vswitchd", signal.SIGSTOP), "signal 'SIGSTOP' does not end a process"),
+        (lambda: demo.unlink("hypervisor"), "unknown sNIC 'hypervisor'; expected snic0"),
+        (lambda: demo.activate("vm1", "snic0"), "host vm1 has no interface on snic0; it has one on hypervisor"),
         (demo.wires, "frames are injected in dummy only"),
     ):
         with pytest.raises(ControlError, match=problem):
@@ -214,7 +214,7 @@ def test_attach_uses_a_lab_without_ending_it(demo: Lab, monkeypatch: pytest.Monk
     with Lab.attach(demo.name) as again:
         assert again.exec("vm1", ["hostname", "-I"]).stdout.split() == ["10.0.0.1"]
     assert demo.state.pid
-    with pytest.raises(LabNotRunningError, match=f"no lab 'other' runs .*; running: {demo.name}"):
+    with pytest.raises(LabNotRunningError, match=f"lab 'other' is not running in .*; running: {demo.name}"):
         Lab.attach("other")
 
 
@@ -297,7 +297,7 @@ def test_two_labs_side_by_side(lab_dir: Path, plain_forwarding: Callable[[Lab], 
 
 def test_one_name_once(lab_dir: Path) -> None:
     with Lab(LabSpec.star(0, 1), "one").start() as first:
-        with pytest.raises(LabRunningError, match=f"lab one runs already \\(process {first.state.pid}\\)"):
+        with pytest.raises(LabRunningError, match=f"lab one is already running \\(process {first.state.pid}\\)"):
             Lab(LabSpec.star(0, 1), "one").start()
         assert first.exec("vm1", ["true"]).returncode == 0
 
