@@ -1,4 +1,4 @@
-"""Which configuration file a command is about.
+"""Selection of a command's configuration file.
 
 Order: ``--config FILE``, ``--lab NAME``, ``$ONESWITCH_CONFIG``, ``/etc/oneswitch/server.toml``, the only running lab.
 A lab is a folder ``$UNO_LAB_DIR/NAME`` (default ``/tmp/uno-lab-UID/NAME``) with a ``server.toml``.
@@ -18,7 +18,7 @@ SYSTEM_CONFIG = Path("/etc/oneswitch/server.toml")
 
 @dataclass(frozen=True)
 class Found:
-    """A configuration file and why it was taken; ``chosen`` is true where the operator did not name it."""
+    """A configuration file and why it was selected; ``chosen`` is true if the operator named it."""
 
     path: Path
     reason: str
@@ -26,13 +26,13 @@ class Found:
 
 
 def lab_root(environment: Mapping[str, str]) -> Path:
-    """The folder that holds one folder per lab."""
+    """Return the folder of all labs."""
     configured = environment.get("UNO_LAB_DIR")
     return Path(configured) if configured else Path(f"/tmp/uno-lab-{os.geteuid()}")
 
 
 def labs(environment: Mapping[str, str]) -> dict[str, Path]:
-    """The labs that run, by name: their server.toml."""
+    """Return the running labs, by name: their server.toml."""
     try:
         folders = sorted(lab_root(environment).iterdir())
     except OSError:
@@ -46,11 +46,11 @@ def find(
     environment: Mapping[str, str],
     system_config: Path = SYSTEM_CONFIG,
 ) -> Found:
-    """Decide on one file.
+    """Select one file.
 
     Raises:
-        ConfigError: the file that was named does not exist.
-        ConfigChoiceError: nothing was named and there is no lab, or more than one.
+        ConfigError: the named file does not exist.
+        ConfigChoiceError: none is named, and no lab or several labs are running.
     """
     if config is not None:
         return Found(_existing(config, "--config"), "--config", chosen=False)
@@ -58,7 +58,7 @@ def find(
         return _named_lab(lab, environment)
     if named := environment.get("ONESWITCH_CONFIG"):
         return Found(_existing(Path(named), "ONESWITCH_CONFIG"), "ONESWITCH_CONFIG", chosen=False)
-    # A file that may not be looked at is there, too: reading it says what is wrong.
+    # An unreadable file exists, too: reading it reports the error.
     if os.path.lexists(system_config):
         return Found(system_config, "the system's configuration", chosen=False)
     return _only_lab(environment, system_config)
@@ -68,7 +68,7 @@ def _existing(path: Path, origin: str) -> Path:
     try:
         there = path.is_file()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror} (named by {origin}); run as the user it belongs to") from error
+        raise ConfigError(f"{path}: {error.strerror} (named by {origin}); run as its owner") from error
     if not there:
         raise ConfigError(f"{path}: no such file (named by {origin}); give the path of a server.toml")
     return path
@@ -78,7 +78,7 @@ def _named_lab(name: str, environment: Mapping[str, str]) -> Found:
     running = labs(environment)
     if name in running:
         return Found(running[name], f"lab {name}", chosen=False)
-    raise ConfigChoiceError(f"no lab named '{name}' runs under {lab_root(environment)}; {_hint(running)}")
+    raise ConfigChoiceError(f"lab '{name}' is not running under {lab_root(environment)}; {_hint(running)}")
 
 
 def _only_lab(environment: Mapping[str, str], system_config: Path) -> Found:
@@ -87,21 +87,21 @@ def _only_lab(environment: Mapping[str, str], system_config: Path) -> Found:
         ((name, path),) = running.items()
         return Found(path, f"the only running lab, {name}", chosen=True)
     if running:
-        raise ConfigChoiceError(f"several labs run; choose one: {_hint(running)}")
+        raise ConfigChoiceError(f"several labs are running; choose one: {_hint(running)}")
     raise ConfigChoiceError(
-        f"no configuration: neither --config nor ONESWITCH_CONFIG is given, {system_config} does not exist and no lab "
-        f"runs under {lab_root(environment)}; write a server.toml, or start a lab with: uno-lab up"
+        f"no configuration: neither --config nor ONESWITCH_CONFIG is given, {system_config} does not exist, and no lab "
+        f"is running under {lab_root(environment)}; write a server.toml, or start a lab with: uno-lab up"
     )
 
 
 def _hint(running: Mapping[str, Path]) -> str:
     if not running:
-        return "none runs: start one with: uno-lab up"
+        return "no lab is running; start one with: uno-lab up"
     return ", ".join(f"--lab {name}" for name in running)
 
 
 def _runs(folder: Path) -> bool:
-    """Whether the process that lab.json names is alive and still that process; without lab.json: it may be."""
+    """Tell whether the process in lab.json is running and is the same one; without lab.json: perhaps."""
     if not os.path.isfile(folder / "server.toml"):  # noqa: PTH113 - Path.is_file() raises where it may not look
         return False
     try:

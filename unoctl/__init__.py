@@ -1,1 +1,1 @@
-"""unoctl: the operator's command for a server that is shown to its controllers as one OpenFlow switch."""
+"""unoctl: the operator's command for a server that appears to its controllers as one OpenFlow switch."""

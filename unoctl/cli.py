@@ -29,7 +29,7 @@ app.add_typer(port_app, name="port")
 app.add_typer(log_app, name="log")
 app.add_typer(nf_app, name="nf")
 
-# Whether the file can be read is said by who reads it, with the reason.
+# The code that reads the file reports errors, with the reason.
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", readable=False, help="The server.toml to use.")
 ]

@@ -1,4 +1,4 @@
-"""What every command has: how its result is printed, and with which status it ends."""
+"""The part common to all commands: printing the result, and the exit status."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Globals:
 
 
 def carry_out(ctx: typer.Context, chosen: Format | None, pretty: bool, work: Callable[[Output], View | None]) -> None:
-    """Do a command's work, print its view, if it has one, and leave with its exit status."""
+    """Run a command, print its view, if any, and exit with its status."""
     given: Globals = ctx.obj
     output = Output(chosen or given.format, pretty or given.pretty)
     try:

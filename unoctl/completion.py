@@ -1,4 +1,4 @@
-"""What the shell offers for ports, switches and log levels; nothing, where nobody can be asked."""
+"""Shell completion of ports, switches and log levels; empty if oneswitchd does not answer."""
 
 import io
 import os
@@ -17,17 +17,17 @@ ASK_TIMEOUT_S = 1.0
 
 
 def virtual_ports(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the virtual ports."""
+    """List the names of the virtual ports."""
     return _offer(ctx, incomplete, lambda session: (port.name for port in _client(session).ports()))
 
 
 def switches(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the switches."""
+    """List the names of the switches."""
     return _offer(ctx, incomplete, lambda session: (switch.name for switch in session.server.switch))
 
 
 def log_settings(ctx: typer.Context, incomplete: str) -> list[str]:
-    """``LEVEL`` and ``MODULE=LEVEL``."""
+    """List ``LEVEL`` and ``MODULE=LEVEL``."""
 
     def settings(session: Session) -> Iterable[str]:
         modules = ["", *(f"{module}=" for module in _client(session).log_levels())]

@@ -15,23 +15,23 @@ from unoctl.render import View, table, tree_text
 
 
 class Bridge(StrEnum):
-    """Which bridge of a switch."""
+    """A bridge of a switch."""
 
     VIRT = "virt"
     EDGE = "edge"
 
 
 class Kind(StrEnum):
-    """Which rules: the controllers' own, or what they became on the switches."""
+    """Kind of rules: the controllers' own, or their translations on the switches."""
 
     VIRTUAL = "virtual"
     PHYSICAL = "physical"
 
 
 def ports(server: ServerConfig, client: Client) -> View:
-    """Virtual ports with home, interface, flow-id and state, and their counters as a controller would get them.
+    """Show virtual ports with home, interface, flow-id, state, and their counters as a controller would get them.
 
-    Where the counters cannot be had (no management socket), the ports are shown without; the reason is in the data.
+    Without a management socket the ports are shown without counters; the data contain the reason.
 
     Raises:
         ApiError: oneswitchd does not answer or refuses.
@@ -85,7 +85,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 def flows(server: ServerConfig, kind: Kind, switch: str | None, bridge: Bridge | None) -> View:
-    """Rules of the one switch, or of the bridges under it.
+    """Show rules of the one switch, or of the bridges under it.
 
     Args:
         server: the server.
@@ -106,7 +106,7 @@ def flows(server: ServerConfig, kind: Kind, switch: str | None, bridge: Bridge |
 
 
 def _physical(server: ServerConfig, switch: str | None, bridge: Bridge | None) -> View:
-    """Every bridge that answers; those that do not are named, and make the exit status 1."""
+    """Show every bridge that answers; name the others, which make the exit status 1."""
     switches = [server.find_switch(switch)] if switch else list(server.switch)
     bridges = [bridge] if bridge else list(Bridge)
     data: list[dict[str, object]] = []

@@ -4,7 +4,7 @@ from server.errors import ServerError
 
 
 class PacketError(ServerError):
-    """Bytes that are not the packet they should be."""
+    """Bytes that are not a valid packet."""
 
     code = "packet"
 

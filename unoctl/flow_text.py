@@ -1,4 +1,4 @@
-"""Reads what ovs-ofctl prints for ``dump-flows`` and ``dump-ports``.
+"""Parses the output of ovs-ofctl's ``dump-flows`` and ``dump-ports``.
 
 The forms are those of Open vSwitch 3.1 (ofputil_flow_stats_format, ofputil_port_stats); ``?`` means "not counted".
 """
@@ -38,11 +38,11 @@ class Flow:
 
     @property
     def key(self) -> tuple[int, int, frozenset[str]]:
-        """What makes two rules of one switch the same rule: table, priority, match."""
+        """Return what identifies a rule on one switch: table, priority, match."""
         return (self.table, self.priority, frozenset(self.match))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; ``match_fields`` maps field to value, None for a bare protocol name."""
+        """Convert to plain data; ``match_fields`` maps field to value, None for a bare protocol name."""
         record = asdict(self)
         record["cookie"] = f"{self.cookie:#x}"
         record["match_fields"] = dict(split_field(term) for term in self.match)
@@ -66,7 +66,7 @@ class PortCounters:
 
 
 def parse_flows(text: str) -> list[Flow]:
-    """The rules in the output of ``dump-flows``, in its order.
+    """Parse the output of ``dump-flows``, in its order.
 
     Raises:
         TextError: a line with ``actions=`` is not a rule.
@@ -75,10 +75,10 @@ def parse_flows(text: str) -> list[Flow]:
 
 
 def parse_flow(line: str) -> Flow:
-    """One rule as ovs-ofctl prints it.
+    """Parse one rule as ovs-ofctl prints it.
 
     Raises:
-        TextError: the line does not end with ``actions=...`` or a number is none.
+        TextError: the line does not end with ``actions=...``, or a number is invalid.
     """
     head, found, actions = line.strip().partition("actions=")
     if not found:
@@ -113,7 +113,7 @@ def parse_flow(line: str) -> Flow:
 
 
 def split_terms(text: str) -> list[str]:
-    """Split at the commas that are in no bracket: ``a(b,c),d`` is two terms."""
+    """Split at the commas outside brackets: ``a(b,c),d`` is two terms."""
     terms: list[str] = []
     depth = 0
     start = 0
@@ -130,13 +130,13 @@ def split_terms(text: str) -> list[str]:
 
 
 def split_field(term: str) -> tuple[str, str | None]:
-    """``key=value`` as key and value; a bare word has the value None."""
+    """Split ``key=value`` into key and value; a bare word has the value None."""
     key, found, value = term.partition("=")
     return key, value if found else None
 
 
 def parse_port_numbers(text: str) -> dict[str, int | None]:
-    """Name to number of each port in the output of ``show``; None: LOCAL."""
+    """Parse name and number of each port in the output of ``show``; None: LOCAL."""
     found: dict[str, int | None] = {}
     for line in text.splitlines():
         if match := _DESCRIBED.match(line):
@@ -146,7 +146,7 @@ def parse_port_numbers(text: str) -> dict[str, int | None]:
 
 
 def parse_ports(text: str) -> dict[str, PortCounters]:
-    """Counters in the output of ``dump-ports``, by port number (``LOCAL`` by that name)."""
+    """Parse the counters in the output of ``dump-ports``, by port number (``LOCAL`` by that name)."""
     ports: dict[str, PortCounters] = {}
     lines = text.splitlines()
     for index, line in enumerate(lines):

@@ -11,27 +11,27 @@ DEFAULT = "default"
 
 
 def parse(settings: Sequence[str]) -> dict[str, str]:
-    """``[MODULE=]LEVEL`` ... as module to level; no module: ``default``.
+    """Parse ``[MODULE=]LEVEL`` ... into module to level; without a module: ``default``.
 
     Raises:
-        UsageError: a level that is none of the six.
+        UsageError: the level is not one of the six.
     """
     levels: dict[str, str] = {}
     for setting in settings:
         module, _, level = setting.rpartition("=")
         if level not in LEVELS:
-            raise UsageError(f"'{level}' is no log level (in '{setting}'); expected one of {', '.join(LEVELS)}")
+            raise UsageError(f"'{level}' is not a log level (in '{setting}'); expected one of {', '.join(LEVELS)}")
         levels[module or DEFAULT] = level
     return levels
 
 
 def show(client: Client) -> View:
-    """Levels in force."""
+    """Show the current levels."""
     return _view(client.log_levels())
 
 
 def change(client: Client, levels: dict[str, str]) -> View:
-    """Set levels, by module; shows what is in force then.
+    """Set levels, by module; show the resulting levels.
 
     Raises:
         ApiRefusedError: a module that oneswitchd does not know.

@@ -14,7 +14,7 @@ from unoctl.render import Output, View, table
 
 
 class PlaceError(ServerError):
-    """The problem file cannot be read, is wrong, or has no solution."""
+    """The problem file cannot be read, is invalid, or has no solution."""
 
     code = "place"
 
@@ -52,14 +52,14 @@ def _schema() -> View:
 
 def _place(path: Path | None, explain: bool, plot: Path | None, deadline: float, backend: str) -> View:
     if path is None:
-        raise PlaceError("no PROBLEM.json was given; `unoctl place --schema` prints what it looks like")
+        raise PlaceError("PROBLEM.json is missing; `unoctl place --schema` prints its schema")
     try:
         document = json.loads(path.read_text())
     except OSError as error:
         raise PlaceError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise PlaceError(f"{path} is not JSON: {error}") from error
-    # Solvers take half a second to import: only this command waits for them.
+    # Importing solvers takes half a second, so only this command does it.
     from placement.errors import PlacementError
     from placement.schema import from_json, plan_to_json
     from placement.solve import solve

@@ -20,12 +20,12 @@ def run(server: ServerConfig, datapath: Datapath) -> View:
 
     Args:
         server: names the switches' databases.
-        datapath: of bridges that have to be made.
+        datapath: type of new bridges.
 
     Raises:
-        PlumbingError: a switch's database does not answer, or something that is there does not fit.
+        PlumbingError: a switch's database does not answer, or an existing item is incompatible.
     """
     with ServerPlumbing(server, datapath_type=datapath.value) as plumbing:
         changed = plumbing.ensure()
-    rows = [(switch.name, "plumbed" if switch.name in changed else "as it was") for switch in server.switch]
+    rows = [(switch.name, "plumbed" if switch.name in changed else "unchanged") for switch in server.switch]
     return View([{"switch": name, "changed": name in changed} for name, _ in rows], table(("SWITCH", ""), rows))

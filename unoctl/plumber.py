@@ -13,7 +13,7 @@ class OvsdbPlumber:
 
     Args:
         server: names the switches' databases.
-        interface_type: Open vSwitch's type of interfaces that are attached; "" is an existing network device.
+        interface_type: Open vSwitch's type of attached interfaces; "" is an existing network device.
     """
 
     def __init__(self, server: ServerConfig, interface_type: str = "") -> None:

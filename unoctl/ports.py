@@ -1,11 +1,11 @@
-"""``unoctl port``: virtual ports made, moved and removed, plumbing and oneswitchd together.
+"""``unoctl port``: creates, moves and removes virtual ports, with plumbing and oneswitchd together.
 
-Order of a new port: plumbing first (patch pairs on every switch, the interface on ``edge``), then oneswitchd. Where
-oneswitchd refuses, the plumbing that was just made is undone; what was there before is left alone.
+A new port is plumbed first (patch pairs on every switch, the interface on ``edge``), then mapped by oneswitchd. If
+oneswitchd refuses, unoctl undoes the plumbing that it has just made, and nothing else.
 
-An interface that a port no longer uses (after a move, after ``del``) stays on ``edge`` unless ``--detach`` is given: no
-rule leads to it, so it carries nothing, and adding it again stalls the switch's traffic for some 20 ms. ``--detach``
-never takes off what plumbing did not put there.
+An interface that a port no longer uses (after a move, after ``del``) stays on ``edge`` without ``--detach``: no rule
+leads to it, so it carries nothing, and adding it again stalls the switch's traffic for some 20 ms. ``--detach`` never
+removes interfaces that plumbing did not add.
 """
 
 import threading
@@ -25,27 +25,27 @@ AUTO_TRIES = 5
 
 
 class Plumber(Protocol):
-    """What unoctl needs of the OVSDB side. Every method raises PlumbingError."""
+    """The OVSDB operations that unoctl needs. Every method raises PlumbingError."""
 
     def make_patches(self, number: int) -> list[str]:
-        """Make ``virt-N``/``edge-N`` on every switch; names of the switches that did not have them."""
+        """Create ``virt-N``/``edge-N`` on every switch; return the switches that lacked them."""
         ...
 
     def remove_patches(self, number: int, switches: list[str]) -> None:
-        """Remove ``virt-N``/``edge-N`` from these switches; missing ones are no error."""
+        """Remove ``virt-N``/``edge-N`` from these switches; ignore missing ones."""
         ...
 
     def attach(self, switch: str, interface: str) -> bool:
-        """Put an interface on ``edge``; False: it was there already."""
+        """Add an interface to ``edge``; return False if it was already there."""
         ...
 
     def detach(self, switch: str, interface: str) -> bool:
-        """Take an interface off ``edge``; False: it was not there. Refuses what plumbing did not attach."""
+        """Remove an interface that plumbing attached from ``edge``; return False if it was not there."""
         ...
 
 
 def parse_number(text: str) -> int | None:
-    """``auto`` is None, anything else a port number.
+    """Parse a port number; ``auto`` is None.
 
     Raises:
         UsageError: neither ``auto`` nor 1 to 65023.
@@ -54,7 +54,7 @@ def parse_number(text: str) -> int | None:
         return None
     if text.isdecimal() and 1 <= int(text) <= PORT_MAX:
         return int(text)
-    raise UsageError(f"'{text}' is no virtual port number; expected 1 to {PORT_MAX}, or auto")
+    raise UsageError(f"'{text}' is not a virtual port number; expected 1 to {PORT_MAX}, or auto")
 
 
 def add(
@@ -68,7 +68,7 @@ def add(
     executor: str | None,
     progress: Progress,
 ) -> View:
-    """Make a virtual port.
+    """Create a virtual port.
 
     Args:
         server: the server.
@@ -77,14 +77,14 @@ def add(
         number: its number; None: the lowest free one.
         name: its name; None: the interface's.
         switch: its home.
-        interface: what it is on the home's ``edge`` bridge.
+        interface: its interface on the home's ``edge`` bridge.
         executor: the switch that runs its pipeline, or ``home``; None: the server's default.
-        progress: where to say what is being done.
+        progress: shows the progress.
 
     Raises:
-        ApiRefusedError: oneswitchd refused; the plumbing is as before.
-        ConfigError: no such switch.
-        PlumbingError: a switch's OVSDB could not be changed; the plumbing is as before.
+        ApiRefusedError: oneswitchd refused; the plumbing is unchanged.
+        ConfigError: unknown switch.
+        PlumbingError: a switch's OVSDB could not be changed; the plumbing is unchanged.
     """
     server.find_switch(switch)
     tries = 1 if number is not None else AUTO_TRIES
@@ -93,7 +93,7 @@ def add(
         try:
             return _port_view(_add_once(client, plumber, chosen, name, switch, interface, executor, progress))
         except ApiRefusedError as error:
-            # Somebody else may take the number between the question and the request.
+            # Another client may take the number between the question and the request.
             if error.code != "port-number-taken" or attempt == tries - 1:
                 raise
     raise AssertionError("unreachable: the loop returns or raises")
@@ -109,7 +109,7 @@ def _add_once(
     executor: str | None,
     progress: Progress,
 ) -> Port:
-    # Asked first, so that nothing is plumbed for a oneswitchd that is not there.
+    # Ask oneswitchd first, so that nothing is plumbed if it is not running.
     _refuse_taken(client.ports(), number, switch, interface)
     with ExitStack() as undo:
         progress.update(f"port {number}: patch ports on every switch")
@@ -124,13 +124,13 @@ def _add_once(
         return _settled(lambda: client.add_port(number, name, switch, interface, executor), lambda: client.port(number))
 
 
-# A move that goes on by itself when a bridge has confirmed its rules.
+# The code of a move that resumes by itself when a bridge has confirmed its rules.
 _WAITS = "move-waits"
 
 
 @contextmanager
 def _undone_if_refused(plumbed: ExitStack) -> Iterator[None]:
-    """Undo plumbing where oneswitchd surely did not act on it; after anything else it may be in use already."""
+    """Undo plumbing if oneswitchd surely did not act on it; after any other error it may be in use already."""
     try:
         yield
     except (ApiRefusedError, ApiUnreachableError) as error:
@@ -140,18 +140,18 @@ def _undone_if_refused(plumbed: ExitStack) -> Iterator[None]:
 
 
 def _refuse_taken(ports: list[Port], number: int, switch: str, interface: str) -> None:
-    """Refuse what oneswitchd will refuse, before anything is plumbed."""
+    """Refuse what oneswitchd would refuse, before plumbing anything."""
     for port in ports:
         if port.number == number:
             raise ApiRefusedError(409, "port-number-taken", f"port {number} is {port.name} on {port.switch}")
         if (port.switch, port.interface) == (switch, interface):
             raise ApiRefusedError(
-                409, "interface-taken", f"{interface} of {switch} is port {port.number} ({port.name}) already"
+                409, "interface-taken", f"{interface} of {switch} is already port {port.number} ({port.name})"
             )
 
 
 def _settled(request: Callable[[], Port], outcome: Callable[[], Port]) -> Port:
-    """Make a request, once oneswitchd has heard of new ports; after a time-out, look at the outcome."""
+    """Send a request, once oneswitchd has learnt of new ports; after a time-out, check the outcome."""
     try:
         return settled(request)
     except ApiNoAnswerError:
@@ -181,11 +181,11 @@ def move(
 ) -> View:
     """Move a port to another interface, make-before-break.
 
-    The new interface is put on ``edge`` first. With ``detach`` the old one is taken off ``edge`` when the move is done.
-    With ``force`` a port moves whoever owns it.
+    The new interface is added to ``edge`` first. With ``detach`` the old one is removed from ``edge`` after the move.
+    With ``force`` the port moves whatever its owner.
 
     Raises:
-        ApiRefusedError: oneswitchd refused; the plumbing is as before.
+        ApiRefusedError: oneswitchd refused; the plumbing is unchanged.
     """
     server.find_switch(switch)
     before = client.find_port(virtual_port)
@@ -229,18 +229,18 @@ def execute(
 def continue_move(
     client: Client, plumber: Plumber, virtual_port: str, until: Stage, force: bool, detach: bool, progress: Progress
 ) -> View:
-    """Let a stopped move go on, with ``force`` without switches that do not answer; ``detach`` as for :func:`move`."""
+    """Resume a stopped move, with ``force`` without unresponsive switches; ``detach`` as for :func:`move`."""
     before = client.find_port(virtual_port)
     port = _watched(client, before.number, lambda: client.continue_move(before.number, until, force), progress)
     if detach and before.move and (before.move.switch, before.move.interface) == (before.switch, before.interface):
-        progress.update(f"port {before.number}: had flipped before, so the interface it left is not known; it stays")
+        progress.update(f"port {before.number}: had already flipped, so its old interface is unknown and stays")
     elif detach:
         _detach_left(client, plumber, before, port)
     return _port_view(port)
 
 
 def abort_move(client: Client, plumber: Plumber, virtual_port: str, detach: bool) -> View:
-    """Undo a move that is only prepared; ``detach`` takes the interface that it prepared off ``edge``."""
+    """Undo a move that is only prepared; ``detach`` removes its new interface from ``edge``."""
     before = client.find_port(virtual_port)
     port = client.abort_move(before.number)
     if detach:
@@ -251,10 +251,10 @@ def abort_move(client: Client, plumber: Plumber, virtual_port: str, detach: bool
 def delete(
     server: ServerConfig, client: Client, plumber: Plumber, virtual_port: str, detach: bool, force: bool = False
 ) -> View:
-    """Remove a virtual port and its patch ports; with ``detach`` its interface, too, with ``force`` whoever owns it.
+    """Remove a virtual port and its patch ports; with ``detach`` its interface, too, with ``force`` despite an owner.
 
     Raises:
-        ApiRefusedError: the port has an owner; nothing is changed.
+        ApiRefusedError: the port has an owner; nothing was changed.
     """
     port = client.find_port(virtual_port)
     client.delete_port(port.number, force=force)
@@ -266,7 +266,7 @@ def delete(
 
 
 def _detach_left(client: Client, plumber: Plumber, before: Port, after: Port) -> None:
-    """Take off ``edge`` what the port no longer uses, once its move has ended, unless another port uses it."""
+    """Remove the port's old interface from ``edge`` after its move, unless another port uses it."""
     if after.move is not None:
         return
     ends = {(before.switch, before.interface)}
@@ -278,7 +278,7 @@ def _detach_left(client: Client, plumber: Plumber, before: Port, after: Port) ->
 
 
 def _watched(client: Client, number: int, request: Callable[[], Port], progress: Progress) -> Port:
-    """Make a request that answers late, and meanwhile say which stage the move has reached."""
+    """Send a request that answers late, and show the move's stage meanwhile."""
     answer: list[Port] = []
     failure: list[BaseException] = []
 

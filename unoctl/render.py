@@ -1,4 +1,4 @@
-"""How results reach the operator: tables with colours on a terminal, plain columns in a pipe, or JSON."""
+"""Output to the operator: tables with colours on a terminal, plain columns in a pipe, or JSON."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from server.errors import ServerError
 
-# Wide enough that a pipe never sees a cut cell; lines are stripped at their end.
+# Wide enough to never cut a cell in a pipe; lines are stripped at their end.
 PIPE_WIDTH = 2000
 
 STYLES = {
@@ -31,7 +31,7 @@ STYLES = {
 
 
 class Format(StrEnum):
-    """What ``--format`` takes."""
+    """The values of ``--format``."""
 
     TABLE = "table"
     JSON = "json"
@@ -39,9 +39,9 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class View:
-    """A command's result: plain data for ``--format=json`` and something to print for people.
+    """A command's result: plain data for ``--format=json``, and text for people.
 
-    ``exit_status`` is 0 where the command did what it was asked.
+    ``exit_status`` is 0 on success.
     """
 
     data: Any
@@ -50,7 +50,7 @@ class View:
 
 
 class Output:
-    """Where results, notes and errors go. Results only on stdout, everything else on stderr."""
+    """The destination of results, notes and errors. Only results go to stdout, everything else to stderr."""
 
     def __init__(
         self, chosen: Format, pretty: bool, stdout: TextIO | None = None, stderr: TextIO | None = None
@@ -74,11 +74,11 @@ class Output:
                 print(line.rstrip(), file=self._stdout)
 
     def note(self, text: str) -> None:
-        """Say something that is not the result."""
+        """Print a note, which is not part of the result."""
         self._err.print(Text(f"unoctl: {text}", style="dim"), soft_wrap=True)
 
     def error(self, error: ServerError) -> None:
-        """Report a failure; as JSON where the result would have been JSON."""
+        """Report a failure; as JSON if the result would have been JSON."""
         if self.format is Format.JSON:
             problem = {"error": {"code": error.code, "detail": str(error)}}
             self._err.out(json.dumps(problem), highlight=False)
@@ -87,13 +87,13 @@ class Output:
 
     @contextmanager
     def progress(self, text: str) -> Iterator["Progress"]:
-        """Show that something takes long: a spinner on a terminal, one line per change elsewhere."""
+        """Show progress: a spinner on a terminal, one line per change elsewhere."""
         with Progress(self._err, text) as running:
             yield running
 
 
 class Progress:
-    """A spinner with a changing text, or plain lines where stderr is not a terminal."""
+    """A spinner with a changing text, or plain lines if stderr is not a terminal."""
 
     def __init__(self, console: Console, text: str) -> None:
         self._console = console
@@ -110,7 +110,7 @@ class Progress:
             self._status.stop()
 
     def update(self, text: str) -> None:
-        """Say what is being done now; the same text again says nothing."""
+        """Show the current action; the same text again prints nothing."""
         if text == self._said:
             return
         self._said = text
@@ -121,7 +121,7 @@ class Progress:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """A plain table: no frame, a header, numbers to the right. None prints as ``-``."""
+    """Build a plain table: no frame, a header, numbers to the right. None prints as ``-``."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -131,7 +131,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Seque
 
 
 def cell(value: object) -> Text:
-    """One value, coloured where it is a state."""
+    """Format one value, coloured if it is a state."""
     if isinstance(value, Text):
         return value
     text = "-" if value is None else str(value)
@@ -139,7 +139,7 @@ def cell(value: object) -> Text:
 
 
 def tree_text(lines: Iterable[tuple[int, Text | str]]) -> Text:
-    """Indented lines, four spaces a level, in the manner of ``ovs-vsctl show``."""
+    """Indent lines, four spaces a level, like ``ovs-vsctl show``."""
     text = Text()
     for depth, line in lines:
         if text:
@@ -150,7 +150,7 @@ def tree_text(lines: Iterable[tuple[int, Text | str]]) -> Text:
 
 
 def state(word: str) -> Text:
-    """A state word in its colour."""
+    """Colour a state word."""
     return Text(word, style=STYLES.get(word, ""))
 
 

@@ -1,4 +1,4 @@
-"""What every command starts from: the configuration file, oneswitchd's REST, and where to print."""
+"""The common start of every command: the configuration file, oneswitchd's REST, and the output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from unoctl.render import Output
 
 @dataclass(frozen=True)
 class Choice:
-    """What the operator said about which server is meant."""
+    """The operator's choice of a server."""
 
     config: Path | None
     lab: str | None
@@ -22,7 +22,7 @@ class Choice:
 
 
 class Session:
-    """One run of the command. The file is read, and the client made, when first asked for."""
+    """One run of the command. It reads the file and creates the client on first use."""
 
     def __init__(self, choice: Choice, output: Output) -> None:
         self._choice = choice
@@ -35,7 +35,7 @@ class Session:
 
     @cached_property
     def found(self) -> Found:
-        """The configuration file; says which on stderr where the operator did not name it.
+        """Return the configuration file; print its name to stderr if the operator did not name it.
 
         Raises:
             ConfigError, ConfigChoiceError: see :func:`server.discovery.find`.
@@ -47,13 +47,13 @@ class Session:
 
     @cached_property
     def server(self) -> ServerConfig:
-        """The server that the file describes.
+        """Return the server that the file describes.
 
         Raises:
-            ConfigError: the file is wrong.
+            ConfigError: the file is invalid.
         """
         return ServerConfig.load(self.found.path)
 
     def client(self) -> Client:
-        """A new connection to oneswitchd."""
+        """Return a new connection to oneswitchd."""
         return Client.of(self.server.oneswitchd)

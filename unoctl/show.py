@@ -1,4 +1,4 @@
-"""``unoctl show``: the one switch, and under it the server as it is."""
+"""``unoctl show``: the one switch, and the server behind it."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ Line = tuple[int, Text | str]
 
 
 def collect(server: ServerConfig, client: Client) -> View:
-    """Ask oneswitchd and put its answers together.
+    """Query oneswitchd and combine its answers.
 
     Raises:
         ApiError: oneswitchd does not answer or refuses.
@@ -95,7 +95,7 @@ def _home_lines(port: Port) -> Iterator[Line]:
 
 
 def duration(seconds: float) -> str:
-    """A time span for people: ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``4 d 1 h``."""
+    """Format a duration for people: ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``4 d 1 h``."""
     whole = int(seconds)
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     parts: list[str] = []

@@ -1,6 +1,6 @@
-"""What oneswitchd's REST answers, as in docs/architecture.md.
+"""oneswitchd's REST answers, as in docs/architecture.md.
 
-Unknown members are kept and printed with ``--format=json``: a newer oneswitchd may say more than this unoctl knows.
+Unknown members are kept and printed with ``--format=json``: a newer oneswitchd may report more.
 """
 
 from typing import Literal
@@ -11,13 +11,13 @@ from server.names import HOME
 
 
 class Answer(BaseModel):
-    """Base: immutable, and tolerant of members it does not know."""
+    """Base: immutable, and tolerant of unknown members."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
 class Controller(Answer):
-    """One controller connection. ``messages_in`` counts what the controller sent to us."""
+    """One controller connection. ``messages_in`` counts messages from the controller."""
 
     id: int | str | None
     target: str
@@ -47,7 +47,7 @@ class LinkState(Answer):
 
 
 class SwitchState(Answer):
-    """One switch as oneswitchd sees it; ``repairs`` counts what it put right after somebody else changed it."""
+    """One switch as oneswitchd sees it; ``repairs`` counts repaired external changes."""
 
     name: str
     hub: bool = False
@@ -97,9 +97,9 @@ class Move(Answer):
 class Port(Answer):
     """A virtual port: its number, its home and interface, its executor, and its flow-ids.
 
-    ``executor`` is what was chosen, ``home`` or a switch, and ``executes_at`` the switch that this is. ``flow_id``,
+    ``executor`` is the chosen one, ``home`` or a switch, and ``executes_at`` the resulting switch. ``flow_id``,
     DELIVER(V), leads to it; ``ingress_id``, INGRESS(V), from it to its executor. ``owner``, as
-    ``nfagent/PROJECT/NAME``, is the program that answers for it: others do not delete or move it by mistake.
+    ``nfagent/PROJECT/NAME``, is the program responsible for it: others cannot delete or move it by mistake.
     """
 
     number: int
@@ -119,7 +119,7 @@ class Port(Answer):
 
     @property
     def executing(self) -> str:
-        """The switch that runs this port's pipeline."""
+        """Return the switch that runs this port's pipeline."""
         return self.executes_at or self.switch
 
 

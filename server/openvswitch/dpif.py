@@ -1,4 +1,4 @@
-"""Which interface a data-path port is: reads ``ovs-appctl dpif/show`` and ``dpif/show-dp-features``."""
+"""Data-path ports and their interfaces: reads ``ovs-appctl dpif/show`` and ``dpif/show-dp-features``."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _VLANS = re.compile(r"^Max VLAN headers: (\d+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class DatapathPort:
-    """One interface: on which bridge, its OpenFlow port, its data-path port (None: a patch port has none)."""
+    """One interface: its bridge, its OpenFlow port, its data-path port (None for a patch port)."""
 
     bridge: str
     name: str
@@ -30,19 +30,19 @@ class Datapath:
     ports: tuple[DatapathPort, ...]
 
     def by_number(self, number: int) -> DatapathPort | None:
-        """The interface behind a data-path port."""
+        """Return the interface of a data-path port."""
         return next((port for port in self.ports if port.number == number), None)
 
     def find(self, bridge: str, name: str) -> DatapathPort | None:
-        """An interface on a bridge."""
+        """Return an interface on a bridge."""
         return next((port for port in self.ports if (port.bridge, port.name) == (bridge, name)), None)
 
 
 def parse_show(text: str) -> list[Datapath]:
-    """The datapaths in the output of ``dpif/show``.
+    """Parse the datapaths in the output of ``dpif/show``.
 
     Raises:
-        TextError: a port stands before any datapath or bridge.
+        TextError: a port precedes any datapath or bridge.
     """
     found: list[tuple[str, list[DatapathPort]]] = []
     bridge: str | None = None
@@ -62,6 +62,6 @@ def parse_show(text: str) -> list[Datapath]:
 
 
 def parse_vlan_limit(text: str) -> int:
-    """How many VLAN tags the datapath looks behind, from ``dpif/show-dp-features``; 1 where it does not say."""
+    """Parse the number of VLAN tags the datapath looks behind from ``dpif/show-dp-features``; default 1."""
     match = _VLANS.search(text)
     return int(match.group(1)) if match else 1

@@ -1,4 +1,4 @@
-"""Runs the Open vSwitch command-line tools. Nothing here interprets what they print."""
+"""Runs the Open vSwitch command-line tools, without interpreting their output."""
 
 import shutil
 import subprocess
@@ -10,11 +10,11 @@ TIMEOUT_S = 20.0
 PROTOCOL = "OpenFlow13"
 PCAP_HEADER = 24
 PCAP_RECORD_HEADER = 16
-_REFUSED = ": server returned an error"  # of ovs-appctl; what the daemon said stands before it
+_REFUSED = ": server returned an error"  # of ovs-appctl; the daemon's message precedes it
 
 
 def run(command: list[str], timeout_s: float = TIMEOUT_S) -> str:
-    """Run a tool and return what it printed, as text.
+    """Run a tool and return its output, as text.
 
     Raises:
         ToolError: see :func:`run_binary`.
@@ -23,10 +23,10 @@ def run(command: list[str], timeout_s: float = TIMEOUT_S) -> str:
 
 
 def run_binary(command: list[str], timeout_s: float = TIMEOUT_S, stdin: bytes = b"") -> bytes:
-    """Run a tool on what ``stdin`` holds and return what it printed.
+    """Run a tool with ``stdin`` and return its output.
 
     Raises:
-        ToolError: the tool is missing, failed (its reason is in the text) or did not end within ``timeout_s``.
+        ToolError: the tool is missing, failed (the text gives its reason) or did not end within ``timeout_s``.
     """
     if shutil.which(command[0]) is None:
         raise ToolError(f"{command[0]} is not on PATH; install it with: apt install openvswitch-switch")
@@ -42,7 +42,7 @@ def run_binary(command: list[str], timeout_s: float = TIMEOUT_S, stdin: bytes = 
 
 
 def _reason(said: str) -> str:
-    """The line that says why a tool failed: its last one, but for ovs-appctl's own behind the daemon's."""
+    """Return the line with a tool's reason: the last one, without ovs-appctl's own after the daemon's."""
     lines = said.splitlines()
     if len(lines) > 1 and lines[-1].endswith(_REFUSED):
         lines.pop()
@@ -64,12 +64,12 @@ def ofctl(*arguments: str, tls: TlsConfig | None = None, timeout_s: float = TIME
 
 
 def dump_flows(target: str, tls: TlsConfig | None = None) -> str:
-    """``dump-flows`` of one OpenFlow switch, with port numbers rather than names."""
+    """Return ``dump-flows`` of one OpenFlow switch, with port numbers rather than names."""
     return ofctl("--no-names", "dump-flows", target, tls=tls)
 
 
 def dump_ports(target: str, tls: TlsConfig | None = None) -> str:
-    """``dump-ports`` of one OpenFlow switch, with port numbers rather than names."""
+    """Return ``dump-ports`` of one OpenFlow switch, with port numbers rather than names."""
     return ofctl("--no-names", "dump-ports", target, tls=tls)
 
 
@@ -83,27 +83,27 @@ def appctl(control: str, *arguments: str, timeout_s: float = TIMEOUT_S) -> str:
 
 
 def show(target: str, tls: TlsConfig | None = None, timeout_s: float = TIMEOUT_S) -> str:
-    """``show`` of one OpenFlow switch: its ports with numbers and names."""
+    """Return ``show`` of one OpenFlow switch: its ports with numbers and names."""
     return ofctl("show", target, tls=tls, timeout_s=timeout_s)
 
 
 def vsctl(remote: str, *arguments: str, tls: TlsConfig | None = None, timeout_s: float = TIMEOUT_S) -> str:
-    """Run ``ovs-vsctl --db=REMOTE ARGUMENTS``; reading only, changes are plumbing's.
+    """Run ``ovs-vsctl --db=REMOTE ARGUMENTS``, for reading only: plumbing makes changes.
 
     Raises:
         ToolError: see :func:`run`.
     """
-    # Its own limit ends the retries and says why; the outer one is for a server that hangs.
+    # ovs-vsctl's own limit ends its retries with a reason; the outer one is for a hung server.
     limit = f"--timeout={max(int(timeout_s), 1)}"
     return run(["ovs-vsctl", f"--db={remote}", limit, *_secured(tls), *arguments], timeout_s + 2)
 
 
 def compose_packet(flow: str) -> bytes:
-    """The bytes of a packet in Open vSwitch's flow syntax, with correct checksums and a 64-byte payload.
+    """Compose a packet from Open vSwitch's flow syntax, with correct checksums and a 64-byte payload.
 
     Raises:
         ToolError: the flow does not parse or is not one packet; the text says where.
     """
-    # The tool dumps hex for people; its pcap form is the same bytes without that to undo.
+    # The tool prints hex for people; its pcap output has the same bytes, ready to use.
     pcap = run_binary(["ovs-ofctl", "--pcap", "compose-packet", flow])
     return pcap[PCAP_HEADER + PCAP_RECORD_HEADER :]

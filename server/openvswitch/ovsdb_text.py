@@ -1,4 +1,4 @@
-"""Reads what ovs-vsctl lists as JSON: the bridges and interfaces of one switch."""
+"""Parses the JSON output of ovs-vsctl list: the bridges and interfaces of one switch."""
 
 import json
 from collections.abc import Iterator
@@ -53,10 +53,10 @@ class Database:
 
 
 def parse(text: str) -> Database:
-    """The output of ``ovs-vsctl`` with :data:`LIST_COMMAND`.
+    """Parse the output of ``ovs-vsctl`` with :data:`LIST_COMMAND`.
 
     Raises:
-        TextError: it is not two JSON tables with the columns that were asked for.
+        TextError: it is not two JSON tables with the requested columns.
     """
     try:
         bridges, interfaces = (list(_rows(line)) for line in text.splitlines() if line.strip())
@@ -64,7 +64,7 @@ def parse(text: str) -> Database:
             {row["name"]: _bridge(row) for row in bridges}, {row["name"]: _interface(row) for row in interfaces}
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise TextError(f"ovs-vsctl list: {text[:200]!r} is not the two tables that were asked for: {error}") from error
+        raise TextError(f"ovs-vsctl list: {text[:200]!r} is not the two requested tables: {error}") from error
 
 
 def _rows(line: str) -> Iterator[dict[str, Any]]:
@@ -74,7 +74,7 @@ def _rows(line: str) -> Iterator[dict[str, Any]]:
 
 
 def _value(value: Any) -> Any:
-    """OVSDB's JSON: a set of one is its member; of none, None; of more, a tuple."""
+    """Convert OVSDB's JSON: a set of one is its member; an empty set None; others a tuple."""
     if isinstance(value, list) and len(value) == 2 and value[0] == "set":
         return tuple(_value(item) for item in value[1]) or None
     return value

@@ -80,7 +80,7 @@ def test_the_foreground_notices_that_the_lab_is_gone(lab_dir: Path) -> None:
         os.kill(json.loads((lab_dir / "uno" / "lab.json").read_text())["pid"], signal.SIGKILL)
         _, err = process.communicate()
     assert process.returncode == 1
-    assert "lab uno ended by itself" in err
+    assert "lab uno has ended" in err
 
 
 def test_dummy_and_star(uno_lab: Cli) -> None:

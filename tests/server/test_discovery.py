@@ -48,7 +48,7 @@ def test_what_is_named_comes_first(labs: dict[str, str], tmp_path: Path) -> None
 def test_several_labs_are_listed(labs: dict[str, str], tmp_path: Path) -> None:
     make_lab(labs, "one")
     make_lab(labs, "two")
-    with pytest.raises(ConfigChoiceError, match="several labs run; choose one: --lab one, --lab two") as caught:
+    with pytest.raises(ConfigChoiceError, match="several labs are running; choose one: --lab one, --lab two") as caught:
         find(labs, tmp_path)
     assert caught.value.exit_status == 2
 
@@ -60,7 +60,7 @@ def test_nothing_at_all(labs: dict[str, str], tmp_path: Path) -> None:
 
 def test_a_lab_that_does_not_run(labs: dict[str, str], tmp_path: Path) -> None:
     make_lab(labs, "one")
-    with pytest.raises(ConfigChoiceError, match=r"no lab named 'two' runs under .*; --lab one"):
+    with pytest.raises(ConfigChoiceError, match=r"lab 'two' is not running under .*; --lab one"):
         find(labs, tmp_path, lab="two")
 
 

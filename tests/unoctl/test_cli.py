@@ -154,7 +154,7 @@ def test_log_levels(config: Path, fake: FakeOneswitchd) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["log", "set", "loud"], 2, "'loud' is no log level"),
+        (["log", "set", "loud"], 2, "'loud' is not a log level"),
         (["port", "add", "70000", "--switch", "hypervisor", "--interface", "x"], 2, "expected 1 to 65023, or auto"),
         (["port", "add", "1", "--switch", "hypervisor", "--interface", "x"], 1, "port-number-taken"),
         (["port", "del", "vm9"], 2, "no virtual port is named 'vm9'"),

@@ -221,7 +221,7 @@ def test_what_oneswitchd_complains_about(fake: FakeOneswitchd, facts: Facts) -> 
     assert found["snic0 edge"].endswith("lacks what it refused with OFPFMFC_TABLE_FULL")
     assert found["snic0 link"] == "pcie-snic0 -- pf0hpf is down"
     assert found["port 2 v2"] == "interface vm2 is not on bridge edge of snic0"
-    assert found["port 1 v1"] == "a move to snic0 x stands at prepared"
+    assert found["port 1 v1"] == "a move to snic0 x is stopped at prepared"
     assert found["controllers"].startswith("none: ")
 
 

@@ -1,4 +1,4 @@
-"""The checks in their order, and the report."""
+"""The order of the checks, and the report."""
 
 from collections.abc import Callable, Iterator
 
@@ -28,8 +28,8 @@ SERVER_CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def run(session: Session) -> View:
-    """Make every check that can be made; the exit status is 1 where one fails."""
-    with session.output.progress("looking at the machine") as progress:
+    """Run every possible check; the exit status is 1 if one fails."""
+    with session.output.progress("checking the machine") as progress:
         findings = list(_findings(session, progress.update))
     failed = any(finding.level is Level.FAIL for finding in findings)
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
@@ -51,18 +51,18 @@ def _findings(session: Session, say: Callable[[str], None]) -> Iterator[Finding]
     yield TOPIC.ok("server.toml", f"{server.path} ({session.found.reason}), {len(server.switch)} switches")
     facts = Facts(server)
     for check in SERVER_CHECKS:
-        say(f"looking at {check.__name__}")
+        say(f"checking {check.__name__}")
         yield from _guarded(check.__name__, lambda check=check: check(facts))
-    say("looking at network functions")
+    say("checking network functions")
     yield from _guarded("network functions", lambda: functions.functions(facts, session.lab))
 
 
 def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """A check that cannot be made is a finding; the others go on."""
+    """Report a failed check as a finding, and continue with the others."""
     try:
         yield from check()
     except ServerError as error:
-        yield Topic(topic).fail("this check", str(error), "mend what is said above first, then look again")
+        yield Topic(topic).fail("this check", str(error), "repair the faults above first, then run doctor again")
 
 
 def _lines(findings: list[Finding], counts: dict[Level, int]) -> Iterator[tuple[int, Text | str]]:

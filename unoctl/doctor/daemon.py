@@ -1,4 +1,4 @@
-"""oneswitchd: whether it answers, and what it says about switches, controllers and ports."""
+"""oneswitchd: whether it answers, and its view of switches, controllers and ports."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ TOPIC = Topic("oneswitchd")
 
 
 def daemon(facts: Facts) -> Iterator[Finding]:
-    """The daemon itself; where it does not answer, nothing more is said about it."""
+    """Check the daemon itself; if it does not answer, skip the rest."""
     try:
         status = facts.status
     except ApiError as error:
@@ -34,7 +34,7 @@ def _identity(facts: Facts, status: Status) -> Iterator[Finding]:
     running = {switch.name for switch in status.switches}
     configured = {switch.name for switch in facts.server.switch}
     if running != configured:
-        found = f"it drives {_names(running)}, but {facts.server.path} has {_names(configured)}"
+        found = f"it controls {_names(running)}, but {facts.server.path} has {_names(configured)}"
         yield TOPIC.fail("switches", found, "restart oneswitchd with this file")
 
 
@@ -65,14 +65,14 @@ def _switch(switch: SwitchState) -> Iterator[Finding]:
 
 def _bridge(subject: str, bridge: BridgeState) -> Finding:
     if bridge.state == "up" and bridge.last_error:
-        mend = "see oneswitchd's log; it is tried again every half minute"
+        mend = "see oneswitchd's log; it retries every half minute"
         return TOPIC.warn(subject, f"{bridge.target} {bridge.last_error}", mend)
     if bridge.state == "up":
         return TOPIC.ok(subject, f"{bridge.target} is up")
     why = f": {bridge.last_error}" if bridge.last_error else ""
     if bridge.state == "syncing":
-        return TOPIC.warn(subject, f"{bridge.target} is syncing", "wait a moment and look again")
-    return TOPIC.fail(subject, f"{bridge.target} is {bridge.state}{why}", "see the sockets of that switch above")
+        return TOPIC.warn(subject, f"{bridge.target} is syncing", "wait a moment and run doctor again")
+    return TOPIC.fail(subject, f"{bridge.target} is {bridge.state}{why}", "see that switch's sockets above")
 
 
 def _controllers(status: Status) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def _ports(facts: Facts) -> Iterator[Finding]:
         yield TOPIC.warn(f"port {port.number} {port.name}", port.reason or "down, no reason given", mend)
     for port in facts.mapped:
         if port.move is not None:
-            found = f"a move to {port.move.switch} {port.move.interface} stands at {port.move.stage}"
+            found = f"a move to {port.move.switch} {port.move.interface} is stopped at {port.move.stage}"
             yield TOPIC.warn(
                 f"port {port.number} {port.name}", found, f"unoctl port continue {port.number}, or port abort"
             )

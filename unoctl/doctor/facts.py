@@ -1,4 +1,4 @@
-"""What the checks of one run share: each thing is asked for once, and where it fails, the error is remembered."""
+"""State shared by the checks of one run: each item is requested once, and its error is remembered."""
 
 from functools import cached_property
 
@@ -11,12 +11,12 @@ from server.openvswitch.ovsdb_text import Database
 from unoctl import flow_text
 from unoctl.flow_text import Flow
 
-# A doctor asks many that may be dead; a switch that needs longer than this is one of them.
+# Some of doctor's peers may be dead; a switch that needs longer than this counts as dead.
 ASK_TIMEOUT_S = 3.0
 
 
 class SwitchFacts:
-    """One switch, asked over its sockets. Properties raise ServerError where it does not answer."""
+    """One switch, queried over its sockets. Properties raise ServerError if it does not answer."""
 
     def __init__(self, server: ServerConfig, switch: SwitchConfig) -> None:
         self.server = server
@@ -24,7 +24,7 @@ class SwitchFacts:
         self._problems: dict[str, ServerError | None] = {}
 
     def problem(self, name: str) -> ServerError | None:
-        """Why a property of this class cannot be had; None: it can."""
+        """Return the error of a property of this class; None: it is available."""
         if name not in self._problems:
             self._problems[name] = None
             try:
@@ -40,7 +40,7 @@ class SwitchFacts:
 
     @cached_property
     def database(self) -> Database:
-        """Its bridges and interfaces in OVSDB."""
+        """Return its bridges and interfaces in OVSDB."""
         if self.switch.ovsdb is None:
             raise ConfigError(f"{self.server.path}: [[switch]] {self.name} has no ovsdb")
         text = openflow_tools.vsctl(
@@ -50,29 +50,29 @@ class SwitchFacts:
 
     @cached_property
     def version(self) -> str:
-        """What its ovs-vswitchd says about itself."""
+        """Return the version that its ovs-vswitchd reports."""
         if self.switch.control is None:
             raise ConfigError(f"{self.server.path}: [[switch]] {self.name} has no control")
         return openflow_tools.appctl(self.switch.control, "version", timeout_s=ASK_TIMEOUT_S)
 
     @cached_property
     def virt_ports(self) -> dict[str, int | None]:
-        """Ports of ``virt`` over OpenFlow, name to number."""
+        """Return the ports of ``virt`` over OpenFlow, name to number."""
         return self._port_numbers("virt")
 
     @cached_property
     def edge_ports(self) -> dict[str, int | None]:
-        """Ports of ``edge`` over OpenFlow, name to number."""
+        """Return the ports of ``edge`` over OpenFlow, name to number."""
         return self._port_numbers("edge")
 
     @cached_property
     def virt_flows(self) -> list[Flow]:
-        """Rules of ``virt``."""
+        """Return the rules of ``virt``."""
         return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.virt, self.server.oneswitchd.tls))
 
     @cached_property
     def edge_flows(self) -> list[Flow]:
-        """Rules of ``edge``."""
+        """Return the rules of ``edge``."""
         return flow_text.parse_flows(openflow_tools.dump_flows(self.switch.edge, self.server.oneswitchd.tls))
 
     def _port_numbers(self, bridge: str) -> dict[str, int | None]:
@@ -95,13 +95,13 @@ class Facts:
 
     @cached_property
     def mapped(self) -> list[Port]:
-        """The virtual ports, from oneswitchd."""
+        """Return the virtual ports, from oneswitchd."""
         with Client.of(self.server.oneswitchd, ASK_TIMEOUT_S) as client:
             return client.ports()
 
     @cached_property
     def ports(self) -> list[Port]:
-        """The virtual ports: from oneswitchd, or the configured ones where it does not answer."""
+        """Return the virtual ports: from oneswitchd, or the configured ones if it does not answer."""
         try:
             return self.mapped
         except ServerError:
@@ -112,7 +112,7 @@ class Facts:
 
     @cached_property
     def virtual_flows(self) -> list[Flow]:
-        """The controllers' rules, over oneswitchd's management socket."""
+        """Return the controllers' rules, over oneswitchd's management socket."""
         return flow_text.parse_flows(
             openflow_tools.dump_flows(self.server.management_target(), self.server.oneswitchd.tls)
         )

@@ -1,11 +1,11 @@
-"""What a check says."""
+"""Results of checks."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -17,11 +17,11 @@ class Finding:
     """One sentence about one thing.
 
     Attributes:
-        level: how bad it is; ``warn``: it works, but less well or not everywhere.
-        topic: which group of checks it is from.
+        level: severity; ``warn``: it works, but less well or not everywhere.
+        topic: the group of its check.
         subject: the thing.
-        message: what was found, and what was expected where that differs.
-        mend: one line that says what to do; "" where nothing is to be done.
+        message: the observation, and what was expected if that differs.
+        mend: one line that says how to repair it; "" if nothing needs repair.
     """
 
     level: Level
@@ -42,19 +42,19 @@ class Finding:
 
 
 class Topic:
-    """Makes findings of one group of checks."""
+    """Creates findings of one group of checks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def ok(self, subject: str, message: str) -> Finding:
-        """All is well."""
+        """Report success."""
         return Finding(Level.OK, self.name, subject, message)
 
     def warn(self, subject: str, message: str, mend: str) -> Finding:
-        """It works, but less well or not everywhere."""
+        """Report that it works, but less well or not everywhere."""
         return Finding(Level.WARN, self.name, subject, message, mend)
 
     def fail(self, subject: str, message: str, mend: str) -> Finding:
-        """It does not work."""
+        """Report a failure."""
         return Finding(Level.FAIL, self.name, subject, message, mend)

@@ -1,4 +1,4 @@
-"""Network functions: what nfagent says is wrong with them."""
+"""Network functions: their faults, from nfagent."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,8 @@ from unoctl.nf.client import Json, NfClient
 
 TOPIC = Topic("network functions")
 _MEND = {
-    "instance": "bring back what it waits for, or look at it: unoctl nf show {name}",
-    "location": "bring back its switch and its link; see switches above",
+    "instance": "restore what it waits for; details: unoctl nf show {name}",
+    "location": "restore its switch and its link; see switches above",
 }
 
 
@@ -23,7 +23,7 @@ def functions(
     environment: Mapping[str, str] = os.environ,
     system_config: Path = finding.SYSTEM_CONFIG,
 ) -> Iterator[Finding]:
-    """What needs a person; nothing where no nfagent is known, or only that of another server."""
+    """List faults that need a person; none if nfagent is unknown, or belongs to another server."""
     try:
         api = finding.address(None, lab, environment, system_config)
     except ConfigChoiceError:
@@ -34,7 +34,7 @@ def functions(
                 return
             faults = client.faults()
     except ServerError as error:
-        yield TOPIC.fail("nfagent", str(error), "start it: nfagent serve; what it has deployed runs on meanwhile")
+        yield TOPIC.fail("nfagent", str(error), "start it: nfagent serve; deployed functions keep running meanwhile")
         return
     for fault in faults:
         yield _finding(fault)

@@ -1,4 +1,4 @@
-"""The machine: what the lab and the switches need of kernel, tools and limits. Nothing is changed for good."""
+"""The machine: kernel features, tools and limits for the lab and the switches. Leaves no changes."""
 
 import os
 import re
@@ -15,7 +15,7 @@ TOPIC = Topic("machine")
 OVS_TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
 TESTED_VERSION = (3, 1)
 OLDEST_VERSION = (2, 17)
-# OVS never sets SO_RCVBUF, so a port's buffer is the default of the moment it was added: 208 KiB lose bursts.
+# Open vSwitch never sets SO_RCVBUF, so a port's buffer has the default of when it was added: 208 KiB lose bursts.
 WANTED_RMEM = 8 << 20
 TRY_TIMEOUT_S = 10
 _INSTALL = "apt install openvswitch-switch"
@@ -23,10 +23,10 @@ _VERSION = re.compile(r"\(Open vSwitch\) (\d+)\.(\d+)\S*")
 
 
 def namespaces() -> Iterator[Finding]:
-    """User namespaces: what a lab without root is made of."""
+    """Check user namespaces, which a lab without root needs."""
     problem = _attempt("unshare", "-Urnm", "--map-root-user", "true")
     if problem is None:
-        yield TOPIC.ok("user namespaces", "can be made, with network namespaces in them")
+        yield TOPIC.ok("user namespaces", "can be created, with network namespaces in them")
     elif os.geteuid() == 0:
         yield TOPIC.warn("user namespaces", f"off ({problem}); the lab needs root", _namespace_mend())
     else:
@@ -45,12 +45,12 @@ def _namespace_mend() -> str:
 
 
 def devices() -> Iterator[Finding]:
-    """Veth pairs and tap devices."""
+    """Check veth pairs and tap devices."""
     problem = _in_namespace("ip link add unoctl-a type veth peer name unoctl-b")
     if problem is None:
-        yield TOPIC.ok("veth", "pairs can be made")
+        yield TOPIC.ok("veth", "pairs can be created")
     else:
-        yield TOPIC.fail("veth", f"no pair can be made ({problem})", "as root: modprobe veth; apt install iproute2")
+        yield TOPIC.fail("veth", f"pairs cannot be created ({problem})", "as root: modprobe veth; apt install iproute2")
     try:
         os.close(os.open("/dev/net/tun", os.O_RDWR))
     except OSError as error:
@@ -63,7 +63,7 @@ def devices() -> Iterator[Finding]:
 
 
 def tools() -> Iterator[Finding]:
-    """Open vSwitch's programs and their version."""
+    """Check Open vSwitch's programs and their version."""
     missing = [tool for tool in OVS_TOOLS if shutil.which(tool, path=_search_path()) is None]
     if missing:
         yield TOPIC.fail("Open vSwitch", f"not on PATH: {', '.join(missing)}", _INSTALL)
@@ -77,7 +77,7 @@ def tools() -> Iterator[Finding]:
 
 
 def version_finding(text: str) -> Finding:
-    """What ``--version`` or ``ovs-appctl version`` says, judged."""
+    """Judge the output of ``--version`` or ``ovs-appctl version``."""
     match = _VERSION.search(text)
     if match is None:
         return TOPIC.warn(
@@ -94,26 +94,26 @@ def version_finding(text: str) -> Finding:
 
 
 def buffers() -> Iterator[Finding]:
-    """Socket buffers that ports get when they are added."""
+    """Check the socket buffers that ports get when they are added."""
     value = _read(Path("/proc/sys/net/core/rmem_default"))
     if value is None or not value.isdecimal():
-        hint = "expected in the machine's first network namespace only; look there"
+        hint = "run doctor in the machine's initial network namespace, which alone has this setting"
         yield TOPIC.warn("socket buffers", "net.core.rmem_default cannot be read here", hint)
     elif int(value) < WANTED_RMEM:
         mend = f"as root, before ports are added: sysctl -w net.core.rmem_default={WANTED_RMEM}"
-        yield TOPIC.warn("socket buffers", f"net.core.rmem_default is {value} bytes: bursts get lost", mend)
+        yield TOPIC.warn("socket buffers", f"net.core.rmem_default is {value} bytes: bursts are lost", mend)
     else:
         yield TOPIC.ok("socket buffers", f"net.core.rmem_default is {value} bytes")
 
 
 def _in_namespace(command: str) -> str | None:
-    """Try a shell command in a network namespace of its own, with root or with a user namespace."""
+    """Try a shell command in its own network namespace, as root or in a user namespace."""
     enter = ("unshare", "-n") if os.geteuid() == 0 else ("unshare", "-Urn", "--map-root-user")
     return _attempt(*enter, "sh", "-c", command)
 
 
 def _attempt(*command: str) -> str | None:
-    """Run a command; None, or its last words."""
+    """Run a command; return None on success, else its last line."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_TIMEOUT_S, check=False
@@ -129,7 +129,7 @@ def _attempt(*command: str) -> str | None:
 
 
 def _search_path() -> str:
-    """PATH, and where daemons are that an ordinary user's PATH leaves out."""
+    """Return PATH plus sbin, which an ordinary user's PATH lacks."""
     return os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 
 

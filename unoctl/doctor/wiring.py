@@ -1,4 +1,4 @@
-"""The switches: whether they answer, and whether bridges, ports and links are as docs/architecture.md wants them."""
+"""The switches: whether they answer, and whether bridges, ports and links match docs/architecture.md."""
 
 import errno
 import os
@@ -17,11 +17,11 @@ SOCKETS = Topic("sockets")
 BRIDGE = Topic("bridges")
 LINKS = Topic("links")
 TAG_BYTES = 4
-_PLUMB = "unoctl plumb makes them"
+_PLUMB = "unoctl plumb creates them"
 
 
 def sockets(facts: Facts) -> Iterator[Finding]:
-    """Every address of a switch: there, permitted, answering."""
+    """Check that every address of a switch exists, is permitted and answers."""
     for switch in facts.switches:
         yield from _switch_sockets(switch)
 
@@ -53,7 +53,7 @@ def _switch_sockets(facts: SwitchFacts) -> Iterator[Finding]:
 
 
 def _unreachable(address: str, switch: str) -> tuple[str, str] | None:
-    """Why a unix socket cannot be used, and what to do; None for one that can, and for other addresses."""
+    """Return why a unix socket cannot be used, and the remedy; None if it can, and for other addresses."""
     path = Path(address.removeprefix("unix:"))
     if not address.startswith(("unix:", "/")):
         return None
@@ -73,7 +73,7 @@ def _unreachable(address: str, switch: str) -> tuple[str, str] | None:
 
 
 def bridges(facts: Facts) -> Iterator[Finding]:
-    """Both bridges of every switch, and their ports."""
+    """Check both bridges of every switch, and their ports."""
     for switch in facts.switches:
         yield from _bridge_rows(switch)
         for bridge in (VIRT, EDGE):
@@ -88,7 +88,7 @@ def _bridge_rows(facts: SwitchFacts) -> Iterator[Finding]:
         subject = f"{facts.name} {name}"
         row = facts.database.bridges.get(name)
         if row is None:
-            yield BRIDGE.fail(subject, "there is no such bridge", _PLUMB)
+            yield BRIDGE.fail(subject, "the bridge does not exist", _PLUMB)
             continue
         if row.fail_mode != "secure":
             mend = f"ovs-vsctl --db={facts.switch.ovsdb} set-fail-mode {name} secure"
@@ -112,10 +112,10 @@ def _bridge_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> Iterato
         if name in found and found[name] != number
     ]
     if wrong:
-        mend = "remove the port that has the number, then the patch pair, and make the pair again"
+        mend = "remove the port that has the number, then the patch pair, and run unoctl plumb"
         yield BRIDGE.fail(subject, f"wrong OpenFlow port numbers: {', '.join(wrong)}", mend)
     if not missing and not wrong:
-        yield BRIDGE.ok(subject, f"all {len(_expected_ports(facts, bridge, ports))} ports are there")
+        yield BRIDGE.ok(subject, f"all {len(_expected_ports(facts, bridge, ports))} ports exist")
 
 
 def _expected_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> list[str]:
@@ -133,7 +133,7 @@ def _expected_numbers(bridge: str, ports: list[Port]) -> dict[str, int]:
 
 
 def _open_error(facts: SwitchFacts, name: str) -> str:
-    """Open vSwitch's own words for why an interface could not be opened."""
+    """Return Open vSwitch's error for an interface that it could not open."""
     if facts.switch.ovsdb is None or facts.problem("database"):
         return ""
     row = facts.database.interfaces.get(name)
@@ -141,7 +141,7 @@ def _open_error(facts: SwitchFacts, name: str) -> str:
 
 
 def links(facts: Facts) -> Iterator[Finding]:
-    """PCIe links and tenants' interfaces: up, and the links' MTU above the tenants' by a tag."""
+    """Check that PCIe links and tenants' interfaces are up, and that the links' MTU exceeds the tenants' by a tag."""
     readable = [switch for switch in facts.switches if switch.switch.ovsdb and switch.problem("database") is None]
     largest = _largest_tenant_mtu(readable, facts.ports)
     for switch in readable:
@@ -153,7 +153,7 @@ def links(facts: Facts) -> Iterator[Finding]:
 
 
 def _largest_tenant_mtu(switches: list[SwitchFacts], ports: list[Port]) -> tuple[int, str]:
-    """The largest MTU of an interface that a virtual port is on, and whose it is."""
+    """Return the largest MTU of a virtual port's interface, and its owner."""
     sizes = [(0, "")]
     for switch in switches:
         for port in ports:
@@ -169,9 +169,9 @@ def _pcie_finding(facts: SwitchFacts, row: Interface, largest: tuple[int, str]) 
     if _is_down(row):
         return LINKS.fail(subject, "the PCIe port is down", f"in {facts.name}'s network namespace: {_up(row.name)}")
     if row.type == "dummy":
-        return LINKS.ok(subject, "up; a dummy port has no MTU to heed")
+        return LINKS.ok(subject, "up; the MTU of a dummy port does not matter")
     if row.mtu is not None and largest[0] and row.mtu < needed:
-        found = f"MTU {row.mtu} is below {needed}: full-size frames of {whose} vanish when they are tagged"
+        found = f"MTU {row.mtu} is below {needed}: tagged full-size frames of {whose} are lost"
         mend = f"at both ends of the link, in their network namespaces: ip link set dev {row.name} mtu {needed + 96}"
         return LINKS.fail(subject, found, mend)
     return LINKS.ok(subject, f"up, MTU {row.mtu if row.mtu is not None else 'unknown'}")
@@ -181,7 +181,7 @@ def _tenant_findings(facts: SwitchFacts, ports: list[Port]) -> Iterator[Finding]
     here = [port for port in ports if port.switch == facts.name]
     down = [port for port in here if (row := facts.database.interfaces.get(port.interface)) and _is_down(row)]
     for port in down:
-        mend = f"in {facts.name}'s network namespace: {_up(port.interface)}; and start what is at its other end"
+        mend = f"in {facts.name}'s network namespace: {_up(port.interface)}; and start the program at its other end"
         yield LINKS.warn(f"{facts.name} {port.interface}", f"port {port.number} ({port.name}) is down", mend)
     if here and not down:
         yield LINKS.ok(f"{facts.name} interfaces", f"{len(here)} of virtual ports, all up")

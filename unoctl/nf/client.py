@@ -1,4 +1,4 @@
-"""The REST client of nfagent (docs/openapi.json). Answers are plain data, as they come."""
+"""The REST client of nfagent (docs/openapi.json). It returns answers as plain data."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class NfClient:
     Args:
         api: ``unix:PATH`` or ``tcp:HOST:PORT``.
         token: for TCP.
-        timeout_s: how long a request may take.
+        timeout_s: time limit of a request.
 
     Raises:
         ConfigError: ``api`` is neither. All methods raise ``ApiError``.
@@ -38,35 +38,35 @@ class NfClient:
         self._rest.close()
 
     def kinds(self) -> list[Json]:
-        """What can be deployed."""
+        """Return the kinds that can be deployed."""
         return self._get("kinds")["kinds"]
 
     def servers(self) -> list[Json]:
-        """The server that this agent is of, in a list."""
+        """Return the agent's server, in a list."""
         return self._get("servers")["servers"]
 
     def manages(self, datapath_id: str) -> bool:
-        """Whether it is the agent of a server."""
+        """Tell whether this is the agent of a server."""
         return any(int(server["datapath_id"], 16) == int(datapath_id, 16) for server in self.servers())
 
     def faults(self) -> list[Json]:
-        """What is wrong with locations and network functions, the worst first."""
+        """Return the faults of locations and network functions, the worst first."""
         return self._get("faults")["faults"]
 
     def ports(self) -> list[Json]:
-        """Virtual ports of instances."""
+        """Return the virtual ports of instances."""
         return self._get("ports")["ports"]
 
     def instances(self) -> list[Json]:
-        """All instances, oldest first."""
+        """Return all instances, oldest first."""
         return list(self._pages("instances", "instances"))
 
     def instance(self, reference: str) -> Json:
-        """One instance, by id or name."""
+        """Return one instance, by id or name."""
         return self._get(f"instances/{quote(reference, safe='')}")
 
     def create(self, order: Json) -> Json:
-        """Ask for an instance."""
+        """Order an instance."""
         return self._rest.ask(Json, "POST", "/api/v1/instances", order)
 
     def amend(self, reference: str, changes: Json) -> Json:
@@ -74,11 +74,11 @@ class NfClient:
         return self._rest.ask(Json, "PATCH", f"/api/v1/instances/{quote(reference, safe='')}", changes)
 
     def delete(self, reference: str) -> Json:
-        """Ask for the end of an instance."""
+        """Request the deletion of an instance."""
         return self._rest.ask(Json, "DELETE", f"/api/v1/instances/{quote(reference, safe='')}")
 
     def migrate(self, reference: str, target: str | None) -> Json:
-        """Ask for a migration."""
+        """Request a migration."""
         order = {"instance": reference} | ({"target": target} if target else {})
         return self._rest.ask(Json, "POST", "/api/v1/migrations", order)
 
@@ -87,20 +87,20 @@ class NfClient:
         return self._get(f"migrations/{epoch}")
 
     def migrations(self, instance: str | None, most: int) -> list[Json]:
-        """Migrations, newest first; ``instance``: its id."""
+        """Return migrations, newest first; ``instance``: its id."""
         query = {"limit": most} | ({"instance": instance} if instance else {})
         return self._get(f"migrations?{urlencode(query)}")["migrations"]
 
     def why(self, reference: str) -> Json:
-        """Why an instance runs where it does."""
+        """Return the reason for an instance's location."""
         return self._get(f"placement/why/{quote(reference, safe='')}")
 
     def load(self) -> Json:
-        """The newest measurement."""
+        """Return the newest measurement."""
         return self._get("load")
 
     def events(self, after: int | None = None, subject: str | None = None) -> Iterator[Json]:
-        """What happens, from now on or ``after`` an id. Between events come empty ones, the first at once."""
+        """Follow events from now on, or ``after`` an id. Empty ones come between them, the first at once."""
         given = {"after": after, "subject": subject}
         query = urlencode({name: value for name, value in given.items() if value is not None})
         for line in self._rest.stream(f"/api/v1/events?{query}"):

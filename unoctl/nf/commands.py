@@ -237,9 +237,7 @@ def _until(client: NfClient, look: Callable[[], Any]) -> Any:
         found = look()
         if found is not None:
             return found
-    raise ApiNoAnswerError(
-        "nfagent ended while it was waited for; what was accepted goes on when it is back", "nfagent"
-    )
+    raise ApiNoAnswerError("nfagent ended while unoctl waited; accepted requests continue when it is back", "nfagent")
 
 
 def _await_settled(client: NfClient, output: Output, instance: str) -> View:

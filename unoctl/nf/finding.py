@@ -1,4 +1,4 @@
-"""Which nfagent a command is about, and with which token.
+"""Selection of a command's nfagent, and of the token.
 
 Order: ``--agent``, ``--lab NAME``, ``$NFAGENT_API``, the agent.toml that ``$NFAGENT_CONFIG`` names,
 ``/etc/nfagent/agent.toml``, that of the only running lab which has one. The token for TCP is ``$NFAGENT_TOKEN``.
@@ -18,11 +18,11 @@ _IN_LAB = Path("nfagent") / "agent.toml"
 def address(
     named: str | None, lab: str | None, environment: Mapping[str, str], system_config: Path = SYSTEM_CONFIG
 ) -> str:
-    """``unix:PATH`` or ``tcp:HOST:PORT``.
+    """Return ``unix:PATH`` or ``tcp:HOST:PORT``.
 
     Raises:
-        ConfigError: agent.toml cannot be read, or does not say.
-        ConfigChoiceError: there is none, or several labs have one.
+        ConfigError: agent.toml cannot be read, or names no address.
+        ConfigChoiceError: no agent is known, or several labs have one.
     """
     if found := named or (None if lab else environment.get("NFAGENT_API")):
         return found
@@ -35,16 +35,16 @@ def address(
     if len(files) == 1:
         return _listened(*files.values())
     if files:
-        raise ConfigChoiceError(f"several labs run; choose one: {', '.join(f'--lab {name}' for name in files)}")
+        raise ConfigChoiceError(f"several labs are running; choose one: {', '.join(f'--lab {name}' for name in files)}")
     looked = f"lab {lab} has none" if lab else f"nothing names one, {system_config} does not exist, and no lab has one"
     raise ConfigChoiceError(
-        f"no nfagent is known: {looked}; start one (nfagent serve, or uno-lab demo --keep), or give its address: "
+        f"cannot find nfagent: {looked}; start one (nfagent serve, or uno-lab demo --keep), or give its address: "
         "--agent unix:/run/nfagent/nfagent.sock"
     )
 
 
 def _listened(path: Path) -> str:
-    """The first address that agent.toml has it listen at: the unix socket, as a rule."""
+    """Return the first address in agent.toml: usually the unix socket."""
     try:
         listen = tomllib.loads(path.read_text()).get("api", {}).get("listen", ["unix:/run/nfagent/nfagent.sock"])
         if not isinstance(listen, list):
@@ -53,4 +53,4 @@ def _listened(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; name the address with --agent") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError, IndexError, TypeError) as error:
-        raise ConfigError(f"{path}: no [api] listen can be read from it ({error}); see: nfagent check") from error
+        raise ConfigError(f"{path}: cannot read [api] listen ({error}); see: nfagent check") from error

@@ -1,4 +1,4 @@
-"""What ``unoctl nf`` prints: tables and trees of nfagent's answers."""
+"""The output of ``unoctl nf``: tables and trees of nfagent's answers."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,11 @@ from unoctl.nf.client import Json
 from unoctl.render import View, state, table, tree_text
 
 _STATES = {"active": "up", "applied": "up", "done": "up", "error": "fail", "failed": "fail", "rolled-back": "warn"}
-_UNTIL_S = 19  # of a time as RFC 3339 writes it: to the second
+_UNTIL_S = 19  # length of an RFC 3339 time to the second
 
 
 def kinds(found: list[Json]) -> View:
-    """What can be deployed."""
+    """List the kinds that can be deployed."""
     rows = [
         (each["name"], "state" if each["movable"] else "restart", "-".join(map(str, each["ports"])), each["summary"])
         for each in found
@@ -23,7 +23,7 @@ def kinds(found: list[Json]) -> View:
 
 
 def instances(found: list[Json]) -> View:
-    """One line for each."""
+    """List instances, one per line."""
     rows = [
         (
             each["name"],
@@ -39,7 +39,7 @@ def instances(found: list[Json]) -> View:
 
 
 def instance(found: Json, exit_status: int = 0) -> View:
-    """All of one."""
+    """Show one instance in full."""
     lines: list[tuple[int, Text | str]] = [(0, f"{found['name']} ({found['id']})")]
     lines.append((1, Text.assemble("status ", _state(found["status"]))))
     if found["reason"]:
@@ -57,7 +57,7 @@ def instance(found: Json, exit_status: int = 0) -> View:
 
 
 def migrations(found: list[Json], names: Mapping[str, str]) -> View:
-    """Newest first; ``names``: of instances by id."""
+    """List migrations, newest first; ``names``: of instances by id."""
     rows = [
         (
             each["epoch"],
@@ -76,7 +76,7 @@ def migrations(found: list[Json], names: Mapping[str, str]) -> View:
 
 
 def migration(found: Json) -> View:
-    """One that has ended; its exit status says whether as it should."""
+    """Show a migration that has ended; the exit status is 0 if it succeeded."""
     way = f"{found['source']} -> {found['target']}"
     head = Text.assemble(f"migration {found['epoch']}: {way} ", _state(found["outcome"]))
     lines: list[tuple[int, Text | str]] = [(0, head)]
@@ -87,14 +87,14 @@ def migration(found: Json) -> View:
 
 
 def why(found: Json, name: str) -> View:
-    """As the optimiser says it."""
+    """Show the optimiser's reasons."""
     lines: list[tuple[int, Text | str]] = [(0, f"{name} runs at {found['location'] or 'no place'}")]
     lines += [(1 + depth, line) for depth, line in _tree(found["why"])]
     return View(found, tree_text(lines))
 
 
 def load(found: Json, names: Mapping[str, str]) -> View:
-    """Instances, links, locations, and who talks to whom."""
+    """Show instances, links, locations, and the traffic matrix."""
     lines: list[tuple[int, Text | str]] = [
         (0, f"at {_time(found['at'])}, over {found['window_s']:.1f} s; traffic is exact to {found['error']:.1%}")
     ]
@@ -124,7 +124,7 @@ def _traffic(rate: Json) -> str:
 
 
 def _tree(value: Any) -> Iterable[tuple[int, str]]:
-    """Nested data, an entry a line."""
+    """Flatten nested data, one entry per line."""
     entries = value.items() if isinstance(value, dict) else enumerate(value, 1)
     for key, inner in entries:
         if inner is None or inner in ({}, []):
