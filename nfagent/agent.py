@@ -39,7 +39,7 @@ class Agent:
 
     Args:
         config: agent.toml.
-        server: server.toml.
+        server: parsed server.toml.
         wiring: connects ports; None: on the switches of ``server``.
         switching: moves ports; None: on the switches of ``server``.
 

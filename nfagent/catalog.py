@@ -69,7 +69,7 @@ class Catalog:
         if name not in self.kinds:
             known = ", ".join(sorted(self.kinds)) or "none at all"
             raise InvalidError(
-                "kind-unknown", f"there is no kind {name!r} of network function; there are {known}", field
+                "kind-unknown", f"unknown kind {name!r} of network function; expected one of {known}", field
             )
         return self.kinds[name]
 
@@ -81,7 +81,7 @@ class Catalog:
         """
         if name not in self.flavors:
             known = ", ".join(self.flavors)
-            raise InvalidError("flavor-unknown", f"there is no flavor {name!r}; there are {known}", field)
+            raise InvalidError("flavor-unknown", f"unknown flavor {name!r}; expected one of {known}", field)
         return self.flavors[name]
 
     def location(self, name: str, field: str) -> str:
@@ -92,7 +92,7 @@ class Catalog:
         """
         if name not in self.locations:
             known = ", ".join(self.locations)
-            raise InvalidError("location-unknown", f"there is no location {name!r}; there are {known}", field)
+            raise InvalidError("location-unknown", f"unknown location {name!r}; expected one of {known}", field)
         return name
 
     def free_ports(self, taken: Iterable[int], count: int) -> tuple[Port, ...]:

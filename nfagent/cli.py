@@ -65,7 +65,7 @@ def check(config: ConfigOption = None) -> None:
         _die(error)
     kinds = [f"{kind.name} ({'movable' if kind.movable else 'opaque'})" for kind in catalog.kinds.values()]
     typer.echo(f"{path}: ok")
-    typer.echo(f"kinds: {', '.join(kinds) or 'none: there is no program nf, and agent.toml names no [[kind]]'}")
+    typer.echo(f"kinds: {', '.join(kinds) or 'none: the program nf is not installed, and agent.toml has no [[kind]]'}")
     for location in catalog.locations:
         found = settings.find_location(location)
         where = f"over ssh at {found.ssh.host}" if found.ssh else "on this machine"

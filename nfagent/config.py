@@ -299,14 +299,16 @@ class AgentConfig(_Section):
                 problem = f"{self.server} has no switch {location.switch!r}; it has {', '.join(known)}"
                 raise ConfigFaultError(path, None, f"location[{index}].switch", problem)
             if location.switch == known[0] and location.pcie_mbps is not None:
-                problem = f"{known[0]} is the hypervisor: PCIe links are the sNICs'; name it at their locations"
+                problem = f"{known[0]} is the hypervisor; set this at the sNICs' locations, which have the PCIe links"
                 raise ConfigFaultError(path, None, f"location[{index}].pcie_mbps", problem)
             if location.switch == known[0] and location.core_factor not in (None, 1.0):
-                problem = f"{known[0]} is the hypervisor: an sNIC's cores are compared with its own"
+                problem = f"{known[0]} is the hypervisor; set this at the sNICs' locations, relative to its cores"
                 raise ConfigFaultError(path, None, f"location[{index}].core_factor", problem)
         longest = f"{self.runtime}/{uuid.UUID(int=0)}.{max(known, key=len)}.state"
         if len(longest.encode()) > SOCKET_PATH_MAX:
-            problem = f"{self.runtime!r} is too long: a socket in it, as {longest}, has at most {SOCKET_PATH_MAX} bytes"
+            problem = (
+                f"{self.runtime!r} is too long: a socket's path, such as {longest}, has at most {SOCKET_PATH_MAX} bytes"
+            )
             raise ConfigFaultError(path, None, "runtime", problem)
         return server
 
@@ -326,7 +328,7 @@ def _conflicts(config: AgentConfig) -> Iterator[tuple[Where, str]]:
     yield from _given_twice("location", [each.switch for each in config.location])
     for index, kind in enumerate(config.kind):
         if kind.ports[0] > kind.ports[1]:
-            yield ("kind", index, "ports"), f"{kind.ports}: the least comes first, then the most"
+            yield ("kind", index, "ports"), f"{kind.ports}: expected the minimum first, then the maximum"
     for index, location in enumerate(config.location):
         yield from _slot_conflicts(("location", index, "slot"), location)
     yield from _open_doors(config.api)
@@ -341,10 +343,12 @@ def _open_doors(api: ApiConfig) -> Iterator[tuple[Where, str]]:
             continue
         host = listen.removeprefix("tcp:").rpartition(":")[0]
         if api.tokens is None and api.anonymous == "nobody":
-            problem = f"nobody could use {listen}: name a file of tokens, or say what the anonymous may do"
+            problem = f"{listen} would be unusable: set tokens, or anonymous"
             yield ("api", "listen", index), problem
         if api.anonymous != "nobody" and host not in ("localhost", "[::1]") and not host.startswith("127."):
-            problem = f"{listen} is not on the loopback interface, and there even the anonymous may be {api.anonymous}"
+            problem = (
+                f"{listen} is not on the loopback interface, where anonymous = {api.anonymous!r} would admit anyone"
+            )
             yield ("api", "listen", index), problem
 
 
@@ -356,7 +360,7 @@ def _slot_conflicts(where: Where, location: LocationConfig) -> Iterator[tuple[Wh
         if names[slot.name] > 1:
             yield (*here, "name"), f"{slot.name!r} is the name of another slot of {location.switch}"
         if slot.netns and slot.enter:
-            yield (*here, "enter"), "goes without netns: it says how to enter a namespace itself"
+            yield (*here, "enter"), "excludes netns, because it enters a namespace itself"
         for wire in slot.wires:
             if wires[wire.edge] > 1:
                 yield (

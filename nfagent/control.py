@@ -54,7 +54,7 @@ class Connection:
             self._socket.connect(str(path))
         except OSError as error:
             self._socket.close()
-            raise ControlUnreachableError(f"{path}: nobody answers: {error.strerror or error}") from error
+            raise ControlUnreachableError(f"{path}: no process answers: {error.strerror or error}") from error
 
     def ask(
         self, verb: str, *, timeout_s: float | None = None, descriptors: Sequence[int] = (), **arguments: Any

@@ -111,7 +111,7 @@ class Desired:
             identity = self._named(client, reference)
             found = None if identity is None else instances.view(self.store.read, identity)
         if found is None:
-            raise UnknownError("instance-unknown", f"there is no instance {reference!r}")
+            raise UnknownError("instance-unknown", f"unknown instance {reference!r}")
         return found
 
     def _named(self, client: Client, reference: str) -> str | None:
@@ -194,7 +194,7 @@ class Desired:
                 status = current.status if current else "deleting"
                 raise ConflictError("instance-not-active", f"instance {instance.name!r} is {status}, not active")
             if current.migration is not None:
-                detail = f"instance {instance.name!r} is moving to {current.migration.target} already"
+                detail = f"instance {instance.name!r} is already moving to {current.migration.target}"
                 raise ConflictError("migration-in-progress", detail)
             goal = self._goal(instance, source.location, target)
             instances.aim(change, instance.id, goal)
@@ -205,13 +205,13 @@ class Desired:
         if target is None:
             if len(others) != 1:
                 detail = (
-                    f"instance {instance.name!r} is at {source}; where to? There are {', '.join(others) or 'no others'}"
+                    f"instance {instance.name!r} is at {source}; choose a target: {', '.join(others) or 'none exists'}"
                 )
                 raise InvalidError("target-needed", detail, "target")
             target = others[0]
         self.catalog.location(target, "target")
         if target == source:
-            raise ConflictError("already-there", f"instance {instance.name!r} is at {source} already")
+            raise ConflictError("already-there", f"instance {instance.name!r} is already at {source}")
         if instance.pin not in (None, target):
             raise ConflictError("instance-pinned", f"instance {instance.name!r} is pinned to {instance.pin}")
         return target
@@ -223,7 +223,7 @@ class Desired:
         with self.store.change() as change:
             own = chains.page(change.db, client.project, None, None)
             if any(chain.name == name for chain in own):
-                raise ConflictError("name-taken", f"there is a chain {name!r} already")
+                raise ConflictError("name-taken", f"a chain {name!r} already exists")
             _check_room(client.project, "chains", len(own), 1, self.catalog.quota.chains)
             found = tuple(self._hop(client, hop, index) for index, hop in enumerate(hops))
             chain = Chain(str(uuid.uuid4()), name, client.project, found, latency_us, time.time())
@@ -234,7 +234,7 @@ class Desired:
         """Find a chain by id."""
         found = chains.find(self.store.read, chain)
         if found is None or not (client.admin or client.project == found.project):
-            raise UnknownError("chain-unknown", f"there is no chain {chain!r}")
+            raise UnknownError("chain-unknown", f"unknown chain {chain!r}")
         return found
 
     def chain_page(self, client: Client, limit: int, marker: str | None) -> list[Chain]:
@@ -298,7 +298,7 @@ class Desired:
 
 def _check_room(project: str, what: str, have: int, more: int, most: int) -> None:
     if have + more > most:
-        raise QuotaError(f"project {project!r} has {have} {what} and may have {most}; {more} more were asked for")
+        raise QuotaError(f"project {project!r} has {have} of at most {most} {what}; {more} more were requested")
 
 
 def _may_see(client: Client, instance: Instance) -> bool:
@@ -306,13 +306,13 @@ def _may_see(client: Client, instance: Instance) -> bool:
 
 
 def _bad_marker(marker: str | None) -> InvalidError:
-    return InvalidError("marker-unknown", f"nothing has the id {marker!r} that the page should begin behind", "marker")
+    return InvalidError("marker-unknown", f"unknown marker {marker!r}", "marker")
 
 
 def _current(change: Change, instance: Instance) -> Instance:
     found = instances.find(change.db, instance.id)
     if found is None:
-        raise UnknownError("instance-unknown", f"there is no instance {instance.id!r} any more")
+        raise UnknownError("instance-unknown", f"instance {instance.id!r} no longer exists")
     return found
 
 

@@ -1,20 +1,20 @@
 """Everything that nfagent raises; the errors of one server are `server.errors`.
 
     AgentError
-    ├── RefusedError                    what a client asked for cannot be: a ``code``, an HTTP ``status``, a detail
+    ├── RefusedError                    a refused request: a ``code``, an HTTP ``status``, a detail
     │   ├── UnauthorizedError           401
-    │   ├── ForbiddenError              403: not this client's to do
-    │   ├── QuotaError                  403: more than the project may have
-    │   ├── UnknownError                404: there is no such thing
-    │   ├── ConflictError               409: not now, or not beside what there is
+    │   ├── ForbiddenError              403: not allowed for this client
+    │   ├── QuotaError                  403: above the project's quota
+    │   ├── UnknownError                404: it does not exist
+    │   ├── ConflictError               409: conflicts with the current state
     │   ├── MediaTypeError              415: not JSON
-    │   ├── InvalidError                422: understood, and wrong
-    │   └── UnavailableError            503: what would answer is not there
+    │   ├── InvalidError                422: an invalid value
+    │   └── UnavailableError            503: temporarily unavailable
     ├── StoreError                      the store cannot be used
     ├── LaunchError                     an instance's process cannot be started, found or stopped
     ├── ControlError                    an instance's control socket
-    │   ├── ControlUnreachableError     nobody answers there
-    │   └── ControlRefusedError         the instance refused: its own ``code`` and detail
+    │   ├── ControlUnreachableError     no process answers
+    │   └── ControlRefusedError         the instance refused, with its own ``code`` and detail
     └── WiringError                     a port could not be connected to its slot
 
 Every message names the thing, what was found, what was expected, and what to do.
@@ -43,19 +43,19 @@ class RefusedError(AgentError):
 
 
 class UnauthorizedError(RefusedError):
-    """No token, or none that is known."""
+    """A missing or unknown token."""
 
     status = 401
 
 
 class ForbiddenError(RefusedError):
-    """Known, and not allowed to."""
+    """A known client without the permission."""
 
     status = 403
 
 
 class QuotaError(RefusedError):
-    """More than the project may have."""
+    """More than the project's quota."""
 
     status = 403
 
@@ -64,19 +64,19 @@ class QuotaError(RefusedError):
 
 
 class UnknownError(RefusedError):
-    """There is no such thing, or none that this client may see."""
+    """Something that does not exist, or that this client may not see."""
 
     status = 404
 
 
 class ConflictError(RefusedError):
-    """Does not go together with what there is."""
+    """A conflict with the current state."""
 
     status = 409
 
 
 class MediaTypeError(RefusedError):
-    """A body that does not say that it is JSON."""
+    """A body that is not declared as JSON."""
 
     status = 415
 
@@ -85,7 +85,7 @@ class MediaTypeError(RefusedError):
 
 
 class InvalidError(RefusedError):
-    """A value that cannot be.
+    """An invalid value.
 
     Attributes:
         field: dotted name of the member of the request.
@@ -99,7 +99,7 @@ class InvalidError(RefusedError):
 
 
 class UnavailableError(RefusedError):
-    """What would answer is not there (yet)."""
+    """A temporarily unavailable answer."""
 
     status = 503
 
@@ -113,19 +113,19 @@ class LaunchError(AgentError):
 
 
 class ControlError(AgentError):
-    """Something about an instance's control socket."""
+    """An error of an instance's control socket."""
 
 
 class ControlUnreachableError(ControlError):
-    """Nobody answers at the socket, or the connection broke."""
+    """No process answers at the socket, or the connection broke."""
 
 
 class ControlRefusedError(ControlError):
     """The instance refused.
 
     Attributes:
-        code: its own, as ``configuration``.
-        detail: its own words.
+        code: the instance's code, such as ``configuration``.
+        detail: the instance's message.
     """
 
     def __init__(self, verb: str, code: str, detail: str) -> None:
@@ -135,4 +135,4 @@ class ControlRefusedError(ControlError):
 
 
 class WiringError(AgentError):
-    """A virtual port could not be connected to its slot, or taken away."""
+    """A virtual port could not be connected to its slot, or disconnected."""

@@ -1,4 +1,4 @@
-"""What is wrong with network functions and may need a person: for REST, the dashboard and unoctl doctor."""
+"""Faults of network functions that may need a person: for REST, the dashboard and unoctl doctor."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -10,18 +10,18 @@ from nfagent.model import Migration, Running, View
 Gravity = Literal["critical", "warning"]
 
 _LONG_S = 60.0
-"""A migration that has not ended after that is a fault; most take less than a second."""
+"""Seconds after which an open migration is a fault; most take less than one."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong.
+    """A fault.
 
     Attributes:
-        gravity: ``critical``: a function does not serve; ``warning``: something about it does not go on.
+        gravity: ``critical``: a function does not serve; ``warning``: something about it is blocked.
         instance: id.
         since: seconds since 1970.
-        text: what is wrong, and what it waits for.
+        text: the fault, and what it waits for.
     """
 
     gravity: Gravity
@@ -33,7 +33,7 @@ class Fault:
 
 
 def faults(views: Iterable[View], now: float | None = None) -> list[Fault]:
-    """Of all instances, those that do not serve first."""
+    """Return the faults of all instances, those that do not serve first."""
     at = time.time() if now is None else now
     found = [fault for view in views for fault in _of(view, at)]
     return sorted(found, key=lambda fault: (fault.gravity, fault.since))
@@ -42,7 +42,7 @@ def faults(views: Iterable[View], now: float | None = None) -> list[Fault]:
 def _of(view: View, now: float) -> Iterator[Fault]:
     running, migration = view.running, view.migration
     if running is not None and (running.silent is not None or running.phase == "error"):
-        yield _fault("critical", view, running.silent or running.since, running.reason or "it does not run")
+        yield _fault("critical", view, running.silent or running.since, running.reason or "it is not running")
     elif running is not None and running.reason is not None:
         yield _fault("warning", view, running.since, _beside(view, running))
     if migration is not None:
@@ -51,7 +51,7 @@ def _of(view: View, now: float) -> Iterator[Fault]:
 
 def _beside(view: View, running: Running) -> str:
     if not view.instance.present:
-        return f"it is not deleted yet: {running.reason}"
+        return f"its deletion waits: {running.reason}"
     return f"it runs, but {running.reason}" if running.phase == "active" else f"it does not serve yet: {running.reason}"
 
 
@@ -61,7 +61,7 @@ def _of_migration(view: View, migration: Migration, now: float) -> Iterator[Faul
     if waits:
         yield _fault("critical", view, since, f"{move} waits in step {migration.step}: {waits}")
     elif now - since > _LONG_S:
-        yield _fault("warning", view, since, f"{move} does not end; it is in step {migration.step}")
+        yield _fault("warning", view, since, f"{move} has not ended; it is in step {migration.step}")
 
 
 def _fault(gravity: Gravity, view: View, since: float, text: str) -> Fault:

@@ -111,7 +111,7 @@ class Health:
             if not self._is_there(row):
                 return
             what = "is stopped" if row.control is None else "does not answer"
-            reason = f"its process {what}; after {self._hung_after_s:g} s it is killed and started again"
+            reason = f"its process {what}; after {self._hung_after_s:g} s nfagent kills and restarts it"
             if row.reason is not None:
                 self._reasons[row.incarnation] = row.reason
             row = self._starter.note_silence(row, time.time() - silent_s, reason)

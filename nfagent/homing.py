@@ -46,7 +46,7 @@ def bring(client: Client, port: Port, location: str, interface: str, until: Stag
     for _ in range(_TURNS):
         if settled(once, _ENDING):
             return
-    raise WiringError(f"port {port.number} ({port.name}): oneswitchd moves it elsewhere again and again")
+    raise WiringError(f"port {port.number} ({port.name}): oneswitchd keeps moving it elsewhere")
 
 
 def leave(client: Client, port: Port, *, executor_too: bool = False) -> None:

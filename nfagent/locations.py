@@ -142,7 +142,7 @@ class _Teller:
             try:
                 self._changed(self._location)
             except Exception:  # noqa: BLE001  the next change is to be told all the same
-                _log.exception("%s went down or came up, and what follows from that failed", self._location)
+                _log.exception("handling the outage or return of %s failed", self._location)
 
 
 def _fault(switch: SwitchState, *, judge_link: bool = True) -> str | None:

@@ -48,7 +48,7 @@ class LogKeeper:
             try:
                 launcher.tend_logs(self._is_kept)
             except (LaunchError, OSError) as error:
-                _log.warning("logs at %s are not bounded: %s", location, error)
+                _log.warning("cannot limit logs at %s: %s", location, error)
 
     def _is_kept(self, key: str) -> bool:
         subject, _, rest = key.partition(".")

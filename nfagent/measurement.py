@@ -16,13 +16,13 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Of an instance.
+    """Load of an instance.
 
     Attributes:
-        utilisation: 0..1 of what its workers could do: time that did work, not polling.
-        millicores: CPU that its process used.
+        utilisation: 0..1 of its workers' capacity: time spent working, not polling.
+        millicores: CPU used by its process.
         traffic: in and out over its ports, together.
-        flows: that it knows; None: it does not say.
+        flows: number of its flows; None: it does not report them.
     """
 
     utilisation: float
@@ -33,7 +33,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """Of a PCIe link between the hypervisor and an sNIC."""
+    """Use of a PCIe link between the hypervisor and an sNIC."""
 
     to_nic: Rate
     to_host: Rate
@@ -42,11 +42,11 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class LocationUse:
-    """Of a location.
+    """Use of a location.
 
     Attributes:
         millicores: used by the network functions there.
-        capacity_millicores: that they may use.
+        capacity_millicores: available to them.
     """
 
     millicores: int
@@ -59,8 +59,8 @@ class Measurement:
 
     Attributes:
         at: when it was taken, seconds since 1970.
-        window_s: the time before, that the rates are averages of.
-        matrix: traffic by virtual port numbers, from -> to: what entered the server at ``from`` and left it at ``to``.
+        window_s: averaging time of the rates.
+        matrix: traffic by virtual port numbers, from -> to: it entered the server at ``from`` and left it at ``to``.
         error: bound of the matrix's relative error.
         instances: by id.
         links: by the sNIC's name.
@@ -78,13 +78,13 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Coefficient:
-    """What a kind of network function costs, learnt from samples.
+    """Cost of a kind of network function, learnt from samples.
 
     Attributes:
         location_class: ``host`` or ``nic``.
         millicores_per_mbps: CPU for each Mbps of its traffic in and out.
-        samples: it was learnt from; 0: it is a default.
-        deviation: typical distance of a sample from it, relative.
+        samples: number of samples; 0: it is a default.
+        deviation: typical relative distance of a sample from it.
     """
 
     kind: str

@@ -50,7 +50,7 @@ class Pulse:
         return answer
 
     def unanswered_since(self) -> float | None:
-        """Since when it has been asked, or cannot be, and has not answered; None: it has not been asked again."""
+        """Return since when it has not answered, or cannot be asked; None: it has not been asked again."""
         if self.is_lost:
             return self.heard
         return max(self.heard, self._next_asked) if self._waits else None

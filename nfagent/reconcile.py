@@ -313,7 +313,7 @@ class Reconciler:
         try:
             self._starter.disconnect(instance)
         except WiringError as error:
-            _log.warning("instance %s (%s) is not deleted yet: %s", instance.name, instance.id, error)
+            _log.warning("deletion of instance %s (%s) waits: %s", instance.name, instance.id, error)
             for row in rows:
                 self._starter.note(self._starter.halt(row), str(error))
             if not rows:  # the reason needs one
@@ -338,7 +338,7 @@ class Reconciler:
             try:
                 wanted = self._decider.place(instance)
             except UnavailableError as error:
-                _log.info("instance %s (%s) begins at %s: %s", instance.name, instance.id, self._catalog.home, error)
+                _log.info("instance %s (%s) starts at %s: %s", instance.name, instance.id, self._catalog.home, error)
         return wanted or self._catalog.home
 
     def _relocate(self, instance: Instance, serving: Running) -> float | None:
@@ -348,7 +348,7 @@ class Reconciler:
             return _AGAIN_S
         pause = self._pause(instance, goal)
         if pause > 0:
-            self._starter.note(serving, f"it is to run at {goal}, and could not be brought there: see its migrations")
+            self._starter.note(serving, f"it should run at {goal} but could not be moved there: see its migrations")
             return pause
         mode: Mode = "state" if self._starter.kind(instance).movable else "restart"
         with self._store.change() as change:
@@ -389,7 +389,7 @@ class Reconciler:
         """Note that a migration waits; its report says for what, which clients may not know."""
         for row in processes.of(self._store.read, instance.id):
             if row.role == "serving" and row.reason is None:
-                self._starter.note(row, "its migration waits: the migration's report says for what")
+                self._starter.note(row, "its migration waits; the migration's report has the reason")
 
     def _restart(self, instance: Instance, migration: Migration, serving: Running | None) -> float | None:
         """Migrate an instance without movable state: end it at the source and start it at the target."""

@@ -73,7 +73,7 @@ class Starter:
         """
         kind = self._catalog.kinds.get(instance.kind)
         if kind is None:
-            raise LaunchError(f"there is no kind {instance.kind!r} any more; put it back into agent.toml")
+            raise LaunchError(f"agent.toml no longer has the kind {instance.kind!r}; restore it")
         return kind
 
     def begin(self, instance: Instance, location: str, role: Role, before: Running | None) -> Running:
@@ -306,7 +306,7 @@ class Starter:
         return [location for location, _ in {id(each): (name, each) for name, each in self._launchers.items()}.values()]
 
     def is_here(self, location: str) -> bool:
-        """Whether processes at a location run on this machine, which reaches them also while the switch is away."""
+        """Tell whether processes at a location run on this machine, reachable even while the switch is away."""
         return self._launchers.get(location) is self._launchers.get(self.machines()[0])
 
     def end_strays(self, kept: Callable[[], Collection[str]], at: str | None = None) -> tuple[list[str], list[str]]:
@@ -341,7 +341,7 @@ class Starter:
     def _launcher(self, location: str) -> Launcher:
         launcher = self._launchers.get(location)
         if launcher is None:
-            raise LaunchError(f"there is no location {location!r} any more; there are {', '.join(self._launchers)}")
+            raise LaunchError(f"unknown location {location!r}; expected one of {', '.join(self._launchers)}")
         return launcher
 
     def _free_slot(self, db: sqlite3.Connection, instance: Instance, location: str) -> str | None:
@@ -355,7 +355,7 @@ class Starter:
                 return slot.name
         raise LaunchError(
             f"no free slot with {len(instance.ports)} interface(s) at {location}: of {len(slots)} slots {len(fit)} "
-            f"have as many, and all are taken; add [[location.slot]] to agent.toml or delete an instance"
+            f"have this many, all taken; add [[location.slot]] to agent.toml or delete an instance"
         )
 
     def _slot(self, running: Running) -> Slot | None:

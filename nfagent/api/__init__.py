@@ -1,1 +1,1 @@
-"""The interfaces to clients: ``/api/v1``, ``/v2.1``, ``/openapi.json``. They write desired state and nothing else."""
+"""Clients' interfaces: ``/api/v1``, ``/v2.1``, ``/openapi.json``. They write desired state and nothing else."""

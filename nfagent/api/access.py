@@ -1,4 +1,4 @@
-"""Who a request comes from: tokens, the socket that it came in by, and the page that made a browser send it."""
+"""Authentication of requests: tokens, the socket that they arrived by, and the page that made a browser send them."""
 
 import hmac
 import ipaddress
@@ -13,26 +13,26 @@ from nfagent.desired import Client
 from nfagent.errors import ForbiddenError, UnauthorizedError
 
 LOCAL = "nfagent.local"
-"""In a WSGI environment: the request came by a unix socket."""
+"""In a WSGI environment: the request arrived by a unix socket."""
 
 OPERATORS = "default"
-"""The project of those who need no token."""
+"""The project of clients without a token."""
 
 _READS = ("GET", "HEAD")
-# What keystoneauth sends with `--os-auth-type none`.
+# keystoneauth sends this with `--os-auth-type none`.
 _NO_TOKEN = ("", "notused")
 
 
 class Access:
-    """Knows clients.
+    """Authenticates clients.
 
     Args:
-        tokens: the file; None: there is none.
-        anonymous: what those without a token may do over TCP.
+        tokens: the file; None: no file.
+        anonymous: rights of clients without a token over TCP.
         listen: addresses as in agent.toml.
 
     Raises:
-        ConfigError: the file cannot be used; names the line.
+        ConfigError: the file cannot be used; the message names the line.
     """
 
     def __init__(self, tokens: Path | None, anonymous: Anonymous, listen: Collection[str] = ()) -> None:
@@ -41,11 +41,11 @@ class Access:
         self._hosts = {_host(each.removeprefix("tcp:")) for each in listen if each.startswith("tcp:")} | {"localhost"}
 
     def client(self, environ: Mapping[str, Any]) -> Client:
-        """Who sent this request.
+        """Return the sender of this request.
 
         Raises:
-            UnauthorizedError: nobody who is known.
-            ForbiddenError: a browser that a page of somebody else's has made send it.
+            UnauthorizedError: the sender is unknown.
+            ForbiddenError: a foreign page made a browser send it.
         """
         token = _token(environ)
         if token not in _NO_TOKEN:
@@ -58,16 +58,16 @@ class Access:
         raise UnauthorizedError("token-missing", "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)")
 
     def badge(self, token: str) -> str:
-        """What a browser keeps instead of a token: it opens the dashboard and nothing else.
+        """Return what a browser keeps instead of a token: it opens the dashboard and nothing else.
 
         Raises:
-            UnauthorizedError: the token is not known.
+            UnauthorizedError: the token is unknown.
         """
         self._bearer(token)
         return _badge(digest(token))
 
     def visitor(self, environ: Mapping[str, Any], badge: str | None) -> Client:
-        """Who looks at the dashboard: as `client`, or with a badge.
+        """Return the viewer of the dashboard: as `client`, or with a badge.
 
         Raises:
             UnauthorizedError, ForbiddenError: as for `client`.
@@ -78,7 +78,7 @@ class Access:
         return found[0] if found else self.client(environ)
 
     def check_origin(self, environ: Mapping[str, Any]) -> None:
-        """Refuse what a page of another origin has made a browser send: it has all rights of the browser's user.
+        """Refuse cross-origin requests of browsers: such a page would have all rights of the browser's user.
 
         Raises:
             ForbiddenError: it comes from such a page.
@@ -86,7 +86,7 @@ class Access:
         site = str(environ.get("HTTP_SEC_FETCH_SITE", ""))
         origin = str(environ.get("HTTP_ORIGIN", ""))
         if site:
-            # A link that is followed to here only shows what is here.
+            # Following a link to this address only shows what is here.
             follows = environ.get("HTTP_SEC_FETCH_MODE") == "navigate" and environ.get("REQUEST_METHOD") in _READS
             is_foreign = site not in ("same-origin", "none") and not follows
         else:
@@ -96,10 +96,10 @@ class Access:
             raise ForbiddenError("origin-foreign", detail)
 
     def _check_host(self, header: str) -> None:
-        """Who may go without a token is on this machine, and so is a browser there whatever page it shows.
+        """Check the Host header of a request without a token: the sender is local, but so is a browser with any page.
 
-        The name of such a page may be made to lead here (DNS rebinding), but the browser says which name that was.
-        What says none is no browser.
+        Such a page's name may resolve to this address (DNS rebinding), but the browser sends that name as Host. A
+        sender without Host is not a browser.
         """
         host = _host(header)
         if header and host not in self._hosts and not _is_loopback(host):
@@ -108,10 +108,10 @@ class Access:
 
     def _bearer(self, token: str) -> Client:
         shown = digest(token)
-        # All are compared, each in constant time: how long it takes tells nothing about any of them.
+        # Compare all of them, each in constant time, so that the duration reveals nothing.
         found = [entry.client for entry in self._tokens.entries() if hmac.compare_digest(entry.digest, shown)]
         if not found:
-            raise UnauthorizedError("token-unknown", "the token of this request is not known here")
+            raise UnauthorizedError("token-unknown", "the token of this request is unknown")
         return found[0]
 
 
@@ -120,12 +120,12 @@ def _token(environ: Mapping[str, Any]) -> str:
     if scheme.lower() == "bearer":
         return value.strip()
     if scheme:
-        return "a scheme that is not Bearer"  # is no token, and so not known
+        return "a scheme that is not Bearer"  # is not a token, and so unknown
     return str(environ.get("HTTP_X_AUTH_TOKEN", "")).strip()
 
 
 def _host(text: str) -> str:
-    """Of ``HOST`` or ``HOST:PORT``, as it is compared."""
+    """Normalise ``HOST`` or ``HOST:PORT`` for comparison."""
     host, _, port = text.rpartition(":")
     return (host if port.isdecimal() else text).strip("[]").lower()
 
@@ -138,5 +138,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def _badge(token: bytes) -> str:
-    # Follows from the token, so that it outlives a restart of the agent; the token does not follow from it.
+    # Derived from the token, so that it survives a restart of the agent; the token cannot be derived from it.
     return hmac.new(token, b"dashboard", "sha256").hexdigest()

@@ -28,12 +28,12 @@ from nfagent.errors import MediaTypeError
 BODY_MAX = 1 << 20
 _OPEN_PATHS = ("/openapi.json",)
 _CHANGES = ("POST", "PUT", "PATCH")
-_DESCRIPTION = """Network functions, deployed to one server. Where each runs, on the host or on a smart NIC, is decided
-there and changes without the client noticing."""
+_DESCRIPTION = """Network functions, deployed to one server. The server decides whether each runs on the host or on a
+smart NIC, and moves it without clients noticing."""
 
 
 class _Json(DefaultJSONProvider):
-    """JSON as RFC 8259 has it: without NaN and Infinity, and not nested without end."""
+    """JSON as in RFC 8259: without NaN and Infinity, and with limited nesting."""
 
     def loads(self, s: str | bytes, **kwargs: Any) -> Any:
         try:
@@ -94,5 +94,5 @@ def _authenticate(page: str) -> None:
         return
     g.client = services().access.client(request.environ)
     if request.url_rule is not None and request.method in _CHANGES and not request.is_json:
-        # A page of any origin may have a browser send other media types without asking for leave.
+        # Pages of any origin may make a browser send other media types without permission.
         raise MediaTypeError(f"Content-Type is {request.content_type or 'missing'}; expected application/json")

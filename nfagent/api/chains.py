@@ -48,7 +48,7 @@ def delete_chain(chain: str) -> str:
 def _stored(hop: Hop, index: int) -> str:
     if hop.instance is None:
         return f"{PORT_HOP}{hop.port}"
-    if hop.instance.startswith(PORT_HOP):  # no name has a colon; it would be stored as a port
+    if hop.instance.startswith(PORT_HOP):  # names have no colon; this one would be stored as a port
         raise InvalidError("instance-unknown", f"there is no instance {hop.instance!r}", f"hops.{index}")
     return hop.instance
 

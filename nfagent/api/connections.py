@@ -1,7 +1,7 @@
-"""Limits of the connections of one waitress server, so that a slow or greedy client never keeps others out.
+"""Limits of the connections of one waitress server, so that a slow or greedy client never blocks others.
 
 Waitress itself stops accepting at a number of connections, however long they are idle. Here a new connection is always
-accepted, and the oldest that is not being answered is closed: that of the peer with most of them.
+accepted, and the oldest one without a request in progress is closed, of the peer with the most of them.
 """
 
 import contextlib
@@ -13,29 +13,29 @@ from typing import Any
 from waitress.channel import HTTPChannel
 
 REQUEST_S = 20.0
-"""A request is complete so long after its first byte."""
+"""Seconds from a request's first byte to its last."""
 
 PEER_MAX = 64
-"""Connections of one peer that are not being answered; a peer is an address, or all clients of a unix socket."""
+"""Connections of one peer without a request in progress; a peer is an address, or all clients of a unix socket."""
 
 TOTAL_MAX = 256
-"""Connections of all peers; those that follow a stream come on top."""
+"""Connections of all peers, plus those that follow a stream."""
 
 # RFC 9110, section 15.5.9.
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nServer: nfagent\r\n\r\n"
 
 
 class Channel(HTTPChannel):
-    """A connection that knows since when a part of a request has been there.
+    """A connection that remembers the start of an incomplete request.
 
     Attributes:
-        began: steady clock at the first byte of the incomplete request; None: there is none.
+        began: steady clock at the first byte of the incomplete request; None: no incomplete request.
     """
 
     began: float | None = None
 
     def received(self, data: bytes) -> bool:
-        """Note when a request begins."""
+        """Note the start of a request."""
         before = self.request
         taken = super().received(data)
         if self.request is None:
@@ -46,12 +46,12 @@ class Channel(HTTPChannel):
 
     @property
     def peer(self) -> str:
-        """The client's address; all connections of a unix socket have one."""
+        """Return the client's address; all connections of a unix socket share one."""
         return str(self.addr[0])
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Which connection goes first: those with a part of a request, idle ones, those that still take an answer."""
+        """Return the closing order: incomplete requests first, then idle connections, then those being answered."""
         if self.total_outbufs_len:
             return 2, self.last_activity
         return (1, self.last_activity) if self.began is None else (0, self.began)
@@ -63,7 +63,7 @@ class Connections:
     Thread safety: `sweep` only in the thread that runs the server's loop.
 
     Args:
-        server: of waitress; its channels are of the class `Channel`.
+        server: a waitress server; its channels are of the class `Channel`.
         streams: connections on top of `TOTAL_MAX`.
         clock: seconds of a steady clock.
     """
@@ -74,7 +74,7 @@ class Connections:
         self._clock = clock
 
     def sweep(self) -> None:
-        """Close what is to be closed now."""
+        """Close slow and surplus connections."""
         channels: list[Channel] = list(self._server.active_channels.values())
         now = self._clock()
         for channel in channels:
@@ -99,7 +99,7 @@ class Connections:
             surplus -= 1
 
     def _free_threads(self, channels: Iterable[Channel]) -> None:
-        """If requests wait for a thread, close the connection whose client was the last to take some of its answer."""
+        """If requests wait for a thread, close the connection whose client has read nothing for longest."""
         if not self._server.task_dispatcher.queue:
             return
         watermark = self._server.adj.outbuf_high_watermark

@@ -1,7 +1,7 @@
-"""What tenants are told of their instances: nothing of where these run.
+"""Filters what tenants learn about their instances: never where these run.
 
-What the agent itself found out names locations, slots and machines, and is for administrators. A tenant gets what its
-own process said, without the names of this server's parts.
+Messages of the agent itself name locations, slots and machines, and are for administrators. A tenant gets its own
+process's message, without the names of this server's parts.
 """
 
 import re
@@ -13,28 +13,28 @@ from nfagent.model import Event
 from nfagent.reasons import AT_ONCE, ENDED, REFUSED
 from server.config import ServerConfig
 
-GENERIC = "it does not run as it should; an administrator sees why"
+GENERIC = "it is not running as intended; an administrator can see why"
 _HIDDEN = "..."
-# Not how it ended: of a process on another machine that is not known, which would tell that it is one.
+# Without how it ended, which is unknown for a process on another machine: that would reveal the machine.
 _ENDING = re.compile(rf"(?:{ENDED}|{AT_ONCE}).*?(; it said.*)", re.DOTALL)
 
 
 class Discretion:
-    """Leaves out what a tenant may not know.
+    """Removes what a tenant may not know.
 
     Args:
-        config: agent.toml, whose locations are not named.
+        config: agent.toml, whose locations stay hidden.
         server: server.toml, likewise.
     """
 
     def __init__(self, config: AgentConfig, server: ServerConfig) -> None:
         words = {word for word in (*_of_agent(config), *_of_server(server)) if word}
-        # Longest first: a path goes as a whole.
+        # Longest first, so that a path is replaced as a whole.
         listed = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
         self._words = re.compile(rf"(?<![A-Za-z0-9_-])(?:{listed})(?![A-Za-z0-9_-])", re.IGNORECASE)
 
     def reason(self, reason: str | None, *, admin: bool) -> str | None:
-        """Why an instance is not as it should be, for a client."""
+        """Return the reason for an instance's state, for a client."""
         if reason is None or admin:
             return reason
         if reason.startswith(REFUSED):
@@ -43,7 +43,7 @@ class Discretion:
         return GENERIC if ending is None else ENDED + self._words.sub(_HIDDEN, ending[1])
 
     def event(self, event: Event, *, admin: bool) -> dict[str, Any]:
-        """What an event says, for a client."""
+        """Return an event's content, for a client."""
         if admin or "reason" not in event.payload:
             return event.payload
         return event.payload | {"reason": self.reason(event.payload["reason"], admin=False)}

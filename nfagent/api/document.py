@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the framework does not know of it."""
+"""The OpenAPI document: additions to the framework's output."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schema
 
 
 def finished(spec: dict[str, Any] | str) -> dict[str, Any]:
-    """Errors are problem documents, on every path; every path wants a token; the address is the client's to know."""
+    """Add problem documents as errors and a token to every path, and remove the address, which the client knows."""
     if isinstance(spec, str):
-        raise TypeError("the document is expected as data: SPEC_FORMAT is json")
+        raise TypeError("expected the document as data: SPEC_FORMAT is json")
     spec.pop("servers", None)
     schemas: dict[str, Any] = spec["components"]["schemas"]
     for replaced in ("HTTPError", "ValidationError", "ValidationErrorDetail", "ValidationErrorDetailLocation"):
@@ -34,6 +34,6 @@ def finished(spec: dict[str, Any] | str) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter of a path or a query is text: it is there, or it is not."""
+    """Remove null from the type of path and query parameters, which are text or absent."""
     choices = [each for each in schema.get("anyOf", []) if each.get("type") != "null"]
     return choices[0] if len(choices) == 1 else schema

@@ -1,4 +1,4 @@
-"""``/api/v1/events``: all that happens, as server-sent events."""
+"""``/api/v1/events``: all events, as server-sent events."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from nfagent.store import Store, events
 blueprint = APIBlueprint("events", __name__, tag="events")
 
 HEARTBEAT_S = 15.0
-_LOOK_S = 1.0  # from look to look whether the client is still there, and still may
+_LOOK_S = 1.0  # interval of checking that the client is connected and still authorised
 _BATCH = 500
 _TYPE = "text/event-stream"
 _RESPONSES: dict[int | str, Any] = {
@@ -31,10 +31,10 @@ _RESPONSES: dict[int | str, Any] = {
 @blueprint.input(EventQuery, location="query")
 @blueprint.doc(responses=_RESPONSES)
 def follow_events(query_data: EventQuery) -> ResponseReturnValue:
-    """Follow what happens.
+    """Follow events.
 
-    Each event has an id; a client that comes again with ``Last-Event-ID`` gets all since. Where some of them are not
-    kept any more, or the id is above the newest, the first event is ``gap``: list everything again. A comment is sent
+    Each event has an id; a client that reconnects with ``Last-Event-ID`` gets all later events. If some of them are no
+    longer kept, or the id is above the newest, the first event is ``gap``: list everything again. A comment is sent
     every 15 seconds.
     """
     known = services()
@@ -77,14 +77,14 @@ def _stream(
     last, oldest = store.last_event if after is None else after, events.oldest(store.read)
     yield ": events follow\n\n"
     if 0 < last + 1 < oldest or last > store.last_event:
-        # An id above the newest is from another store, or from one whose last hours were lost.
+        # An id above the newest is from another store, or from one that lost its last hours.
         yield _gap(oldest)
         last = min(last, store.last_event)
     spoke = time.monotonic()
     while not store.is_ending and may_go_on():
         batch, last = events.since(store, last, _BATCH, project, subject)
         yield from (_event(event, told(event)) for event in batch)
-        # Also where much happens that is none of this client's: it must not take that for silence.
+        # Send it even amid events that this client may not see, because silence would look like a dead connection.
         if batch or time.monotonic() - spoke >= HEARTBEAT_S:
             spoke = time.monotonic()
             if not batch:

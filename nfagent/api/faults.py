@@ -1,4 +1,4 @@
-"""``/api/v1/faults``: what is wrong and may need a person; administrators only."""
+"""``/api/v1/faults``: faults that may need a person; administrators only."""
 
 from apiflask import APIBlueprint
 
@@ -15,7 +15,7 @@ blueprint = APIBlueprint("faults", __name__, tag="faults")
 @blueprint.output(FaultList)
 @blueprint.doc(responses=[403])
 def list_faults() -> FaultList:
-    """List what is wrong with locations and network functions, the worst first; administrators only."""
+    """List faults of locations and network functions, the worst first; administrators only."""
     client().require_admin("faults")
     found = faults.faults(instances.views(services().desired.store.read, Filter()))
     listed = [
@@ -34,7 +34,7 @@ def list_faults() -> FaultList:
 
 
 def _locations() -> list[FaultOut]:
-    """Those that are down, as the newest event of each says."""
+    """Return the locations that are down, by the newest event of each."""
     db = services().desired.store.read
     newest = [each for name in services().desired.catalog.locations for each in events.newest(db, 1, name, "location.")]
     return [

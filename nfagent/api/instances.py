@@ -23,7 +23,7 @@ _PAGE_BYTES = 4 << 20
 def create_instance(json_data: InstanceOrder) -> tuple[InstanceOut, int, dict[str, str]]:
     """Create an instance.
 
-    Where it runs is decided here, not by the client.
+    The server decides where it runs, not the client.
     """
     order = Order(**json_data.model_dump())
     view = services().desired.create(client(), order)
@@ -36,7 +36,7 @@ def create_instance(json_data: InstanceOrder) -> tuple[InstanceOut, int, dict[st
 @blueprint.output(InstancePage)
 @blueprint.doc(responses=[403])
 def list_instances(query_data: InstanceQuery) -> InstancePage:
-    """List instances, oldest first. A page with large configurations has fewer of them than ``limit``."""
+    """List instances, oldest first. A page with large configurations may have fewer of them than ``limit``."""
     wanted = Filter(**query_data.model_dump(exclude={"limit", "marker"}))
     views = services().desired.page(client(), wanted, query_data.limit + 1, query_data.marker)
     page = [_shown(view) for view in _bounded(views[: query_data.limit])]
@@ -44,14 +44,14 @@ def list_instances(query_data: InstanceQuery) -> InstancePage:
 
 
 def _shown(view: View) -> InstanceOut:
-    """As the client may see it."""
+    """Convert for the client."""
     admin = client().admin
     reason = services().discretion.reason(view.running.reason if view.running else None, admin=admin)
     return InstanceOut.of(view, reason, admin=admin)
 
 
 def _bounded(views: list[View]) -> list[View]:
-    """As many as an answer may have: a client that reads slowly keeps no thread busy with what waitress can hold."""
+    """Limit an answer's size, so that waitress can buffer it and a slow client does not occupy a thread."""
     room = _PAGE_BYTES
     for index, view in enumerate(views):
         room -= len(json.dumps(view.instance.config))
@@ -66,7 +66,7 @@ def _bounded(views: list[View]) -> list[View]:
 def show_instance(reference: str) -> InstanceOut:
     """Show an instance, by id or name.
 
-    Administrators name those of other projects PROJECT/NAME, or NAME where only one has it.
+    Administrators name those of other projects PROJECT/NAME, or NAME if it is unique.
     """
     return _shown(services().desired.show(client(), reference))
 
@@ -78,7 +78,7 @@ def show_instance(reference: str) -> InstanceOut:
 def amend_instance(reference: str, json_data: InstanceAmendment) -> InstanceOut:
     """Change an instance's configuration, name, labels or pin.
 
-    A new configuration is on disk when this is answered, and in force when ``config_state`` is ``applied``.
+    A new configuration is on disk when this returns, and in force when ``config_state`` is ``applied``.
     """
     given = {name: getattr(json_data, name) for name in json_data.model_fields_set}
     if "pin" in given:
@@ -93,6 +93,6 @@ def amend_instance(reference: str, json_data: InstanceAmendment) -> InstanceOut:
 def delete_instance(reference: str) -> InstanceOut:
     """Delete an instance.
 
-    Asked again while it is being deleted, the answer is the same. One that migrates is deleted when that has ended.
+    Repeated requests get the same answer. A migrating instance is deleted after its migration.
     """
     return _shown(services().desired.delete(client(), reference))

@@ -1,4 +1,4 @@
-"""``/api/v1/load``: what was measured; administrators only."""
+"""``/api/v1/load``: the measurements; administrators only."""
 
 from apiflask import APIBlueprint
 
@@ -17,5 +17,5 @@ def show_load() -> LoadOut:
     client().require_admin("load")
     measured = services().monitor.newest()
     if measured is None:
-        raise UnavailableError("no-measurement", "nothing has been measured yet")
+        raise UnavailableError("no-measurement", "no measurement yet")
     return LoadOut.of(measured)

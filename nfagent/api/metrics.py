@@ -15,7 +15,7 @@ blueprint = APIBlueprint("metrics", __name__, enable_openapi=False)
 
 @blueprint.get("/metrics")
 def show_metrics() -> Response:
-    """Instances by status, migrations, events; a value of 0 is written, too."""
+    """Show instances by status, migrations, events; values of 0 are included."""
     client().require_admin("metrics")
     store = services().desired.store
     statuses = figures.instances_by_status(store.read)
@@ -23,7 +23,7 @@ def show_metrics() -> Response:
     open_now = {"": outcomes.pop("none", 0)}
     text = (
         _family("instances", "gauge", "Instances by status.", "status", dict.fromkeys(get_args(Status), 0) | statuses)
-        + _family("migrations_open", "gauge", "Migrations that go on.", "", open_now)
+        + _family("migrations_open", "gauge", "Open migrations.", "", open_now)
         + _family(
             "migrations", "counter", "Migrations by outcome.", "outcome", dict.fromkeys(get_args(Outcome), 0) | outcomes
         )
@@ -33,7 +33,7 @@ def show_metrics() -> Response:
 
 
 def _family(name: str, kind: str, what: str, label: str, values: Mapping[str, int]) -> str:
-    """A metric with its samples; label values are the agent's own words and need no escaping."""
+    """Format a metric with its samples; label values are the agent's own words and need no escaping."""
     full = f"nfagent_{name}_total" if kind == "counter" else f"nfagent_{name}"
     lines = [f"# HELP {full} {what}", f"# TYPE {full} {kind}"]
     lines += [f'{full}{{{label}="{value}"}} {count}' if label else f"{full} {count}" for value, count in values.items()]

@@ -17,9 +17,9 @@ _EPOCH_MAX = 2**63 - 1
 @blueprint.output(MigrationOut, status_code=202, description="Accepted and on disk")
 @blueprint.doc(responses=[403, 404, 409])
 def create_migration(json_data: MigrationOrder) -> MigrationOut:
-    """Ask for a migration.
+    """Request a migration.
 
-    The instance is wanted at the target from then on, until the optimiser or somebody else wants it elsewhere.
+    From then on the instance is wanted at the target, until the optimiser or a client wants it elsewhere.
     """
     return MigrationOut.of(services().desired.migrate(client(), json_data.instance, json_data.target))
 
@@ -39,7 +39,7 @@ def list_migrations(query_data: MigrationQuery) -> MigrationPage:
 
 
 def _id(reference: str | None) -> str | None:
-    """Of an instance that a query names; of one that is gone only the id is known."""
+    """Return the id of the instance that a query names; a deleted one can be named by id only."""
     if reference is None:
         return None
     try:
@@ -56,5 +56,5 @@ def show_migration(epoch: int) -> MigrationOut:
     client().require_admin("migrations")
     found = migrations.find(services().desired.store.read, epoch) if epoch <= _EPOCH_MAX else None
     if found is None:
-        raise UnknownError("migration-unknown", f"there is no migration of epoch {epoch}")
+        raise UnknownError("migration-unknown", f"unknown migration epoch {epoch}")
     return MigrationOut.of(found)

@@ -1,4 +1,4 @@
-"""What there is: kinds, flavors, ports, the server and its switches."""
+"""The inventory: kinds, flavors, ports, the server and its switches."""
 
 from apiflask import APIBlueprint
 
@@ -18,7 +18,7 @@ blueprint = APIBlueprint("offer", __name__, tag="offer")
 @blueprint.get("/kinds")
 @blueprint.output(schemas.KindList)
 def list_kinds() -> schemas.KindList:
-    """List what can be deployed."""
+    """List the kinds that can be deployed."""
     return schemas.KindList(kinds=[_kind(kind) for kind in services().desired.catalog.kinds.values()])
 
 
@@ -28,7 +28,7 @@ def show_kind(name: str) -> schemas.KindOut:
     """Show a kind."""
     kind = services().desired.catalog.kinds.get(name)
     if kind is None:
-        raise UnknownError("kind-unknown", f"there is no kind {name!r}")
+        raise UnknownError("kind-unknown", f"unknown kind {name!r}")
     return _kind(kind)
 
 
@@ -45,7 +45,7 @@ def show_flavor(name: str) -> schemas.FlavorOut:
     """Show a size."""
     flavor = services().desired.catalog.flavors.get(name)
     if flavor is None:
-        raise UnknownError("flavor-unknown", f"there is no flavor {name!r}")
+        raise UnknownError("flavor-unknown", f"unknown flavor {name!r}")
     return _flavor(flavor)
 
 
@@ -99,11 +99,11 @@ def show_switch(name: str) -> schemas.SwitchOut:
     for switch in _switches():
         if switch.name == name:
             return switch
-    raise UnknownError("switch-unknown", f"there is no switch {name!r}")
+    raise UnknownError("switch-unknown", f"unknown switch {name!r}")
 
 
 def _switches() -> list[schemas.SwitchOut]:
-    """All switches, for those who may see them."""
+    """Return all switches, for clients who may see them."""
     client().require_admin("the switches")
     status, _ = _status()
     known = {switch.name: switch for switch in status.switches} if status else {}
@@ -111,7 +111,7 @@ def _switches() -> list[schemas.SwitchOut]:
 
 
 def _status() -> tuple[Status | None, str | None]:
-    """What oneswitchd says, or why it does not."""
+    """Return oneswitchd's status, or why it is unavailable."""
     try:
         return services().status(), None
     except ServerError as error:

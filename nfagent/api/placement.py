@@ -1,4 +1,4 @@
-"""``/api/v1/placement``: where things run, where they should, and why; administrators only."""
+"""``/api/v1/placement``: current and proposed locations, and the reasons; administrators only."""
 
 from apiflask import APIBlueprint
 
@@ -24,7 +24,7 @@ blueprint = APIBlueprint("placement", __name__, tag="placement")
 @blueprint.output(CurrentOut)
 @blueprint.doc(responses=[403])
 def show_placement() -> CurrentOut:
-    """Show where everything runs."""
+    """Show the current locations."""
     client().require_admin("placement")
     views = instances.views(services().desired.store.read, Filter())
     placed = [
@@ -45,7 +45,7 @@ def show_placement() -> CurrentOut:
 @blueprint.output(DecisionOut)
 @blueprint.doc(responses=[403, 503])
 def show_proposal() -> DecisionOut:
-    """Show where the optimiser would have everything."""
+    """Show the locations that the optimiser proposes."""
     client().require_admin("placement")
     return DecisionOut.of(services().decider.proposal())
 
@@ -55,7 +55,7 @@ def show_proposal() -> DecisionOut:
 @blueprint.output(DecisionPage)
 @blueprint.doc(responses=[403])
 def list_decisions(query_data: DecisionQuery) -> DecisionPage:
-    """List what was decided, and what came of it, the newest first."""
+    """List decisions and their outcomes, newest first."""
     client().require_admin("placement")
     found = decisions.page(services().desired.store.read, query_data.limit + 1, query_data.marker)
     page = found[: query_data.limit]
@@ -68,11 +68,11 @@ def list_decisions(query_data: DecisionQuery) -> DecisionPage:
 @blueprint.output(DecisionDetailOut)
 @blueprint.doc(responses=[403, 404])
 def show_decision(decision: int) -> DecisionDetailOut:
-    """Show a decision, with the problem that it was made for."""
+    """Show a decision, with its problem."""
     client().require_admin("placement")
     found = decisions.find(services().desired.store.read, decision) if decision < 2**63 else None
     if found is None:
-        raise UnknownError("decision-unknown", f"there is no decision {decision}, or it is not kept any more")
+        raise UnknownError("decision-unknown", f"decision {decision} does not exist or is no longer kept")
     return DecisionDetailOut(decision=DecisionOut.of(found), problem=found.problem)
 
 
@@ -93,7 +93,7 @@ def show_why(reference: str) -> WhyOut:
 @blueprint.output(DecisionOut)
 @blueprint.doc(responses=[403, 409, 503])
 def dry_run(json_data: DryRun) -> DecisionOut:
-    """Ask what would be decided if; nothing is done."""
+    """Show a hypothetical decision without carrying it out."""
     client().require_admin("placement")
     desired = services().desired
     without = [_id(reference, "without") for reference in json_data.without]
@@ -101,7 +101,7 @@ def dry_run(json_data: DryRun) -> DecisionOut:
     for reference, name in json_data.pins.items():
         location, identity = desired.catalog.location(name, f"pins.{reference}"), _id(reference, "pins")
         if identity in without or pins.get(identity, location) != location:
-            detail = f"instance {reference!r} is named twice, with different answers to where it is"
+            detail = f"instance {reference!r} is given twice, with different locations"
             raise InvalidError("contradiction", detail, f"pins.{reference}")
         pins[identity] = location
     return DecisionOut.of(services().decider.dry_run(pins, without))

@@ -1,4 +1,4 @@
-"""Bodies and queries of ``/api/v1/load`` and ``/api/v1/placement``: what was measured, and what was decided."""
+"""Bodies and queries of ``/api/v1/load`` and ``/api/v1/placement``: measurements and decisions."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Self
@@ -20,7 +20,7 @@ class RateOut(Out):
 
 
 class DemandOut(RateOut):
-    """What entered at one virtual port and left at another."""
+    """Traffic that entered at one virtual port and left at another."""
 
     source: Annotated[int, Field(alias="from")]
     target: Annotated[int, Field(alias="to")]
@@ -29,7 +29,7 @@ class DemandOut(RateOut):
 
 
 class InstanceLoadOut(Out):
-    """``utilisation``: 0..1 of what its workers could do; ``millicores``: CPU that its process used."""
+    """``utilisation``: 0..1 of its workers' capacity; ``millicores``: CPU used by its process."""
 
     utilisation: float
     millicores: int
@@ -38,7 +38,7 @@ class InstanceLoadOut(Out):
 
 
 class LinkUseOut(Out):
-    """Of a PCIe link, in both directions."""
+    """Use of a PCIe link, in both directions."""
 
     to_nic: RateOut
     to_host: RateOut
@@ -53,7 +53,7 @@ class LocationUseOut(Out):
 
 
 class LoadOut(Out):
-    """The newest sample. ``error``: bound of the matrix's relative error; ``window_s``: what rates are averages of."""
+    """The newest sample. ``error``: bound of the matrix's relative error; ``window_s``: averaging time of the rates."""
 
     at: Time
     window_s: float
@@ -65,7 +65,7 @@ class LoadOut(Out):
 
     @classmethod
     def of(cls, measured: Measurement) -> Self:
-        """As JSON has it."""
+        """Convert to the API's form."""
         row: dict[str, Any] = asdict(measured) | {"at": iso(measured.at)}
         matrix = sorted(measured.matrix.items())
         row["matrix"] = [{"from": pair[0], "to": pair[1], **asdict(rate)} for pair, rate in matrix]
@@ -76,7 +76,7 @@ class LoadOut(Out):
 
 
 class PlacedOut(Out):
-    """Where an instance runs and why it may not elsewhere."""
+    """Where an instance runs, and why it may not run elsewhere."""
 
     instance: str
     name: str
@@ -87,16 +87,15 @@ class PlacedOut(Out):
 
 
 class CurrentOut(Out):
-    """Where everything runs."""
+    """The locations of all instances."""
 
     placement: list[PlacedOut]
 
 
 class DecisionOut(Out):
-    """What the optimiser says. ``plan``: location by instance id; ``moves``: in this order.
+    """The optimiser's decision. ``plan``: location by instance id; ``moves``: in this order.
 
-    ``outcome`` null: it is not known yet. ``id`` 0: it was not written, as nothing was to be moved or it answers a
-    question only.
+    ``outcome`` null: not known yet. ``id`` 0: not recorded, because nothing moves or because it only answers a request.
     """
 
     id: int
@@ -110,7 +109,7 @@ class DecisionOut(Out):
 
     @classmethod
     def of(cls, decision: model.Decision) -> Self:
-        """As JSON has it."""
+        """Convert to the API's form."""
         return cls(
             id=decision.id,
             decided=iso(decision.decided),
@@ -124,28 +123,28 @@ class DecisionOut(Out):
 
 
 class DecisionDetailOut(Out):
-    """A decision and its problem, as ``unoctl place`` reads it."""
+    """A decision and its problem, in the format of ``unoctl place``."""
 
     decision: DecisionOut
     problem: dict[str, Any]
 
 
 class DecisionQuery(In):
-    """``marker``: the id of the last one of the page before; the newest come first."""
+    """``marker``: the id of the previous page's last decision; newest first."""
 
     limit: Annotated[int, Field(strict=False, ge=1, le=100)] = 10
     marker: Annotated[int, Field(strict=False, ge=1, le=2**63 - 1)] | None = None
 
 
 class DecisionPage(Out):
-    """``next``: the marker of the next page; null: this is the last."""
+    """``next``: the marker of the next page; null: this is the last page."""
 
     decisions: list[DecisionOut]
     next: int | None
 
 
 class WhyOut(Out):
-    """Why an instance runs where it does."""
+    """The reason for an instance's location."""
 
     instance: str
     location: str | None
@@ -153,7 +152,7 @@ class WhyOut(Out):
 
 
 class DryRun(In):
-    """What if these were pinned, and those were not there? Instances by id or name."""
+    """Hypothetical pins and absences of instances, by id or name."""
 
     pins: dict[Reference, Name] = Field(default={})
     without: list[Reference] = Field(default=[])

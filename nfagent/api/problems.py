@@ -40,7 +40,7 @@ def problem(status: int, code: str, detail: str, errors: list[dict[str, str]] | 
 
 
 def install(app: APIFlask) -> None:
-    """Answer every error of an application so."""
+    """Answer every error of an application in this way."""
     app.register_error_handler(RefusedError, _refused)
     app.register_error_handler(ServerError, _oneswitchd)
     app.register_error_handler(HTTPException, _http)
@@ -60,7 +60,7 @@ def _oneswitchd(error: Exception) -> Response:
 
 
 def _invalid(error: HTTPError) -> Response:
-    """What the schemas refuse: the field is named, and so are all others that are wrong."""
+    """Convert a schema error: name all invalid fields."""
     errors = [
         {"field": field, "problem": "; ".join(texts)}
         for fields in (error.detail or {}).values()

@@ -1,4 +1,4 @@
-"""Bodies and queries of ``/api/v1``; the OpenAPI document is made from these and from `placement_schemas`."""
+"""Bodies and queries of ``/api/v1``; the OpenAPI document is generated from these and from `placement_schemas`."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -14,18 +14,18 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,6
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Labels = Annotated[dict[LabelKey, Annotated[str, StringConstraints(max_length=1024)]], Field(max_length=64)]
-# From a query, where everything is text.
+# From a query, in which everything is text.
 Limit = Annotated[int, Field(strict=False, ge=1, le=PAGE_MAX)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 def iso(seconds: float) -> str:
-    """A time in UTC, as RFC 3339 writes it."""
+    """Format a time in UTC as RFC 3339."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class In(BaseModel):
-    """What comes: nothing unknown, nothing converted."""
+    """Input: unknown members are refused, nothing is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -55,39 +55,39 @@ class Problem(Out):
 
 
 class InstanceOrder(In):
-    """An instance that is asked for."""
+    """A requested instance."""
 
     name: Name
     kind: Name
     flavor: Name = "small"
     config: dict[str, Any] = {}
     labels: Labels = {}
-    ports: Annotated[int, Field(ge=0, le=2, description="How many; default: as few as the kind needs")] | None = None
-    pin: Annotated[Name, Field(description="The only location where it may be; administrators only")] | None = None
+    ports: Annotated[int, Field(ge=0, le=2, description="Number of ports; default: the kind's minimum")] | None = None
+    pin: Annotated[Name, Field(description="The only location where it may run; administrators only")] | None = None
 
 
 class InstanceAmendment(In):
-    """Changes of an instance: what is not named stays as it is. ``config`` and ``labels`` are replaced whole."""
+    """Changes of an instance: omitted members stay unchanged. ``config`` and ``labels`` are replaced as a whole."""
 
     config: dict[str, Any] | None = None
     name: Name | None = None
     labels: Labels | None = None
-    pin: Annotated[Name, Field(description="null takes it away; administrators only")] | None = None
+    pin: Annotated[Name, Field(description="null removes the pin; administrators only")] | None = None
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.model_fields_set:
-            raise ValueError("nothing is to be changed; name at least one of config, name, labels, pin")
+            raise ValueError("nothing to change; give at least one of config, name, labels, pin")
         for key in self.model_fields_set - {"pin"}:
             if getattr(self, key) is None:
-                raise ValueError(f"{key} cannot be null; leave it out to keep it as it is")
+                raise ValueError(f"{key} cannot be null; omit it to keep its value")
         return self
 
 
 class InstanceQuery(_Page):
-    """Which instances; ``marker``: the id of the last one of the page before."""
+    """A filter of instances; ``marker``: the id of the previous page's last instance."""
 
     marker: Reference | None = None
     name: Reference | None = None
@@ -107,7 +107,7 @@ class PortOut(Out):
 
 
 class PlacementOut(Out):
-    """Where an instance runs, is wanted, and may be."""
+    """Where an instance runs, is wanted, and may run."""
 
     location: str | None
     slot: str | None
@@ -118,7 +118,7 @@ class PlacementOut(Out):
 
 
 class InstanceOut(Out):
-    """An instance. ``placement`` is null for tenants: where it runs is the server's business."""
+    """An instance. ``placement`` is null for tenants, who do not learn where it runs."""
 
     id: str
     name: str
@@ -136,7 +136,7 @@ class InstanceOut(Out):
 
     @classmethod
     def of(cls, view: model.View, reason: str | None, *, admin: bool) -> Self:
-        """As a client may see it; ``reason`` as it is told."""
+        """Convert for a client; ``reason`` is already filtered."""
         instance, running = view.instance, view.running
         applied = running is not None and running.phase == "active" and running.generation == instance.generation
         return cls(
@@ -169,17 +169,17 @@ def _placement(view: model.View) -> PlacementOut:
 
 
 class InstancePage(Out):
-    """``next``: the marker of the next page; null: this is the last."""
+    """``next``: the marker of the next page; null: this is the last page."""
 
     instances: list[InstanceOut]
     next: str | None
 
 
-# ---- what there is
+# ---- inventory
 
 
 class KindOut(Out):
-    """What can be deployed. ``ports``: least and most."""
+    """A kind that can be deployed. ``ports``: minimum and maximum."""
 
     name: str
     summary: str
@@ -208,7 +208,7 @@ class FlavorList(Out):
 
 
 class InstancePort(PortOut):
-    """A virtual port and whose it is."""
+    """A virtual port and its instance."""
 
     instance: str
 
@@ -228,7 +228,7 @@ class BridgeOut(Out):
 
 
 class SlotOut(Out):
-    """A place for a process with ports; ``taken`` by an instance or null."""
+    """A place for a process with ports; ``taken``: by an instance, or null."""
 
     name: str
     wires: list[dict[str, str]]
@@ -236,7 +236,7 @@ class SlotOut(Out):
 
 
 class SwitchOut(Out):
-    """A switch: from server.toml, and what oneswitchd says of it."""
+    """A switch: from server.toml, with oneswitchd's view of it."""
 
     name: str
     hub: bool
@@ -290,7 +290,7 @@ class Hop(In):
 
 
 class ChainOrder(In):
-    """A chain that is asked for: what traffic passes, in this order, and how long that may take."""
+    """A requested chain: the hops of traffic in order, and the bound of their latency."""
 
     name: Name
     hops: Annotated[list[Hop], Field(min_length=2, max_length=64)]
@@ -298,7 +298,7 @@ class ChainOrder(In):
 
 
 class ChainQuery(_Page):
-    """``marker``: the id of the last one of the page before."""
+    """``marker``: the id of the previous page's last chain."""
 
     marker: Reference | None = None
 
@@ -311,7 +311,7 @@ class HopOut(Out):
 
 
 class ChainOut(Out):
-    """A chain. ``unkept``: why its bound is left out of the placement; null: it is kept, or there is none."""
+    """A chain. ``unkept``: why the placement ignores its bound; null: it is kept, or it has none."""
 
     id: str
     name: str
@@ -323,7 +323,7 @@ class ChainOut(Out):
 
 
 class ChainPage(Out):
-    """``next``: the marker of the next page; null: this is the last."""
+    """``next``: the marker of the next page; null: this is the last page."""
 
     chains: list[ChainOut]
     next: str | None
@@ -333,14 +333,14 @@ class ChainPage(Out):
 
 
 class MigrationOrder(In):
-    """``target`` may be left out where there is only one other location."""
+    """``target`` may be omitted if only one other location exists."""
 
     instance: Reference
     target: Name | None = None
 
 
 class MigrationQuery(_Page):
-    """``marker``: the epoch of the last one of the page before; the newest come first."""
+    """``marker``: the epoch of the previous page's last migration; newest first."""
 
     marker: Annotated[int, Field(strict=False, ge=1, le=2**63 - 1)] | None = None
     instance: Reference | None = None
@@ -348,7 +348,7 @@ class MigrationQuery(_Page):
 
 
 class MigrationOut(Out):
-    """A migration; ``outcome`` null: it goes on."""
+    """A migration; ``outcome`` null: not ended."""
 
     epoch: int
     instance: str
@@ -366,7 +366,7 @@ class MigrationOut(Out):
 
     @classmethod
     def of(cls, migration: model.Migration) -> Self:
-        """As JSON has it."""
+        """Convert to the API's form."""
         row: dict[str, Any] = dict(vars(migration))
         for name in ("requested", "started", "ended"):
             row[name] = None if row[name] is None else iso(row[name])
@@ -374,7 +374,7 @@ class MigrationOut(Out):
 
 
 class MigrationPage(Out):
-    """``next``: the marker of the next page; null: this is the last."""
+    """``next``: the marker of the next page; null: this is the last page."""
 
     migrations: list[MigrationOut]
     next: int | None
@@ -384,7 +384,7 @@ class MigrationPage(Out):
 
 
 class FaultOut(Out):
-    """Something that is wrong and may need a person. ``critical``: a function does not serve."""
+    """A fault that may need a person. ``critical``: a function does not serve."""
 
     gravity: Literal["critical", "warning"]
     about: Literal["instance", "location"]
@@ -396,7 +396,7 @@ class FaultOut(Out):
 
 
 class FaultList(Out):
-    """All that is known to be wrong."""
+    """All known faults."""
 
     faults: list[FaultOut]
 
@@ -405,7 +405,7 @@ class FaultList(Out):
 
 
 class EventQuery(In):
-    """``after``: an id, as ``Last-Event-ID`` of a client that reconnects; default: only what happens from now on."""
+    """``after``: an id, like ``Last-Event-ID`` of a client that reconnects; default: only events from now on."""
 
     after: Annotated[int, Field(strict=False, ge=0, le=2**63 - 1)] | None = None
-    subject: Annotated[Reference, Field(description="Only what is about this id")] | None = None
+    subject: Annotated[Reference, Field(description="Only events about this id")] | None = None

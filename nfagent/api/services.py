@@ -1,4 +1,4 @@
-"""What the views work with, and who is asking."""
+"""The views' access to the agent, and the client of the current request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ _KEY = "nfagent"
 
 @dataclass(frozen=True)
 class Services:
-    """The agent, as far as its interface needs it.
+    """The parts of the agent that its interface needs.
 
     Attributes:
-        status: asks oneswitchd; raises `ServerError`.
-        ports: asks oneswitchd for the virtual ports; raises `ServerError`.
+        status: queries oneswitchd; raises `ServerError`.
+        ports: queries oneswitchd for the virtual ports; raises `ServerError`.
         streams: places for clients that follow events or the dashboard.
     """
 
@@ -40,12 +40,12 @@ class Services:
     streams: Streams
 
     def install(self) -> dict[str, object]:
-        """What belongs into a Flask application's ``extensions``."""
+        """Return the entries for a Flask application's ``extensions``."""
         return {_KEY: self}
 
 
 def services() -> Services:
-    """Those of the application that runs."""
+    """Return those of the running application."""
     return cast("Services", current_app.extensions[_KEY])
 
 

@@ -1,4 +1,4 @@
-"""The application on its addresses: one waitress for each, in a thread of its own."""
+"""Serves the application on its addresses: one waitress for each, in its own thread."""
 
 import contextlib
 import os
@@ -17,28 +17,28 @@ from nfagent.errors import AgentError
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 _THREADS = 8
-_BODY_MAX = 64 << 20  # beyond this the connection is closed; below it the application says what is wrong
+_BODY_MAX = 64 << 20  # a larger body closes the connection; below this the application reports the error
 _POLL_S = 1.0
-_STALLED_MS = 60_000  # a client that takes nothing for so long is disconnected: it would keep a thread
+_STALLED_MS = 60_000  # a client that reads nothing for this long is disconnected, because it occupies a thread
 
 
 class ServingError(AgentError):
-    """An address cannot be listened at."""
+    """The agent cannot listen on an address."""
 
 
 class Serving:
-    """Serves from the moment it is made until `stop`.
+    """Serves from its creation until `stop`.
 
     Args:
-        application: what is served.
+        application: the application.
         listen: addresses as in agent.toml.
-        streams: so many threads more, for answers that do not end.
+        streams: additional threads for answers that do not end.
 
     Attributes:
-        addresses: as ``listen``, with the ports that were chosen.
+        addresses: as ``listen``, with the chosen ports.
 
     Raises:
-        ServingError: an address is in use, or cannot be made.
+        ServingError: an address is in use, or cannot be created.
     """
 
     def __init__(self, application: Application, listen: list[str], streams: int) -> None:
@@ -67,10 +67,10 @@ class Serving:
             sockets=[listener],
             threads=_THREADS + streams,
             ident="nfagent",
-            send_bytes=1,  # an event is sent when it happens, not when there are enough of them
-            channel_request_lookahead=1,  # so that who follows something is noticed when it goes
+            send_bytes=1,  # send each event at once, without collecting more
+            channel_request_lookahead=1,  # detects that a client of a stream has disconnected
             max_request_body_size=_BODY_MAX,
-            connection_limit=2 * (TOTAL_MAX + streams),  # where so many are being answered at once, others wait
+            connection_limit=2 * (TOTAL_MAX + streams),  # beyond this, further clients wait
             asyncore_use_poll=True,
             clear_untrusted_proxy_headers=True,
         )
@@ -89,7 +89,7 @@ class Serving:
             limits.sweep()
 
     def stop(self) -> None:
-        """Close all connections; what is being answered has five seconds."""
+        """Close all connections; answers in progress have five seconds."""
         self._stopping.set()
         for server, _, thread in self._servers:
             server.pull_trigger()
@@ -116,15 +116,15 @@ def _unix(path: Path) -> tuple[socket.socket, str]:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
-            path.unlink()  # whoever made it is no more
+            path.unlink()  # its creator has ended
         except OSError:
-            pass  # mostly: there is none; anything else, bind says better
+            pass  # usually it does not exist; bind reports other errors
         else:
-            raise ServingError(f"cannot listen at unix:{path}: somebody serves it already")
+            raise ServingError(f"cannot listen at unix:{path}: another process serves it")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
-        os.fchmod(listener.fileno(), 0o600)  # before it has a name: bind gives the file this mode
+        os.fchmod(listener.fileno(), 0o600)  # before bind, which gives the file this mode
         listener.bind(str(path))
         undo.pop_all()
     return listener, f"unix:{path}"
@@ -137,7 +137,7 @@ def _tcp(rest: str) -> tuple[socket.socket, str]:
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # its connections have it, too
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # accepted connections inherit it
         listener.bind(found[4])
         undo.pop_all()
     return listener, f"tcp:{host}:{listener.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Places for clients that follow events or the dashboard: each takes a thread for as long as it stays."""
+"""Limits the clients that follow events or the dashboard, each of which occupies a thread."""
 
 import threading
 from collections import Counter
@@ -9,12 +9,12 @@ from nfagent.errors import RefusedError, UnavailableError
 
 
 class Streams:
-    """Counts the places that are taken.
+    """Counts the taken places.
 
-    A tenant's project may take a quarter of them, and a quarter is kept for administrators.
+    A tenant's project may take a quarter of them, and a quarter is reserved for administrators.
 
     Args:
-        most: places.
+        most: number of places.
     """
 
     def __init__(self, most: int) -> None:
@@ -25,18 +25,18 @@ class Streams:
         self._taken = 0
 
     def take(self, client: Client) -> Callable[[], None]:
-        """Take a place; what is returned gives it back.
+        """Take a place; the returned function releases it.
 
         Raises:
-            UnavailableError: there is none for this client.
+            UnavailableError: no place is left for this client.
         """
         with self._lock:
             if self._taken >= self._most:
-                raise _full(f"{self._most} clients follow; no more are allowed ([api] streams)")
+                raise _full(f"the limit of {self._most} clients is reached ([api] streams)")
             if not client.admin and self._tenants[client.project] >= self._share:
-                raise _full(f"{self._share} clients of project {client.project!r} follow; no more are allowed")
+                raise _full(f"the limit of {self._share} clients for project {client.project!r} is reached")
             if not client.admin and self._tenants.total() >= max(1, self._most - self._share):
-                raise _full("as many tenants follow as may; try again later")
+                raise _full("the limit of clients for tenants is reached; try again later")
             self._taken += 1
             if not client.admin:
                 self._tenants[client.project] += 1
@@ -50,7 +50,7 @@ class Streams:
 
 
 def is_still(client: Client, ask: Callable[[], Client]) -> bool:
-    """Whether a client would still be let in as the same; its token may have been revoked since it came."""
+    """Tell whether a client would still be admitted as the same; its token may have been revoked."""
     try:
         return ask() == client
     except RefusedError:

@@ -1,6 +1,6 @@
-"""The file of tokens: one on each line, ``PROJECT tenant|admin TOKEN``; ``#`` begins a comment.
+"""The file of tokens: one per line, ``PROJECT tenant|admin TOKEN``; ``#`` starts a comment.
 
-It is read again whenever it has changed, so that a token that was taken out of it ends at once.
+It is read again after every change, so that removing a token revokes it at once.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class Tokens:
     Thread safety: any thread may ask.
 
     Args:
-        path: of the file; None: there is none.
+        path: path of the file; None: no file.
 
     Raises:
         ConfigFaultError: the file cannot be used; names the line.
@@ -48,7 +48,7 @@ class Tokens:
             self._seen, self._entries = _mark(path), list(_strictly(path))
 
     def entries(self) -> list[Entry]:
-        """The tokens that are in the file now; a line that is wrong is left out, as is all of an unsafe file."""
+        """Return the tokens now in the file, without invalid lines; none if others can read the file."""
         if self._path is None:
             return []
         with self._lock:
@@ -61,12 +61,12 @@ class Tokens:
 
 
 def digest(token: str) -> bytes:
-    """A token as it is compared: of equal length, whatever it is."""
+    """Return a digest for comparing tokens, all of one length."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _mark(path: Path) -> object:
-    """Something that differs after every change of the file; None: it is not there."""
+    """Return a value that differs after every change of the file; None: the file does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -90,7 +90,7 @@ def _tolerantly(path: Path) -> Iterator[Entry]:
 
 
 def _read(path: Path) -> Iterator[Entry | ConfigFaultError]:
-    """The entries, and what is wrong with the others."""
+    """Yield the entries, and errors for invalid lines."""
     try:
         mode, text = path.stat().st_mode, path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,5 +1,5 @@
-"""The dashboard: one page that shows the server and its network functions, and follows them. docs/dashboard.md.
+"""The dashboard: one page that shows the server and its network functions live. docs/dashboard.md.
 
-Data flows one way: `snapshot` (what is so) -> `lanes`, `progress`, `news` (how it is said) -> `render` (HTML) ->
-`board` (what changed) -> `routes` (the page and its stream). Nothing here writes anything.
+Data flows one way: `snapshot` (the state) -> `lanes`, `progress`, `news` (its wording) -> `render` (HTML) -> `board`
+(changes) -> `routes` (the page and its stream). Nothing here writes anything.
 """

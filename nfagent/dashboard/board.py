@@ -1,4 +1,4 @@
-"""The page's fragments with the version at which each last changed: made once for all who look."""
+"""The page's fragments with the version of their last change, rendered once for all viewers."""
 
 import secrets
 import threading
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 TICK_S = 0.5
-"""The page changes at most so often."""
+"""Minimum time between two editions."""
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """HTML, and the version of the page that it came with."""
+    """HTML, and the version of the page that introduced it."""
 
     html: str
     version: int
@@ -24,8 +24,8 @@ class Edition:
     """The page at a version.
 
     Attributes:
-        run: of the agent: versions of another run are not comparable.
-        fragments: by id of the element that they are in.
+        run: identifies the agent's run: versions of different runs are not comparable.
+        fragments: by id of their element.
     """
 
     run: str
@@ -34,27 +34,27 @@ class Edition:
 
     @property
     def id(self) -> str:
-        """As clients know it."""
+        """Return the id as clients know it."""
         return f"{self.run}-{self.version}"
 
     def html(self) -> dict[str, str]:
-        """All of it."""
+        """Return the whole page."""
         return {name: fragment.html for name, fragment in self.fragments.items()}
 
     def since(self, seen: str) -> dict[str, str]:
-        """What is other than in the edition with that id; everything where that is not known."""
+        """Return the differences from the edition with that id; everything if the id is unknown."""
         run, _, number = seen.rpartition("-")
-        # An id of this run was made here, whoever brings it; but anybody can bring anything.
+        # Ids of this run were made here, but clients can send anything.
         is_number = number.isascii() and number.isdecimal() and len(number) <= 18
         version = int(number) if run == self.run and is_number else -1
         return {name: fragment.html for name, fragment in self.fragments.items() if fragment.version > version}
 
 
 class Board:
-    """Makes editions when somebody looks, at most one each `TICK_S`.
+    """Makes editions on demand, at most one each `TICK_S`.
 
     Args:
-        make: HTML of all fragments as it should be now.
+        make: renders the current HTML of all fragments.
     """
 
     def __init__(self, make: Callable[[], dict[str, str]]) -> None:
@@ -64,7 +64,7 @@ class Board:
         self._edition = Edition(secrets.token_hex(4), 0, MappingProxyType({}))
 
     def newest(self) -> Edition:
-        """The page as it is, or was less than `TICK_S` ago."""
+        """Return the page, at most `TICK_S` old."""
         with self._lock:
             if time.monotonic() - self._made >= TICK_S:
                 self._edition = _next(self._edition, self._make())

@@ -1,4 +1,4 @@
-"""Figures as people read them. What is not known is said by who shows it, never by a zero."""
+"""Figures for people. Callers word unknown figures, never as zero."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def rate(mbps: float) -> str:
-    """Of traffic, from megabits per second."""
+    """Format traffic, from megabits per second."""
     if mbps <= 0:
         return "0 Mb/s"
     if mbps < 0.1:
@@ -29,7 +29,7 @@ def count(number: int) -> str:
 
 
 def cores(millicores: int) -> str:
-    """CPU as a number of cores."""
+    """Format CPU as a number of cores."""
     if millicores <= 0:
         return "0"
     if millicores < 5:
@@ -40,7 +40,7 @@ def cores(millicores: int) -> str:
 
 
 def size(number: int) -> str:
-    """Of bytes, decimal."""
+    """Format bytes, decimal."""
     value, unit = float(number), 0
     while value >= 999.5 and unit < len(_BYTE_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -48,7 +48,7 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time."""
+    """Format a duration."""
     if seconds < 0.000_999_5:
         return f"{max(seconds, 0) * 1e6:.0f} µs"
     if seconds < 0.999_5:
@@ -62,17 +62,17 @@ def duration(seconds: float) -> str:
 
 
 def percent(part: float) -> str:
-    """A share, from 0 to 1."""
+    """Format a share, from 0 to 1."""
     return "< 1 %" if 0 < part < 0.01 else f"{100 * part:.0f} %"
 
 
 def clock(at: float, now: float) -> str:
-    """A moment, in UTC: the time of day, with the date where it is not today's."""
+    """Format a time in UTC: the time of day, with the date unless it is today."""
     moment = datetime.fromtimestamp(at, UTC)
     today = int(at // _DAY_S) == int(now // _DAY_S)
     return f"{moment:%H:%M:%S}" if today else f"{moment.day} {moment:%b %H:%M}"
 
 
 def stamp(at: float) -> str:
-    """A moment, for programs."""
+    """Format a time for programs."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

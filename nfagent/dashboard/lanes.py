@@ -1,4 +1,4 @@
-"""Lanes: the locations with the network functions that run there, and the PCIe links between them."""
+"""Lanes: the locations with their network functions, and the PCIe links between them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Bar:
     """A share of something.
 
     Attributes:
-        percent: from 0 to 100, as wide as it is drawn.
-        text: what it is; above 100 % too.
+        percent: width, from 0 to 100.
+        text: the figure, which may exceed 100 %.
     """
 
     percent: int
@@ -31,19 +31,19 @@ class Bar:
 
     @classmethod
     def of(cls, part: float, whole: float) -> "Bar":
-        """A share; all of nothing is nothing."""
+        """Compute a share; 0 of 0 is 0."""
         share = part / whole if whole > 0 else 0.0
         return cls(max(0, min(100, round(100 * share))), figures.percent(share))
 
     @property
     def level(self) -> Level:
-        """How near to its end it is."""
+        """Return how close it is to its limit."""
         return "full" if self.percent >= _FULL else "high" if self.percent >= _HIGH else "calm"
 
 
 @dataclass(frozen=True)
 class PortTag:
-    """A virtual port; ``flow_id`` None: oneswitchd does not say."""
+    """A virtual port; ``flow_id`` None: oneswitchd does not report it."""
 
     number: int
     flow_id: int | None
@@ -51,7 +51,7 @@ class PortTag:
 
 @dataclass(frozen=True)
 class Usage:
-    """An instance's load, in words; ``traffic`` None: nobody has counted it; ``flows`` None: it does not say."""
+    """An instance's load, in words; ``traffic`` None: not counted; ``flows`` None: not reported."""
 
     bar: Bar
     millicores: str
@@ -61,7 +61,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Why:
-    """Why an instance is where it is."""
+    """The reason for an instance's location."""
 
     text: str
     runner_up: str | None
@@ -73,9 +73,9 @@ class Card:
     """An instance.
 
     Attributes:
-        status: as `nfagent.model.Status`, or ``incoming``: only on its way to this lane.
-        note: what is wrong with it, or where it goes.
-        fault: of its location, which may be why it is not what its status says.
+        status: as `nfagent.model.Status`, or ``incoming``: moving to this lane.
+        note: its fault, or its destination.
+        fault: fault of its location, which may explain a wrong status.
         wanted: ``pinned`` to or ``wanted`` at a location, in words.
     """
 
@@ -125,7 +125,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Link:
-    """A PCIe link; ``to_nic`` and ``to_host`` are None while nobody has measured it."""
+    """A PCIe link; ``to_nic`` and ``to_host`` are None until measured."""
 
     nic: str
     hub: str
@@ -136,7 +136,7 @@ class Link:
 
 
 def lane(known: Snapshot, place: Place) -> Lane:
-    """A location with what runs there, and what is on its way there."""
+    """Build a location's lane with its instances and those moving to it."""
     state, reason = condition(known, place)
     use = known.measured.locations.get(place.name) if known.measured else None
     here = [row for row in known.running if row.location == place.name]
@@ -145,7 +145,9 @@ def lane(known: Snapshot, place: Place) -> Lane:
         name=place.name,
         is_hub=place.is_hub,
         state=state,
-        reason=reason if known.switches.status or state == "down" else None,  # else it is that of all: in the banner
+        reason=reason
+        if known.switches.status or state == "down"
+        else None,  # otherwise it applies to all and is in the banner
         bar=Bar.of(use.millicores, use.capacity_millicores) if use else None,
         used=f"{figures.cores(use.millicores)} of {figures.cores(use.capacity_millicores)} cores" if use else None,
         slots=f"{taken} of {place.slots}" if place.slots else None,
@@ -154,12 +156,12 @@ def lane(known: Snapshot, place: Place) -> Lane:
 
 
 def waiting(known: Snapshot) -> tuple[Card, ...]:
-    """Instances that run nowhere."""
+    """Return the instances that do not run."""
     return tuple(_card(known, view, view.status, _note(view)) for view in known.views if view.running is None)
 
 
 def link(known: Snapshot, place: Place) -> Link:
-    """The PCIe link of an sNIC."""
+    """Build the PCIe link of an sNIC."""
     hub = next(each.name for each in known.places if each.is_hub)
     use = known.measured.links.get(place.name) if known.measured else None
     to_nic = to_host = None
@@ -174,11 +176,11 @@ def link(known: Snapshot, place: Place) -> Link:
 
 
 def condition(known: Snapshot, place: Place) -> tuple[State, str | None]:
-    """Whether a location works, and if it does not, why."""
+    """Return whether a location works, and if it does not, why."""
     switch = _switch(known, place.name)
     outage = known.outages.get(place.name)
     if outage is not None and outage.type == "location.down":
-        return "down", str(outage.payload.get("reason") or "nfagent says so")
+        return "down", str(outage.payload.get("reason") or "reported by nfagent")
     if switch is None:
         return "unknown", known.switches.reason or "oneswitchd does not know this switch"
     if switch.link is not None and switch.link.state != "up":
@@ -186,9 +188,9 @@ def condition(known: Snapshot, place: Place) -> tuple[State, str | None]:
     for name, bridge in (("virt", switch.virt), ("edge", switch.edge)):
         if bridge.state == "down":
             why = f": {bridge.last_error}" if bridge.last_error else ""
-            return "down", f"oneswitchd does not reach its bridge {name}{why}"
+            return "down", f"oneswitchd cannot reach its bridge {name}{why}"
         if bridge.state != "up":
-            return "syncing", f"the rules of its bridge {name} are being compared"
+            return "syncing", f"oneswitchd is comparing the rules of its bridge {name}"
     return "up", None
 
 
@@ -208,7 +210,7 @@ def _cards(known: Snapshot, here: list[Running], fault: str | None) -> tuple[Car
             cards.append(_card(known, view, view.status, _note(view), fault))
         else:
             source = view.running.location if view.running else "nowhere"
-            cards.append(_card(known, view, "incoming", f"on its way from {source}"))
+            cards.append(_card(known, view, "incoming", f"moving from {source}"))
     return tuple(cards)
 
 
@@ -257,7 +259,7 @@ def _flow_id(known: Snapshot, number: int) -> int | None:
 
 
 def _is_counted(known: Snapshot, view: View, load: Load) -> bool:
-    """Whether somebody counted its traffic: the switches, or it itself, which then has had some."""
+    """Tell whether its traffic was counted: by the switches, or by itself, if it had any."""
     by_switches = known.measured is not None and counts_traffic(known.measured)
     return by_switches or load.traffic.pps > 0 or not view.instance.ports
 
@@ -279,7 +281,7 @@ def _course(known: Snapshot, instance: str) -> Sparkline | None:
 
 
 def _drawn(known: Snapshot, samples: list[tuple[float, float]], ceiling: float) -> Sparkline | None:
-    # A course of zeros is one, too: a line at the bottom.
+    # A series of zeros counts, too: a line at the bottom.
     return sparkline.draw(samples, known.measured.at, ceiling or 1.0) if known.measured else None
 
 
@@ -298,7 +300,7 @@ def _direction(known: Snapshot, now: Rate, capacity: int, of: Callable[[Measurem
 
 
 def why(said: Mapping[str, Any] | None) -> Why | None:
-    """What the decider said, in words; None: it said nothing."""
+    """Phrase the decider's reasons; None: it gave none."""
     text = said.get("text") if said else None
     if said is None or not text:
         return None

@@ -1,4 +1,4 @@
-"""What an operator should see first: what is wrong, the figures of the whole server, what has just happened."""
+"""First information for operators: faults, figures of the whole server, recent events."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class News:
 
 
 def notices(known: Snapshot) -> tuple[Notice, ...]:
-    """What is wrong, the worst first; never empty: that nothing is wrong is said, too."""
+    """Return the faults, the worst first; never empty: it also says that no faults are known."""
     found = [*_outages(known), *_switches(known), *_functions_at_fault(known), *_deciding(known), *_measuring(known)]
     if found:
         return tuple(found)
@@ -87,15 +87,15 @@ def _functions_at_fault(known: Snapshot) -> list[Notice]:
 def _switches(known: Snapshot) -> list[Notice]:
     if known.switches.status is not None:
         return []
-    why = known.switches.reason or "it was not asked"
-    return [Notice("warning", "Nothing is known of the switches and their links", why)]
+    why = known.switches.reason or "oneswitchd was not queried"
+    return [Notice("warning", "The state of the switches and their links is unknown", why)]
 
 
 def _deciding(known: Snapshot) -> list[Notice]:
     said = known.decision.explanation if known.decision else {}
     if said.get("feasible") is not False:
         return _left_out(said.get("left_out") or [])
-    return [Notice("warning", "No placement keeps all limits", str(said.get("reason") or ""))]
+    return [Notice("warning", "No placement satisfies all limits", str(said.get("reason") or ""))]
 
 
 def _left_out(wishes: Sequence[Mapping[str, Any]]) -> list[Notice]:
@@ -105,39 +105,39 @@ def _left_out(wishes: Sequence[Mapping[str, Any]]) -> list[Notice]:
         f"{each['what']} {each['name']} of {each['project']}: {each['reason']}" for each in wishes[:_NAMED]
     )
     more = f" and {len(wishes) - _NAMED} more" if len(wishes) > _NAMED else ""
-    return [Notice("warning", "Wishes of tenants are not kept", named + more)]
+    return [Notice("warning", "Requirements of tenants are not satisfied", named + more)]
 
 
 def placement(known: Snapshot) -> str:
-    """What was decided last, in a sentence."""
+    """Return the last decision, in a sentence."""
     decision = known.decision
     if decision is None:
-        return "no placement was decided yet"
+        return "no placement decision yet"
     said = decision.explanation
     words = f"decided {figures.clock(decision.decided, known.at)}"
     if said.get("reason"):
         words += f": {said['reason']}"
     cost = said.get("host_millicores")
     if isinstance(cost, int):
-        words += f"; {cost:,} millicores on the host" + (", proven to be the least" if said.get("proven") else "")
+        words += f"; {cost:,} millicores on the host" + (", proven minimal" if said.get("proven") else "")
     return words
 
 
 def _measuring(known: Snapshot) -> list[Notice]:
     measured = known.measured
     if measured is None:
-        text = "loads and rates are not known: the first measurement is under way"
+        text = "loads and rates are unknown until the first measurement is complete"
         return [Notice("info", "Not measured yet", text)]
     if is_stale(known):
-        text = f"the figures here are of {figures.clock(measured.at, known.at)}, and may not be so any more"
+        text = f"the figures date from {figures.clock(measured.at, known.at)} and may be outdated"
         return [Notice("warning", "Measuring has stopped", text)]
     if not counts_traffic(measured):
-        return [Notice("info", "Traffic is not measured", "no switch says what it has counted")]
+        return [Notice("info", "Traffic is not measured", "no switch reports its counters")]
     return []
 
 
 def is_stale(known: Snapshot) -> bool:
-    """Whether the newest measurement is too old to be about now."""
+    """Tell whether the newest measurement is outdated."""
     measured = known.measured
     return measured is not None and known.at - measured.at > max(_STALE_S, _STALE_WINDOWS * measured.window_s)
 
@@ -192,13 +192,13 @@ def _migrations(known: Snapshot) -> Tile:
     ended = progress.past(known)
     outage = next((each.outage for each in ended if each.outage), None)
     note = f"last outage {outage}" if outage else f"{len(ended)} recently" if ended else "none so far"
-    return Tile("Migrations under way", str(open_ones), note)
+    return Tile("Migrations in progress", str(open_ones), note)
 
 
 def events(known: Snapshot) -> tuple[News, ...]:
-    """The newest first."""
+    """Return the newest events first."""
     told = [_news(known, event) for event in known.news]
-    # A process that is started is written twice, before and after; it is one thing that happened.
+    # Starting a process writes two events, before and after; show one.
     changed = [one for one, older in pairwise(told) if not _is_same(one, older)]
     return (*changed, *told[-1:])
 
@@ -210,7 +210,7 @@ def _is_same(one: News, other: News) -> bool:
 def _news(known: Snapshot, event: Event) -> News:
     payload = event.payload
     tell = _TOLD.get(event.type)
-    is_placement = event.type.startswith("placement.")  # its subject is a number of a decision
+    is_placement = event.type.startswith("placement.")  # its subject is the number of a decision
     about = "placement" if is_placement else str(payload.get("instance") or event.subject)
     return News(
         id=event.id,
@@ -233,7 +233,7 @@ def _gravity(event: Event) -> Gravity:
 def _place(payload: Mapping[str, Any]) -> str:
     if payload.get("pin"):
         return f"pinned to {payload['pin']}"
-    return f"wanted at {payload['target']}" if payload.get("target") else "may be anywhere"
+    return f"wanted at {payload['target']}" if payload.get("target") else "free to run anywhere"
 
 
 def _to_move(payload: Mapping[str, Any]) -> str:
@@ -247,11 +247,11 @@ def _because(words: str, payload: Mapping[str, Any]) -> str:
 
 _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "instance.created": lambda payload: f"created, a {payload.get('kind')}",
-    "instance.configured": lambda payload: f"given configuration {payload.get('generation')}",
+    "instance.configured": lambda payload: f"got configuration {payload.get('generation')}",
     "instance.described": lambda _: "renamed or labelled",
     "instance.pinned": _place,
     "instance.aimed": _place,
-    "instance.deleting": lambda _: "to be deleted",
+    "instance.deleting": lambda _: "deletion requested",
     "instance.deleted": lambda _: "deleted",
     "instance.recovered": lambda payload: _because("recovered", payload),
     "process.starting": lambda _: "starting",
@@ -259,18 +259,18 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "process.stopping": lambda _: "stopping",
     "process.error": lambda payload: _because("error", payload),
     "process.gone": lambda _: "its process has ended",
-    "migration.requested": lambda payload: f"is to move from {payload.get('source')} to {payload.get('target')}",
+    "migration.requested": lambda payload: f"move requested from {payload.get('source')} to {payload.get('target')}",
     "migration.ended": lambda payload: _because(
         f"move from {payload.get('source')} to {payload.get('target')}: {payload.get('outcome')}", payload
     ),
     "placement.decided": lambda payload: f"decision {payload.get('decision')}: {_to_move(payload)}",
     "placement.ended": lambda payload: f"decision {payload.get('decision')}: {payload.get('outcome')}",
-    "placement.infeasible": lambda payload: _because("no plan keeps all limits", payload),
-    "chain.unkept": lambda payload: _because(f"the bound of chain {payload.get('name')} is left out", payload),
-    "chain.kept": lambda payload: f"the bound of chain {payload.get('name')} is kept again",
-    "apart.unkept": lambda payload: _because(f"what is labelled {payload.get('name')} is not kept apart", payload),
-    "apart.kept": lambda payload: f"what is labelled {payload.get('name')} is kept apart again",
-    "placement.feasible": lambda _: "all limits can be kept again",
+    "placement.infeasible": lambda payload: _because("no placement satisfies all limits", payload),
+    "chain.unkept": lambda payload: _because(f"the bound of chain {payload.get('name')} is ignored", payload),
+    "chain.kept": lambda payload: f"the bound of chain {payload.get('name')} is satisfied again",
+    "apart.unkept": lambda payload: _because(f"instances labelled {payload.get('name')} are not kept apart", payload),
+    "apart.kept": lambda payload: f"instances labelled {payload.get('name')} are kept apart again",
+    "placement.feasible": lambda _: "all limits can be satisfied again",
     "location.down": lambda payload: _because("down", payload),
     "location.up": lambda _: "up again",
 }

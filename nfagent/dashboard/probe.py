@@ -1,4 +1,4 @@
-"""What oneswitchd says, asked beside the page: one that does not answer must not hold the page up."""
+"""oneswitchd's status, queried separately, so that an unresponsive oneswitchd does not delay the page."""
 
 import threading
 import time
@@ -16,10 +16,10 @@ Asks = Callable[[], tuple[Status, list[Port]]]
 
 @dataclass(frozen=True)
 class Switches:
-    """What is known of the switches.
+    """The known state of the switches.
 
     Attributes:
-        status: None: oneswitchd does not say; then ``reason`` says why.
+        status: None: oneswitchd does not answer; ``reason`` says why.
         ports: by number.
     """
 
@@ -29,10 +29,10 @@ class Switches:
 
 
 class Probe:
-    """Asks again, at most every 2 s, when somebody wants to know.
+    """Queries oneswitchd on demand, at most every 2 s.
 
     Args:
-        asks: asks oneswitchd; raises `ServerError`.
+        asks: queries oneswitchd; raises `ServerError`.
     """
 
     def __init__(self, asks: Asks) -> None:
@@ -43,7 +43,7 @@ class Probe:
         self._is_asking = False
 
     def newest(self, patience_s: float = 0.0) -> Switches:
-        """The newest answer; where there was none yet, it is waited for so long."""
+        """Return the newest answer; wait this long for the first one."""
         with self._changed:
             now = time.monotonic()
             if not self._is_asking and now - self._asked >= _EVERY_S:
@@ -52,11 +52,11 @@ class Probe:
             if self._newest is None:
                 self._changed.wait_for(lambda: self._newest is not None, patience_s)
             if self._newest is None or (self._is_asking and now - self._asked > _SLOW_S):
-                return Switches(None, "oneswitchd has been asked and has not answered yet")
+                return Switches(None, "oneswitchd has not answered yet")
             return self._newest
 
     def _ask(self) -> None:
-        answer = Switches(None, "what oneswitchd answers is not understood here; nfagent's log says more")
+        answer = Switches(None, "cannot parse oneswitchd's answer; see nfagent's log")
         try:
             status, ports = self._asks()
             answer = Switches(status, None, {port.number: port for port in ports})

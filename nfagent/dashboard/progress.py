@@ -9,10 +9,10 @@ from nfagent.dashboard.snapshot import Snapshot
 from nfagent.model import Migration
 
 STEPS = ("prepare", "precopy", "freeze", "delta", "COMMIT", "flip", "drain", "handover", "done")
-"""Of a migration with state (docs/nfagent.md)."""
+"""Steps of a migration with state (docs/nfagent.md)."""
 _RESTART_STEPS = ("restart", "done")
 _PARTS = {"start": "prepare", "rules": "prepare", "commit": "COMMIT", "quiesce": "flip"}
-"""What a report tells apart, and is one step here."""
+"""Steps that a report distinguishes but the page merges."""
 
 _LONG_US = 100_000
 
@@ -24,9 +24,9 @@ class Step:
     """A step.
 
     Attributes:
-        state: ``undone``: where it went no further, and back.
-        at: time of day at which it was begun; None: it was not, or nobody said.
-        took: how long it took; None as with ``at``, or not over yet.
+        state: ``undone``: the migration was rolled back from here.
+        at: time of day of its start; None: not started, or not reported.
+        took: its duration; None as with ``at``, or not over yet.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Move:
-    """A migration with its steps; ``outcome`` None: it goes on."""
+    """A migration with its steps; ``outcome`` None: not ended."""
 
     epoch: int
     name: str
@@ -51,11 +51,11 @@ class Move:
 
 @dataclass(frozen=True)
 class Past:
-    """A migration that has ended; None: not reported.
+    """An ended migration; None: not reported.
 
     Attributes:
-        outage: for how long no packet was served; ``long``: for longer than a hand-over takes.
-        lost: what state was lost; ``none`` where it is known that none was.
+        outage: time without service; ``long``: longer than a hand-over takes.
+        lost: the lost state; ``none`` if known that none was lost.
     """
 
     epoch: int
@@ -76,13 +76,13 @@ class Past:
 
 
 def shown(known: Snapshot) -> tuple[Move, ...]:
-    """Those that go on, the oldest first; where there is none, the last one: most are over before one has looked."""
+    """Return open migrations, the oldest first; without any, the last one: most end before anyone looks."""
     under_way = [move for move in reversed(known.moves) if move.ended is None]
     return tuple(_move(known, move) for move in under_way or known.moves[:1])
 
 
 def past(known: Snapshot) -> tuple[Past, ...]:
-    """Those that have ended, the newest first."""
+    """Return ended migrations, newest first."""
     return tuple(_past(known, move, move.ended) for move in known.moves if move.ended is not None)
 
 
@@ -102,7 +102,7 @@ def _move(known: Snapshot, move: Migration) -> Move:
 def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
     begun, took = _times(move, known.steps.get(move.epoch, {}))
     order = STEPS if move.mode == "state" else _RESTART_STEPS
-    # A step that is not known here, as one that mends what a crash left, is still shown, at the end.
+    # Show unknown steps, such as those after a crash, at the end.
     order += tuple(name for name in begun if name not in order)
     here = str(move.report.get("rolled_back_at") or move.step)
     reached = order.index(here) if here in order else -1
@@ -122,11 +122,11 @@ def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
 
 
 def _times(move: Migration, written: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """When each step was begun, and how many seconds it took, as far as the journal and the report know."""
+    """Return the start of each step, and its seconds, as far as the journal and the report contain them."""
     begun, took = {name: at for name, at in written.items() if name != "requested"}, dict[str, float]()
     for part in move.report.get("steps") or ():
         name = str(part["step"])
-        if name == "hold":  # the new process is told where state will come from: as a part of what follows
+        if name == "hold":  # part of the following step: the new process learns the source of the state
             name = "precopy" if move.report.get("mode") == "copy" else "prepare"
         name = _PARTS.get(name, name)
         begun.setdefault(name, float(part["at"]))
@@ -167,7 +167,7 @@ def _lost(report: Mapping[str, Any]) -> str | None:
         return "none"
     flows = lost.get("flows")
     what = "state" if flows is None else f"{figures.count(int(flows))} flows"
-    return f"{what}: {lost.get('why') or 'for a reason that is not said'}"
+    return f"{what}: {lost.get('why') or 'for an unknown reason'}"
 
 
 def _whole(report: Mapping[str, Any], key: str) -> int | None:

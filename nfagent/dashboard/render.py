@@ -1,4 +1,4 @@
-"""HTML of the page's fragments. Everything that a template is given is escaped: names come from users."""
+"""HTML of the page's fragments. Templates escape everything, because names come from users."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,14 +20,14 @@ _templates.globals.update(box_width=sparkline.WIDTH, box_height=sparkline.HEIGHT
 
 
 def clock(at: float) -> str:
-    """The time of day, as the page shows it."""
+    """Format the time of day as the page shows it."""
     return figures.clock(at, at)
 
 
 def page(fragments: Mapping[str, str], version: str, datapath: str, at: float, *, signed_in: bool) -> str:
-    """The page, of fragments by their ids."""
+    """Render the page from its fragments by id."""
     nics = sorted(int(name.removeprefix("link-")) for name in fragments if name.startswith("link-"))
-    safe = {name: Markup(html) for name, html in fragments.items()}  # escaped when they were made
+    safe = {name: Markup(html) for name, html in fragments.items()}  # already escaped
     return _render(
         "page.html",
         fragments=safe,
@@ -40,12 +40,12 @@ def page(fragments: Mapping[str, str], version: str, datapath: str, at: float, *
 
 
 def login(refusal: str | None) -> str:
-    """The form that asks for a token."""
+    """Render the form that asks for a token."""
     return _render("login.html", refusal=refusal)
 
 
 def fragments(known: Snapshot) -> dict[str, str]:
-    """HTML by the ids of the elements that it is in."""
+    """Render HTML by the ids of its elements."""
     hub = next(number for number, place in enumerate(known.places) if place.is_hub)
     found = {
         "banner": _render("banner.html", notices=news.notices(known)),

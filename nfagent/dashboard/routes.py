@@ -1,4 +1,4 @@
-"""``/dashboard``: the page, its stream of changes, and who may see them: administrators."""
+"""``/dashboard``: the page and its stream of changes, for administrators."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +21,9 @@ PATH = "/dashboard"
 
 HEARTBEAT_S = 5.0
 _COOKIE = "nfagent_dashboard"
-_PATIENCE_S = 1.0  # of the first page, with oneswitchd
+_PATIENCE_S = 1.0  # how long the first page waits for oneswitchd
 _NEVER = 2**63
-_A_YEAR_S = 31_536_000  # a wall is not asked for its token every day
+_A_YEAR_S = 31_536_000  # a wall display should not ask for a token every day
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -32,7 +32,7 @@ _HEADERS = {
 
 
 def blueprint(known: Services) -> Blueprint:
-    """The dashboard of an agent."""
+    """Create the dashboard of an agent."""
     made = Blueprint(_NAME, __name__, static_folder="static", static_url_path=f"{PATH}/static")
     views = _Views(known)
     made.add_url_rule("/", "root", _root)
@@ -51,7 +51,7 @@ class _Views:
         self._board = Board(lambda: render.fragments(snapshot.take(known, self._probe.newest())))
 
     def page(self) -> ResponseReturnValue:
-        """The page as it is now."""
+        """Serve the current page."""
         try:
             self._check()
         except RefusedError as error:
@@ -63,7 +63,7 @@ class _Views:
         return _html(render.page(edition.html(), edition.id, datapath, time.time(), signed_in=signed_in), 200)
 
     def stream(self) -> ResponseReturnValue:
-        """What changes on the page, until the client goes."""
+        """Stream changes of the page until the client disconnects."""
         who, environ, badge = self._check(), request.environ, request.cookies.get(_COOKIE)
         give_back = self._known.streams.take(who)
         response = Response(
@@ -80,7 +80,7 @@ class _Views:
         return response
 
     def login(self) -> ResponseReturnValue:
-        """A token for a cookie."""
+        """Exchange a token for a cookie."""
         token = request.form.get("token", "").strip()
         access = self._known.access
         try:
@@ -89,7 +89,7 @@ class _Views:
         except RefusedError as error:
             return _door(error, error.status)
         response = redirect(PATH, 303)
-        # Not `secure`: nfagent itself speaks no TLS; what stands in front of it may add that.
+        # Not `secure`: nfagent itself does not speak TLS; a proxy may add it.
         response.set_cookie(_COOKIE, badge, path=PATH, httponly=True, samesite="Strict", max_age=_A_YEAR_S)
         return response
 
@@ -110,7 +110,7 @@ def _logout() -> ResponseReturnValue:
 
 
 def _door(error: RefusedError | None, status: int) -> Response:
-    """The form that asks for a token, and why the last one would not do."""
+    """Show the form that asks for a token, and why the last one was refused."""
     response = _html(render.login(error.detail if error else None), status)
     if status == UnauthorizedError.status:
         response.headers["WWW-Authenticate"] = 'Bearer realm="nfagent"'
@@ -127,7 +127,7 @@ def _guarded(response: Response) -> Response:
 
 
 def _changes(board: Board, store: Store, seen: str, may_go_on: Callable[[], bool]) -> Iterator[str]:
-    """Server-sent events: ``update`` with what changed, ``beat`` so that a dead connection is noticed."""
+    """Yield server-sent events: ``update`` with changes, ``beat`` to detect a dead connection."""
     yield "retry: 2000\n\n"
     told = float("-inf")
     while not store.is_ending and may_go_on():

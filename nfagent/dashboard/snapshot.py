@@ -1,4 +1,4 @@
-"""What is so at a moment, read from the store, the monitor, the decider and oneswitchd."""
+"""The state at a moment, read from the store, the monitor, the decider and oneswitchd."""
 
 import sqlite3
 import time
@@ -16,14 +16,14 @@ from nfagent.store.instances import Filter
 
 _MIGRATIONS = 8
 _EVENTS = 12
-_STEPS = 100  # more than any migration has, also one that is taken up again after crashes
+_STEPS = 100  # more than any migration has, even one resumed after crashes
 _QUIET = frozenset({"placement.process", "migration.step"})
-"""Not news: said in other words by other events, and shown as progress."""
+"""Events not shown as news: other events and the progress say the same."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A location, as it is configured.
+    """A configured location.
 
     Attributes:
         slots: for processes with ports.
@@ -36,19 +36,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is so.
+    """The state of everything.
 
     Attributes:
         at: seconds since 1970.
-        running: all processes, those that are to be too.
-        moves: open migrations and the newest of the others, the newest first.
-        steps: when each step of a migration was first written, by epoch and name, in their order.
-        news: the newest events, the newest first.
-        outages: the newest event that says of a location that it is down or up, by its name.
-        names: of instances by id, those that are no more too.
-        measured: None: nobody has measured yet.
-        decision: None: nothing was decided yet.
-        whys: what the decider says of each instance, by id.
+        running: all processes, including those about to start.
+        moves: open migrations and the newest ended ones, newest first.
+        steps: when each step of a migration was first written, by epoch and name, in order.
+        news: the newest events, newest first.
+        outages: the newest up or down event of each location, by name.
+        names: names of instances by id, including deleted ones.
+        measured: None: not measured yet.
+        decision: None: no decision yet.
+        whys: the decider's reasons by instance id.
     """
 
     at: float
@@ -68,7 +68,7 @@ class Snapshot:
 
 
 def counts_traffic(sample: Measurement) -> bool:
-    """Whether any switch was asked for it: none of them gives an empty matrix, of which nothing is known."""
+    """Tell whether any switch was queried: without one the matrix is empty and means nothing."""
     return bool(sample.matrix) or sample.error < 1.0
 
 
@@ -112,7 +112,7 @@ def _moves(db: sqlite3.Connection) -> list[Migration]:
 
 
 def _steps(db: sqlite3.Connection, move: Migration) -> dict[str, float]:
-    """As the journal's events say; a step that is written again was begun when it was first written."""
+    """Return them from the journal's events; a step that is written again started when it was first written."""
     written: dict[str, float] = {}
     for event in reversed(events.newest(db, _STEPS, str(move.epoch), "migration.step")):
         written.setdefault(str(event.payload["step"]), event.time)
@@ -144,5 +144,5 @@ def _decided(known: Services, wanted: list[Instance]) -> tuple[Decision | None, 
         try:
             whys[instance.id] = decider.why(instance)
         except UnavailableError:
-            continue  # it is newer than the decision
+            continue  # newer than the decision
     return decision, whys

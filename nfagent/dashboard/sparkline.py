@@ -1,4 +1,4 @@
-"""The course of a figure over the last minutes, as the path of a small SVG."""
+"""A figure over the last minutes, as the path of a small SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ WIDTH, HEIGHT = 120, 24
 _BUCKET_S = 5.0
 
 Samples = Sequence[tuple[float, float]]
-"""Moments, growing, with the figure at each."""
+"""Times, ascending, with the figure at each."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Sparkline:
     """Paths in a box of `WIDTH` x `HEIGHT`; time goes from left to right, the right edge is the newest sample.
 
     Attributes:
-        line: broken where nothing was measured.
+        line: interrupted where nothing was measured.
         area: below it.
     """
 
@@ -25,15 +25,15 @@ class Sparkline:
 
 
 def draw(samples: Samples, end: float, ceiling: float) -> Sparkline | None:
-    """Draw.
+    """Draw the samples.
 
     Args:
-        samples: means of 5 s are drawn, so that the shape stays as it is while it moves.
-        end: the moment at the right edge.
+        samples: drawn as means of 5 s, so that the shape stays constant while it moves.
+        end: the time at the right edge.
         ceiling: the figure at the upper edge.
 
     Returns:
-        None where there is no course yet: fewer than two points.
+        None with fewer than two points.
     """
     runs = _runs(samples, end)
     if ceiling <= 0 or sum(len(run) for run in runs) < 2:
@@ -48,7 +48,7 @@ def draw(samples: Samples, end: float, ceiling: float) -> Sparkline | None:
 
 
 def _runs(samples: Samples, end: float) -> list[list[tuple[float, float]]]:
-    """Means of the buckets, each at its last sample's moment, in runs without a gap."""
+    """Return means of the buckets, each at its last sample's time, in runs without a gap."""
     buckets: dict[int, list[tuple[float, float]]] = {}
     for at, value in samples:
         if end - WINDOW_S < at <= end:
@@ -68,5 +68,5 @@ def _across(at: float, end: float) -> float:
 
 
 def _up(value: float, ceiling: float) -> float:
-    # A pixel is left at both edges, where half of the line's width would be cut off.
+    # Leave a pixel at both edges, which would cut off half of the line's width.
     return 1 + (HEIGHT - 2) * (1 - min(max(value / ceiling, 0.0), 1.0))

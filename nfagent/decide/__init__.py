@@ -1,1 +1,1 @@
-"""Where instances should run: a placement problem out of what was measured, decided calmly, and carried out."""
+"""Decides where instances should run: builds a placement problem from measurements, solves it, and acts."""

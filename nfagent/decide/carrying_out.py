@@ -131,7 +131,7 @@ class CarryingOut:
             self.result = result
             self.moves += [
                 {"instance": each.instance, "name": each.name, "source": each.source, "target": each.target}
-                | {"outcome": "superseded", "reason": "a move before it was not done", "epoch": None}
+                | {"outcome": "superseded", "reason": "an earlier move was not done", "epoch": None}
                 for each in self._left
             ]
             self._left.clear()
@@ -144,9 +144,9 @@ def _hindrance(view: View | None, step: Step, down: frozenset[str]) -> str | Non
     if view.instance.pin is not None:
         return f"it was pinned to {view.instance.pin}"
     if view.migration is not None:
-        return "it is moving already"
+        return "it is already moving"
     if view.running is None or view.running.phase != "active" or view.running.location != step.source:
-        return f"it does not run at {step.source} any more"
+        return f"it no longer runs at {step.source}"
     if step.target in down:
         return f"{step.target} is down"
     return None

@@ -55,9 +55,9 @@ class PlacementDecider:
         store: contains instances and decisions.
         catalog: of kinds and flavors.
         capacity: of the locations, the hypervisor first.
-        monitor: what was measured.
-        layout: where ports are; None: oneswitchd does not answer, so nothing is decided.
-        down: names the locations where nothing can be started.
+        monitor: the measurements.
+        layout: locations of ports; None: oneswitchd does not answer, so nothing is decided.
+        down: returns the locations where nothing can be started.
         settings: ``[decide]``.
         clock: seconds of a steady clock.
     """
@@ -146,14 +146,12 @@ class PlacementDecider:
         with self._lock:
             now = self._look()
             if now is None:
-                raise UnavailableError(
-                    "no-decision", "nothing has been decided yet, and nothing can be: oneswitchd does not answer"
-                )
+                raise UnavailableError("no-decision", "no decision is possible yet: oneswitchd does not answer")
             for instance in pins:
                 if now.function(instance) is None:
                     found = instances.find(self._store.read, instance)
                     named = repr(found.name) if found else instance
-                    raise ConflictError("instance-not-active", f"instance {named} does not run, so no plan is about it")
+                    raise ConflictError("instance-not-active", f"instance {named} is not running, so no plan covers it")
             asked = now.narrowed(pins, without)
             problem, moment = self._window.problem_of(asked), self._window.newest
         try:
@@ -162,7 +160,7 @@ class PlacementDecider:
             raise UnavailableError("no-decision", Words(asked).say(str(error))) from error
 
     def _answer(self, asked: Situation, problem: Problem, moment: Moment) -> Latest:
-        reason = "an answer to a question; nothing is done"
+        reason = "hypothetical; nothing is carried out"
         try:
             return Latest(asked, moment, solve(problem, asked.current(), self._settings.eps), reason)
         except InfeasibleError as error:
@@ -170,7 +168,7 @@ class PlacementDecider:
 
     def _said(self) -> Latest:
         if self._latest is None:
-            raise UnavailableError("no-decision", "nothing has been decided yet: nothing was measured so far")
+            raise UnavailableError("no-decision", "no decision yet: no measurement so far")
         return self._latest
 
     # ---- deciding
@@ -278,7 +276,7 @@ class PlacementDecider:
             latest = Latest(now, moment, plan, self._window.reason, self._window.problem)
             if not self._window.is_full:
                 latest.waits = (
-                    f"{self._settings.window} periods of traffic are to be seen before anything moves for that"
+                    f"{self._settings.window} periods of traffic must be seen before anything moves for a gain"
                 )
         else:
             latest = Latest(now, moment, plan, "only a proposal: [decide] enabled is false")
@@ -313,7 +311,7 @@ class PlacementDecider:
         """Report a failure to decide; everything stays, and the next period tries again."""
         self._again_at = self._clock() + _AGAIN_S
         if self._fault != reason:
-            _log.warning("nothing is moved: %s", reason, exc_info=trace)
+            _log.warning("cannot decide, so nothing moves: %s", reason, exc_info=trace)
         self._fault = reason
         self._latest = Latest(now, self._window.newest, None, reason)
 

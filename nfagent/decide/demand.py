@@ -28,7 +28,7 @@ class Moment:
     Attributes:
         demands: Mbps by vertices, from -> to.
         traffic: Mbps in and out, by instance.
-        millicores: used where it runs, by instance.
+        millicores: used at its location, by instance.
     """
 
     demands: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Levels:
 
 
 def level_above(value: float) -> int:
-    """The least of 1, 2, 3, ... and then of steps of a tenth, that is not below."""
+    """Return the next level that is not below: 1, 2, 3, ..., then in steps of a tenth."""
     if value <= 10:
         return math.ceil(value)
     return math.ceil(10 * _STEP ** math.ceil(math.log(value / 10, _STEP) - 1e-9))
@@ -129,9 +129,9 @@ class Costs:
         """Return a function's cost at a location: by its kind's learnt cost, else as measured and scaled.
 
         Args:
-            kind: of the function.
+            kind: kind of the function.
             here: the location where it runs.
-            there: the location that is asked for.
+            there: the location in question.
             mbps: its traffic.
             measured: millicores that it uses here.
         """
@@ -145,7 +145,7 @@ class Costs:
         return math.ceil(measured * ratio - 1e-9)
 
     def rate(self, kind: str, location_class: str, core_factor: float) -> Coefficient:
-        """Millicores for each Mbps; see `nfagent.monitor.learning.cost`."""
+        """Return the millicores for each Mbps; see `nfagent.monitor.learning.cost`."""
         key = (kind, location_class, core_factor)
         if key not in self._rates:
             self._rates[key] = cost(self._used.values(), kind, location_class, core_factor)

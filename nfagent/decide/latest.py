@@ -20,12 +20,12 @@ class Latest:
     """The last result: a plan, or why there is none.
 
     Attributes:
-        identity: of the decision that was written; 0: nothing was to be changed, and none was.
+        identity: id of the recorded decision; 0: nothing to change, and nothing recorded.
         plan: None: no placement satisfies all limits, and ``refusal`` says why.
-        reason: why this plan.
-        problem: what the plan is about, before any function was kept at rest.
-        left_out: bounds and labels of tenants that cannot be kept.
-        waits: why a function stays that might save something elsewhere.
+        reason: the reason for this plan.
+        problem: the problem of the plan, before any function was kept at rest.
+        left_out: tenants' bounds and labels that cannot be satisfied.
+        waits: why a function stays although it might save something elsewhere.
     """
 
     situation: Situation
@@ -33,7 +33,7 @@ class Latest:
     plan: Plan | None
     reason: str
     problem: Problem | None = None
-    waits: str = "that does not pay for the move"
+    waits: str = "the gain does not pay for the move"
     refusal: dict[str, Any] | None = None
     left_out: list[dict[str, Any]] = field(default_factory=list)
     identity: int = 0
@@ -67,14 +67,14 @@ class Latest:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """The problem, as it is written; dashboards ask twice a second."""
+        """Return the problem as recorded; cached, because dashboards ask twice a second."""
         return {} if self.plan is None else to_json(self.problem or self.plan.problem, self.plan.current)
 
     def why(self, instance: Instance) -> dict[str, Any]:
         """Explain an instance's placement.
 
         Raises:
-            UnavailableError: it is newer than this.
+            UnavailableError: the instance is newer than this.
         """
         said = self.explanation()
         common = {"reason": said["reason"], "feasible": said["feasible"], "binding": said.get("binding", [])}
@@ -83,6 +83,6 @@ class Latest:
             return {**found, **common, "decision": self.identity}
         function = self.situation.function(instance.id)
         if function is None:
-            raise UnavailableError("no-decision", f"nothing has been decided of instance {instance.name!r} yet")
+            raise UnavailableError("no-decision", f"no decision about instance {instance.name!r} yet")
         text = f"{function.name} stays at {function.location}: {self.reason}"
         return {"name": function.name, "location": function.location, "text": text, **common}

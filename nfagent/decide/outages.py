@@ -12,7 +12,7 @@ class Outages:
 
     Args:
         names: of the locations.
-        is_cut_off: whether one is, now.
+        is_cut_off: tells whether one is disconnected now.
         clock: seconds of a steady clock.
     """
 
@@ -25,7 +25,7 @@ class Outages:
         self._last: dict[str, float] = {}
 
     def __call__(self) -> frozenset[str]:
-        """Names of the locations."""
+        """Return the names of the locations."""
         now = self._clock()
         self._last |= {name: now for name in self._names if self._is_cut_off(name)}
         self._last = {name: at for name, at in self._last.items() if now - at < STEADY_S}

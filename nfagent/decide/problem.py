@@ -17,8 +17,8 @@ class ProblemMaker:
     """Builds the problems of one situation.
 
     Args:
-        situation: what may run where.
-        costs: what functions take.
+        situation: the functions and their possible locations.
+        costs: costs of functions.
         crossing_us: latency of a PCIe link.
     """
 
@@ -51,7 +51,7 @@ class ProblemMaker:
         return replace(self._frame, nfs=nfs, demands=demands)
 
     def problems(self, moments: Sequence[Moment]) -> list[Problem]:
-        """Of several moments; equal ones are one object."""
+        """Return the problems of several moments; equal ones are one object."""
         made: list[tuple[Moment, Problem]] = []
         for moment in moments:
             same = next((problem for known, problem in made if known == moment), None)

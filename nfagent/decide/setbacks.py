@@ -15,10 +15,10 @@ class Setbacks:
     """Reads the journal.
 
     Args:
-        store: with the journal.
+        store: the store with the journal.
 
     Attributes:
-        held: why instances stay for now, by id.
+        held: reasons why instances stay for now, by id.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,4 +57,4 @@ def _held(failures: int, since: float, now: float) -> str | None:
     if until <= now:
         return None
     at = time.strftime("%H:%M:%S", time.gmtime(until))
-    return f"its last {failures} migration(s) were not done; it is left alone until {at} UTC"
+    return f"its last {failures} migration(s) failed; it stays until {at} UTC"

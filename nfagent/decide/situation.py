@@ -23,10 +23,10 @@ class Function:
 
     Attributes:
         instance: its id.
-        name: in the problem and for people: its name, with its project before it where that is not the only one.
-        location: where it is, or is on its way to.
-        allowed: where it may be; one: it stays there.
-        fixed: why it stays, in words; None: it need not.
+        name: in the problem and for people: its name, preceded by its project unless that is the only one.
+        location: its location, or its destination.
+        allowed: where it may run; if one, it stays there.
+        fixed: why it stays, in words; None: it may move.
     """
 
     instance: str
@@ -45,9 +45,9 @@ class Group:
     """Functions of a project that must not share an sNIC.
 
     Attributes:
-        label: the value of `APART` that they have.
-        created: when the youngest of them was made.
-        pairs: of their names.
+        label: their value of `APART`.
+        created: creation time of the youngest of them.
+        pairs: pairs of their names.
     """
 
     project: str
@@ -57,7 +57,7 @@ class Group:
 
     @property
     def key(self) -> str:
-        """Of this group, among all."""
+        """Return the unique key of this group."""
         return f"{APART}:{self.project}:{self.label}"
 
 
@@ -66,13 +66,13 @@ class Situation:
     """The server.
 
     Attributes:
-        locations: the hypervisor first, then the sNICs: their places are the problem's locations.
-        fixed: switch by name, of the vertices that cannot move: ports that are no instance's, and switches that run the
-            pipelines of other switches' ports.
+        locations: the hypervisor first, then the sNICs: their indices are the problem's locations.
+        fixed: switch by name, of the vertices that cannot move: ports that do not belong to instances, and switches
+            that run the pipelines of other switches' ports.
         vertices: name by virtual port.
-        detours: name of the executing switch's vertex by virtual port, where that is not the port's home.
-        chains: with their hops as vertices, and a name of their own.
-        apart: which functions must not share an sNIC.
+        detours: name of the executing switch's vertex by virtual port, if that is not the port's home.
+        chains: with their hops as vertices, and a unique name.
+        apart: groups of functions that must not share an sNIC.
         down: locations where nothing can be started now.
     """
 
@@ -87,11 +87,11 @@ class Situation:
     down: frozenset[str]
 
     def function(self, instance: str) -> Function | None:
-        """Of an instance."""
+        """Return the function of an instance."""
         return next((each for each in self.functions if each.instance == instance), None)
 
     def current(self) -> dict[str, int]:
-        """As `placement` wants it."""
+        """Return the placement as `placement` expects it."""
         return {each.name: self.locations.index(each.location) for each in self.functions}
 
     def narrowed(self, pins: Mapping[str, str], without: Iterable[str]) -> "Situation":
@@ -113,9 +113,7 @@ class Situation:
 
 def _pinned(function: Function, pins: Mapping[str, str]) -> Function:
     pin = pins.get(function.instance)
-    return (
-        function if pin is None else replace(function, allowed=(pin,), fixed=f"it is pinned to {pin} for this question")
-    )
+    return function if pin is None else replace(function, allowed=(pin,), fixed=f"it is hypothetically pinned to {pin}")
 
 
 def situation(
@@ -136,7 +134,7 @@ def situation(
         capacity: by location, the hypervisor first.
         layout: of the ports.
         down: locations where nothing can be started.
-        held: why instances stay for now, by id.
+        held: reasons why instances stay for now, by id.
     """
     locations = tuple(capacity)
     running = [view for view in views if _location(view) in capacity and view.instance.present]
@@ -220,19 +218,19 @@ class _Maker:
         instance = view.instance
         if instance.pin is not None:
             runs_there = view.running is not None and view.running.location == instance.pin
-            return f"it is pinned to {instance.pin}" + ("" if runs_there else ", where it is about to be")
+            return f"it is pinned to {instance.pin}" + ("" if runs_there else ", where it is about to move")
         if view.migration is not None:
             return f"it is moving to {location}"
         if view.running is None or view.running.phase != "active":
-            return "it is being started"
+            return "it is starting"
         if view.running.location != location:
             return f"it is wanted at {location} and about to move there"
         if location in self._down:
-            return f"{location} is down, and the plan waits until it is back or the instance was recovered elsewhere"
+            return f"{location} is down; the plan waits until it is back or the instance has been recovered elsewhere"
         if instance.id in self._held:
             return self._held[instance.id]
         if instance.kind not in self._catalog.kinds:
-            return f"there is no kind {instance.kind!r} any more"
+            return f"agent.toml no longer has the kind {instance.kind!r}"
         return None
 
     def _allowed(self, instance: Instance, location: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The damper's window, in which each sample is the peak of several periods.
 
-A window of W periods is at most ten samples: limits that hold at the peak of some seconds hold in each of them, and a
+A window of W periods has at most ten samples: limits that hold at the peak of a few seconds hold throughout them, and a
 problem with ten moments is solved many times faster than one with W.
 """
 
@@ -27,7 +27,7 @@ class Window:
 
     Args:
         periods: W.
-        eps: what calm may cost; see `placement.damper.Settings`.
+        eps: the cost of stability; see `placement.damper.Settings`.
         crossing_us: latency of a PCIe link.
     """
 
@@ -70,7 +70,7 @@ class Window:
     def take(self, situation: Situation, measured: Measurement) -> bool:
         """Add a period; return whether it completes a sample."""
         self._block.append(self._levels.moment(situation, measured))
-        if len(self._block) > self._fold:  # during moves it stays open for any time
+        if len(self._block) > self._fold:  # during moves it stays open indefinitely
             self._block[:2] = [peak(self._block[:2])]
         return len(self._block) >= self._fold
 

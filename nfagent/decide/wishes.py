@@ -1,7 +1,7 @@
 """Drops tenants' bounds and labels that no placement satisfies, so that they affect only their own project.
 
-A wish is a chain's bound or a group of instances that are to be apart. Those that are impossible whatever else is
-wanted are found by counting links; where several do not go together, the youngest goes. All are tried again later.
+A wish is a chain's bound or a group of instances that must be apart. Counting links finds wishes that are impossible by
+themselves; of several conflicting wishes the youngest is dropped. All are retried later.
 """
 
 import logging
@@ -19,7 +19,7 @@ from nfagent.store import Store
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 30.0
-_STRIKES = 3  # wishes of a project to examine one by one; after that all its other wishes are dropped, too
+_STRIKES = 3  # wishes of a project to examine one by one; after that all its others are dropped, too
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Wish:
     """A tenant's requirement on the placement.
 
     Attributes:
-        key: a chain's id, or a group's.
-        event: what its events are called.
+        key: the id of a chain or of a group.
+        event: prefix of its events.
     """
 
     key: str
@@ -62,7 +62,7 @@ class Wishes:
         for chain in now.chains:
             least = self._crossing_us * least_crossings(now, chain)
             if least > (chain.latency_us or 0):
-                self._left_out[chain.id] = f"its hops take at least {least} us, and its bound is {chain.latency_us} us"
+                self._left_out[chain.id] = f"its hops take at least {least} us, but its bound is {chain.latency_us} us"
         return without(now, self._left_out)
 
     def relax(self, now: Situation, is_possible: Callable[[Situation], bool]) -> Situation | None:
@@ -81,7 +81,7 @@ class Wishes:
             strikes[culprit.project] += 1
             for wish in left:
                 if wish == culprit or (wish.project == culprit.project and strikes[culprit.project] >= _STRIKES):
-                    self._left_out[wish.key] = "no placement keeps it together with what else is wanted"
+                    self._left_out[wish.key] = "no placement satisfies it together with all other requirements"
             now = without(now, self._left_out)
             left = [wish for wish in left if wish.key not in self._left_out]
             if is_possible(now):
@@ -98,7 +98,7 @@ class Wishes:
             return
         with self._store.change() as change:
             for wish, why in new:
-                _log.warning("left out, of project %s: %s %s: %s", wish.project, wish.event, wish.name, why)
+                _log.warning("ignored, of project %s: %s %s: %s", wish.project, wish.event, wish.name, why)
                 told = {"id": wish.key, "name": wish.name, "reason": TOLD}
                 change.event(f"{wish.event}.unkept", wish.key, wish.project, told)
             for wish in kept:
@@ -116,19 +116,19 @@ class Wishes:
         return dict.fromkeys(self._told, TOLD)
 
 
-TOLD = "no placement keeps it together with what else is wanted; it is left out"
+TOLD = "no placement satisfies it together with all other requirements; it is ignored"
 """Tenants do not learn more, since that would reveal where their hops are and what other projects run."""
 
 
 def wishes_of(situation: Situation) -> list[Wish]:
-    """All, the oldest first."""
+    """Return all wishes, oldest first."""
     chains = [Wish(each.id, "chain", each.project, each.name, each.created) for each in situation.chains]
     groups = [Wish(each.key, "apart", each.project, each.label, each.created) for each in situation.apart]
     return sorted(chains + groups, key=lambda wish: (wish.created, wish.key))
 
 
 def without(situation: Situation, keys: Iterable[str] | Mapping[str, str]) -> Situation:
-    """The situation without some wishes."""
+    """Return the situation without some wishes."""
     gone = set(keys)
     return replace(
         situation,

@@ -22,7 +22,7 @@ class Words:
         self._situation = situation
 
     def say(self, text: str) -> str:
-        """A sentence of `placement`."""
+        """Rephrase a sentence of `placement`."""
         names = self._situation.locations
 
         def name(match: re.Match[str]) -> str:
@@ -32,7 +32,7 @@ class Words:
         return _NIC.sub(name, text)
 
     def locations(self, plan: Plan) -> dict[str, str]:
-        """Location by instance id."""
+        """Return the location by instance id."""
         return {
             each.instance: self._situation.locations[plan.placement[each.name]]
             for each in self._situation.functions
@@ -40,14 +40,14 @@ class Words:
         }
 
     def explanation(self, plan: Plan, problem: Problem, moment: Moment, reason: str, waits: str) -> dict[str, Any]:
-        """A plan: why, what binds, and for each function why it is there.
+        """Explain a plan: its reason, the binding limits, and the reason for each function's location.
 
         Args:
-            plan: what is explained.
-            problem: what it is about, with all modes; the plan's own may have fewer, where functions were at rest.
+            plan: the plan.
+            problem: its problem, with all modes; the plan's own may have fewer, because of functions at rest.
             moment: the newest traffic.
-            reason: why this and not what was before.
-            waits: why a function stays that might save something elsewhere.
+            reason: the reason for this plan.
+            waits: why a function stays although it might save something elsewhere.
         """
         modes = choice(problem, plan.placement) or {}
         why = explain(problem, modes, plan.certificate if plan.problem == problem else None)
@@ -78,8 +78,8 @@ class Words:
         elif function.fixed is not None:
             text = f"{function.name} stays at {function.location}: {function.fixed}"
         elif not moment.traffic.get(function.instance) and not moment.millicores.get(function.instance):
-            place = f"{function.location}, where instances begin" if reason.location == HOST else function.location
-            text = f"{function.name} is on {place}: no traffic of it is measured, so nothing would be saved by a move"
+            place = f"{function.location}, where instances start" if reason.location == HOST else function.location
+            text = f"{function.name} is on {place}: it has no measured traffic, so a move would save nothing"
         else:
             text = f"{function.name} is on {where}: {_because(others, waits)}"
         return {
@@ -115,7 +115,7 @@ class Words:
         return {"limit": self.say(name), "used": used, "allowed": allowed}
 
     def infeasible(self, report: Infeasibility, current: Mapping[str, str]) -> dict[str, Any]:
-        """Explain why there is no plan: what would have to grow, by how much, and what conflicts."""
+        """Explain why there is no plan: the necessary growth of limits, and the conflicts."""
         return {
             "feasible": False,
             "reason": self.say(str(report)),
@@ -143,14 +143,14 @@ class Words:
 
 def _because(others: list[dict[str, Any]], waits: str) -> str:
     if not others:
-        return "it may be nowhere else"
+        return "this is its only possible location"
     saving = [each for each in others if each["host_cost"] < 0]
     if not saving:
         return f"{others[0]['location']} would cost the hypervisor {others[0]['host_cost']} millicores more"
     best = min(saving, key=lambda each: each["host_cost"])
     saves = f"{best['location']} would save the hypervisor {-best['host_cost']} millicores"
     if not best["blocked_by"]:
-        return f"{saves}, and {waits}"
+        return f"{saves}, but {waits}"
     blocks = " and ".join(
         f"{each['limit']} would be {each['used']} of {each['allowed']}" for each in best["blocked_by"]
     )

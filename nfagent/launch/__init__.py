@@ -1,7 +1,7 @@
 """Starts, finds and stops processes of instances.
 
-A process has a *key*, INSTANCE.LOCATION, and there is never more than one of a key: it holds a lock on the file
-KEY.lock for as long as it lives, which the kernel gives to one and takes back when it ends, whoever else crashes.
+A process has a *key*, INSTANCE.LOCATION, and at most one process has a given key: it locks the file KEY.lock while it
+lives, and the kernel releases the lock when it ends, even after crashes of others.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,14 @@ class Process:
 
 @dataclass(frozen=True)
 class Task:
-    """A process to be started.
+    """A process to start.
 
     Attributes:
-        enter: words before the command, into the slot's namespaces.
-        command: what is run.
+        enter: command prefix that enters the slot's namespaces.
+        command: the command.
         config: text of the file ``{config}``.
         variables: added to its environment.
-        descriptors: open files that it gets, by the number that each has there.
+        descriptors: open files for it, by their number there.
     """
 
     key: str
@@ -96,5 +96,5 @@ class Launcher(Protocol):
         ...
 
     def pidfd(self, process: Process) -> int | None:
-        """A descriptor that becomes readable when the process ends; None: it has to be asked for now and then."""
+        """Return a descriptor that becomes readable when the process ends; None: poll instead."""
         ...

@@ -1,7 +1,8 @@
 """Command lines of kinds.
 
-A kind's words may hold placeholders: ``{config}`` a file with the instance's configuration as JSON, ``{control}`` the
-socket to serve, ``{workers}``, ``{name}``, ``{id}``; the word ``{ports}`` becomes ``--port INTERFACE`` for each port.
+A kind's words may contain placeholders: ``{config}`` a file with the instance's configuration as JSON, ``{control}``
+the path of the socket to serve, ``{workers}``, ``{name}``, ``{id}``; the word ``{ports}`` becomes ``--port INTERFACE``
+for each port.
 """
 
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ _PORTS = "{ports}"
 _HOLD = "--hold"
 
 ARENA_FD, RINGS_FD = 7, 8
-"""Numbers that the state and the rings of a process that is no more have at the one that goes on with them."""
+"""Descriptor numbers of an ended process's state and rings at its successor."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """What of a process has a name where it runs: paths, and interfaces in the order of the ports."""
+    """A process's names at its location: paths, and interfaces in the order of the ports."""
 
     config: str
     control: str
@@ -28,18 +29,18 @@ class Places:
 def command_line(
     kind: Kind, instance: Instance, flavor: Flavor | None, places: Places, *, hold: bool = False, adopt: bool = False
 ) -> list[str]:
-    """What is to be run for an instance.
+    """Build an instance's command line.
 
     Args:
-        kind: of it.
-        instance: whose.
-        flavor: of it; None: one worker.
-        places: what has a name where it runs.
-        hold: it waits for a migration to commit.
-        adopt: it goes on with the state and the rings behind `ARENA_FD` and `RINGS_FD`.
+        kind: its kind.
+        instance: the instance.
+        flavor: its flavor; None: one worker.
+        places: its names at the location.
+        hold: whether it waits for a migration to commit.
+        adopt: whether it continues with the state and the rings behind `ARENA_FD` and `RINGS_FD`.
 
     Raises:
-        LaunchError: a placeholder that there is not.
+        LaunchError: unknown placeholder.
     """
     values = {
         "config": places.config,
@@ -58,7 +59,7 @@ def command_line(
         except (KeyError, ValueError, IndexError) as error:
             known = ", ".join(f"{{{name}}}" for name in values)
             raise LaunchError(
-                f"kind {kind.name}: {word!r} has a placeholder that there is not ({error}); there are {known}, {_PORTS}"
+                f"kind {kind.name}: unknown placeholder in {word!r} ({error}); use one of {known}, {_PORTS}"
             ) from error
     inherited = ["--arena-fd", str(ARENA_FD), "--rings-fd", str(RINGS_FD)] if adopt else []
     return [*words, *([_HOLD] if hold else []), *inherited]

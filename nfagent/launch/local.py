@@ -15,9 +15,9 @@ from nfagent.launch import Places, Process, Task, logs
 from nfagent.reasons import AT_ONCE
 from server.processes import PROC, start_time
 
-_LOCK_FD = 9  # the shell's syntax has one digit for it
+_LOCK_FD = 9  # the shell's syntax allows one digit
 _ABOVE = 64
-# The shell notes its id and becomes the program: with that id, in that session, with that lock.
+# The shell records its id and executes the program, which keeps that id, session and lock.
 _BECOME = f'echo "$$ $0" >&{_LOCK_FD} && exec "$@"'
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _KEPT_VARIABLES = ("LANG", "HOME", "TMPDIR", "PYTHONPATH")
@@ -31,15 +31,15 @@ class LocalLauncher:
     """See `nfagent.launch.Launcher`.
 
     Args:
-        runtime: directory of locks, sockets and configurations; one on a tmpfs ends with the machine, as processes do.
-        logs: directory of what processes write.
+        runtime: directory of locks, sockets and configurations; on a tmpfs it ends with the machine, as processes do.
+        logs: directory of the processes' output.
     """
 
     def __init__(self, runtime: Path, logs: Path) -> None:
         self._runtime = runtime
         self._logs = logs
-        # A process that is being started has this one's descriptors until it has become its program. It must not be
-        # a lock that was only looked at which it takes along, however briefly.
+        # A process that is being started shares this one's descriptors until it has executed its program, and must not
+        # inherit a lock that is only being checked, however briefly.
         self._forking = threading.Lock()
         for directory in (runtime, logs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,19 +63,19 @@ class LocalLauncher:
                 os.ftruncate(lock, 0)
                 pid = self._spawn(task, lock)
         except OSError as error:
-            raise LaunchError(f"{task.key}: {task.command[0]} cannot be started: {error}") from error
+            raise LaunchError(f"{task.key}: {task.command[0]} cannot start: {error}") from error
         return self._noted(task, pid)
 
     def _spawn(self, task: Task, lock: int) -> int:
         log = self._logs / f"{task.key}.log"
         with contextlib.suppress(FileNotFoundError):
-            log.replace(log.with_suffix(".log.1"))  # what the one before said is not this one's last words
+            log.replace(log.with_suffix(".log.1"))  # its predecessor's output is not its own
         argv = ["/bin/sh", "-c", _BECOME, task.incarnation, *task.enter, *task.command]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with contextlib.ExitStack() as ends:
             passed: dict[int, int] = {}
             for new, old in task.descriptors.items():
-                # From numbers that none of the new ones are: the actions are done in turn.
+                # Duplicate to numbers above all new ones first, because the actions run in turn.
                 passed[new] = fcntl.fcntl(old, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
                 ends.callback(os.close, passed[new])
             return os.posix_spawn(
@@ -95,7 +95,7 @@ class LocalLauncher:
             )
 
     def _noted(self, task: Task, pid: int) -> Process:
-        """The process that was spawned, once it has noted itself."""
+        """Return the spawned process once it has recorded itself."""
         deadline = time.monotonic() + _SETTLE_S
         while time.monotonic() < deadline:
             found = self.find(task.key)
@@ -113,18 +113,18 @@ class LocalLauncher:
             if noted is not None:
                 number, incarnation = noted
                 started = start_time(number)
-                # Without it only children of it are left, which `stop` ends.
+                # Without the process itself only its children are left, which `stop` ends.
                 return None if started is None else Process(number, started, incarnation)
             # It was spawned a moment ago and has not written its id yet.
             if time.monotonic() > deadline:
-                raise LaunchError(f"{self._path(key, 'lock')} is locked, and does not say by which process")
+                raise LaunchError(f"{self._path(key, 'lock')} is locked, but does not name its process")
             time.sleep(_POLL_S)
         return None
 
     def stop(self, key: str, grace_s: float) -> None:
         noted = self._note(key)
         if noted is not None and self._is_held(key):
-            # While somebody of its session lives, its id is not given to another.
+            # While a process of its session lives, its id is not reused.
             _signal(noted[0], signal.SIGTERM)
             self._await_released(key, grace_s)
             _signal(noted[0], signal.SIGKILL)
@@ -133,7 +133,7 @@ class LocalLauncher:
             self._end_holders(key)
         if noted is not None:
             _ending(noted[0])
-        # A draft is there where the agent was killed while it wrote the configuration.
+        # A draft remains if the agent was killed while it wrote the configuration.
         for suffix in ("sock", "json", "draft", "lock"):
             self._path(key, suffix).unlink(missing_ok=True)
 
@@ -144,13 +144,13 @@ class LocalLauncher:
             self._await_released(key, _SETTLE_S)
 
     def _end_holders(self, key: str) -> None:
-        """End what has left the session of its process and goes on."""
+        """End processes that have left the session of their process."""
         lock = self._path(key, "lock")
         for pid in _holders(lock):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if not self._await_released(key, _SETTLE_S):
-            raise LaunchError(f"{key}: processes {_holders(lock)} do not end and hold {lock}")
+            raise LaunchError(f"{key}: processes {_holders(lock)} do not end; they hold {lock}")
 
     def all_keys(self) -> list[str]:
         return sorted(path.stem for path in self._runtime.glob("*.lock"))
@@ -166,7 +166,7 @@ class LocalLauncher:
     def tend_logs(self, kept: Callable[[str], bool]) -> None:
         for path in self._logs.glob("*.log*"):
             key = logs.key_of(path.name)
-            with contextlib.suppress(FileNotFoundError):  # its process is started again, and renames it
+            with contextlib.suppress(FileNotFoundError):  # its process is being restarted and renames the log
                 if not kept(key) and not self._is_held(key):
                     path.unlink()
                 elif path.suffix == ".log":
@@ -217,7 +217,7 @@ class LocalLauncher:
         return self._runtime / f"{key}.{suffix}"
 
     def _note(self, key: str) -> tuple[int, str] | None:
-        """What the process that has, or had, the lock has written of itself: its id, its incarnation."""
+        """Return what the current or last holder of the lock recorded: its id, its incarnation."""
         try:
             number, incarnation = self._path(key, "lock").read_text().split()
             return int(number), incarnation
@@ -226,13 +226,13 @@ class LocalLauncher:
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[int]:
-        """The lock of a key; whoever is spawned within keeps it."""
+        """Take the lock of a key; a process spawned within keeps it."""
         lock = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise LaunchError(f"{key}: a process of it runs already") from None
+                raise LaunchError(f"{key}: its process is already running") from None
             yield lock
         finally:
             os.close(lock)
@@ -261,13 +261,13 @@ class LocalLauncher:
 
 
 def _environment() -> dict[str, str]:
-    """Little of the agent's own: tokens and the like are not an instance's business."""
+    """Return a minimal environment, without the agent's tokens and the like."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     return kept | {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_SBIN}"}
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; it may hold secrets."""
+    """Write a file atomically; it may contain secrets."""
     draft = path.with_suffix(".draft")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -276,13 +276,13 @@ def _write(path: Path, text: str) -> None:
 
 
 def _signal(leader: int, number: signal.Signals) -> None:
-    """To a whole session: a child of the process does not outlive it."""
+    """Signal a whole session, so that children do not outlive their process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
 
 
 def _ending(pid: int) -> str:
-    """How a process ended, if it was a child of this agent and has; such a one is not kept as a zombie."""
+    """Return how a process ended, if it was this agent's child and has ended, and reap it."""
     try:
         waited, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -294,7 +294,7 @@ def _ending(pid: int) -> str:
 
 
 def _holders(path: Path) -> list[int]:
-    """Processes that have a file open, wherever they have gone."""
+    """Return the processes that have a file open, whatever their session."""
     found = []
     for entry in PROC.iterdir():
         if not entry.name.isdigit():

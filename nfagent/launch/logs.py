@@ -1,21 +1,21 @@
-"""What processes write: bounded while they run, and removed with their instance.
+"""Processes' logs: bounded while they run, and removed with their instance.
 
-Processes append to their logs themselves, which needs no other process. Hence a log is cut from time to time: its end
-is kept beside it, as ``KEY.log.1``.
+Processes append to their logs directly, which needs no further process. Hence a log is truncated from time to time, and
+its end is kept beside it as ``KEY.log.1``.
 """
 
 import os
 from pathlib import Path
 
 MOST = 4 << 20
-"""Bytes; a log that has more when it is looked at is cut."""
+"""Bytes above which a log is truncated when checked."""
 
 KEPT = 256 << 10
-"""Bytes of the end that are kept."""
+"""Bytes of the end to keep."""
 
 
 def tail(path: Path, size: int) -> bytes:
-    """The last bytes of a file, whatever its length.
+    """Return the last bytes of a file, whatever its length.
 
     Raises:
         OSError: it cannot be read.
@@ -26,10 +26,10 @@ def tail(path: Path, size: int) -> bytes:
 
 
 def cut(path: Path) -> None:
-    """Empty a log that has grown too long; the process goes on appending to it.
+    """Empty a log that has grown too long; the process keeps appending to it.
 
     Raises:
-        OSError: it cannot be.
+        OSError: it cannot be truncated.
     """
     if path.stat().st_size > MOST:
         older = path.with_name(f"{path.name}.1")
@@ -39,5 +39,5 @@ def cut(path: Path) -> None:
 
 
 def key_of(name: str) -> str:
-    """Whose log a file is."""
+    """Return the key of a log file."""
     return name.removesuffix(".1").removesuffix(".log")

@@ -1,8 +1,8 @@
-"""Processes on another machine, a smart NIC say, by the program ``ssh``: no agent is needed there.
+"""Processes on another machine, such as a smart NIC, by the program ``ssh``: it needs no agent there.
 
-There must be ``sh``, ``flock`` and ``setsid`` (util-linux or busybox), what kinds run, and a key that lets this agent
-in without asking. One connection is kept and shared (OpenSSH's ControlMaster); control sockets are forwarded over it,
-so file descriptors do not pass: state moves by copy.
+The machine needs ``sh``, ``flock`` and ``setsid`` (util-linux or busybox), the kinds' programs, and non-interactive
+login for this agent's key. One connection is kept and shared (OpenSSH's ControlMaster); control sockets are forwarded
+over it, so file descriptors cannot pass: state is copied.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ _OPTIONS = {
     "ControlPersist": "600",
     "StreamLocalBindUnlink": "yes",
 }
-_CALL_S = 20.0  # a connection that hangs is given up by ssh after 15 s
+_CALL_S = 20.0  # ssh drops a hung connection after 15 s
 _ANSWER_S = 1.0
 _FAILED = 255  # ssh's own exit status; any other is the command's
 _LAST_WORDS = 600
 
-# The same lock as on this machine (nfagent.launch.local): whoever has descriptor 9 open is the process of the key.
+# The same lock as on this machine (nfagent.launch.local): the process with descriptor 9 open owns the key.
 _START = """
 umask 077; mkdir -p {directory}; cd {directory}
 exec 9>>{key}.lock
@@ -69,7 +69,7 @@ if is_held && read -r pid incarnation <{key}.lock; then
     is_held && kill -s KILL -- -$pid 2>/dev/null
 fi
 wait_free 50
-is_held && {{ echo "somebody holds {key}.lock"; exit 1; }} >&2
+is_held && {{ echo "another process holds {key}.lock"; exit 1; }} >&2
 rm -f {key}.lock {key}.json {key}.sock
 """
 
@@ -88,8 +88,8 @@ class SshLauncher:
     """See `nfagent.launch.Launcher`.
 
     Args:
-        location: where, for messages and the name of the connection's socket.
-        config: of the machine.
+        location: name for messages and the connection's socket.
+        config: the machine's configuration.
         runtime: directory of forwarded sockets on this machine.
     """
 
@@ -111,13 +111,13 @@ class SshLauncher:
         with self._forwarding:
             if not _answers(path):
                 path.unlink(missing_ok=True)
-                self._sh("true")  # the shared connection is there
+                self._sh("true")  # establish the shared connection
                 self._command("-O", "forward", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
         return path
 
     def start(self, task: Task) -> Process:
         if task.descriptors:
-            raise LaunchError(f"{task.key}: open files cannot be handed to {self._config.host}")
+            raise LaunchError(f"{task.key}: cannot pass open files to {self._config.host}")
         found = self.find(task.key)
         if found is not None and found.incarnation == task.incarnation:
             return found
@@ -143,7 +143,7 @@ class SshLauncher:
         self._script(_STOP, key, grace=str(round(grace_s * 10)))
         path = self._runtime / f"{key}.sock"
         if path.exists():
-            with contextlib.suppress(LaunchError):  # it went with the connection
+            with contextlib.suppress(LaunchError):  # it ended with the connection
                 self._command("-O", "cancel", "-L", f"{path}:{self._remote_socket(key)}", self._config.host)
             path.unlink(missing_ok=True)
 
@@ -171,13 +171,13 @@ class SshLauncher:
             self._sh(f"cd {directory} && rm -f -- {names}")
 
     def ending(self, process: Process) -> str:  # noqa: ARG002
-        return ""  # only its parent learns how it ended, and that is gone
+        return ""  # only its parent learns how it ended, and the parent has ended
 
     def call(self, enter: tuple[str, ...], command: list[str]) -> None:
         self._sh(shlex.join([*enter, *command]))
 
     def output(self, command: list[str]) -> str:
-        """What a command prints on that machine.
+        """Return a command's output on that machine.
 
         Raises:
             LaunchError: it failed, or the machine cannot be reached.
@@ -218,7 +218,7 @@ class SshLauncher:
 
 def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_ANSWER_S)  # a stopped ssh accepts nobody, and its queue may be full
+        probe.settimeout(_ANSWER_S)  # a stopped ssh accepts no connection, and its queue may be full
         try:
             probe.connect(str(path))
         except OSError:

@@ -1,5 +1,5 @@
-"""Moves a running network function, with its state, between locations: exactly once, in order, nothing lost.
+"""Moves a running network function, with its state, between locations: exactly once, in order, without loss.
 
-The protocol is that of nfs/README.md, "Migration"; each step is in the journal before it is begun, so that whoever
-dies, what is written says how to go on: before COMMIT back, after it forward.
+The protocol is in nfs/README.md, "Migration". Each step is journalled before it starts, so that after any crash the
+journal determines the way on: before COMMIT back, after it forward.
 """

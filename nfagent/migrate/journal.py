@@ -24,22 +24,22 @@ class Report:
     Attributes:
         mode: ``memfd``: the state's memory was handed over; ``copy``: its content was copied.
         freeze_us: time in which no instance processed packets, which waited in rings.
-        outage_us: time in which no packet was served between its beginning and its end, in pauses that are longer than
-            those of the traffic itself; no less than a freeze that is too short to be told from these.
-        relayed: packets that came by the old path after that, and were processed at the new instance.
-        state_bytes: of the memory that was handed over, or of all that was sent.
-        rounds: of copying while packets were processed.
-        steps: what was done, when (seconds since 1970) and for how long.
-        flows: that the state was of; None: the kind does not say.
-        lost_state: None: none was lost; else ``why``, ``flows``, ``instances``.
-        rolled_back_at: step from which it went back.
-        rolled_back_as: what that comes to; None: ``rolled-back``.
-        replaced: the new process died after COMMIT and another one took its place.
-        restart_at: where a process goes on with what state is left, the old and the new one being of no use any more.
-        failures: to start a process after COMMIT.
-        why: it goes back, or has to be restarted.
-        waits: what it waits for, if it could not go on at the last try.
-        undrained: why packets that were under way on the old paths may be lost.
+        outage_us: time in which no packet was served between start and end, in pauses longer than those of the traffic
+            itself; at least the freeze, if that is too short to be distinguished from these.
+        relayed: packets that arrived by the old path after that, and were processed at the new instance.
+        state_bytes: size of the memory that was handed over, or of all data that was sent.
+        rounds: rounds of copying while packets were processed.
+        steps: actions with their start (seconds since 1970) and duration.
+        flows: number of flows of the state; None: the kind does not report it.
+        lost_state: None: no state was lost; else ``why``, ``flows``, ``instances``.
+        rolled_back_at: step from which it was rolled back.
+        rolled_back_as: outcome of the rollback; None: ``rolled-back``.
+        replaced: the new process died after COMMIT and another one replaced it.
+        restart_at: where a process continues with the remaining state, because both processes are lost.
+        failures: failures to start a process after COMMIT.
+        why: reason for the rollback or restart.
+        waits: what it waits for, if the last attempt was blocked.
+        undrained: why packets in flight on the old paths may be lost.
     """
 
     mode: Literal["memfd", "copy"] | None = None
@@ -65,8 +65,8 @@ class Journal:
     """One migration's row.
 
     Args:
-        store: where it is.
-        migration: as it is written.
+        store: the store.
+        migration: its row.
         outage_s: measures the outage.
     """
 
@@ -123,7 +123,7 @@ class Journal:
             yield
         finally:
             took = round((time.monotonic() - start) * 1e6)
-            # Otherwise a row that waits for a switch for days would grow, and with it every event.
+            # Otherwise a row that waits for days for a switch would grow, and with it every event.
             others = [each for each in self.report.steps if each["step"] != effect]
             self.report.steps = [*others, {"step": effect, "at": round(at, 6), "us": took}]
 
@@ -133,8 +133,8 @@ class Journal:
         self.migration = migrations.end(change, self.migration, outcome, reason, self._told())
 
     def _measure(self) -> None:
-        # Not with every step: it asks processes, while packets may wait.
+        # Not at every step, because it queries processes while packets may wait.
         self.report.outage_us = round(self._outage_s((self.report.freeze_us or 0) / 1e6) * 1e6)
 
     def _told(self) -> dict[str, Any]:
-        return dict(vars(self.report))  # not `asdict`: it copies what is in it, too, while packets wait
+        return dict(vars(self.report))  # not `asdict`, which makes deep copies while packets wait

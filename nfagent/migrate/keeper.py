@@ -1,10 +1,10 @@
-"""A process that keeps open files for others: a migration's state and rings survive the death of any other process.
+"""A process that keeps open files for others: a migration's state and rings survive the death of all other processes.
 
     python -I -S keeper.py SOCKET
 
-Requests and answers are lines as on an instance's control socket: ``put`` takes the descriptors beside it in the place
-of those it had, and anything in ``note``; ``get`` gives both back. It ends by SIGTERM. Only the standard library, and
-nothing of this package, is imported: it is there in a moment, and costs little memory.
+Requests and answers are lines as on an instance's control socket: ``put`` replaces the kept descriptors by those sent
+with it, and the note by ``note``; ``get`` returns both. SIGTERM ends it. It imports only the standard library, and
+nothing of this package, to start fast and to use little memory.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _FDS_MAX = 8
-_LINE_MAX = 4 << 20  # as an instance's control socket: a note holds its configuration
+_LINE_MAX = 4 << 20  # as on an instance's control socket: a note contains its configuration
 _CLIENT_S = 10.0
 
 
@@ -45,10 +45,10 @@ class Keeper:
                     line = b""
                     _send(client, json.dumps(answer).encode() + b"\n", descriptors)
         finally:
-            _close(received)  # of a request that was not finished
+            _close(received)  # of an incomplete request
 
     def _answer(self, request: Any, received: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """The answer, and what goes beside it; ``received`` is empty then."""
+        """Return the answer and its descriptors; ``received`` is empty then."""
         verb = request.get("do") if isinstance(request, dict) else None
         if verb == "put":
             before, self.descriptors, self.note = self.descriptors, received[:], request.get("note")
@@ -58,7 +58,7 @@ class Keeper:
         _close(received)
         if verb == "get":
             return {"ok": {"note": self.note}}, self.descriptors
-        return {"error": {"code": "verb-unknown", "detail": f"no verb {verb!r}; there are put, get"}}, []
+        return {"error": {"code": "verb-unknown", "detail": f"unknown verb {verb!r}; expected put or get"}}, []
 
 
 def _send(client: socket.socket, line: bytes, descriptors: list[int]) -> None:

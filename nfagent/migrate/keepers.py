@@ -1,4 +1,4 @@
-"""Starts, asks and ends keepers, one for each migration with state to keep."""
+"""Starts, queries and ends keepers, one for each migration with state to keep."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _GRACE_S = 1.0
 
 
 class Kept:
-    """Descriptors of a state and of its rings, with what `prepare` answered; closed at the end of a ``with`` block."""
+    """Descriptors of a state and of its rings, with the answer to `prepare`; closed at the end of a ``with`` block."""
 
     def __init__(self, prepared: dict[str, Any], descriptors: list[int]) -> None:
         self.prepared = prepared
@@ -54,7 +54,7 @@ class Keepers:
     """The keepers of this machine.
 
     Args:
-        launcher: of processes on this machine; a keeper has the key ``keeper.EPOCH``, and so outlives the agent.
+        launcher: for processes on this machine; a keeper has the key ``keeper.EPOCH``, and so outlives the agent.
     """
 
     def __init__(self, launcher: LocalLauncher) -> None:
@@ -62,10 +62,10 @@ class Keepers:
         self._begun: set[int] = set()  # epochs whose keeper has not been seen to end
 
     def keep(self, epoch: int, kept: Kept) -> None:
-        """Give these to the keeper.
+        """Hand these to the keeper.
 
         Raises:
-            LaunchError, ControlError: they are not.
+            LaunchError, ControlError: this failed.
         """
         self._begun.add(epoch)
         key = key_of(epoch)
@@ -83,7 +83,7 @@ class Keepers:
             time.sleep(_POLL_S)
 
     def fetch(self, epoch: int) -> Kept | None:
-        """Return what is kept; None: nothing, or the keeper is dead."""
+        """Return what the keeper has; None: nothing, or the keeper is dead."""
         try:
             answer = Control(self._launcher.control_path(key_of(epoch))).exchange("get", timeout_s=_ANSWER_S)
         except ControlError:
@@ -91,9 +91,9 @@ class Keepers:
         return Kept(answer.value.get("note") or {}, answer.descriptors)
 
     def end(self, epoch: int) -> None:
-        """End the keeper, if there is one."""
+        """End the keeper, if it exists."""
         self._begun.add(epoch)
-        with contextlib.suppress(LaunchError):  # it does not end: `tidy` tries again, as does the agent's next start
+        with contextlib.suppress(LaunchError):  # `tidy` retries, as does the agent's next start
             self._launcher.stop(key_of(epoch), _GRACE_S)
             self._begun.discard(epoch)
 

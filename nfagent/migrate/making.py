@@ -1,4 +1,4 @@
-"""A migrator, from agent.toml."""
+"""Assembles a migrator from agent.toml."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def make_migrator(
     local: LocalLauncher,
     is_down: Callable[[str], bool],
 ) -> StateMigrator:
-    """One for the locations of agent.toml; ``local`` is the launcher of those on this machine."""
+    """Build a migrator for the locations of agent.toml; ``local`` is the launcher of those on this machine."""
     locations = [config.find_location(name) for name in catalog.locations]
     addresses = {each.switch: each.address or (each.ssh and each.ssh.host.rpartition("@")[2]) for each in locations}
     return StateMigrator(

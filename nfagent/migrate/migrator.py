@@ -14,14 +14,14 @@ from nfagent.store import instances, migrations, processes
 
 _log = logging.getLogger(__name__)
 
-_DEATHS = 4  # of its processes, that one call bears
+_DEATHS = 4  # deaths of its processes that one call tolerates
 
 
 class StateMigrator:
     """See `nfagent.protocols.Migrator`.
 
     Args:
-        parts: what it works with.
+        parts: shared resources.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -33,7 +33,7 @@ class StateMigrator:
         instance = instances.find(self._parts.store.read, migration.instance)
         if instance is None:
             with self._parts.store.change() as change:
-                migrations.end(change, migration, "failed", "there is no such instance", migration.report)
+                migrations.end(change, migration, "failed", "the instance does not exist", migration.report)
             return
         self._parts.keepers.expect(migration.epoch)
         outage = self._outage_of(migration)
@@ -61,7 +61,7 @@ class StateMigrator:
         move = Move(self._parts, migration, instance)
         for row in processes.of(self._parts.store.read, instance.id):
             move.halt(row, 0.0)
-        waited = move.journal.report.waits or f"it had not ended in step {migration.step}"
+        waited = move.journal.report.waits or f"it was in step {migration.step}"
         with self._parts.store.change() as change:
             move.journal.end(change, "cancelled", f"the instance is being deleted; {waited}")
         move.close()
@@ -74,7 +74,7 @@ class StateMigrator:
             self._outages.popitem()[1].stop(ended=False)
 
     def _outage_of(self, migration: Migration) -> Outage:
-        """What measures the outage of a migration, from its beginning on and also between two tries."""
+        """Return the outage meter of a migration, which runs from its start and between attempts."""
         found = self._outages.get(migration.epoch)
         if found is None:
             parts, places = self._parts, (migration.source, migration.target)

@@ -22,7 +22,7 @@ class TurnBackError(AgentError):
     """The migration must be rolled back, for this reason.
 
     Attributes:
-        outcome: what it has then come to.
+        outcome: the resulting outcome.
     """
 
     def __init__(self, reason: str, outcome: Outcome = "rolled-back") -> None:
@@ -35,14 +35,14 @@ class Parts:
     """Resources that all migrations share.
 
     Attributes:
-        keepers: on this machine.
+        keepers: the keepers on this machine.
         runtime: directory of sockets on this machine.
         home: the hypervisor.
-        addresses: by location: where instances there listen for state that is copied, as ``192.168.100.1``.
-        local: the locations whose processes are on this machine, where open files pass.
-        copies: whether state is copied even where it could be handed over.
-        rate_mbps: at most, of copying; None: as fast as can be.
-        is_down: whether a location is cut off, so that what runs there counts as ended.
+        addresses: by location: where instances there listen for copied state, such as ``192.168.100.1``.
+        local: the locations whose processes are on this machine, to which open files can be passed.
+        copies: whether state is copied even if it could be handed over.
+        rate_mbps: limit for copying; None: unlimited.
+        is_down: tells whether a location is disconnected, so that its processes count as ended.
     """
 
     store: Store
@@ -62,9 +62,9 @@ class Move:
     """A migration in progress.
 
     Args:
-        parts: what it works with.
-        migration: as it is written.
-        instance: that moves.
+        parts: shared resources.
+        migration: its row.
+        instance: the moving instance.
         outage_s: measures the outage.
     """
 
@@ -103,7 +103,7 @@ class Move:
         return found is not None and found.present
 
     def _require_wanted(self) -> None:
-        """Check that waiting still makes sense.
+        """Check that waiting is still useful.
 
         Raises:
             TurnBackError: before COMMIT, and the instance is being deleted.
@@ -115,7 +115,7 @@ class Move:
         """Check that the instance is still wanted.
 
         Raises:
-            TurnBackError: it is.
+            TurnBackError: it is being deleted.
         """
         if not self.is_wanted():
             raise TurnBackError("the instance is being deleted", "cancelled")
@@ -165,17 +165,17 @@ class Move:
         return self._kept is not None and self._kept.is_whole
 
     def need(self, role: Role) -> Peer:
-        """As `peer`.
+        """Like `peer`, but require a process.
 
         Raises:
-            PeerGoneError: it does not run.
+            PeerGoneError: it is not running.
         """
         found = self.peer(role)
         if found is None:
             row = self.row(role)
             said = self.ending(row) if row else "it has not been started yet"
             which = "old" if role == "serving" else "new"
-            raise PeerGoneError(role, f"the {which} process does not run: {said}")
+            raise PeerGoneError(role, f"the {which} process is not running: {said}")
         return found
 
     def ending(self, row: Running) -> str:
@@ -185,10 +185,10 @@ class Move:
         return self.parts.starter.ending(row)
 
     def marking(self) -> Marking:
-        """Ready to send markers down the old paths, which lead from where the new process is to the old one.
+        """Prepare markers down the old paths, from the new process's location to the old one.
 
         Raises:
-            PeerGoneError: one of them does not run.
+            PeerGoneError: one of the processes is not running.
             WiringError: a switch does not answer.
         """
         old, new = self.need("serving").running, self.need("incoming").running
@@ -202,13 +202,13 @@ class Move:
         return self._marking[1]
 
     def end_marking(self) -> None:
-        """Close its connections."""
+        """Close the connections for markers."""
         if self._marking is not None:
             self._marking[1].close()
             self._marking = None
 
     def halt(self, row: Running, grace_s: float) -> Running:
-        """End a process and keep its row; one at a location that is cut off need not be reached.
+        """End a process and keep its row; one at a disconnected location need not be reached.
 
         Raises:
             LaunchError: it does not end.
@@ -222,7 +222,7 @@ class Move:
             return replace(row, phase="stopping")
 
     def end(self, row: Running | None, grace_s: float) -> None:
-        """Halt it and delete its row."""
+        """End a process and delete its row."""
         if row is not None:
             row = self.halt(row, grace_s)
             with self.parts.store.change() as change:
@@ -231,10 +231,10 @@ class Move:
     # ---- its state
 
     def keep(self, kept: Kept) -> None:
-        """Hold on to these, here and, where it has them all, in a keeper.
+        """Keep these, here and, if complete, in a keeper.
 
         Raises:
-            LaunchError, ControlError: no keeper has them.
+            LaunchError, ControlError: the keeper failed.
         """
         self._drop()
         self._kept = kept
@@ -248,7 +248,7 @@ class Move:
         return self._kept if self._kept is not None and self._kept.is_whole else None
 
     def _prepared_again(self) -> Kept | None:
-        """The keeper is dead; the old process, if it has not given its work away, answers `prepare` as before."""
+        """Repeat `prepare` after the keeper's death; the old process answers as before, if it still has its work."""
         with contextlib.suppress(AgentError):
             old = self.peer("serving")
             if old is not None and old.phase() not in ("none", "running", "gone"):
@@ -257,17 +257,19 @@ class Move:
         return None
 
     def listen(self) -> str:
-        """Where the new process is to listen for state that is copied.
+        """Return the address where the new process listens for copied state.
 
         Raises:
-            TurnBackError: nobody has said.
+            TurnBackError: agent.toml does not configure it.
         """
         if self.is_local:
             path = self.parts.runtime / f"{self.instance.id}.{self.target}.state"
             path.unlink(missing_ok=True)
             return f"unix:{path}"
         if self.target not in self.parts.addresses:
-            detail = f"agent.toml does not say where instances at {self.target} listen for state: add its key address"
+            detail = (
+                f"agent.toml lacks the address where instances at {self.target} listen for state: add the key address"
+            )
             raise TurnBackError(detail)
         return f"tcp:{self.parts.addresses[self.target]}:0"
 

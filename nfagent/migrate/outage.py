@@ -1,7 +1,7 @@
-"""The outage of a migration: times in which none of its processes served, or a switch on the way was away.
+"""The outage of a migration: times in which none of its processes served, or a switch on the path was away.
 
-Processes remember their pauses and are asked for them, so that it does not matter when they are asked, nor whether this
-agent lived meanwhile. Switches do not: a thread sends them echo requests.
+Processes remember their pauses and report them, so the time of the query does not matter, nor whether this agent was
+running. Switches do not: a thread sends them echo requests.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from typing import Any, Self
 from nfagent.migrate.served import Interval, Served, common, union
 from nfagent.pulse import Pulse, SwitchPulse
 
-_TICK_S = 0.01  # a process that is killed takes with it what it did since its last answer
+_TICK_S = 0.01  # a killed process takes its record since its last answer with it
 _SWITCH_TICK_S = 0.025
 _SAVE_S = 0.05
-_HUNG_S = 0.08  # a bridge answers within a few milliseconds, or it forwards nothing
-_LATE_S = 0.3  # a switch may answer so late while packets come through it
-_SILENT_S = 1.5  # of all processes: whoever does not answer for so long serves nobody
+_HUNG_S = 0.08  # a bridge that forwards answers within a few milliseconds
+_LATE_S = 0.3  # a switch that forwards packets may answer this late
+_SILENT_S = 1.5  # a process that does not answer for this long does not serve
 _PAUSE_S = 0.02
 _FRESH_S = 0.1
 _ASK_S = 0.001
@@ -30,7 +30,7 @@ _STOP_S = 1.0
 
 
 class PausesPulse(Pulse):
-    """A process that is asked for its pauses."""
+    """A process that is polled for its pauses."""
 
     request = b'{"do": "pauses"}\n'
 
@@ -40,9 +40,9 @@ class Outage:
 
     Args:
         sockets: the control sockets of the processes that may serve.
-        switches: where bridges on the way are managed, ``unix:PATH`` or ``tcp:HOST:PORT``.
-        is_in_step: whether the switches have their rules; asked only after one of them did not answer.
-        file: of what is known so far; it is there where an agent before this one has measured.
+        switches: management addresses of bridges on the path, ``unix:PATH`` or ``tcp:HOST:PORT``.
+        is_in_step: tells whether the switches have their rules; called only after one of them did not answer.
+        file: file of the measurements so far; it exists if an earlier agent has measured.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Outage:
         self._thread.start()
 
     def seconds(self, freeze_s: float = 0.0) -> float:
-        """How long it has been until now, all pauses together.
+        """Return the outage so far, the sum of all pauses.
 
         Args:
-            freeze_s: for how long the agent saw none served. Where that is long enough to be seen in the traffic, the
-                traffic says how long it really was.
+            freeze_s: how long the agent saw no process serve. If that is long enough to be visible in the traffic, the
+                traffic tells the real duration.
         """
         with self._lock:
             self._ask_now()
@@ -84,7 +84,7 @@ class Outage:
             return seen_s if own_s is not None and freeze_s > own_s else max(seen_s, freeze_s)
 
     def stop(self, *, ended: bool) -> None:
-        """End; ``ended``: the migration has, too, so that no other agent goes on with this."""
+        """Stop; ``ended``: the migration has ended, too, so that no other agent continues this."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -107,7 +107,7 @@ class Outage:
                     self._save()
 
     def _own_s(self) -> float | None:
-        """The shortest pause that counts; where no process knows of before, that of after will do."""
+        """Return the shortest pause that counts; without data from before the migration, use that from after it."""
         known = self._known
         if known.own_s is not None:
             return known.own_s
@@ -115,19 +115,19 @@ class Outage:
         return max((max(_PAUSE_S, each) for each in later if each is not None), default=None)
 
     def _newest(self) -> float:
-        """Until when it is known whether somebody served."""
+        """Return the time until which service is known."""
         if all(probe.is_lost for probe in self._processes.values()):
             return time.monotonic()
         return max((each.until for each in self._known.processes.values()), default=self._known.began)
 
     def _quiet(self) -> list[Interval]:
-        """When none of the processes served, as far as that is known."""
+        """Return when none of the processes served, as far as known."""
         known, newest = self._known, self._newest()
         idle = (known.processes[path].idle_until(newest) for path in self._processes if path in known.processes)
         return reduce(common, idle, [(known.began, newest)])
 
     def _ask_now(self) -> None:
-        """Know what the processes that live have done until now."""
+        """Query the running processes up to now."""
         start = time.monotonic()
         while not self._stopping.is_set() and time.monotonic() - start < _FRESH_S:
             self._look_at_processes()
@@ -136,7 +136,7 @@ class Outage:
             time.sleep(_ASK_S)
 
     def _look_at_processes(self) -> None:
-        # Silence is judged as of now: if this process is held up after this, answers wait to be read.
+        # Judge silence as of now: if this process is delayed after this, answers wait to be read.
         known, self._looked = self._known, time.monotonic()
         for path, probe in self._processes.items():
             answer = probe.look()
@@ -163,7 +163,7 @@ class Outage:
             known.away_since = None
 
     def _away_since(self, switch: SwitchPulse) -> float | None:
-        """Since when a switch does not forward; one that has much to do answers late, and forwards."""
+        """Return since when a switch does not forward; a busy one answers late but forwards."""
         since = switch.unanswered_since()
         if since is None or switch.is_lost:
             return since
@@ -171,12 +171,12 @@ class Outage:
         return since if silent_s > _LATE_S or (silent_s > _HUNG_S and not self._serve()) else None
 
     def _have_answered(self, since: float) -> bool:
-        """Whether all switches have, and a process: that this thread did not look for a while ends no silence."""
+        """Tell whether all switches and a process have answered: a pause of this thread does not end a silence."""
         processes = [probe.answered for probe in self._processes.values()]
         return min([max(processes), *(probe.answered for probe in self._switches)]) > since
 
     def _serve(self) -> bool:
-        """Whether packets came until a moment ago."""
+        """Tell whether packets arrived until a moment ago."""
         newest = self._newest()
         start, end = (self._quiet() or [(0.0, 0.0)])[-1]
         return end < newest or end - start < _HUNG_S
@@ -190,14 +190,14 @@ class Outage:
 
 @dataclass
 class _Known:
-    """What is known so far, in seconds of the machine's steady clock.
+    """The measurements so far, in seconds of the machine's steady clock.
 
     Attributes:
-        began: when measuring did.
-        own_s: the shortest pause that is not the traffic's own; None: not known, as without traffic, and none counts.
+        began: start of measuring.
+        own_s: the shortest pause that the traffic itself does not make; None: unknown, as without traffic; none counts.
         processes: by their sockets.
-        away: when a switch on the way was, or all processes; that counts also without traffic.
-        away_since: the same, of now.
+        away: when a switch on the path, or all processes, were away; this counts even without traffic.
+        away_since: the start of a current such time.
     """
 
     began: float
@@ -207,12 +207,12 @@ class _Known:
     away_since: float | None = None
 
     def kept(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Convert to JSON."""
         return vars(self) | {"processes": {path: vars(each) for path, each in self.processes.items()}}
 
     @classmethod
     def loaded(cls, kept: dict[str, Any]) -> Self:
-        """From what `kept` gave."""
+        """Restore what `kept` returned."""
         processes = {path: Served.loaded(each) for path, each in kept["processes"].items()}
         away = [(start, end) for start, end in kept["away"]]
         return cls(kept["began"], kept["own_s"], processes, away, kept["away_since"])

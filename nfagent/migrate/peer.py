@@ -14,14 +14,14 @@ from nfagent.starter import Starter
 _PATIENCE_S = 30.0
 _ENDING_S = 0.3
 _POLL_S = 0.01
-_STATUS_S = 2.0  # a process that lives answers `status` at once, whatever else it does
+_STATUS_S = 2.0  # a healthy process answers `status` at once, whatever else it does
 
 
 class PeerGoneError(AgentError):
     """One of the processes has ended, or was killed because it did not answer.
 
     Attributes:
-        role: of it.
+        role: its role.
     """
 
     def __init__(self, role: Role, detail: str) -> None:
@@ -36,11 +36,11 @@ class Peer:
     it is killed if that loses no state.
 
     Args:
-        starter: of processes.
+        starter: starts and ends processes.
         running: its row.
-        epoch: of the migration.
-        is_spare: whether its end loses nothing, since somebody else has its state.
-        go_on: is called every second of a wait; what it raises ends the wait.
+        epoch: epoch of the migration.
+        is_spare: tells whether its end loses nothing, because another process has its state.
+        go_on: called every second of a wait; its exceptions end the wait.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Peer:
 
         Raises:
             PeerGoneError: the process has ended, or hung and was killed.
-            ControlUnreachableError: it lives, and does not answer.
+            ControlUnreachableError: it is running but does not answer.
             ControlRefusedError: it refused.
         """
         answer = self.exchange(verb, timeout_s=timeout_s, **arguments)
@@ -100,11 +100,11 @@ class Peer:
             raise
 
     def _feel_pulse(self) -> None:
-        """Check that the process answers at all.
+        """Check that the process answers.
 
         Raises:
             PeerGoneError: it did not, and was killed.
-            ControlUnreachableError: it does not, and has what is nowhere else.
+            ControlUnreachableError: it does not, and has the only copy of the state.
         """
         self._go_on()
         try:
@@ -118,12 +118,12 @@ class Peer:
     def _give_up(self, error: ControlUnreachableError) -> None:
         if not self._is_spare():
             raise error
-        why = f"it lived and did not answer, and was killed: {error}"
+        why = f"it did not answer and was killed: {error}"
         self._starter.kill(self.running, why)
         raise PeerGoneError(self.running.role, f"the {self._which} process: {why}") from error
 
     def phase(self) -> str:
-        """What part it has in this epoch's migration: ``none``, or nf_runtime::migration's name of it."""
+        """Return its phase in this epoch's migration: ``none``, or a name of nf_runtime::migration."""
         known = self.ask("status").get("migration") or {}
         return str(known["phase"]) if known.get("epoch") == self._epoch else "none"
 
@@ -134,10 +134,10 @@ class Peer:
         return None
 
     def require_open(self) -> None:
-        """Check, without a request, that it lives.
+        """Check, without a request, that it is running.
 
         Raises:
-            PeerGoneError: it does not.
+            PeerGoneError: it is not.
         """
         if self._connection is None or not self._connection.is_open():
             self.close()

@@ -1,7 +1,7 @@
-"""The steps forward: up to COMMIT, where anything that fails turns back, and from there to the end.
+"""The steps forward: until COMMIT any failure rolls back; from there on they always reach the end.
 
-nfs/README.md, "Migration", says what the verbs do; docs/nfagent.md which step is written when. Each effect is within
-`Journal.timed`, after the step that covers it has been written.
+nfs/README.md, "Migration", describes the verbs; docs/nfagent.md the journalled steps. Each effect is within
+`Journal.timed`, after the step that covers it was written.
 """
 
 import contextlib
@@ -22,24 +22,24 @@ from nfagent.migrate.peer import Peer, PeerGoneError
 
 _log = logging.getLogger(__name__)
 
-_STOP_S = 2.0  # the old process has nothing to do any more
+_STOP_S = 2.0  # the old process has nothing left to do
 _COPY_S = 600.0
 _DRAIN_MS = 300
-_DRAIN_S = 2.0  # in which packets may be held: a path that no marker comes down is given up then
-_RELAY_S = 10.0  # of what has to be sent to another machine
+_DRAIN_S = 2.0  # limit for holding packets; after it, paths without a marker are abandoned
+_RELAY_S = 10.0  # for relaying to another machine
 _HANDOVER_MS = 20_000
 _MARGIN_S = 10.0
 _MARKER_MS = 50  # packets wait while a marker is lost
-_BEFORE_FLIP_S = 0.001  # between markers, while nothing can have come by the new way for longer
+_BEFORE_FLIP_S = 0.001  # between markers, while no packet can have waited for longer
 _FIT_BYTES = 1 << 20
-_PASS_S = 0.25  # for a switch that has stood still to forward what has come meanwhile
+_PASS_S = 0.25  # for a stalled switch to forward its backlog
 _PASS_FROZEN_S = 0.05
 _PAUSE_S = 0.05
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Python's garbage is collected later: that takes longer than all else that packets wait for."""
+    """Postpone Python's garbage collection, which takes longer than all else that packets wait for."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -53,10 +53,10 @@ def _undisturbed() -> Iterator[None]:
 
 
 def prepare(move: Move) -> None:
-    """A process that holds at the target, the state's memory in safe hands, rules for the new interfaces.
+    """Start a holding process at the target, secure the state's memory, and install rules for the new interfaces.
 
     Raises:
-        TurnBackError, AgentError: it cannot be done.
+        TurnBackError, AgentError: it failed.
     """
     move.journal.report.mode = "memfd" if move.is_local and not move.parts.copies else "copy"
     move.journal.step("prepare")
@@ -86,12 +86,12 @@ def hold(move: Move, new: Peer) -> None:
     """Hand the state's memory to the new process, which uses it from `commit` on."""
     kept = move.fetch()
     if kept is None:
-        raise TurnBackError("nobody has the state's memory any more")
+        raise TurnBackError("the state's memory is lost")
     new.ask("hold", mode="memfd", rings=kept.prepared["rings"], descriptors=kept.descriptors)
 
 
 def copy(move: Move, old: Peer, new: Peer, rings: dict[str, int]) -> None:
-    """Send the state while packets are processed, until little of it is left."""
+    """Send the state while packets are processed, until little remains."""
     move.journal.step("precopy")
     report = move.journal.report
     arguments: dict[str, Any] = {}
@@ -106,20 +106,20 @@ def copy(move: Move, old: Peer, new: Peer, rings: dict[str, int]) -> None:
 
 
 def commit(move: Move) -> None:
-    """Let the right to send go over. Packets wait from `freeze` until the new process has answered `commit`.
+    """Transfer the right to send. Packets wait from `freeze` until the new process has answered `commit`.
 
     Raises:
-        TurnBackError, AgentError: before COMMIT was written; `Journal.is_committed` says.
+        TurnBackError, AgentError: it failed before COMMIT was written, as `Journal.is_committed` tells.
     """
     move.require_wanted()
     journal, old, new = move.journal, move.need("serving"), move.need("incoming")
     old.phase()
-    new.phase()  # both connections are there now
+    new.phase()  # both connections are open now
     move.parts.store.checkpoint()
     journal.step("freeze")
     pass_switches = move.parts.switching.passing(old.running.location, new.running.location)
     with ThreadPoolExecutor(1) as beside, _undisturbed():
-        if why := beside.submit(pass_switches, _PASS_S).result():  # its thread is there now
+        if why := beside.submit(pass_switches, _PASS_S).result():  # its thread is running now
             raise TurnBackError(f"a switch on the way does not answer: {why}")
         frozen = time.monotonic()
         with journal.timed("freeze"):
@@ -128,12 +128,13 @@ def commit(move: Move) -> None:
         if journal.report.mode == "copy":
             with journal.timed("delta"):
                 journal.report.state_bytes = (journal.report.state_bytes or 0) + old.ask("delta")["bytes"]
-            # A copy dies with its process. One that is being killed answers nothing, but its socket is still open.
+            # A copy dies with its process. One that is being killed does not answer, but its socket is still open.
             new.phase()
         else:
             new.require_open()
         with journal.timed(COMMIT):
-            # On one machine, what ends the machine ends both processes and their state: nobody waits for the disk.
+            # On one machine, whatever ends the machine ends both processes and their state, so this need not wait for
+            # the disk.
             journal.step(COMMIT, outlives="process" if move.is_local else "machine")
         with journal.timed("passing"):
             passing.result()
@@ -142,21 +143,21 @@ def commit(move: Move) -> None:
         journal.report.freeze_us = round((time.monotonic() - frozen) * 1e6)
 
 
-# ---- from COMMIT on: each can be done again, and again after the new process was replaced
+# ---- from COMMIT on: each can be repeated, even after the new process was replaced
 
 
 def settle(move: Move) -> None:
-    """Both processes know of the commit, whichever of them still lives.
+    """Tell both processes of the commit, as far as they are running.
 
     Raises:
-        PeerGoneError: the new one does not run.
-        AgentError: it goes on later.
+        PeerGoneError: the new one is not running.
+        AgentError: it can continue later.
     """
     new = move.need("incoming")
     with move.journal.timed("settle"):
         if new.phase() in ("none", "waiting"):
             hold(move, new)
-        # If it took the place of one that died, what that one was changing may be half done.
+        # If it replaced a dead process, changes of that one may be half done.
         new.ask("commit", repair=move.journal.report.replaced)
         old = move.peer("serving")
         if old is None:
@@ -170,7 +171,7 @@ def settle(move: Move) -> None:
 
 @_undisturbed()
 def flip(move: Move) -> None:
-    """The switches send to the new process, and nothing by the old ways any more."""
+    """Point the switches to the new process, until nothing uses the old paths."""
     move.journal.reach("flip")
     new, flipped = move.need("incoming"), threading.Event()
 
@@ -188,17 +189,17 @@ def flip(move: Move) -> None:
         try:
             let_go(move, flipped, quiet.done)
         except AgentError as error:
-            _log.info("packets that %s holds wait until no old way is in use: %s", move.instance.name, error)
+            _log.info("packets that %s holds wait until no old path is in use: %s", move.instance.name, error)
             move.end_marking()
         quiet.result()
 
 
 def let_go(move: Move, flipped: threading.Event, is_quiet: Callable[[], bool]) -> None:
-    """Until no switch uses an old way any more: let the new process go on with what nothing older can follow.
+    """Release held packets that nothing older can follow, until no switch uses an old path.
 
-    A packet that it holds came by the new way, so what is older of its flow had left the same switch before, by the
-    old one. Markers that are sent after the process has noted what it holds arrive behind all that: when what the old
-    process has relayed until then is processed, what was held can be.
+    A held packet arrived by the new path, so older packets of its flow had left the same switch before, by the old one.
+    Markers sent after the process has noted what it holds arrive behind all of these: once everything that the old
+    process relayed until then is processed, the held packets can be.
     """
     new, old = move.need("incoming"), move.peer("serving")
     if old is None:
@@ -215,19 +216,19 @@ def let_go(move: Move, flipped: threading.Event, is_quiet: Callable[[], bool]) -
         except ControlRefusedError as error:
             if error.code != "timeout":
                 raise
-            continue  # a marker was lost: again, of the same fence
+            continue  # a marker was lost: repeat, with the same fence
         new.ask("release", fence=fence + paths, reached=fence, relayed=relayed)
         fence += paths
 
 
 def _unused() -> int:
-    """Numbers from here on are of no marker that an agent before this one has sent."""
+    """Return a number above those of all markers of earlier agents."""
     return random.getrandbits(31)
 
 
 @_undisturbed()
 def drain(move: Move) -> None:
-    """What was sent by the old ways has arrived at the old process, and is relayed."""
+    """Wait until everything sent by the old paths has arrived at the old process and was relayed."""
     new, old = move.need("incoming"), move.peer("serving")
     with move.journal.timed("drain"):
         if old is not None:
@@ -238,7 +239,7 @@ def drain(move: Move) -> None:
                     raise
                 old = None
         if old is None or move.journal.report.replaced:
-            # Who wrote into the rings is dead; or who died may have read their ends.
+            # The writer of the rings is dead, or the dead process may have read their ends.
             new.ask("orphaned")
     with move.journal.timed("handover"):
         timeout_s = _HANDOVER_MS / 1000 + _MARGIN_S
@@ -247,9 +248,9 @@ def drain(move: Move) -> None:
 
 
 def _drain_old(move: Move, old: Peer) -> None:
-    """Have the old process relay until markers say that nothing older can follow, or that takes too long."""
+    """Let the old process relay until markers show that nothing older can follow, or the time limit expires."""
     if old.phase() == "gone":
-        return  # it has answered already
+        return  # it has already answered
     began, why = time.monotonic(), ""
     while (spent := time.monotonic() - began) < _DRAIN_S + _RELAY_S:
         first, paths = _unused(), 0
@@ -266,10 +267,10 @@ def _drain_old(move: Move, old: Peer) -> None:
         except ControlRefusedError as error:
             if error.code not in ("timeout", "busy"):
                 raise
-            why = why or error.detail  # a marker was lost: again
+            why = why or error.detail  # a marker was lost: repeat
         else:
             return
-    # Whatever holds it up, packets wait at the new one for its last word.
+    # Whatever delays it, packets at the new process wait for its end.
     ended = f"the old process did not end its relay within {_DRAIN_S + _RELAY_S:g} s and was killed: {why}"
     move.journal.report.undrained = ended
     move.parts.starter.kill(old.running, ended)
@@ -277,7 +278,7 @@ def _drain_old(move: Move, old: Peer) -> None:
 
 
 def _mark(move: Move, first: int) -> tuple[int, str]:
-    """Send markers down the old paths; returns how many, and which switches are missing."""
+    """Send markers down the old paths; return their number, and the unreachable switches."""
     try:
         marking = move.marking()
         paths = marking.send(first)
@@ -287,12 +288,12 @@ def _mark(move: Move, first: int) -> tuple[int, str]:
     missing = ", ".join(dict.fromkeys(marking.unmarked))
     if not missing:
         return paths, ""
-    move.end_marking()  # it may be back for the next ones
-    raise WiringError(f"{missing} did not answer: what was under way there to the old process may be lost")
+    move.end_marking()  # the switch may answer the next ones
+    raise WiringError(f"{missing} did not answer: packets in flight there to the old process may be lost")
 
 
 def finish(move: Move) -> None:
-    """Nothing leads to the old process any more; it goes."""
+    """End the old process, to which nothing leads any more."""
     move.journal.reach("done")
     new = move.need("incoming")
     with move.journal.timed("done"):
@@ -300,7 +301,7 @@ def finish(move: Move) -> None:
             move.parts.switching.finish(port, new.running.location, edge)
         old = move.row("serving")
         old = old and move.halt(old, _STOP_S)
-    # As long as the state is kept, the new process may die; from here on that is the end of any instance.
+    # While the state is kept, the new process may die; from here on its death loses the state, as for any instance.
     new = move.need("incoming")
     new.phase()
     move.take_over("done", None, new.running, old)

@@ -1,4 +1,4 @@
-"""What is done when something has died or failed: back before COMMIT, forward after it."""
+"""Recovery when something has died or failed: back before COMMIT, forward after it."""
 
 import logging
 
@@ -12,24 +12,24 @@ _log = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
 _MAY_THAW = ("prepared", "frozen", "delivered")
-_TRIES = 3  # to start a process at one location
+_TRIES = 3  # attempts to start a process at one location
 
 
 def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None:
-    """Before COMMIT, or when all is as before it: the old process goes on, or another with its state; the new one goes.
+    """Roll back: the old process continues, or another with its state; the new one is ended.
 
     Raises:
-        AgentError: not all of it could be done; it can be called again.
+        AgentError: it could not be completed; call it again.
     """
     journal, parts, report = move.journal, move.parts, move.journal.report
     if report.why is None:
         report.rolled_back_at, report.why, report.rolled_back_as = journal.migration.step, reason, outcome
-        journal.note()  # what follows may fail, and whoever tries again does not know why
+        journal.note()  # what follows may fail, and a retry needs the reason
     with journal.timed("thaw"):
         old = _thawed(move)
     row = move.row("serving")
     if old is None and row is not None and parts.is_down(row.location):
-        # There is nowhere to go back to.
+        # Nothing is left to go back to.
         go_on_at(move, move.target if not parts.is_down(move.target) else parts.home, report.why)
         return
     serving = old.running if old is not None else _revive(move, row)
@@ -42,7 +42,7 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
 
 
 def _thawed(move: Move) -> Peer | None:
-    """The old process at work again; None: it has ended, or was ended since it hung and its state is kept."""
+    """Thaw the old process; None: it has ended, or was ended because it hung and its state is kept."""
     try:
         old = move.peer("serving")
         if old is not None and old.phase() in _MAY_THAW:
@@ -53,24 +53,24 @@ def _thawed(move: Move) -> Peer | None:
 
 
 def _revive(move: Move, row: Running | None) -> Running | None:
-    """A process in the place of the old one, with its state and what was in its rings."""
+    """Start a process in place of the old one, with its state and the packets in its rings."""
     kept = move.fetch()
     if row is None:
         return None
     if kept is None:
-        move.journal.report.lost_state = lost(move, "the instance's process ended, and nobody else had its state")
+        move.journal.report.lost_state = lost(move, "the instance's process ended, and no other process had its state")
         return None  # the reconciler starts a new one
     instance = move.as_running(kept.prepared["config"], row)
     with move.journal.timed("revive"):
-        move.end(move.row("incoming"), 0.0)  # the state is for one
+        move.end(move.row("incoming"), 0.0)  # only one process may have the state
         begun = move.parts.starter.begin(instance, row.location, "serving", row)
         return move.parts.starter.launch(instance, begun, adopt=kept.pair)
 
 
 def replace_new(move: Move) -> None:
-    """After COMMIT the new process has died: another one takes its place, and does what the old one still relays.
+    """Replace the new process, which has died after COMMIT, by another that also processes what the old one relays.
 
-    A copy that died before the old process was told of the commit has processed nothing: the old one goes on.
+    A copy that died before the old process knew of the commit has processed nothing, so the old one continues.
     """
     report, parts, row = move.journal.report, move.parts, move.row("incoming")
     if report.rolled_back_at is not None or (report.mode == "copy" and _is_untold(move)):
@@ -97,27 +97,27 @@ def replace_new(move: Move) -> None:
 
 
 def _is_untold(move: Move) -> bool:
-    """Whether the old process is there and still frozen; what arrived is in its rings."""
+    """Tell whether the old process is running and still frozen; arrived packets are in its rings."""
     old = move.peer("serving")
     return old is not None and old.phase() == "delivered"
 
 
 def go_on_at(move: Move, location: str, why: str) -> None:
-    """One process is to take the place of both, with the state as far as somebody has it: see `restart`."""
+    """Replace both processes by one, with whatever state remains: see `restart`."""
     report, kept = move.journal.report, move.fetch()
     report.restart_at, report.why = location, report.why or why
     if kept is None or location not in move.parts.local:
         report.lost_state = lost(move, why)
     elif report.mode == "copy" and move.journal.is_committed:
-        report.lost_state = lost(move, f"{why}; what it changed after COMMIT was its own")
+        report.lost_state = lost(move, f"{why}; its changes after COMMIT are lost")
     move.journal.step(move.journal.migration.step if move.journal.is_committed else COMMIT)
 
 
 def _go_elsewhere(move: Move, location: str, error: LaunchError) -> None:
-    """After some failures to start a process at a location, start it at another one; after some there, give up."""
+    """After repeated failures to start a process at a location, use another one; after failures there, give up."""
     report, parts = move.journal.report, move.parts
     report.failures += 1
-    move.journal.note()  # who tries again counts on from what is written
+    move.journal.note()  # a retry continues counting from the journal
     if report.failures % _TRIES:
         return
     places = [place for place in dict.fromkeys((move.target, move.source, parts.home)) if not parts.is_down(place)]
@@ -131,10 +131,10 @@ def _go_elsewhere(move: Move, location: str, error: LaunchError) -> None:
 
 
 def restart(move: Move) -> None:
-    """Start what `go_on_at` has decided.
+    """Start the process that `go_on_at` has decided on.
 
     Raises:
-        AgentError: not all of it could be done; it can be called again.
+        AgentError: it could not be completed; call it again.
     """
     report, parts = move.journal.report, move.parts
     location, kept = report.restart_at or move.target, move.fetch()
@@ -161,7 +161,7 @@ def restart(move: Move) -> None:
             parts.switching.finish(port, location, edge)
     outcome: Outcome = "done" if location == move.target else report.rolled_back_as or "rolled-back"
     if outcome == "done":
-        report.rolled_back_at = None  # it began to go back, and there was nowhere to go back to
+        report.rolled_back_at = None  # its rollback had nothing to go back to
     elif report.rolled_back_at is None:
         report.rolled_back_at = move.journal.migration.step
     move.take_over(outcome, report.why, running, None)

@@ -1,4 +1,4 @@
-"""Times in which processes of an instance processed no packets, as these tell."""
+"""Times in which an instance's processes processed no packets, as they report them."""
 
 import itertools
 import json
@@ -9,25 +9,25 @@ from typing import Any, Self
 Interval = tuple[float, float]
 """From and to, in seconds of the machine's steady clock."""
 
-_KEPT = 256  # pauses that a process remembers, of each worker (nfs/runtime/src/worker/pauses.rs)
-_BEFORE_S = (0.5, 5.0)  # of traffic tell what is usual; the longer time where there was none in the shorter
-_ENOUGH_S = 0.05  # a process that another migration started a moment before may have served no longer
-_DRIFT_S = 1.0  # of the clocks of two machines, while a migration waits
-_RARE_S = 1.0  # traffic that usually pauses for longer is none
-_TRAFFICS_OWN = 5  # times the pause that is usual
+_KEPT = 256  # pauses that a process remembers per worker (nfs/runtime/src/worker/pauses.rs)
+_BEFORE_S = (0.5, 5.0)  # of traffic that show usual pauses; the longer time if the shorter had none
+_ENOUGH_S = 0.05  # a process that another migration has just started may have served no longer
+_DRIFT_S = 1.0  # drift between two machines' clocks while a migration waits
+_RARE_S = 1.0  # traffic that usually pauses for longer does not count
+_TRAFFICS_OWN = 5  # multiple of the usual pause
 _MACHINES_OWN = 2
 _REPEATED = 5
 
 
 @dataclass
 class Served:
-    """What is known of one process.
+    """Measurements of one process.
 
     Attributes:
-        low: it began no earlier than this; its clock counts from then.
-        high: and no later than this.
-        until: when its last answer was made.
-        idle: times until then in which it did not process packets, oldest first.
+        low: its earliest possible start; its clock counts from then.
+        high: its latest possible start.
+        until: time of its last answer.
+        idle: times until then without processed packets, oldest first.
     """
 
     low: float
@@ -37,17 +37,18 @@ class Served:
 
     @classmethod
     def told(cls, before: "Served | None", answer: bytes, asked: float, heard: float, since: float) -> Self:
-        """From an answer to ``pauses`` that was asked for and heard at these times.
+        """Add an answer to ``pauses``, requested and received at these times.
 
         Args:
-            before: what was known already.
-            answer: ``{"ok": {"age_us": ..., "pauses_us": [[from, to or null], ...]}}``, in microseconds since it began.
+            before: earlier measurements.
+            answer: ``{"ok": {"age_us": ..., "pauses_us": [[from, to or null], ...]}}``, in microseconds since its
+                start.
             asked: when the request was sent.
             heard: when the answer was read.
-            since: from when on it matters.
+            since: start of the relevant time.
 
         Raises:
-            ValueError, KeyError, TypeError: something else was answered.
+            ValueError, KeyError, TypeError: the answer is invalid.
         """
         told = json.loads(answer)["ok"]
         age_s = told["age_us"] / 1e6
@@ -68,14 +69,14 @@ class Served:
 
     @classmethod
     def loaded(cls, kept: dict[str, Any]) -> Self:
-        """From what `vars` of another one gave."""
+        """Restore the `vars` of another one."""
         return cls(kept["low"], kept["high"], kept["until"], [(start, end) for start, end in kept["idle"]])
 
     def own_pause_s(self, before: float) -> float | None:
-        """The longest pause that traffic and machine are known to make by themselves; None: there was no traffic.
+        """Return the longest pause that traffic and machine make by themselves; None: no traffic.
 
-        Five times the pause in which a moment before that time most likely was, or twice the fifth of the longest ones:
-        a busy machine stops everything on it for a moment, again and again.
+        This is five times the pause that most likely contains a random moment before that time, or twice the
+        fifth-longest pause: a busy machine stops all its processes for a moment, again and again.
         """
         usual = (self._usual_within(max(before - each, self.high), before) for each in _BEFORE_S)
         usual_s = next((each for each in usual if each is not None), None)
@@ -97,12 +98,12 @@ class Served:
         return 0.0
 
     def idle_until(self, now: float) -> list[Interval]:
-        """Its idle times up to now; it counts as idle since its last answer."""
+        """Return its idle times up to now; it counts as idle since its last answer."""
         return union([*_within(self.idle, float("-inf"), now), (min(self.until, now), now)])
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """All that is in one of them, oldest first, in pieces that do not touch."""
+    """Return the union, oldest first, in pieces that do not touch."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -113,7 +114,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
-    """All that is in both; each of them is sorted, and its pieces do not overlap."""
+    """Return the intersection; both inputs are sorted and do not overlap."""
     found: list[Interval] = []
     at = 0
     for start, end in one:

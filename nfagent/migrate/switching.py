@@ -221,9 +221,9 @@ class ServerSwitching:
         return self._old_paths(at.flow_id, old, new[0])
 
     def _old_paths(self, flow_id: int, left: Place, location: str) -> list[_Path]:
-        """Where the last stretch of a way to the old interface begins, and what leads along it from there.
+        """Return the starts of the last hops to the old interface, with the port and tag that lead there.
 
-        While a port moves, a switch sends what arrives for it to the new interface, but never back where it came from
+        While a port moves, a switch sends its packets to the new interface, but never back where they came from
         (`arrival_goal` in oneswitch/core/src/layout/edge.rs). So the old interface is reached from its own switch, from
         the hypervisor, and from the new one.
         """

@@ -1,1 +1,1 @@
-"""What happens on the server, measured: traffic between virtual ports, load of instances, use of PCIe links."""
+"""Measurements of the server: traffic between virtual ports, load of instances, use of PCIe links."""

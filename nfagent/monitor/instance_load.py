@@ -17,18 +17,18 @@ _ANSWER_S = 0.5
 _ALL_ANSWER_S = 1.0
 _THREADS = 16
 _PAUSE_S = 10.0
-_BATCH = 64  # packets that a batch of the runtime has at most
+_BATCH = 64  # maximum packets of a batch of the runtime
 _CPUCLOCK_SCHED = 2  # clock_getcpuclockid(3): ids of processes' clocks, linux/posix-timers.h
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted of a process since it began; None: it is not known.
+    """A process's counters since its start; None: unknown.
 
     Attributes:
-        at: when, in seconds of a steady clock.
+        at: time in seconds of a steady clock.
         cpu_ns: CPU time of the process.
-        busy_ns: time of its workers in turns that brought packets.
+        busy_ns: time of its workers in turns with packets.
     """
 
     at: float
@@ -42,7 +42,7 @@ class Counted:
 
 
 class LoadProbe:
-    """Asks processes, side by side. One that does not answer in time is left alone for a while.
+    """Queries processes in parallel. Skips an unresponsive one for a while.
 
     Thread safety: one thread.
     """
@@ -61,7 +61,7 @@ class LoadProbe:
             if subject.control is not None and subject.incarnation not in self._mute
         }
         wait(asked.values(), _ALL_ANSWER_S)
-        pool.shutdown(wait=False, cancel_futures=True)  # nobody had time for those: they are asked the next time
+        pool.shutdown(wait=False, cancel_futures=True)  # not queried in time; they are queried next time
         answers = {incarnation: self._answer(incarnation, future) for incarnation, future in asked.items()}
         return {each.incarnation: answers.get(each.incarnation) or _unasked(each) for each in subjects}
 
@@ -71,7 +71,7 @@ class LoadProbe:
         try:
             return asked.result(0)
         except ControlRefusedError:
-            self._mute[incarnation] = float("inf")  # it has none
+            self._mute[incarnation] = float("inf")  # it has no counters
         except (ControlError, TimeoutError):
             self._mute[incarnation] = time.monotonic() + _PAUSE_S
         return None
@@ -100,9 +100,9 @@ def _unasked(subject: Subject) -> Counted:
 
 
 def cpu_time_ns(pid: int) -> int | None:
-    """CPU time that a process and those below it have used; None: there is no such process.
+    """Return the CPU time of a process and its descendants; None: it does not exist.
 
-    Words that enter a PID namespace wait outside of it: what works is then a child of the process that was started.
+    A command that enters a PID namespace waits outside it; the working process is then its child.
     """
     try:
         used = time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
@@ -112,19 +112,19 @@ def cpu_time_ns(pid: int) -> int | None:
 
 
 def _children(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):  # it has ended, or the kernel has no CONFIG_PROC_CHILDREN
+    with contextlib.suppress(OSError):  # it has ended, or the kernel lacks CONFIG_PROC_CHILDREN
         return [int(each) for each in (PROC / f"{pid}/task/{pid}/children").read_text().split()]
     return []
 
 
 def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) -> Load:
-    """Between two looks at one process.
+    """Compute the load between two readings of one process.
 
     Args:
-        subject: whose.
-        before: the earlier look.
+        subject: the process.
+        before: the earlier reading.
         now: the later one.
-        traffic: over its ports, as the switches counted; None: they did not, and it counts itself.
+        traffic: its ports' traffic as counted by the switches; None: use its own counters.
     """
     seconds = max(now.at - before.at, 1e-6)
     busy = None if before.busy_ns is None or now.busy_ns is None else max(0, now.busy_ns - before.busy_ns)
@@ -138,15 +138,15 @@ def load(subject: Subject, before: Counted, now: Counted, traffic: Rate | None) 
     if traffic is None:
         octets, frames = max(0, now.octets - before.octets), max(0, now.frames - before.frames)
         if busy is None:
-            octets = frames = 0  # it did not say, once or twice: what it has counted since it began is not of this time
+            octets = frames = 0  # one reading is missing: a total since the start is not this interval's
         traffic = Rate(octets * 8 / 1e6 / seconds, frames / seconds)
     return Load(utilisation, round(used / 1e6 / seconds), traffic, now.flows)
 
 
 def util_plus(busy_s: float, available_s: float, packets: int, batches: int) -> float:
-    """util+ of HNLB, section IV: time spent on packets, corrected for how full the batches were.
+    """Compute util+ of HNLB, section IV: time spent on packets, corrected for the fill of batches.
 
-    It is 0 without traffic, and 1 where every batch is full and every moment is used; between the two it is a fit.
+    It is 0 without traffic, and 1 if every batch is full and all time is used; in between it is a fit.
     """
     if batches <= 0 or available_s <= 0:
         return 0.0

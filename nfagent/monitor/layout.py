@@ -1,6 +1,6 @@
-"""Which interface, which tag and which PCIe port stand for which virtual port, on each switch.
+"""Interfaces, tags and PCIe ports of each switch, mapped to virtual ports.
 
-docs/architecture.md says what the rules of ``edge`` do; this is its table of rules, read backwards.
+This is the table of ``edge`` rules in docs/architecture.md, inverted.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ class SwitchLayout:
     """One switch.
 
     Attributes:
-        local: virtual port by interface, of those that are at home here.
-        ingress: virtual port by VLAN id, INGRESS(V), of those that are executed here and at home elsewhere.
-        beyond: by PCIe port, the virtual ports that a flood into it reaches.
+        local: virtual port by interface, of ports with their home here.
+        ingress: virtual port by VLAN id, INGRESS(V), of ports executed here with their home elsewhere.
+        beyond: by PCIe port, the virtual ports that a flood through it reaches.
     """
 
     local: dict[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Layout:
 
     @classmethod
     def of(cls, server: ServerConfig, ports: Iterable[Port]) -> "Layout":
-        """From server.toml and what oneswitchd says of its ports."""
+        """Build it from server.toml and oneswitchd's ports."""
         made = cls({switch.name: SwitchLayout() for switch in server.switch})
         for port in ports:
             made._add(port)
@@ -68,6 +68,6 @@ class Layout:
             if switch in self.switches:
                 self.switches[switch].local[interface] = port.number
         if port.ingress_id is not None:
-            # While an executor moves both take packets.
+            # While an executor moves, both process packets.
             for switch in self.switches.values():
                 switch.ingress[port.ingress_id] = port.number

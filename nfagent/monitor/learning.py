@@ -1,8 +1,8 @@
-"""What a kind of network function costs, learnt from samples: millicores for each Mbps in and out, on host and sNIC.
+"""Cost of a kind of network function, learnt from samples: millicores for each Mbps in and out, on host and sNIC.
 
-The estimate is the median of the samples' ratios, each weighted with its traffic: a regression through the origin that
-half of the samples may be wrong about (Bassett & Koenker 1978: least absolute deviations). What was learnt before a
-restart counts as so many samples more.
+The estimate is the median of the samples' ratios, weighted by traffic: a regression through the origin that tolerates
+up to half wrong samples (Bassett & Koenker 1978: least absolute deviations). Costs learnt before a restart count as
+additional samples.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from nfagent.measurement import Coefficient
 
 KEPT = 300
-"""Newest samples that count, for each kind and class of location."""
+"""Number of newest samples that count, for each kind and class of location."""
 
 DEFAULT = 1.0
-"""Millicores for each Mbps on the host while nothing was measured: a core for each Gbps."""
+"""Millicores for each Mbps on the host before any measurement: a core for each Gbps."""
 
 _LEAST_MBPS = 5.0
 _LEAST_PPS = 100.0
@@ -39,7 +39,7 @@ class Learner:
     Thread safety: one thread calls `take`; `coefficients` may be called by any.
 
     Args:
-        before: what was learnt by the agent that ran before.
+        before: costs learnt by the previous agent.
     """
 
     def __init__(self, before: Iterable[Coefficient] = ()) -> None:
@@ -48,7 +48,7 @@ class Learner:
     def take(
         self, kind: str, location_class: str, mbps: float, pps: float, millicores: int, utilisation: float
     ) -> None:
-        """Learn from a sample. One with little traffic says nothing; one of a saturated instance too little."""
+        """Learn from a sample, unless it has too little traffic or the instance is saturated."""
         if mbps < _LEAST_MBPS or pps < _LEAST_PPS or millicores < _LEAST_MILLICORES or utilisation > _SATURATED:
             return
         known = self._known.get((kind, location_class))
@@ -60,7 +60,7 @@ class Learner:
         known.newest = _estimate(kind, location_class, known)
 
     def coefficients(self) -> list[Coefficient]:
-        """What was learnt, by kind and class."""
+        """Return the learnt costs, by kind and class."""
         found = [known.newest for _, known in sorted(self._known.items())]
         return [each for each in found if each is not None]
 
@@ -88,21 +88,21 @@ def _median(weighted: list[tuple[float, float]]) -> float:
 
 
 def is_trusted(learnt: Coefficient) -> bool:
-    """Whether it rests on enough samples to be used."""
+    """Tell whether it is based on enough samples."""
     return learnt.samples >= _TRUSTED
 
 
 def cost(learnt: Iterable[Coefficient], kind: str, location_class: str, core_factor: float) -> Coefficient:
-    """What a kind costs in a class of locations: as learnt there; else scaled from the other class; else a default.
+    """Return a kind's cost in a class of locations: learnt there; else scaled from the other class; else a default.
 
     Args:
-        learnt: all that is known.
+        learnt: all learnt costs.
         kind: of the network function.
         location_class: ``host`` or ``nic``.
-        core_factor: how many millicores of the sNIC do what one of the host does, while that was not measured.
+        core_factor: millicores of the sNIC that do the work of one host millicore, until measured.
 
     Returns:
-        With ``samples`` 0 where it was not learnt there.
+        The cost, with ``samples`` 0 unless it was learnt there.
     """
     known = {each.location_class: each for each in learnt if each.kind == kind and is_trusted(each)}
     if location_class in known:

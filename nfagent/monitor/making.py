@@ -1,4 +1,4 @@
-"""A monitor, put together from its parts."""
+"""Assembles a monitor from its parts."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ def make_monitor(
     launchers: Mapping[str, Launcher],
     switches: ServerWiring,
 ) -> ServerMonitor:
-    """The monitor of a server; switches whose vswitchd server.toml does not name the control socket of stay dark."""
+    """Build the monitor of a server; it skips switches without a control socket in server.toml."""
     probes: dict[str, SwitchProbe] = {}
     remote: set[str] = set()
     for switch in server.switch:

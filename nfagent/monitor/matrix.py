@@ -1,13 +1,12 @@
 """Computes the traffic matrix of virtual ports from the data paths' counters.
 
-A packet is executed once, at one switch, and leaves that with the number of the port that it is for: at its interface,
-or tagged DELIVER(W) into a PCIe link. So the cached flows of the executing switches say who sends how much to whom,
-and what comes out of a PCIe link is not counted again.
+A packet is executed once, at one switch, and leaves it with the number of its output port: at that port's interface, or
+tagged DELIVER(W) into a PCIe link. So the cached flows of the executing switches give the traffic between all ports,
+and packets that arrive over a PCIe link are not counted again.
 
-A cached flow does not count the packet that it was made for (lib/dpif-netdev.c, handle_packet_upcall; the kernel's
-data path likewise), so each new one is given one more. What is lost: packets between the last dump and the end of a
-flow that was removed before it was idle for 10 s, as after a change of rules. How much that is follows from the
-counters of the interfaces.
+A cached flow does not count the packet that created it (lib/dpif-netdev.c, handle_packet_upcall; the kernel's data path
+likewise), so each new flow gets one more. Packets between the last dump and the removal of a flow that was not idle for
+10 s, as after a change of rules, are missing. The counters of the interfaces show how many.
 """
 
 from collections.abc import Mapping
@@ -19,9 +18,9 @@ from nfagent.monitor.megaflows import Megaflow, outcome
 from nfagent.monitor.port_counters import PortCounters
 from server.names import MULTICAST_VIDS
 
-_UNKNOWN_SIZE = 64  # bytes of a packet of which nothing is known
+_UNKNOWN_SIZE = 64  # assumed bytes of an unknown packet
 _MAX_IDLE_S = 10.0  # Open vSwitch's default for other_config:max-idle
-_FEW = 1000.0  # bytes per second: a relative error of less says nothing
+_FEW = 1000.0  # bytes per second: below this a relative error means nothing
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Snapshot:
     """A switch's counters.
 
     Attributes:
-        flows_at, counters_at: when, in seconds of a steady clock.
+        flows_at, counters_at: times in seconds of a steady clock.
         flows: by key.
         counters: by interface.
     """
@@ -69,7 +68,7 @@ class Traffic:
 
 
 def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, after: Snapshot) -> None:
-    """Add what one switch executed between two samples."""
+    """Add one switch's executed traffic between two samples."""
     here = layout.switches[switch]
     owners = _owners(here, after.flows)
     seconds = after.flows_at - before.flows_at
@@ -89,7 +88,7 @@ def attribute(traffic: Traffic, layout: Layout, switch: str, before: Snapshot, a
 
 def _grown(before: Megaflow | None, now: Megaflow, seconds: float) -> tuple[int, int]:
     """Return bytes and packets since the last sample, ``seconds`` ago."""
-    # One that was removed while it was idle and made again has the same key.
+    # A flow that was removed while idle and recreated has the same key.
     lives = before is not None and before.idle_s + seconds / 2 < _MAX_IDLE_S
     idle = before is not None and (before.packets, before.bytes) == (now.packets, now.bytes) and now.idle_s > seconds
     if before is not None and (lives or idle) and before.packets <= now.packets and before.bytes <= now.bytes:
@@ -110,9 +109,9 @@ def _source(here: SwitchLayout, owners: Mapping[int, int], flow: Megaflow) -> in
 
 
 def _owners(here: SwitchLayout, flows: Mapping[tuple[str, str], Megaflow]) -> dict[int, int]:
-    """Whose packets are recirculated with an id, of those that came out of a PCIe link.
+    """Return the source ports by recirculation id, of packets that arrived over a PCIe link.
 
-    Open vSwitch gives an id to what is still to be done with a packet, the port that it enters ``virt`` by included.
+    Open vSwitch assigns an id to the remaining processing of a packet, including the port by which it enters ``virt``.
     """
     found: dict[int, int] = {}
     waiting = [flow for flow in flows.values() if flow.in_port in here.beyond]
@@ -158,10 +157,10 @@ def relative_error(matrix: Mapping[tuple[int, int], Rate], left: Mapping[int, Ra
 
     Args:
         matrix: from -> to.
-        left: what left the server at each virtual port, by the counters of its interface.
+        left: traffic that left the server at each virtual port, by the counters of its interface.
 
     Returns:
-        Sum over the ports of |sum of the column - counted|, over what was counted.
+        Sum over the ports of |sum of the column - counted|, divided by the sum of counted traffic.
     """
     columns = dict.fromkeys(left, 0.0)
     for (_, target), rate in matrix.items():

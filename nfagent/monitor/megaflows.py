@@ -1,7 +1,7 @@
-"""Reads ``ovs-appctl dpctl/dump-flows -m --names``: the data path's cached flows, with exact counts while they live.
+"""Parses ``ovs-appctl dpctl/dump-flows -m --names``: the data path's cached flows, with exact counts while they live.
 
-What Open vSwitch prints, one flow a line (lib/odp-util.c, lib/dpctl.c of 3.1; with several PMD threads, a line
-``flow-dump from pmd on cpu core: N`` before those of each, and a flow may be in several)::
+Open vSwitch prints one flow per line (lib/odp-util.c, lib/dpctl.c of 3.1; with several PMD threads, a line ``flow-dump
+from pmd on cpu core: N`` precedes those of each, and a flow may be in several)::
 
     ufid:UUID, ...,recirc_id(0),...,in_port(vm1),...,vlan(vid=4,pcp=0),encap(...), packets:7, bytes:686, used:0.4s,
     dp:ovs, actions:push_vlan(vid=4,pcp=0),pcie-snic0, dp-extra-info:...
@@ -30,12 +30,12 @@ class Megaflow:
     """One cached flow.
 
     Attributes:
-        key: the same in the next dump if it is the same flow.
-        in_port: the interface that its packets entered by, kept when they are recirculated.
+        key: identifies the flow in the next dump.
+        in_port: the ingress interface of its packets, kept through recirculation.
         recirculation: 0: packets as they entered.
-        vid: that it matches, of the outermost VLAN tag; None: none.
+        vid: the matched VLAN id of the outermost tag; None: none.
         actions: as printed; see `outcome`.
-        idle_s: seconds since its last packet that it counted; 0: there was none yet.
+        idle_s: seconds since its last counted packet; 0: none yet.
     """
 
     key: tuple[str, str]
@@ -50,11 +50,11 @@ class Megaflow:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What actions do with a packet.
+    """The effect of actions on a packet.
 
     Attributes:
-        outputs: interface and the VLAN id on top, of those that were pushed here (None: none was).
-        recirculations: ids that the packet goes on with.
+        outputs: interfaces, each with the outermost VLAN id that was pushed here (None: none).
+        recirculations: ids with which the packet recirculates.
     """
 
     outputs: tuple[tuple[str, int | None], ...]
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def parse_dump(text: str) -> Iterator[Megaflow]:
-    """The flows of a dump; lines that are none are passed over."""
+    """Parse the flows of a dump; skip other lines."""
     thread = ""
     for line in text.splitlines():
         match = _LINE.match(line)
@@ -91,7 +91,7 @@ def _vid(matched: str) -> int | None:
 
 @lru_cache(maxsize=8192)
 def outcome(actions: str) -> Outcome | None:
-    """What actions do; None: they are not understood."""
+    """Return the effect of actions; None: unknown actions."""
     outputs: list[tuple[str, int | None]] = []
     recirculations: list[int] = []
     try:

@@ -24,7 +24,7 @@ from server.oneswitchd.answers import Port
 _log = logging.getLogger(__name__)
 
 HISTORY_S = 300.0
-_SETTLED_S = 3.0  # a process is left to begin for so long before anything is learnt from it
+_SETTLED_S = 3.0  # learn nothing from a process's first seconds
 _KEEP_S = 60.0
 _STOP_S = 10.0
 
@@ -45,13 +45,13 @@ class ServerMonitor:
     """Threads and memory of measuring; see `nfagent.protocols.Monitor`.
 
     Args:
-        store: who runs where, and what was learnt before.
+        store: instances' locations, and costs learnt before.
         catalog: of flavors.
         server: switches and their links.
         capacity: of the locations.
         remote: locations on other machines.
-        probes: of the switches that can be asked.
-        ports: asks oneswitchd; raises `ServerError`.
+        probes: of the switches that can be queried.
+        ports: queries oneswitchd; raises `ServerError`.
         period_s: from sample to sample.
     """
 
@@ -99,7 +99,7 @@ class ServerMonitor:
         for probe in self._probes.values():
             probe.close()
 
-    # ---- questions
+    # ---- queries
 
     def newest(self) -> Measurement | None:
         with self._ringing:
@@ -204,7 +204,7 @@ class ServerMonitor:
             counted = [table[port] for port in subject.ports for table in (entered, left) if port in table]
             known = subject.ports and len(counted) == 2 * len(subject.ports)
             made = load(subject, then, now, _sum(counted) if known else None)
-            # The ring keeps thousands; most are idle and the same.
+            # The ring keeps thousands; most are idle and equal.
             found[subject.instance] = earlier[subject.instance] if earlier.get(subject.instance) == made else made
         return found
 
@@ -224,7 +224,7 @@ class ServerMonitor:
                 )
 
     def _links(self, rates: Mapping[str, Mapping[str, PortRates]]) -> dict[str, LinkUse]:
-        """By what the hypervisor counted at its end; where it does not answer, by what the sNIC did at its own."""
+        """Return link use by the hypervisor's counters; if it does not answer, by the sNIC's."""
         found: dict[str, LinkUse] = {}
         hub = rates.get(self._server.switch[0].name, {})
         for switch in self._server.switch[1:]:
@@ -245,7 +245,7 @@ class ServerMonitor:
                 used[subject.location] += loads[subject.instance].millicores
         return {name: LocationUse(used[name], each.millicores) for name, each in self._capacity.items()}
 
-    # ---- what is kept, what is said
+    # ---- storing and logging
 
     def _keep(self) -> None:
         """Store learnt costs that have changed significantly."""
@@ -274,7 +274,7 @@ class ServerMonitor:
 
 
 def _by_port(layout: Layout, rates: Mapping[str, Mapping[str, PortRates]]) -> tuple[dict[int, Rate], dict[int, Rate]]:
-    """What entered the server at each virtual port, and what left it there; of ports that are counted."""
+    """Return the traffic that entered the server at each counted virtual port, and that left it there."""
     entered: dict[int, Rate] = {}
     left: dict[int, Rate] = {}
     for switch, interfaces in rates.items():

@@ -1,4 +1,4 @@
-"""Reads ``ovs-appctl dpctl/show -s``: what went through each interface of a data path."""
+"""Parses ``ovs-appctl dpctl/show -s``: traffic through each interface of a data path."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _BYTES = re.compile(r"\s+RX bytes:([0-9]+).*?TX bytes:([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class PortCounters:
-    """Since the interface was made. ``rx``: into the switch."""
+    """Counters since the interface was created. ``rx``: into the switch."""
 
     rx_packets: int = 0
     rx_bytes: int = 0
@@ -19,7 +19,7 @@ class PortCounters:
 
 
 def parse_show(text: str) -> dict[str, PortCounters]:
-    """Counters by interface; one whose counters are not all known is left out."""
+    """Return counters by interface, without interfaces whose counters are incomplete."""
     found: dict[str, PortCounters] = {}
     name, packets = "", dict[str, int]()
     for line in text.splitlines():

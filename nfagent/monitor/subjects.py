@@ -1,4 +1,4 @@
-"""Whose load is measured: the processes that serve instances, as the store has them."""
+"""The measured processes: those that serve instances, from the store."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from nfagent.store.instances import Filter
 
 @dataclass(frozen=True)
 class Subject:
-    """An instance that runs.
+    """A running instance.
 
     Attributes:
-        steady: it is not on the move.
-        pid: of its process; None: not on this machine, or not known yet.
+        steady: whether it is not migrating.
+        pid: of its process; None: on another machine, or unknown.
         control: path of its control socket; None: it has none.
     """
 
@@ -31,7 +31,7 @@ class Subject:
 
 
 def subjects(db: sqlite3.Connection, catalog: Catalog, remote: frozenset[str]) -> list[Subject]:
-    """All that run.
+    """Return all running instances.
 
     Args:
         db: the store.

@@ -1,4 +1,4 @@
-"""Asks the switches' data paths, over the control sockets of their vswitchd."""
+"""Queries the switches' data paths, over the control sockets of their vswitchd."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class SwitchProbe:
     Thread safety: one thread at a time.
 
     Args:
-        connect: to its vswitchd.
+        connect: connects to its vswitchd.
         clock: of snapshots, in seconds.
     """
 
@@ -42,7 +42,7 @@ class SwitchProbe:
         """Return the data path's counters.
 
         Raises:
-            ToolError: nobody says.
+            ToolError: it does not answer.
         """
         try:
             flows, flows_at = self.ask("dpctl/dump-flows", "-m", "--names")
@@ -59,7 +59,7 @@ class SwitchProbe:
             self._control = None
 
     def ask(self, command: str, *arguments: str) -> tuple[str, float]:
-        """An answer, and when it was made: in the middle between request and answer; raises as `look`."""
+        """Return an answer, and its time: midway between request and answer; raises as `look`."""
         if self._control is None:
             self._control = self._connect()
         begun = self._clock()
@@ -73,11 +73,11 @@ def local_control(path: str) -> Callable[[], Control]:
 
 
 class RemoteControl:
-    """A vswitchd of another machine, by a process there for each command.
+    """A vswitchd of another machine, with a process there for each command.
 
     Args:
-        run: a command there; raises `LaunchError`.
-        path: of the control socket there.
+        run: runs a command there; raises `LaunchError`.
+        path: path of the control socket there.
     """
 
     def __init__(self, run: Callable[[list[str]], str], path: str) -> None:

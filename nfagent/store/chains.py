@@ -33,7 +33,7 @@ def page(db: sqlite3.Connection, project: str | None, limit: int | None, after: 
     """Return a project's chains (None: all), ordered by name, after the one with the id ``after``.
 
     Raises:
-        KeyError: there is no chain ``after``.
+        KeyError: chain ``after`` does not exist.
     """
     marker = find(db, after) if after is not None else None
     if after is not None and marker is None:

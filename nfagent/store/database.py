@@ -26,7 +26,7 @@ class Change:
     """An open transaction; created by `Store.change`.
 
     Attributes:
-        db: for the modules beside this one.
+        db: the connection, for the modules beside this one.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -54,7 +54,7 @@ class Store:
         directory: created if missing. One agent at a time.
 
     Raises:
-        StoreError: another agent uses it, a newer version has written it, or it cannot be opened.
+        StoreError: another agent uses it, a newer version wrote it, or it cannot be opened.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -69,7 +69,7 @@ class Store:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(directory / "nfagent.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreError(f"the store {directory} cannot be made: {error.strerror}") from error
+            raise StoreError(f"cannot create the store {directory}: {error.strerror}") from error
         try:
             self._take(directory)
             _upgrade(self.read, self._path)
@@ -120,11 +120,11 @@ class Store:
         """Open a transaction: all of it is on disk at the end of the block, or nothing if the block raises.
 
         Args:
-            outlives: what may end the moment after without undoing it. Where only a ``process`` may, nothing waits
-                for the disk; the next transaction brings both there.
+            outlives: what the changes must survive. If only a ``process``, nothing waits for the disk; the next
+                transaction syncs both.
 
         Raises:
-            StoreError: it changed something and appended no event.
+            StoreError: it changed something without appending an event.
         """
         db = self.read
         with self._writing, _synchronous(db, outlives):
@@ -134,7 +134,7 @@ class Store:
                 change = Change(db)
                 yield change
                 if db.total_changes != before and not change.last_event:
-                    raise StoreError("a change of the store without an event")
+                    raise StoreError("the store was changed without an event")
                 if change.last_event // _PRUNE_EVERY > self._last_event // _PRUNE_EVERY:
                     db.execute("DELETE FROM event WHERE id <= ?", (change.last_event - _KEPT_EVENTS,))
                 db.execute("COMMIT")
@@ -178,7 +178,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
+        raise StoreError(f"cannot open {path}: {error}") from error
     return connection
 
 
@@ -201,7 +201,7 @@ def _upgrade(db: sqlite3.Connection, path: Path) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     newest = int(scripts[-1].name[:4])
     if version > newest:
-        raise StoreError(f"{path} is of version {version}; this nfagent knows up to {newest}: use a newer nfagent")
+        raise StoreError(f"{path} has version {version}; this nfagent supports up to {newest}: use a newer nfagent")
     for script in scripts:
         number = int(script.name[:4])
         if number > version:

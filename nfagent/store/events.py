@@ -13,10 +13,10 @@ def after(
     """Return events with an id above ``last``, oldest first.
 
     Args:
-        db: where to read.
+        db: connection to read from.
         last: an id.
-        limit: at most so many.
-        project: whose; None: all, the administrators' too.
+        limit: maximum number of events.
+        project: only this project's; None: all, including the administrators' own.
         subject: only those about it.
     """
     rows = db.execute(
@@ -30,13 +30,15 @@ def after(
 def newest(db: sqlite3.Connection, limit: int, subject: str | None = None, room: str = "") -> list[Event]:
     """Return the newest events, newest first.
 
-    Args:
-        db: where to read.
+    db: connection to read from.
+        limit: maximum number of events.
         limit: at most so many.
         subject: only those about it.
-        room: only those whose type begins so, as ``location.``.
+        room: only types with this prefix, such as ``location.``.
     """
-    about = "1" if subject is None else "subject = ?2"  # apart: an OR would keep the index on subject from being used
+    about = (
+        "1" if subject is None else "subject = ?2"
+    )  # separate, because an OR would prevent use of the index on subject
     rows = db.execute(
         f"SELECT * FROM event WHERE {about} AND substr(type, 1, length(?1)) = ?1 ORDER BY id DESC LIMIT ?3",
         (room, subject, limit),
@@ -47,7 +49,7 @@ def newest(db: sqlite3.Connection, limit: int, subject: str | None = None, room:
 def since(
     store: Store, last: int, limit: int, project: str | None, subject: str | None = None
 ) -> tuple[list[Event], int]:
-    """As `after`, and up to where that is all: the ``last`` to ask with next, for who follows what happens."""
+    """Like `after`, and return the ``last`` to use in the next call, for followers."""
     newest = store.last_event  # before reading, so that events written meanwhile are not skipped
     found = after(store.read, last, limit, project, subject)
     return found, found[-1].id if len(found) == limit else max([newest, last, *(event.id for event in found)])

@@ -23,7 +23,7 @@ class Filter:
     location: str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
-        """A condition on the view ``instance_status``, and its arguments."""
+        """Return a condition on the view ``instance_status``, and its arguments."""
         given = [(column, value) for column, value in vars(self).items() if value is not None]
         return " AND ".join(["1", *(f"{column} = ?" for column, _ in given)]), [value for _, value in given]
 
@@ -85,7 +85,7 @@ def give_up(change: Change, instance: str) -> None:
 
 
 def remove(change: Change, instance: Instance) -> None:
-    """Delete its row; none of its processes runs any more."""
+    """Delete its row, after all its processes have ended."""
     change.db.execute("DELETE FROM instance WHERE id = ?", (instance.id,))
     change.event("instance.deleted", instance.id, instance.project, {"id": instance.id, "name": instance.name})
 
@@ -125,14 +125,14 @@ def views(
     """Return instances in the order of their creation.
 
     Args:
-        db: where to read.
-        wanted: which.
-        limit: at most so many; None: all.
-        after: begin behind the instance with this id.
-        newest_first: the other order.
+        db: connection to read from.
+        wanted: the filter.
+        limit: maximum number; None: all.
+        after: start after the instance with this id.
+        newest_first: reverse the order.
 
     Raises:
-        KeyError: there is no instance ``after``.
+        KeyError: instance ``after`` does not exist.
     """
     condition, arguments = wanted.sql()
     if after is not None:

@@ -94,7 +94,7 @@ def open_of(db: sqlite3.Connection, instance: str) -> Migration | None:
 
 
 def open_epochs(db: sqlite3.Connection) -> list[int]:
-    """Of all that have not ended."""
+    """Return the epochs of all open migrations."""
     return [row["epoch"] for row in db.execute("SELECT epoch FROM migration WHERE ended IS NULL")]
 
 
@@ -108,11 +108,11 @@ def page(
     """Return migrations, newest first.
 
     Args:
-        db: where to read.
-        instance: only its; None: all.
-        outcome: only such; ``none``: those that go on; None: all.
-        limit: at most so many.
-        before: only those of a lower epoch.
+        db: connection to read from.
+        instance: only its migrations; None: all.
+        outcome: only this outcome; ``none``: open ones; None: all.
+        limit: maximum number.
+        before: only lower epochs.
     """
     rows = db.execute(
         "SELECT * FROM migration WHERE (?1 IS NULL OR instance = ?1) AND (?2 IS NULL OR IFNULL(outcome, 'none') = ?2)"
@@ -123,13 +123,13 @@ def page(
 
 
 def endings(db: sqlite3.Connection, since: float) -> list[Ending]:
-    """Of those that ended after ``since``, seconds since 1970; the newest first."""
+    """Return those that ended after ``since``, seconds since 1970, newest first."""
     rows = db.execute("SELECT instance, outcome, ended FROM migration WHERE ended > ? ORDER BY ended DESC", (since,))
     return [Ending(*row) for row in rows]
 
 
 def by_epoch(db: sqlite3.Connection, wanted: list[int]) -> dict[int, Migration]:
-    """Those of these epochs."""
+    """Return the migrations with these epochs."""
     rows = db.execute("SELECT * FROM migration WHERE epoch IN (SELECT value FROM json_each(?))", (json.dumps(wanted),))
     return {row["epoch"]: _migration(row) for row in rows}
 
@@ -149,5 +149,5 @@ def _forget(change: Change, last: int) -> None:
 
 
 def _tell(change: Change, kind: str, migration: Migration) -> None:
-    # Only administrators may know where things run.
+    # Only administrators may know where instances run.
     change.event(kind, str(migration.epoch), None, vars(migration))

@@ -13,7 +13,7 @@ def add(change: Change, running: Running) -> None:
     """Add a process that is about to start.
 
     Raises:
-        sqlite3.IntegrityError: its slot is taken, or the instance has one in this role or at this location already.
+        sqlite3.IntegrityError: its slot is taken, or the instance already has one in this role or at this location.
     """
     columns = asdict(running)
     change.db.execute(
@@ -53,7 +53,7 @@ def everything(db: sqlite3.Connection) -> list[Running]:
 
 
 def by_incarnation(db: sqlite3.Connection, wanted: list[str]) -> dict[str, Running]:
-    """Those of these incarnations."""
+    """Return the processes with these incarnations."""
     rows = db.execute(
         "SELECT * FROM running WHERE incarnation IN (SELECT value FROM json_each(?))", (json.dumps(wanted),)
     )

@@ -81,7 +81,7 @@ def test_instances_are_shown_whole(api: Api) -> None:
     for query in ({"name": "lb"}, {"kind": "l4lb"}, {"flavor": "small"}, {"status": "active"}, {"project": "acme"}):
         assert api.get("/instances", **query)["instances"] == [LB_SHOWN]
     assert api.get("/instances", location="snic0")["instances"] == [LB_SHOWN]
-    problem(api.ask("GET", "/instances/ghost"), 404, "instance-unknown", "Not Found", "there is no instance 'ghost'")
+    problem(api.ask("GET", "/instances/ghost"), 404, "instance-unknown", "Not Found", "unknown instance 'ghost'")
     with api.store.change() as change:
         (row,) = processes.of(change.db, "id-lb")
         processes.update(change, row, own_pid=None, phase="starting", slot=None)
@@ -118,8 +118,8 @@ def test_instances_are_created_and_changed(api: Api) -> None:
     assert changed.json == api.get(path) == expected
     deleted = api.ask("DELETE", path)
     assert (deleted.status_code, deleted.json) == (202, expected | {"status": "deleting"})
-    nothing = "nothing is to be changed; name at least one of config, name, labels, pin"
-    for body, text in (({}, nothing), ({"name": None}, "name cannot be null; leave it out to keep it as it is")):
+    nothing = "nothing to change; give at least one of config, name, labels, pin"
+    for body, text in (({}, nothing), ({"name": None}, "name cannot be null; omit it to keep its value")):
         refused = api.ask("PATCH", path, json=body)
         assert refused.status_code == 422
         assert text in refused.json["detail"]
@@ -182,8 +182,8 @@ def test_the_offer_is_what_the_files_say(api: Api) -> None:
     flavors = api.get("/flavors", TENANT_TOKEN)["flavors"]
     assert flavors[0] == api.get("/flavors/small") == {"name": "small", "workers": 1, "memory_mb": 256}
     assert [each["name"] for each in flavors] == ["small", "medium", "large"]
-    problem(api.ask("GET", "/kinds/x"), 404, "kind-unknown", "Not Found", "there is no kind 'x'")
-    problem(api.ask("GET", "/flavors/x"), 404, "flavor-unknown", "Not Found", "there is no flavor 'x'")
+    problem(api.ask("GET", "/kinds/x"), 404, "kind-unknown", "Not Found", "unknown kind 'x'")
+    problem(api.ask("GET", "/flavors/x"), 404, "flavor-unknown", "Not Found", "unknown flavor 'x'")
     api.fill()
     ports = [port | {"instance": "id-lb"} for port in LB_SHOWN["ports"]]
     with api.store.change() as change:
@@ -240,7 +240,7 @@ def test_the_server_and_its_switches_are_shown_without_and_with_oneswitchd(api: 
         assert api.get("/switches/hypervisor")["virt"]["state"] == "unknown"
     (server,) = api.get("/servers")["servers"]
     assert [server[name] for name in ("oneswitchd", "reason", "version", "controllers")] == ["up", None, "7", 2]
-    problem(api.ask("GET", "/switches/x"), 404, "switch-unknown", "Not Found", "there is no switch 'x'")
+    problem(api.ask("GET", "/switches/x"), 404, "switch-unknown", "Not Found", "unknown switch 'x'")
 
 
 def test_chains_are_shown_whole(api: Api) -> None:
@@ -271,14 +271,14 @@ def test_chains_are_shown_whole(api: Api) -> None:
     assert api.get("/chains", limit=1, marker=made["id"]) == {"chains": [other], "next": None}
     problem(
         *(api.ask("POST", "/chains", json=order | {"name": "e", "hops": [{"port": 1}, {"instance": "port:1"}]}), 422),
-        *("instance-unknown", "Unprocessable Entity", "there is no instance 'port:1'"),
-        ("hops.1", "there is no instance 'port:1'"),
+        *("instance-unknown", "Unprocessable Entity", "unknown instance 'port:1'"),
+        ("hops.1", "unknown instance 'port:1'"),
     )
     deleted = api.ask("DELETE", f"/chains/{made['id']}")
     assert (deleted.status_code, deleted.text) == (204, "")
     problem(
         *(api.ask("GET", f"/chains/{made['id']}"), 404, "chain-unknown", "Not Found"),
-        f"there is no chain '{made['id']}'",
+        f"unknown chain '{made['id']}'",
     )
 
 
@@ -330,7 +330,7 @@ def test_migrations_are_shown_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -
         instances.remove(change, PLAIN)
     assert api.get("/migrations", instance="id-plain")["migrations"] == [first]
     for epoch in (3, 2**63 - 1, 2**63):
-        detail = f"there is no migration of epoch {epoch}"
+        detail = f"unknown migration epoch {epoch}"
         problem(api.ask("GET", f"/migrations/{epoch}"), 404, "migration-unknown", "Not Found", detail)
 
 
@@ -372,7 +372,7 @@ def test_placement_is_what_is_and_what_was_decided(api: Api, monkeypatch: pytest
     assert api.get("/placement/decisions", limit=1, marker=2) == {"decisions": [first], "next": None}
     assert api.get("/placement/decisions/2") == {"decision": second, "problem": {"p": 1}}
     for number in (3, 2**63 - 1, 2**63):
-        detail = f"there is no decision {number}, or it is not kept any more"
+        detail = f"decision {number} does not exist or is no longer kept"
         problem(api.ask("GET", f"/placement/decisions/{number}"), 404, "decision-unknown", "Not Found", detail)
 
 
@@ -386,18 +386,18 @@ def test_a_dry_run_names_instances_as_clients_do(api: Api) -> None:
     assert ask({"acme/lb": "snic0", "id-lb": "snic0"}, ["plain"]).json == SHOWN_DECISION | {"explanation": asked}
     assert api.ask("POST", "/placement/dry-run", json={}).json["explanation"] == {"pins": {}, "without": []}
     unprocessable = (422, "contradiction", "Unprocessable Entity")
-    twice = "instance 'lb' is named twice, with different answers to where it is"
+    twice = "instance 'lb' is given twice, with different locations"
     problem(ask({"lb": "snic0"}, ["lb"]), *unprocessable, twice, ("pins.lb", twice))
     problem(ask({"id-lb": "hypervisor", "lb": "snic0"}, []), *unprocessable, twice, ("pins.lb", twice))
-    unknown = "there is no instance 'ghost'"
+    unknown = "unknown instance 'ghost'"
     for pins, without, field in (({"ghost": "snic0"}, [], "pins"), ({}, ["ghost"], "without")):
         problem(ask(pins, without), 422, "instance-unknown", "Unprocessable Entity", unknown, (field, unknown))
-    moon = "there is no location 'moon'; there are hypervisor, snic0"
+    moon = "unknown location 'moon'; expected one of hypervisor, snic0"
     problem(ask({"lb": "moon"}, []), 422, "location-unknown", "Unprocessable Entity", moon, ("pins.lb", moon))
 
 
 def test_load_is_shown_whole(api: Api) -> None:
-    detail = "nothing has been measured yet"
+    detail = "no measurement yet"
     problem(api.ask("GET", "/load"), 503, "no-measurement", "Service Unavailable", detail)
     rate, shown = Rate(8.0, 1000.0), {"mbps": 8.0, "pps": 1000.0}
     api.monitor.measured = Measurement(
@@ -466,7 +466,7 @@ def test_metrics_are_text(api: Api) -> None:
         'nfagent_instances{status="migrating"} 1\n'
         'nfagent_instances{status="deleting"} 0\n'
         'nfagent_instances{status="error"} 0\n'
-        "# HELP nfagent_migrations_open Migrations that go on.\n"
+        "# HELP nfagent_migrations_open Open migrations.\n"
         "# TYPE nfagent_migrations_open gauge\n"
         "nfagent_migrations_open 1\n"
         "# HELP nfagent_migrations_total Migrations by outcome.\n"

@@ -318,7 +318,7 @@ def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
         world.admin.get(f"{V1}/placement/why/{world.show('undecided')['id']}"),
         world.admin.post(f"{V1}/placement/dry-run", json={}),
     ):
-        refused(answer, 503, "no-decision", "nothing has been decided yet")
+        refused(answer, 503, "no-decision", "no decision")
     assert world.admin.get(f"{V1}/placement/decisions").json() == {"decisions": [], "next": None}
     refused(world.admin.get(f"{V1}/placement/decisions/7"), 404, "decision-unknown", "7")
     refused(world.tenant.get(f"{V1}/placement/decisions"), 403, "administrators-only", "placement")
@@ -328,7 +328,7 @@ def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
 
 def test_load_is_what_was_measured(world: World) -> None:
     refused(world.tenant.get(f"{V1}/load"), 403, "administrators-only", "load")
-    refused(world.admin.get(f"{V1}/load"), 503, "no-measurement", "nothing has been measured yet")
+    refused(world.admin.get(f"{V1}/load"), 503, "no-measurement", "no measurement yet")
     rate = Rate(8.0, 1000.0)
     link = LinkUse(to_nic=rate, to_host=Rate(0.0, 0.0), capacity_mbps=10_000)
     measured = Measurement(

@@ -123,7 +123,7 @@ def moved(step: Step, outcome: str, reason: str | None = None, epoch: int | None
     return told | {"outcome": outcome, "reason": reason, "epoch": epoch}
 
 
-GIVEN_UP = ("superseded", "a move before it was not done", None)
+GIVEN_UP = ("superseded", "an earlier move was not done", None)
 
 
 def test_moves_are_done_one_after_the_other(world: DecideWorld) -> None:
@@ -164,23 +164,23 @@ def is_gone(world: DecideWorld) -> str:
 def is_moving(world: DecideWorld) -> str:
     with world.store.change() as change:
         migrations.request(change, world.instance("lb"), HYPERVISOR, NIC, "state")
-    return "it is moving already"
+    return "it is already moving"
 
 
 def is_elsewhere(world: DecideWorld) -> str:
     note(world, location=NIC)
-    return "it does not run at hypervisor any more"
+    return "it no longer runs at hypervisor"
 
 
 def has_failed(world: DecideWorld) -> str:
     note(world, phase="error")
-    return "it does not run at hypervisor any more"
+    return "it no longer runs at hypervisor"
 
 
 def has_no_process(world: DecideWorld) -> str:
     with world.store.change() as change:
         processes.remove(change, processes.of(change.db, world.instance("lb").id)[0])
-    return "it does not run at hypervisor any more"
+    return "it no longer runs at hypervisor"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_what_failed_rests_longer_each_time(
     clock[0] = failed + rests_s - 0.5
     setbacks.look()
     until = time.strftime("%H:%M:%S", time.gmtime(failed + rests_s))
-    why = f"its last {count} migration(s) were not done; it is left alone until {until} UTC"
+    why = f"its last {count} migration(s) failed; it stays until {until} UTC"
     assert setbacks.held == {world.instance("lb").id: why}
     clock[0] += 0.5
     setbacks.look()
@@ -327,8 +327,8 @@ def test_what_failed_long_ago_does_not_count(world: DecideWorld) -> None:
         ended(world, "failed", time.time() - ago)
     setbacks = Setbacks(world.store)
     setbacks.look()
-    assert setbacks.held[world.instance("lb").id].startswith("its last 1 migration(s) were not done; ")
+    assert setbacks.held[world.instance("lb").id].startswith("its last 1 migration(s) failed; ")
     for ago in (7100, 7000, 5):
         ended(world, "failed", time.time() - ago)
     setbacks.look()
-    assert setbacks.held[world.instance("lb").id].startswith("its last 4 migration(s) were not done; ")
+    assert setbacks.held[world.instance("lb").id].startswith("its last 4 migration(s) failed; ")

@@ -32,7 +32,7 @@ def test_nothing_needs_to_be_said() -> None:
         ('[api]\nlisten = ["ftp:x"]', 2, "api.listen[0]", "expected unix:/PATH or tcp:HOST:PORT"),
         ('[api]\nlisten = ["unix:run"]', 2, "api.listen[0]", "not an address"),
         ('[api]\nlisten = ["tcp:127.0.0.1:99999"]', 2, "api.listen[0]", "not an address"),
-        ('[api]\nlisten = ["tcp:127.0.0.1:1"]', 2, "api.listen[0]", "nobody could use"),
+        ('[api]\nlisten = ["tcp:127.0.0.1:1"]', 2, "api.listen[0]", "would be unusable"),
         ('[api]\nanonymous = "admin"\nlisten = ["tcp:0.0.0.0:1"]', 3, "api.listen[0]", "not on the loopback interface"),
         ('[api]\nanonymous = "root"', 2, "api.anonymous", "nobody"),
         ("[quota]\nports = -1", 2, "quota.ports", "greater than or equal"),

@@ -253,7 +253,7 @@ def test_a_migration_that_failed_is_not_tried_again_at_once(world: DecideWorld) 
     journal = migrations.page(world.store.read, world.instance("lb").id, None, 100, None)
     assert len(journal) == 1
     assert world.instance("lb").target == HYPERVISOR
-    assert "not done; it is left alone until" in world.decider.why(world.instance("lb"))["text"]
+    assert "failed; it stays until" in world.decider.why(world.instance("lb"))["text"]
     (decision,) = [each for each in world.decisions() if each.moves]
     assert decision.outcome == "rolled-back"
     assert decision.report["moves"][0]["reason"] == "it was refused"
@@ -320,10 +320,10 @@ def test_a_chain_keeps_its_bound(tmp_path: Path) -> None:
 def test_a_new_instance_begins_on_the_hypervisor_and_that_is_said(world: DecideWorld) -> None:
     made = world.create("new")
     assert world.decider.place(made) == HYPERVISOR
-    with pytest.raises(UnavailableError, match="nothing has been decided"):
+    with pytest.raises(UnavailableError, match="no decision"):
         world.decider.why(made)
     world.second()
-    assert "no traffic of it is measured" in world.decider.why(made)["text"]
+    assert "it has no measured traffic" in world.decider.why(made)["text"]
 
 
 def test_a_new_instance_begins_where_there_is_room(tmp_path: Path) -> None:
@@ -392,10 +392,10 @@ def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
     assert world.decider.proposal().plan == {lb.id: NIC, big.id: NIC}
     answer = world.decider.dry_run({big.id: HYPERVISOR}, [lb.id])
     assert answer.plan == {big.id: HYPERVISOR}
-    why = f"it is pinned to {HYPERVISOR} for this question"
+    why = f"it is hypothetically pinned to {HYPERVISOR}"
     assert answer.explanation["functions"][big.id]["text"] == f"big stays at {HYPERVISOR}: {why}"
     moved = world.decider.dry_run({lb.id: NIC}, []).explanation["functions"][lb.id]["text"]
-    assert moved == f"lb would move from {HYPERVISOR} to {NIC}: it is pinned to {NIC} for this question"
+    assert moved == f"lb would move from {HYPERVISOR} to {NIC}: it is hypothetically pinned to {NIC}"
     with pytest.raises(ConflictError, match="does not run"):
         world.decider.dry_run({"no-such-id": NIC}, [])
     assert world.decider.dry_run({}, []).plan == {lb.id: NIC, big.id: NIC}

@@ -153,7 +153,7 @@ def test_what_came_of_a_decision_is_written_five_seconds_later(world: DecideWorl
 def test_until_the_window_is_full_it_is_said_why_nothing_moves(world: DecideWorld) -> None:
     lb = world.create("lb", mbps=300.0)
     world.seconds(3)
-    waits = "10 periods of traffic are to be seen before anything moves for that"
+    waits = "10 periods of traffic must be seen before anything moves for a gain"
     text = world.decider.why(lb)["text"]
     assert text == f"lb is on hypervisor: snic0 would save the hypervisor 603 millicores, and {waits}"
     proposal = world.make_decider(enabled=False)
@@ -168,12 +168,10 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
     world.silent = True
     lb = world.create("lb", ports=0)
     for ask in (world.decider.proposal, lambda: world.decider.why(lb)):
-        with pytest.raises(
-            UnavailableError, match=r"^nothing has been decided yet: nothing was measured so far$"
-        ) as told:
+        with pytest.raises(UnavailableError, match=r"^no decision yet: no measurement so far$") as told:
             ask()
         assert told.value.code == "no-decision"
-    expected = "^nothing has been decided yet, and nothing can be: oneswitchd does not answer$"
+    expected = "^no decision is possible yet: oneswitchd does not answer$"
     with pytest.raises(UnavailableError, match=expected) as told:
         world.decider.dry_run({}, [])
     assert told.value.code == "no-decision"
@@ -183,7 +181,7 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
     with world.store.change() as change:
         instances.add(change, late)
     for named, pins in (("no-such-id", {"no-such-id": NIC}), ("'late'", {late.id: NIC})):
-        with pytest.raises(ConflictError, match=f"^instance {named} does not run, so no plan is about it$") as refused:
+        with pytest.raises(ConflictError, match=f"^instance {named} is not running, so no plan covers it$") as refused:
             world.decider.dry_run(pins, [])
         assert refused.value.code == "instance-not-active"
 
@@ -200,7 +198,7 @@ def test_a_dry_run_says_where_limits_forbid_it(tmp_path: Path) -> None:
         "no placement satisfies all limits; in conflict: cores of snic0, pin of lb;"
     )
     answer = world.decider.dry_run({}, [])
-    assert answer.explanation["reason"] == "an answer to a question; nothing is done"
+    assert answer.explanation["reason"] == "hypothetical; nothing is carried out"
 
 
 def test_instances_begin_apart_except_on_the_hypervisor(tmp_path: Path) -> None:

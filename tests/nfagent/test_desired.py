@@ -33,7 +33,7 @@ def desired(tmp_path: Path) -> Iterator[Desired]:
 def test_the_quota_of_workers_counts_each_flavors_size(desired: Desired) -> None:
     desired.create(TENANT, Order("a", "nf", "large"))
     desired.create(TENANT, Order("b", "nf", "medium"))
-    with pytest.raises(QuotaError, match="'acme' has 6 workers and may have 7; 2 more were asked for"):
+    with pytest.raises(QuotaError, match="'acme' has 6 of at most 7 workers; 2 more were requested"):
         desired.create(TENANT, Order("c", "nf", "medium"))
     desired.create(TENANT, Order("c", "nf", "small"))
     desired.create(OTHER, Order("c", "nf", "large"))

@@ -41,7 +41,7 @@ link = { hypervisor = "pcie-snic9", local = "pf9hpf" }
 @pytest.mark.parametrize(
     "reason",
     [
-        "no free slot with 1 interface(s) at hypervisor: of 1 slots 1 have as many, and all are taken",
+        "no free slot with 1 interface(s) at hypervisor: of 1 slots 1 have this many, all taken",
         "snic9 (ssh root@nic9.example) cannot be reached: ssh: connect to host 192.0.2.9 port 22: No route to host",
         "port 1000 (nf1000) on pf9vf9 of snic9: snic9 is cut off",
         "it is pinned to snic9, which is down",

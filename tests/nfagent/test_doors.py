@@ -130,7 +130,7 @@ def test_who_is_not_known_is_refused(access: Access) -> None:
     missing = "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)"
     for environ in ({}, {LOCAL: False}, {"HTTP_X_AUTH_TOKEN": "notused"}, {"HTTP_AUTHORIZATION": "Bearer "}):
         assert refusal(UnauthorizedError, lambda environ=environ: access.client(environ)) == ("token-missing", missing)
-    unknown = ("token-unknown", "the token of this request is not known here")
+    unknown = ("token-unknown", "the token of this request is unknown")
     for environ in (
         {"HTTP_AUTHORIZATION": f"Basic {TENANT}"},
         {"HTTP_AUTHORIZATION": f"Bearer {TENANT}x"},
@@ -235,14 +235,14 @@ def test_an_origin_is_that_of_the_address(access: Access, origin: str, host: str
 def test_places_that_are_taken_say_how_many_there_are() -> None:
     streams = Streams(8)
     back = [streams.take(ACME) for _ in range(2)]
-    detail = "2 clients of project 'acme' follow; no more are allowed"
+    detail = "the limit of 2 clients for project 'acme' is reached"
     assert refusal(UnavailableError, lambda: streams.take(ACME)) == ("too-many-streams", detail)
     others = [streams.take(Client(f"p{number}", admin=False)) for number in range(4)]
     for late in (Client("p0", admin=False), Client("new", admin=False)):
-        detail = "as many tenants follow as may; try again later"
+        detail = "the limit of clients for tenants is reached; try again later"
         assert refusal(UnavailableError, lambda late=late: streams.take(late)) == ("too-many-streams", detail)
     admins = [streams.take(OPS) for _ in range(2)]
-    detail = "8 clients follow; no more are allowed ([api] streams)"
+    detail = "the limit of 8 clients is reached ([api] streams)"
     for who in (OPS, ACME):
         assert refusal(UnavailableError, lambda who=who: streams.take(who)) == ("too-many-streams", detail)
     for give_back in (*back, *others, *admins):
@@ -395,7 +395,7 @@ def test_each_address_is_served_and_says_where_a_request_came_in(directory: Path
         assert b"Server: nfagent" in fetched(tcp)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        with pytest.raises(ServingError, match=rf"^cannot listen at unix:{path}: somebody serves it already$"):
+        with pytest.raises(ServingError, match=rf"^cannot listen at unix:{path}: another process serves it$"):
             Serving(application, [unix], 1)
         with pytest.raises(ServingError, match=rf"^cannot listen at {tcp}: Address already in use$"):
             Serving(application, ["tcp:127.0.0.1:0", tcp], 1)

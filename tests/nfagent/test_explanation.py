@@ -105,13 +105,11 @@ def test_each_function_says_why_it_is_where_it_is() -> None:
     situation = now()
     problem, plan = planned(situation)
     full, apart = limit("cores of snic0", 8000, 4000), limit("apart large and small on snic0", 2, 1)
-    pinned = "it is pinned to snic1, where it is about to be"
+    pinned = "it is pinned to snic1, where it is about to move"
     assert Words(situation).explanation(plan, problem, TRAFFIC, REASON, WAITS)["functions"] == {
-        "id-begun": function(
-            "begun", HUB, "stays at hypervisor: it is being started", 0, {HUB: 0}, why="it is being started"
-        ),
+        "id-begun": function("begun", HUB, "stays at hypervisor: it is starting", 0, {HUB: 0}, why="it is starting"),
         "id-idle": function(
-            *("idle", NIC, "is on snic0: no traffic of it is measured, so nothing would be saved by a move", 0),
+            *("idle", NIC, "is on snic0: it has no measured traffic, so a move would save nothing", 0),
             *({HUB: 0, NIC: 0}, other(HUB, 0)),
         ),
         "id-large": function(
@@ -171,14 +169,12 @@ def test_what_would_save_something_and_has_room_waits() -> None:
     nowhere = replace(situation, functions=(replace(situation.functions[0], allowed=(HUB,)),))
     alone = ProblemMaker(nowhere, Costs(), 10).problem(moment)
     said = Words(nowhere).explanation(stays, alone, moment, REASON, WAITS)["functions"]["id-one"]
-    assert said["text"] == "one is on hypervisor: it may be nowhere else"
+    assert said["text"] == "one is on hypervisor: this is its only possible location"
     for quiet in (Moment({}, {"id-one": 1}), Moment({}, {}, {"id-one": 1})):
         said = Words(situation).explanation(stays, problem, quiet, REASON, WAITS)["functions"]["id-one"]
         assert said["text"] == f"one {text}"
     said = Words(situation).explanation(stays, problem, Moment(), REASON, WAITS)["functions"]["id-one"]
-    begins = (
-        "is on hypervisor, where instances begin: no traffic of it is measured, so nothing would be saved by a move"
-    )
+    begins = "is on hypervisor, where instances start: it has no measured traffic, so a move would save nothing"
     assert said["text"] == f"one {begins}"
 
 
@@ -229,7 +225,7 @@ def test_the_newest_plan_is_a_decision() -> None:
     situation = now()
     problem, plan = planned(situation)
     latest = Latest(situation, TRAFFIC, plan, REASON, left_out=[{"id": "x"}], identity=7, at=5.0)
-    waits = "that does not pay for the move"
+    waits = "the gain does not pay for the move"
     explanation = Words(situation).explanation(plan, problem, TRAFFIC, REASON, waits) | {"left_out": [{"id": "x"}]}
     said = latest.decision()
     assert said == Decision(
@@ -259,7 +255,7 @@ def test_the_newest_plan_says_of_each_instance_why() -> None:
         "binding": [limit("cores of snic0", 800, 4000)],
         "decision": 7,
     }
-    with pytest.raises(UnavailableError, match=r"^nothing has been decided of instance 'new' yet$") as caught:
+    with pytest.raises(UnavailableError, match=r"^no decision about instance 'new' yet$") as caught:
         latest.why(instance("new"))
     assert caught.value.code == "no-decision"
 

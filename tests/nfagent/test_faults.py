@@ -24,17 +24,17 @@ def view(running: Running | None = WELL, migration: Migration | None = None, *, 
     ("shown", "gravity", "since", "words"),
     [
         (view(replace(WELL, silent=95.0, reason="its process does not answer")), "critical", 95.0, "does not answer"),
-        (view(replace(WELL, phase="error", reason=None)), "critical", 100.0, "it does not run"),
+        (view(replace(WELL, phase="error", reason=None)), "critical", 100.0, "it is not running"),
         (view(replace(WELL, reason="port 1 is lost")), "warning", 100.0, "it runs, but port 1 is lost"),
         (view(replace(WELL, phase="starting", reason="no port")), "warning", 100.0, "it does not serve yet: no port"),
-        (view(replace(WELL, reason="no port"), present=False), "warning", 100.0, "it is not deleted yet: no port"),
+        (view(replace(WELL, reason="no port"), present=False), "warning", 100.0, "its deletion waits: no port"),
         (
             view(migration=replace(MOVE, report={"waits": "snic0 does not answer"})),
             "critical",
             901.0,
             "its migration 7 from hypervisor to snic0 waits in step drain: snic0 does not answer",
         ),
-        (view(migration=replace(MOVE, started=None)), "warning", 900.0, "does not end; it is in step drain"),
+        (view(migration=replace(MOVE, started=None)), "warning", 900.0, "has not ended; it is in step drain"),
     ],
 )
 def test_what_is_wrong_is_a_fault(shown: View, gravity: str, since: float, words: str) -> None:

@@ -36,7 +36,7 @@ def test_a_file_that_cannot_be_written_is_named(launcher: LocalLauncher, directo
 
 def test_a_descriptor_that_cannot_be_passed_leaves_none_open(launcher: LocalLauncher) -> None:
     before = sorted(Path("/proc/self/fd").iterdir())
-    with Path("/dev/null").open() as good, pytest.raises(LaunchError, match=r"true cannot be started: .*Bad file"):
+    with Path("/dev/null").open() as good, pytest.raises(LaunchError, match=r"true cannot start: .*Bad file"):
         launcher.start(task(descriptors={7: good.fileno(), 8: 1 << 20}))
     assert sorted(Path("/proc/self/fd").iterdir()) == before
     assert launcher.find(KEY) is None
@@ -47,7 +47,7 @@ def test_a_machine_without_room_for_a_process_is_said(launcher: LocalLauncher, m
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(os, "posix_spawn", full)
-    with pytest.raises(LaunchError, match=r"true cannot be started: .*temporarily unavailable"):
+    with pytest.raises(LaunchError, match=r"true cannot start: .*temporarily unavailable"):
         launcher.start(task())
 
 

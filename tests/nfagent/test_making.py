@@ -55,7 +55,7 @@ def test_state_is_listened_for_where_agent_toml_says(parts: Parts) -> None:
         return Move.listen(cast(Move, move))
 
     assert listen("snic0") == "tcp:192.0.2.1:0"
-    with pytest.raises(TurnBackError, match="where instances at snic2 listen for state: add its key address"):
+    with pytest.raises(TurnBackError, match="where instances at snic2 listen for state: add the key address"):
         listen("snic2")
 
 

@@ -302,7 +302,7 @@ def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment:
     # The last look at the old one is its answer to `freeze`.
     committed = effect in (*AFTER_COMMIT, "COMMIT") or (who, effect, moment) == ("old", "freeze", "after")
     if who == "old" and (effect, moment) == ("prepare", "before"):
-        assert "nobody else had its state" in report["lost_state"]["why"]
+        assert "no other process had its state" in report["lost_state"]["why"]
         assert (told["outcome"], report["lost_state"]["instances"]) == ("rolled-back", [shared_case.id])
         shared_case.wait_for_another()
         shared_case.check(SOURCE, 0)
@@ -366,7 +366,7 @@ def test_a_death_where_state_is_copied(directory: Path, who: str, effect: str, o
         lost = told["report"]["lost_state"]
         if who == "new" and outcome == "done":
             # What was sent is still there, by the keeper; what the new process made of it was its own.
-            assert "after COMMIT was its own" in lost["why"]
+            assert "its changes after COMMIT are lost" in lost["why"]
             assert (lost["flows"], lost["instances"]) == (3, [case.id])
         else:
             assert lost is None

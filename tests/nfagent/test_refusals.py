@@ -83,7 +83,7 @@ def test_who_is_not_known_is_told_what_to_send(api: Api) -> None:
     problem(answer, 401, "token-missing", "Unauthorized", detail)
     assert answer.headers["WWW-Authenticate"] == 'Bearer realm="nfagent"'
     answer = api.ask("GET", "/instances", token="x" * 20)
-    problem(answer, 401, "token-unknown", "Unauthorized", "the token of this request is not known here")
+    problem(answer, 401, "token-unknown", "Unauthorized", "the token of this request is unknown")
     answer = api.ask("GET", "/kinds", token="")
     assert (answer.status_code, "WWW-Authenticate" in answer.headers) == (200, False)
     assert api.client.get("/openapi.json").status_code == 200

@@ -98,11 +98,11 @@ PINNED, AIMED = instance("it", pin=NIC), instance("it", target=NIC)
     ("found", "at", "why"),
     [
         (view(PINNED, NIC), NIC, "it is pinned to snic0"),
-        (view(PINNED, HUB), NIC, "it is pinned to snic0, where it is about to be"),
+        (view(PINNED, HUB), NIC, "it is pinned to snic0, where it is about to move"),
         (view(instance("it"), migration=moving(instance("it"), NIC)), NIC, "it is moving to snic0"),
-        (view(instance("it"), phase="starting"), HUB, "it is being started"),
+        (view(instance("it"), phase="starting"), HUB, "it is starting"),
         (view(AIMED, HUB), NIC, "it is wanted at snic0 and about to move there"),
-        (view(instance("it", kind="gone")), HUB, "there is no kind 'gone' any more"),
+        (view(instance("it", kind="gone")), HUB, "agent.toml no longer has the kind 'gone'"),
     ],
 )
 def test_what_stays_says_why(found: View, at: str, why: str) -> None:
@@ -114,7 +114,7 @@ def test_what_stays_says_why(found: View, at: str, why: str) -> None:
 
 def test_what_is_down_or_has_failed_stays() -> None:
     it = instance("it")
-    down = "hypervisor is down, and the plan waits until it is back or the instance was recovered elsewhere"
+    down = "hypervisor is down; the plan waits until it is back or the instance has been recovered elsewhere"
     assert taken(view(it), down=(HUB,)).functions == (fixed(it, down),)
     assert taken(view(it), it="it failed").functions == (fixed(it, "it failed"),)
     assert taken(view(it), down=(NIC,)).functions == (function("it", allowed=(HUB, FAR)),)
@@ -196,7 +196,7 @@ def test_a_situation_is_narrowed_to_a_question() -> None:
         chains=(chain("ab", "id-a", "id-b"), chain("a", "port:1", "id-a")),
     )
     asked = now.narrowed({"id-a": NIC}, ["id-b"])
-    why = "it is pinned to snic0 for this question"
+    why = "it is hypothetically pinned to snic0"
     assert asked == replace(
         now,
         functions=(replace(now.functions[0], allowed=(NIC,), fixed=why), now.functions[2]),

@@ -443,14 +443,14 @@ def test_a_transaction_is_on_disk_with_its_level_and_nothing_else_changes(store:
 
 def test_a_store_that_cannot_be_made_says_why(tmp_path: Path, store: Store) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=rf"^the store {tmp_path}/file/store cannot be made: Not a directory$"):
+    with pytest.raises(StoreError, match=rf"^cannot create the store {tmp_path}/file/store: Not a directory$"):
         Store(tmp_path / "file/store")
     used = rf"^the store {tmp_path}/store is in use by another nfagent; stop that one first$"
     with pytest.raises(StoreError, match=used):
         Store(tmp_path / "store")
     (tmp_path / "deep/er").mkdir(parents=True)
     (tmp_path / "deep/er/nfagent.db").mkdir()
-    with pytest.raises(StoreError, match=rf"^{tmp_path}/deep/er/nfagent.db cannot be opened: unable to open database"):
+    with pytest.raises(StoreError, match=rf"^cannot open {tmp_path}/deep/er/nfagent.db: unable to open database"):
         Store(tmp_path / "deep/er")
     (tmp_path / "deep/er/nfagent.db").rmdir()
     Store(tmp_path / "deep/er").close()
@@ -461,7 +461,7 @@ def test_a_store_of_a_newer_agent_is_left_as_it_is(tmp_path: Path, store: Store)
     made = Store(tmp_path / "new")
     made.read.execute("PRAGMA user_version = 7")
     made.close()
-    expected = rf"^{tmp_path}/new/nfagent.db is of version 7; this nfagent knows up to 6: use a newer nfagent$"
+    expected = rf"^{tmp_path}/new/nfagent.db has version 7; this nfagent supports up to 6: use a newer nfagent$"
     for _ in range(2):  # it is let go
         with pytest.raises(StoreError, match=expected):
             Store(tmp_path / "new")
@@ -469,7 +469,7 @@ def test_a_store_of_a_newer_agent_is_left_as_it_is(tmp_path: Path, store: Store)
 
 def test_a_change_without_an_event_says_so(store: Store) -> None:
     told(store, lambda change: instances.add(change, LB))
-    expected = r"^a change of the store without an event$"
+    expected = r"^the store was changed without an event$"
     with pytest.raises(StoreError, match=expected), store.change() as change:
         change.db.execute("UPDATE instance SET name = 'other'")
     assert instances.find(store.read, "id-lb") == LB

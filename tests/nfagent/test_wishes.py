@@ -26,7 +26,7 @@ def test_a_bound_that_cannot_be_kept_costs_its_project_only(tmp_path: Path) -> N
     explanation = world.decider.proposal().explanation
     assert explanation["feasible"] is True
     (left_out,) = explanation["left_out"]
-    assert left_out["reason"] == "its hops take at least 10 us, and its bound is 1 us"
+    assert left_out["reason"] == "its hops take at least 10 us, but its bound is 1 us"
     assert (left_out["project"], left_out["name"]) == ("acme", "hopeless")
     assert lb.id in world.decider.proposal().plan
 

@@ -1,4 +1,4 @@
-"""Bodies that clients of the Compute API send."""
+"""Request bodies of the Compute API."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ class _In(BaseModel):
 
 
 class Device(_In):
-    """Where a server's disk comes from: its image, as the ``openstack`` command says beside ``imageRef``."""
+    """The source of a server's disk: its image, which the ``openstack`` command sends beside ``imageRef``."""
 
     uuid: str
     source_type: Literal["image"]
@@ -32,7 +32,7 @@ class Device(_In):
 
 
 class NewServer(_In):
-    """``server`` of ``POST /servers``; what an NF has no use for is taken only where it says nothing."""
+    """``server`` of ``POST /servers``; members that do not apply to an NF are accepted only if empty."""
 
     name: Name
     flavor: Annotated[str, Field(alias="flavorRef")]
@@ -52,24 +52,24 @@ class NewServer(_In):
     @model_validator(mode="after")
     def _has_one_image(self) -> Self:
         if any(device.uuid != self.image for device in self.devices):
-            raise ValueError("block_device_mapping_v2 names another image than imageRef")
+            raise ValueError("block_device_mapping_v2 names a different image from imageRef")
         return self
 
     def labels(self) -> dict[str, str]:
-        """The metadata; a description is one of them."""
+        """Return the metadata; the description is one of them."""
         return self.metadata if self.description is None else {**self.metadata, DESCRIPTION: self.description}
 
     def pin(self) -> str | None:
-        """``nova:HOST`` as availability zone names a location, as it names a compute host in Nova."""
+        """Return the pin: ``nova:HOST`` as availability zone names a location, as it names a compute host in Nova."""
         zone, _, host = (self.availability_zone or "nova").partition(":")
         if zone != "nova":
             raise InvalidError(
-                "zone-unknown", f"there is no availability zone {zone!r}; there is nova", "availability_zone"
+                "zone-unknown", f"unknown availability zone {zone!r}; expected nova", "availability_zone"
             )
         return host or None
 
     def config(self) -> dict[str, Any]:
-        """The network function's configuration: the user data, as JSON or TOML."""
+        """Return the network function's configuration: the user data, as JSON or TOML."""
         if not self.user_data:
             return {}
         try:
@@ -83,7 +83,7 @@ class NewServer(_In):
 
 
 class Create(_In):
-    """``POST /servers``. Hints are Nova's scheduler's: taken when they say nothing."""
+    """``POST /servers``. Scheduler hints are accepted only if empty."""
 
     server: NewServer
     hints: Annotated[dict[str, Any], Field(alias="os:scheduler_hints", max_length=0)] = {}
@@ -96,7 +96,7 @@ class Migrate(_In):
 
 
 class LiveMigrate(_In):
-    """``os-migrateLive``; how the disk is moved does not matter, there is none."""
+    """``os-migrateLive``; the disk options do not matter, because an NF has no disk."""
 
     host: Name | None = None
     block_migration: bool | Literal["auto"] = "auto"
@@ -120,16 +120,16 @@ def read(model: type[Model]) -> Model:
     """Return the body of the current request.
 
     Raises:
-        InvalidError: it is not such a one; names the member.
+        InvalidError: it is invalid; the error names the member.
     """
     return check(model, request.get_json())
 
 
 def check(model: type[Model], data: Any) -> Model:
-    """Data that have been read, as a model.
+    """Validate parsed data as a model.
 
     Raises:
-        InvalidError: it is not such a one; names the member.
+        InvalidError: it is invalid; the error names the member.
     """
     try:
         return model.model_validate(data)

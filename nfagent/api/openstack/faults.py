@@ -18,7 +18,7 @@ _NAMES = {
 
 
 def fault(status: int, message: str) -> Response:
-    """A Nova error. What is wrong with a request is 400 there, never 422; 401 is Keystone's, in another form."""
+    """Build a Nova error. An invalid request is 400 there, never 422; 401 is Keystone's, in another form."""
     status = 400 if status == 422 else status
     if status == 401:
         body = {"error": {"code": status, "title": "Unauthorized", "message": message}}

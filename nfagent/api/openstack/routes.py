@@ -1,7 +1,7 @@
 """A subset of OpenStack's Compute API, enough for the stock ``openstack`` command and for NFV orchestrators.
 
-https://docs.openstack.org/api-ref/compute/. A network function is a server, its kind an image; placement is hidden
-from tenants. The command asks images and networks of the same endpoint when it is given one with ``--os-endpoint``.
+https://docs.openstack.org/api-ref/compute/. A network function is a server, its kind an image; placement is hidden from
+    tenants. With ``--os-endpoint`` the command uses the same endpoint for images and networks.
 """
 
 from typing import Any, TypeVar
@@ -48,7 +48,9 @@ def create_server() -> ResponseReturnValue:
     """Create an instance."""
     wanted = bodies.read(bodies.Create).server
     if isinstance(wanted.networks, list) and wanted.networks:
-        raise InvalidError("invalid", "networks: ports are made here, as the kind needs; use none or auto", "networks")
+        raise InvalidError(
+            "invalid", "networks: nfagent creates the ports that the kind needs; use none or auto", "networks"
+        )
     catalog = services().desired.catalog
     catalog.kind(wanted.image, "imageRef")
     catalog.flavor(wanted.flavor, "flavorRef")
@@ -68,7 +70,7 @@ def list_servers() -> ResponseReturnValue:
 
 @blueprint.get("/servers/detail")
 def list_servers_in_detail() -> ResponseReturnValue:
-    """List instances with all that is to be said of them."""
+    """List instances in full."""
     return _page([_server(view) for view in _wanted()])
 
 
@@ -88,20 +90,20 @@ def update_server(server: str) -> ResponseReturnValue:
 
 @blueprint.delete("/servers/<string:server>")
 def delete_server(server: str) -> ResponseReturnValue:
-    """Delete an instance; asked again while that goes on, the answer is the same."""
+    """Delete an instance; repeated requests get the same answer."""
     services().desired.delete(client(), _find(server).instance.id)
     return "", 204
 
 
 @blueprint.post("/servers/<string:server>/action")
 def act(server: str) -> ResponseReturnValue:
-    """Migrate an instance; there are no other actions."""
+    """Migrate an instance; other actions are not supported."""
     instance = _find(server).instance
     body = request.get_json()
     action = next(iter(body)) if isinstance(body, dict) and len(body) == 1 else None
     if action not in _ACTIONS:
-        named = "exactly one action is expected" if action is None else f"There is no such action: {action}"
-        raise InvalidError("action-unknown", f"{named}; there are {', '.join(_ACTIONS)}")
+        named = "exactly one action is expected" if action is None else f"unknown action {action}"
+        raise InvalidError("action-unknown", f"{named}; expected one of {', '.join(_ACTIONS)}")
     model = bodies.Migrate if action == "migrate" else bodies.LiveMigrate
     wanted = bodies.check(model, body[action] or {})
     services().desired.migrate(client(), instance.id, wanted.host)
@@ -116,21 +118,21 @@ def list_interfaces(server: str) -> ResponseReturnValue:
 
 @blueprint.get("/servers/<string:server>/os-volume_attachments")
 def list_volumes(server: str) -> ResponseReturnValue:
-    """There are none."""
+    """Return an empty list."""
     _find(server)
     return {"volumeAttachments": []}
 
 
 @blueprint.get("/servers/<string:server>/os-security-groups")
 def list_security_groups(server: str) -> ResponseReturnValue:
-    """There are none."""
+    """Return an empty list."""
     _find(server)
     return {"security_groups": []}
 
 
 @blueprint.get("/servers/<string:server>/os-instance-actions")
 def list_actions(server: str) -> ResponseReturnValue:
-    """What happened to an instance, newest first."""
+    """List an instance's events, newest first."""
     instance = _find(server).instance
     db = services().desired.store.read
     named = {"instance.created": "create", "instance.deleting": "delete", "instance.configured": "rebuild"}
@@ -147,7 +149,7 @@ def list_actions(server: str) -> ResponseReturnValue:
     return {"instanceActions": actions}
 
 
-# ---- what there is
+# ---- inventory
 
 
 @blueprint.get("/flavors")
@@ -165,14 +167,14 @@ def show_flavor(name: str) -> ResponseReturnValue:
 
 @blueprint.get("/flavors/<string:name>/os-extra_specs")
 def show_extra_specs(name: str) -> ResponseReturnValue:
-    """There are none."""
+    """Return none."""
     _known(services().desired.catalog.flavors, name, "Flavor")
     return {"extra_specs": {}}
 
 
 @blueprint.get("/images")
 def list_images() -> ResponseReturnValue:
-    """List the kinds. ``name`` and ``id`` (also ``in:a,b``) pick some."""
+    """List the kinds. ``name`` and ``id`` (also ``in:a,b``) select some."""
     kinds = list(services().desired.catalog.kinds.values())
     for key in ("name", "id"):
         if key in request.args:
@@ -205,7 +207,7 @@ def show_network(name: str) -> ResponseReturnValue:
 
 @blueprint.get("/ports")
 def list_ports() -> ResponseReturnValue:
-    """List the virtual ports of instances. ``device_id`` picks those of one."""
+    """List the virtual ports of instances. ``device_id`` selects those of one."""
     device = request.args.get("device_id")
     found = instances.views(services().desired.store.read, Filter(project=None if client().admin else client().project))
     ports = [
@@ -244,7 +246,7 @@ def list_hypervisors() -> ResponseReturnValue:
 
 
 def _find(server: str) -> View:
-    """By id only: a client that has a name looks for it in the list."""
+    """Find an instance by id only: a client with a name searches the list for it."""
     found = instances.view(services().desired.store.read, server)
     if found is None or not (client().admin or client().project == found.instance.project):
         raise UnknownError("instance-unknown", f"Instance {server} could not be found.")
@@ -259,7 +261,7 @@ def _server(view: View) -> dict[str, Any]:
 
 
 def _wanted() -> list[View]:
-    """The instances that a query asks for; one more than the page holds, where there are more."""
+    """Return the instances that a query selects, with one more than the page holds if there are more."""
     query = request.args
     own = Filter(
         project=query.get("project_id") if client().admin and "all_tenants" in query else client().project,
@@ -268,7 +270,7 @@ def _wanted() -> list[View]:
         status=_STATUSES.get(query["status"].upper(), "deleting") if "status" in query else None,
     )
     if "name" in query:
-        # Nova takes a regular expression, and one that is made to take for ever as well; here it is a piece of text.
+        # Nova takes a regular expression, even one that never ends; here it is a substring.
         found = [view for view in _behind_marker(own, None) if _matches(query["name"], view.instance.name)]
         return found[: _limit() + 1]
     return _behind_marker(own, _limit() + 1)

@@ -31,13 +31,13 @@ NEWEST = Version(2, 73)
 
 
 class NotAcceptableError(RefusedError):
-    """A microversion that is not spoken here."""
+    """An unsupported microversion."""
 
     status = 406
 
 
 class MalformedVersionError(RefusedError):
-    """A header that holds no microversion."""
+    """A header without a valid microversion."""
 
     status = 400
 
@@ -64,7 +64,7 @@ def asked() -> Version:
 
 
 def note() -> None:
-    """Before a request: find out which microversion it is in."""
+    """Determine a request's microversion."""
     g.version = asked()
 
 
@@ -75,7 +75,7 @@ def at_least(minor: int) -> bool:
 
 
 def mark(response: Response) -> Response:
-    """After a request: say which microversion the answer is in."""
+    """Add the microversion to an answer."""
     version = g.get("version", OLDEST)
     response.headers["OpenStack-API-Version"] = f"{SERVICE} {version}"
     response.headers["X-OpenStack-Nova-API-Version"] = str(version)
@@ -84,7 +84,7 @@ def mark(response: Response) -> Response:
 
 
 def document() -> dict[str, Any]:
-    """What is said of version 2.1 of the Compute API."""
+    """Describe version 2.1 of the Compute API."""
     return {
         "id": "v2.1",
         "status": "CURRENT",

@@ -20,17 +20,17 @@ _NO_STATE = 0
 
 
 def time(seconds: float) -> str:
-    """A time as Nova writes it."""
+    """Format a time as Nova does."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def brief_server(instance: Instance) -> dict[str, Any]:
-    """A server in a list without details."""
+    """Return a server in a list without details."""
     return {"id": instance.id, "name": instance.name, "links": links("servers", instance.id)}
 
 
 def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, datapath_id: str) -> dict[str, Any]:
-    """A server. Where it runs is told to administrators only; ``reason`` as this client is told it."""
+    """Return a server. Only administrators learn where it runs; ``reason`` is already filtered for this client."""
     instance, status = view.instance, view.status
     shown = {
         **brief_server(instance),
@@ -38,7 +38,7 @@ def server(view: View, reason: str | None, flavor: Flavor | None, who: Client, d
         "tenant_id": instance.project,
         "user_id": instance.project,
         "metadata": instance.labels,
-        # Of the server as a whole: the same wherever the instance runs.
+        # An id of the whole server: the same wherever the instance runs.
         "hostId": hashlib.sha224(f"{instance.project}{datapath_id}".encode()).hexdigest(),
         "image": {"id": instance.kind, "links": links("images", instance.kind)},
         "flavor": _flavor_of(instance, flavor),
@@ -77,7 +77,7 @@ def _whereabouts(view: View) -> dict[str, Any]:
 
 
 def _later(instance: Instance) -> dict[str, Any]:
-    """What newer microversions show besides."""
+    """Return what newer microversions add."""
     members: dict[int, dict[str, Any]] = {
         9: {"locked": False},
         19: {"description": instance.labels.get(DESCRIPTION)},
@@ -97,7 +97,7 @@ def _flavor_of(instance: Instance, flavor: Flavor | None) -> dict[str, Any]:
 
 
 def flavor(each: Flavor) -> dict[str, Any]:
-    """A size: workers are its virtual CPUs."""
+    """Return a size: workers are its virtual CPUs."""
     shown: dict[str, Any] = {
         "id": each.name,
         "name": each.name,
@@ -119,7 +119,7 @@ def flavor(each: Flavor) -> dict[str, Any]:
 
 
 def image(kind: Kind) -> dict[str, Any]:
-    """A kind of network function, in the form of the Image API v2."""
+    """Return a kind of network function, in the form of the Image API v2."""
     return {
         "id": kind.name,
         "name": kind.name,
@@ -141,7 +141,7 @@ def image(kind: Kind) -> dict[str, Any]:
 
 
 def attachment(port: Port) -> dict[str, Any]:
-    """A virtual port in ``os-interface``."""
+    """Return a virtual port in ``os-interface``."""
     return {
         "port_id": str(port.number),
         "port_state": "ACTIVE",
@@ -152,7 +152,7 @@ def attachment(port: Port) -> dict[str, Any]:
 
 
 def port(each: Port, instance: Instance) -> dict[str, Any]:
-    """A virtual port, in the form of the Networking API."""
+    """Return a virtual port, in the form of the Networking API."""
     return {
         "id": str(each.number),
         "name": each.name,
@@ -170,7 +170,7 @@ def port(each: Port, instance: Instance) -> dict[str, Any]:
 
 
 def network() -> dict[str, Any]:
-    """The one virtual switch, in the form of the Networking API."""
+    """Return the one virtual switch, in the form of the Networking API."""
     return {
         "id": NETWORK,
         "name": NETWORK,
@@ -185,7 +185,7 @@ def network() -> dict[str, Any]:
 
 
 def migration(each: Migration) -> dict[str, Any]:
-    """A migration in ``os-migrations``."""
+    """Return a migration in ``os-migrations``."""
     states = {"done": "completed", "rolled-back": "error", "failed": "error", "cancelled": "cancelled"}
     running = "queued" if each.started is None else "running"
     return {
@@ -225,6 +225,6 @@ def hypervisor(index: int, name: str, running: int) -> dict[str, Any]:
 
 
 def links(collection: str, name: str) -> list[dict[str, str]]:
-    """Where a thing is."""
+    """Return the links to a resource."""
     href = f"{url_for('compute.show_version', _external=True).rstrip('/')}/{collection}/{name}"
     return [{"rel": "self", "href": href}, {"rel": "bookmark", "href": href}]

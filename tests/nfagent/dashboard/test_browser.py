@@ -99,7 +99,7 @@ def test_it_loads_without_a_complaint_and_from_here_only(shown: Stage, tab: Tab)
 def test_a_network_function_appears_and_goes(own_world: World, tab: Tab) -> None:
     page = tab.open(f"{own_world.url}/dashboard")
     lane = page.get_by_role("region", name="hypervisor")
-    expect(lane).to_contain_text("no network function runs here")
+    expect(lane).to_contain_text("no network functions")
     made = own_world.create("appears", "toy", config={"n": 1})
     card = lane.get_by_role("article", name="appears")
     expect(card).to_contain_text("active")

@@ -97,7 +97,7 @@ def test_network_functions_are_in_the_lane_where_they_run() -> None:
     assert "edge-lb" not in host
     assert "CPU 1.4 of 4.0 cores slots 3 of 6" in host
     assert "tenant-b-lb migrating l4lb, small moving to snic0" in host
-    assert "tenant-b-lb incoming l4lb, small on its way from hypervisor" in nic
+    assert "tenant-b-lb incoming l4lb, small moving from hypervisor" in nic
 
 
 def test_the_link_says_what_goes_each_way() -> None:
@@ -111,8 +111,8 @@ def test_why_a_function_is_where_it_is() -> None:
     said = words(sample.server(), "hub")
     assert "tenant-a-lb is on hypervisor: snic0 would save 620 there" in said
     assert "runner-up snic0, host cost -620 millicores; PCIe snic0 up (10,900 of 10,000) forbids it" in said
-    assert "what binds PCIe snic0 up (9,800 of 10,000)" in said
-    assert "probe is on hypervisor: it has no other mode runner-up none: it can run nowhere else" in said
+    assert "binding limits PCIe snic0 up (9,800 of 10,000)" in said
+    assert "probe is on hypervisor: it has no other mode runner-up none: this is the only possible location" in said
 
 
 def test_what_is_not_measured_is_not_zero() -> None:
@@ -121,7 +121,7 @@ def test_what_is_not_measured_is_not_zero() -> None:
         said = words(known, fragment)
         assert "not measured yet" in said
         assert " 0 " not in f" {said} ".replace("slots 0 ", "")
-    assert "Not measured yet. loads and rates are not known: the first measurement is under way" in words(
+    assert "Not measured yet. loads and rates are unknown until the first measurement is complete" in words(
         known, "banner"
     )
 
@@ -153,7 +153,7 @@ def test_a_measurement_of_long_ago_is_no_news() -> None:
     known = sample.server()
     assert known.measured
     old = replace(known, measured=replace(known.measured, at=AT - 60))
-    assert "Measuring has stopped. the figures here are of 14:12:20" in words(old, "banner")
+    assert "Measuring has stopped. the figures date from 14:12:20" in words(old, "banner")
     assert "No faults known" in words(known, "banner")
 
 
@@ -171,13 +171,13 @@ def down(link: str = "up", state: str = "up") -> Switches:
         (down(link="down"), "snic0 is down. its PCIe link is down", "snic0 smart NIC down"),
         (
             down(state="down"),
-            "snic0 is down. oneswitchd does not reach its bridge virt: connection refused",
+            "snic0 is down. oneswitchd cannot reach its bridge virt: connection refused",
             "snic0 smart NIC down",
         ),
         (down(state="syncing"), "snic0 is syncing. the rules of its bridge virt", "snic0 smart NIC syncing"),
         (
             Switches(None, "nobody answers at /run/x.sock"),
-            "Nothing is known of the switches and their links. nobody answers at /run/x.sock",
+            "The state of the switches and their links is unknown. nobody answers at /run/x.sock",
             "snic0 smart NIC unknown",
         ),
     ],
@@ -247,13 +247,13 @@ def test_what_was_decided() -> None:
     known = sample.server()
     assert words(known, "placement") == (
         "Placement decided 14:13:17: the host saves 740 within 30 s, more than the move costs;"
-        " 662 millicores on the host, proven to be the least"
+        " 662 millicores on the host, proven minimal"
     )
-    assert "no placement was decided yet" in words(replace(known, decision=None), "placement")
+    assert "no placement decision yet" in words(replace(known, decision=None), "placement")
     assert known.decision
     refusal = {"feasible": False, "reason": "cores of snic0 would have to grow by 200"}
     impossible = replace(known, decision=replace(known.decision, explanation=refusal))
-    assert "No placement keeps all limits. cores of snic0 would have" in words(impossible, "banner")
+    assert "No placement satisfies all limits. cores of snic0 would have" in words(impossible, "banner")
 
 
 def test_the_last_migration_is_shown_until_there_is_another() -> None:
@@ -317,7 +317,7 @@ def test_every_event_has_words_and_one_that_is_not_known_its_type() -> None:
     assert "14:13:20 who strange.thing" in words(replace(known, news=strange), "events")
     for event in news.events(known):
         assert event.text
-    assert "nothing has happened yet" in words(replace(known, news=[]), "events")
+    assert "no events yet" in words(replace(known, news=[]), "events")
     starting = Event(9, AT, "process.starting", known.views[0].instance.id, None, {})
     twice = [replace(starting, id=10), starting, replace(starting, type="process.active")]
     assert [event.text for event in news.events(replace(known, news=twice))] == ["starting", "active"]
@@ -400,7 +400,7 @@ def test_the_bars_change_colour_near_the_end() -> None:
         ("placement.decided", {"decision": 2, "moves": []}, "placement decision 2: all stay where they are"),
         ("placement.decided", {"decision": 2, "moves": ["a"]}, "placement decision 2: 1 to move"),
         ("placement.ended", {"decision": 2, "outcome": "done", "report": {}}, "placement decision 2: done"),
-        ("placement.infeasible", {"reason": "too much"}, "placement no plan keeps all limits: too much"),
+        ("placement.infeasible", {"reason": "too much"}, "placement no placement satisfies all limits: too much"),
     ],
 )
 def test_events_of_the_optimiser(kind: str, payload: dict[str, Any], text: str) -> None:

@@ -190,7 +190,7 @@ class FakeLauncher:
 
     def start(self, task: Task) -> Process:
         if task.descriptors and self._name:
-            raise LaunchError(f"{task.key}: open files cannot be handed to {self._name}")
+            raise LaunchError(f"{task.key}: cannot pass open files to {self._name}")
         short, words = self._world.short(task.key), task.command[1:] if task.descriptors or task.config else ()
         self._world.note(f"start {short} {' '.join(words)} adopting {len(task.descriptors)}")
         with self._world.crossing("launch", f"start {short}", LaunchError):
