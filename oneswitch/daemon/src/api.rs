@@ -31,29 +31,29 @@ use crate::log::Levels;
 use crate::stream::{bind_unix, SocketFile};
 pub use problem::Problem;
 
-/// A client must have sent its request's head by then.
+/// Limit for a client to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the engine answers.
+/// An answer of the engine.
 #[derive(Debug)]
 pub enum Answer {
     Status(Box<Status>),
     Ports(Vec<PortView>),
     Port(PortView),
-    /// A port that was not there before.
+    /// A new port.
     Added(PortView),
-    /// Done, and nothing to say.
+    /// Success without content.
     Nothing,
 }
 
 pub type Reply = Result<Answer, Problem>;
 
-/// What every request needs.
+/// The shared state of all requests.
 #[derive(Debug)]
 struct Shared {
     events: mpsc::UnboundedSender<Event>,
     levels: Levels,
-    /// What clients on TCP must show.
+    /// The token that clients on TCP must send.
     token: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// The open socket of the API.
+/// The listening socket of the API.
 pub struct Server {
     /// With the port that the system chose.
     pub endpoint: ApiEndpoint,
@@ -84,7 +84,7 @@ enum Socket {
 
 impl Server {
     /// # Errors
-    /// Why nobody can listen there, or what is wrong with the token.
+    /// The reason why it cannot listen, or the fault of the token.
     pub async fn bind(
         config: &Config,
         levels: Levels,
@@ -120,7 +120,7 @@ impl Server {
         })
     }
 
-    /// Serves clients for ever.
+    /// Serves clients until the process ends.
     pub async fn run(self) {
         loop {
             let accepted = match &self.socket {
@@ -155,7 +155,7 @@ impl Server {
                 .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
             if let Err(error) = connection.await {
-                debug!(target: "api", "a client's connection broke: {error}");
+                debug!(target: "api", "a client's connection failed: {error}");
             }
         });
     }
@@ -167,7 +167,7 @@ fn read_token(path: &Path) -> Result<String, String> {
         fs::read_to_string(path).map_err(|error| format!("{shown}: cannot be read: {error}"))?;
     let token = text.trim();
     if token.is_empty() {
-        return Err(format!("{shown}: no token in it"));
+        return Err(format!("{shown}: contains no token"));
     }
     Ok(token.to_owned())
 }

@@ -1,10 +1,10 @@
-//! Dropping what takes long to drop, while the engine goes on.
+//! Drops large values on another thread, while the engine continues.
 
 use std::thread;
 
-/// Drops `item` on a thread of its own, because the engine answers nobody meanwhile; without a thread it is dropped here.
+/// Drops `item` on its own thread, because the engine would answer nobody meanwhile; without a thread, drops it here.
 pub fn drop_aside<T: Send + 'static>(what: &str, item: T) {
-    // What cannot be handed to a thread is dropped with the closure.
+    // If the thread cannot start, the closure drops it.
     let _ = thread::Builder::new()
         .name(what.into())
         .spawn(move || drop(item));

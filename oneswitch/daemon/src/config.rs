@@ -24,23 +24,23 @@ pub const PORT_MAX: u32 = 65_023;
 /// Bytes of a name that OpenFlow and Linux carry.
 pub const NAME_MAX: usize = 15;
 
-/// The file read, checked and with its defaults filled in.
+/// The configuration: read, checked and with its defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// As the user named it; errors repeat it.
+    /// The file name as the user gave it; errors repeat it.
     pub file: String,
     pub datapath_id: u64,
-    /// Of ports that have none of their own: [`HOME`] or a switch's name.
+    /// The default executor of ports: [`HOME`] or a switch's name.
     pub executor: String,
     pub listen: Vec<Passive>,
     pub controllers: Vec<Active>,
     pub api: ApiEndpoint,
-    /// Holds the bearer token of an API on TCP.
+    /// The file with the bearer token of an API on TCP.
     pub api_token_file: Option<PathBuf>,
     pub state: Option<PathBuf>,
-    /// Where the virtual tables are kept over a restart.
+    /// The file that keeps the virtual tables over a restart.
     pub journal: Option<PathBuf>,
-    /// Time between two comparisons of the bridges with what they should have; zero: none.
+    /// Time between two audits of the bridges; zero: none.
     pub audit: Duration,
     pub log: Level,
     pub tls: Option<TlsFiles>,
@@ -48,7 +48,7 @@ pub struct Config {
     pub ports: Vec<Port>,
 }
 
-/// PEM files as `ovs-pki` makes them.
+/// PEM files as `ovs-pki` creates them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     pub private_key: PathBuf,
@@ -64,14 +64,14 @@ pub struct Switch {
     pub link: Option<LinkConfig>,
 }
 
-/// A `[[port]]` and the line that it begins on.
+/// A `[[port]]` and its first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     pub config: PortConfig,
     pub line: usize,
 }
 
-/// Everything that is wrong with a file, one line each.
+/// All errors of a file, one line each.
 #[derive(Debug)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -91,7 +91,7 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in the order of its lines.
+    /// All errors of the file, in the order of its lines.
     pub fn load(path: &Path) -> Result<Self, Problems> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -106,10 +106,10 @@ impl Config {
         Self::parse(&file, &text)
     }
 
-    /// Checks the text of a file; `file` is its name in complaints.
+    /// Checks the text of a file; `file` is its name in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in the order of its lines.
+    /// All errors of the text, in the order of its lines.
     pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
         let document = Document::new(file, text);
         let config = document
@@ -122,7 +122,7 @@ impl Config {
         }
     }
 
-    /// The part that the core is told, with the ports that are mapped now.
+    /// Returns the core's part of the configuration, with the currently mapped ports.
     pub fn core(&self, ports: Vec<PortConfig>) -> CoreConfig {
         let switches = self.switches.iter();
         CoreConfig {
@@ -148,8 +148,7 @@ impl Config {
     }
 }
 
-/// The document as a configuration; `None` when something that cannot be guessed is missing or wrong. May complain and
-/// still return one.
+/// Converts the document to a configuration; `None` if something necessary is missing or wrong. May report errors and still return one.
 fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Config> {
     root.only(&["oneswitchd", "switch", "port"]);
     let (switches, names) = read_switches(document, root);
@@ -192,12 +191,12 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
     match (&api, &token) {
         (Some(ApiEndpoint::Tcp(_)), None) => own.missing(
             "api_token_file",
-            "a file with the token that clients of an API on TCP must show",
+            "a file with the token that clients of an API on TCP must send",
         ),
         (Some(ApiEndpoint::Unix(_)), Some(field)) => {
             document.blame(
                 field,
-                "is for an API on TCP; a unix socket is guarded by its file mode",
+                "is for an API on TCP; a unix socket is protected by its file mode",
             );
         }
         _ => {}
@@ -238,7 +237,7 @@ fn read(file: &str, document: &Document<'_>, root: &Section<'_>) -> Option<Confi
 }
 
 fn audit_interval(document: &Document<'_>, own: &Section<'_>) -> Option<Duration> {
-    const EXPECTED: &str = "a number of seconds, 0 to 86400; 0 is never";
+    const EXPECTED: &str = "a number of seconds, 0 to 86400; 0 means never";
     const DEFAULT: u64 = 30;
     let Some(field) = own.integer("audit_s", EXPECTED) else {
         return Some(Duration::from_secs(DEFAULT));
@@ -246,10 +245,7 @@ fn audit_interval(document: &Document<'_>, own: &Section<'_>) -> Option<Duration
     match u64::try_from(field.value) {
         Ok(seconds @ 0..=86_400) => Some(Duration::from_secs(seconds)),
         _ => {
-            document.blame(
-                &field,
-                format!("{} where {EXPECTED} is expected", field.value),
-            );
+            document.blame(&field, format!("{}; expected {EXPECTED}", field.value));
             None
         }
     }
@@ -263,10 +259,7 @@ fn datapath_id(document: &Document<'_>, field: &Field<String>) -> Option<u64> {
     match u64::from_str_radix(text, 16) {
         Ok(id) if hex && id != 0 => Some(id),
         _ => {
-            document.blame(
-                field,
-                format!("\"{text}\" where {DATAPATH_ID} are expected"),
-            );
+            document.blame(field, format!("\"{text}\"; expected {DATAPATH_ID}"));
             None
         }
     }
@@ -282,7 +275,7 @@ fn parse_one<T>(
         .ok()
 }
 
-/// Parses endpoints and refuses the second of two equal ones.
+/// Parses endpoints and refuses duplicates.
 fn parse_all<T: Eq + std::hash::Hash + Clone>(
     document: &Document<'_>,
     fields: Vec<Field<String>>,

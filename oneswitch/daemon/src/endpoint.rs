@@ -1,19 +1,19 @@
-//! Where to connect and where to listen, in Open vSwitch's syntax (ovs-vsctl(8), "connection methods").
+//! Endpoints to connect to and to listen on, in Open vSwitch's syntax (ovs-vsctl(8), "connection methods").
 //!
 //! Active: `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, `unix:PATH`. Passive: `ptcp:[PORT][:IP]`, `pssl:[PORT][:IP]`, `punix:PATH`.
-//! An IPv6 address stands in brackets; the port defaults to 6653.
+//! An IPv6 address is in brackets; the port defaults to 6653.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The port that IANA gave to OpenFlow.
+/// The port that IANA assigned to OpenFlow.
 pub const DEFAULT_PORT: u16 = 6653;
 
-/// Bytes of a path that fit in `sockaddr_un` with its final zero.
+/// Bytes of a path that fit in `sockaddr_un` with its final NUL.
 const UNIX_PATH_MAX: usize = 107;
 
-/// A peer to dial.
+/// An endpoint to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Active {
     Tcp { host: String, port: u16 },
@@ -21,7 +21,7 @@ pub enum Active {
     Unix(PathBuf),
 }
 
-/// A place to listen.
+/// An endpoint to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Passive {
     Tcp(SocketAddr),
@@ -30,19 +30,21 @@ pub enum Passive {
 }
 
 impl Active {
-    /// Reads `tcp:`, `ssl:` or `unix:`.
+    /// Parses `tcp:`, `ssl:` or `unix:`.
     ///
     /// # Errors
-    /// What is wrong, for the reader of a configuration file.
+    /// The error, for the author of a configuration file.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("tcp", rest)) => host_and_port(rest).map(|(host, port)| Self::Tcp { host, port }),
             Some(("ssl", rest)) => host_and_port(rest).map(|(host, port)| Self::Ssl { host, port }),
             Some(("unix", rest)) => unix_path(rest).map(Self::Unix),
-            Some(("ptcp" | "pssl" | "punix", _)) => {
-                Err(format!("\"{text}\" waits for connections; here a peer to connect to is needed: {ACTIVE_FORMS}"))
-            }
-            _ => Err(format!("\"{text}\" is not an endpoint; expected {ACTIVE_FORMS}")),
+            Some(("ptcp" | "pssl" | "punix", _)) => Err(format!(
+                "\"{text}\" waits for connections; expected a peer to connect to: {ACTIVE_FORMS}"
+            )),
+            _ => Err(format!(
+                "\"{text}\" is not an endpoint; expected {ACTIVE_FORMS}"
+            )),
         }
     }
 
@@ -52,10 +54,10 @@ impl Active {
 }
 
 impl Passive {
-    /// Reads `ptcp:`, `pssl:` or `punix:`.
+    /// Parses `ptcp:`, `pssl:` or `punix:`.
     ///
     /// # Errors
-    /// What is wrong, for the reader of a configuration file.
+    /// The error, for the author of a configuration file.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             None if text == "ptcp" => Ok(Self::Tcp(any(DEFAULT_PORT))),
@@ -64,7 +66,7 @@ impl Passive {
             Some(("pssl", rest)) => port_and_ip(rest).map(Self::Ssl),
             Some(("punix", rest)) => unix_path(rest).map(Self::Unix),
             Some(("tcp" | "ssl" | "unix", _)) => Err(format!(
-                "\"{text}\" connects to a peer; here a place to listen is needed: {PASSIVE_FORMS}"
+                "\"{text}\" connects to a peer; expected an address to listen on: {PASSIVE_FORMS}"
             )),
             _ => Err(format!(
                 "\"{text}\" is not an endpoint; expected {PASSIVE_FORMS}"
@@ -76,7 +78,7 @@ impl Passive {
         matches!(self, Self::Ssl(_))
     }
 
-    /// The same place with the port that the system chose for port 0.
+    /// Returns the endpoint with the port that the system chose for port 0.
     pub fn with_port(&self, port: u16) -> Self {
         let mut bound = self.clone();
         if let Self::Tcp(address) | Self::Ssl(address) = &mut bound {
@@ -89,7 +91,7 @@ impl Passive {
 const ACTIVE_FORMS: &str = "tcp:HOST[:PORT], ssl:HOST[:PORT] or unix:PATH";
 const PASSIVE_FORMS: &str = "ptcp:[PORT][:IP], pssl:[PORT][:IP] or punix:PATH";
 
-/// Open vSwitch listens on every IPv4 address when none is given.
+/// Without an address, Open vSwitch listens on every IPv4 address.
 fn any(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)
 }
@@ -98,7 +100,7 @@ fn unix_path(text: &str) -> Result<PathBuf, String> {
     match text.len() {
         0 => Err("the path of the unix socket is missing".into()),
         1..=UNIX_PATH_MAX => Ok(PathBuf::from(text)),
-        length => Err(format!("the path \"{text}\" has {length} bytes; a unix socket's name holds at most {UNIX_PATH_MAX}")),
+        length => Err(format!("the path \"{text}\" has {length} bytes; a unix socket's path has at most {UNIX_PATH_MAX}")),
     }
 }
 
@@ -116,7 +118,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (address, rest) = rest
             .split_once(']')
-            .ok_or_else(|| format!("\"{text}\" opens a bracket and does not close it"))?;
+            .ok_or_else(|| format!("\"{text}\" has an unclosed bracket"))?;
         address
             .parse::<Ipv6Addr>()
             .map_err(|_| format!("\"{address}\" is not an IPv6 address"))?;
@@ -130,7 +132,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
         match text.split_once(':') {
             Some((_, rest)) if rest.contains(':') => {
                 return Err(format!(
-                    "\"{text}\" has too many colons; an IPv6 address stands in brackets"
+                    "\"{text}\" has too many colons; put an IPv6 address in brackets"
                 ));
             }
             Some((host, port)) => (host, Some(port)),
@@ -145,7 +147,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     }
     let port = port.map_or(Ok(DEFAULT_PORT), port_number)?;
     if port == 0 {
-        return Err("port 0 cannot be connected to".into());
+        return Err("cannot connect to port 0".into());
     }
     Ok((host.to_owned(), port))
 }
@@ -166,14 +168,10 @@ fn port_and_ip(text: &str) -> Result<SocketAddr, String> {
     };
     let address = match address.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
         Some(Some(inner)) => inner.parse::<Ipv6Addr>().map(IpAddr::V6).map_err(|_| inner),
-        Some(None) => {
-            return Err(format!(
-                "\"{address}\" opens a bracket and does not close it"
-            ))
-        }
+        Some(None) => return Err(format!("\"{address}\" has an unclosed bracket")),
         None if address.contains(':') => {
             return Err(format!(
-                "\"{address}\" has too many colons; an IPv6 address stands in brackets"
+                "\"{address}\" has too many colons; put an IPv6 address in brackets"
             ));
         }
         None => address
@@ -222,7 +220,7 @@ impl fmt::Display for Passive {
     }
 }
 
-/// Where the REST API listens: a unix socket, or TCP on a loopback address.
+/// The endpoint of the REST API: a unix socket, or TCP on a loopback address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiEndpoint {
     Unix(PathBuf),
@@ -230,10 +228,10 @@ pub enum ApiEndpoint {
 }
 
 impl ApiEndpoint {
-    /// Reads `unix:PATH` or `tcp:LOOPBACK:PORT`.
+    /// Parses `unix:PATH` or `tcp:LOOPBACK:PORT`.
     ///
     /// # Errors
-    /// What is wrong, for the reader of a configuration file.
+    /// The error, for the author of a configuration file.
     pub fn parse(text: &str) -> Result<Self, String> {
         const FORMS: &str = "unix:PATH or tcp:127.0.0.1:PORT";
         match text.split_once(':') {
@@ -288,7 +286,7 @@ mod tests {
             assert_eq!(
                 Active::parse(shown).unwrap(),
                 endpoint,
-                "what is shown can be read back"
+                "the displayed form can be parsed again"
             );
             assert_eq!(endpoint.needs_tls(), text.starts_with("ssl"));
         }
@@ -333,7 +331,7 @@ mod tests {
             ("tcp:host:+80", "\"+80\" is not a port number"),
             ("tcp:host:0", "port 0"),
             ("tcp:::1", "brackets"),
-            ("tcp:[::1", "does not close"),
+            ("tcp:[::1", "unclosed bracket"),
             ("tcp:[::1]6653", "expected :PORT"),
             ("tcp:[nonsense]:1", "not an IPv6 address"),
             ("tcp:a b", "not a host name"),
@@ -347,7 +345,7 @@ mod tests {
             ("ptcp:x", "\"x\" is not a port number"),
             ("ptcp:1:host", "\"host\" is not an IP address"),
             ("ptcp:1:::1", "brackets"),
-            ("ptcp:1:[::1", "does not close"),
+            ("ptcp:1:[::1", "unclosed bracket"),
             ("punix:", "missing"),
             ("6653", "expected ptcp:"),
         ] {

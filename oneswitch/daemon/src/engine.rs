@@ -1,8 +1,7 @@
-//! The one task that owns the core. It takes what is ready, lets the core work on all of it, and hands out what the core
-//! wants written: one round.
+//! The one task that owns the core. In each round it takes pending events, lets the core process all of them, and sends the core's output.
 //!
-//! Events of switches are never held back. A controller's next message is taken only while the core has room for what it costs
-//! ([`Core::takes_messages_of`]) and the switches read what they are sent; the rest of its chunk waits, and its connection is not read.
+//! Events of switches are never delayed. The engine takes a controller's next message only while the core has room for its cost
+//! ([`Core::takes_messages_of`]) and the switches read; the rest of its chunk waits, and its connection is not read.
 
 mod intake;
 mod report;
@@ -29,40 +28,40 @@ pub use report::{Link, Report, Status};
 pub use requests::Request;
 use requests::Waiting;
 
-/// Events of one round; more wait for the next, so that a flood of input does not hold up all output.
+/// Events per round; further ones wait for the next, so that a flood of input does not block output.
 const ROUND: usize = 256;
 /// Shortest time between two ticks of the core.
 const TICK: Duration = Duration::from_millis(1);
-/// A controller that lets so many bytes pile up does not read them. Replies and packet-ins stop earlier; what else it is told does not.
+/// A controller with this many unsent bytes is disconnected. Replies and packet-ins stop earlier; other notifications do not.
 const BACKLOG_LIMIT: usize = 64 << 20;
 
-/// What happens to the engine.
+/// An event for the engine.
 #[derive(Debug)]
 pub enum Event {
-    /// A session has shaken hands.
+    /// A session has completed its handshake.
     Up {
         connection: u64,
         peer: Peer,
         handle: Handle,
     },
-    /// Whole messages; the session waits for [`Handle::resume`].
+    /// Complete messages; the session waits for [`Handle::resume`].
     Frames { connection: u64, bytes: BytesMut },
-    /// A controller has read enough to get more; see [`Handle::tell_room`].
+    /// A controller has read enough to receive more; see [`Handle::tell_room`].
     Room { connection: u64 },
     /// A session has ended.
     Down { connection: u64, reason: String },
-    /// A peer that is dialled has changed its state without a session.
+    /// A peer that oneswitchd connects to has changed its state without a session.
     Dial { dialled: Dialled, link: Link },
-    /// A question or an order of the REST API.
+    /// A request of the REST API.
     Request {
         request: Request,
         reply: oneshot::Sender<Reply>,
     },
-    /// The end.
+    /// Stop the engine.
     Stop,
 }
 
-/// A peer that is dialled for ever.
+/// A peer that oneswitchd keeps connecting to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialled {
     Controller(usize),
@@ -74,9 +73,9 @@ struct Session {
     handle: Handle,
     messages_in: u64,
     messages_out: u64,
-    /// Messages of a controller that are not taken yet. The session waits for [`Handle::resume`] as long as there are some.
+    /// Messages of a controller that are not taken yet. The session waits for [`Handle::resume`] until they are.
     rest: BytesMut,
-    /// Told to say when it has room.
+    /// Whether it was asked to report room.
     awaits_room: bool,
 }
 
@@ -92,13 +91,13 @@ pub struct Engine {
     sessions: HashMap<u64, Session>,
     /// `virt` and `edge` of each switch.
     bridges: Vec<[BridgeLink; 2]>,
-    /// Links of the controllers that are dialled.
+    /// Links of the controllers that oneswitchd connects to.
     dialled: Vec<Link>,
-    /// Controllers whose chunk has not been taken wholly, or who were not told to go on yet.
+    /// Controllers whose chunk is not completely taken, or who have not been resumed yet.
     paused: Vec<u64>,
     waiting: Waiting,
     journal: Option<Journal>,
-    /// Told when all switches are in step for the first time.
+    /// Signalled when all switches are in sync for the first time.
     in_step: Option<watch::Sender<bool>>,
 }
 
@@ -134,7 +133,7 @@ impl Engine {
         self
     }
 
-    /// Tells `in_step` when every switch has what the core says.
+    /// Signals `in_step` when every switch has what the core wants.
     pub fn telling(mut self, in_step: watch::Sender<bool>) -> Self {
         self.in_step = Some(in_step);
         self
@@ -161,7 +160,7 @@ impl Engine {
                 () = self.waiting.ports_saved() => None,
                 () = &mut timer, if deadline.is_some() => None,
             };
-            // The same clock as the timer's, so that a stopped one stops both.
+            // The timer's clock, so that stopping one stops both.
             let now = Instant::now().into_std();
             self.learn_unsent();
             self.feed_paused(now);
@@ -244,7 +243,7 @@ impl Engine {
     }
 
     fn frames(&mut self, connection: u64, bytes: BytesMut, now: std::time::Instant) {
-        // Unknown: a session that was ended here while these bytes were on their way.
+        // Unknown: a session ended here while these bytes were in flight.
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
         };
@@ -262,7 +261,7 @@ impl Engine {
                         self.core.switch_message(switch, bridge, frame, now);
                     }
                 }
-                // The session can use the memory again when it reads on.
+                // The session can use the memory again when it resumes reading.
                 drop(bytes);
                 session.handle.resume();
             }
@@ -321,7 +320,7 @@ impl Engine {
                 .bridge_mut(switch, bridge)
                 .and_then(|slot| slot.connection),
         };
-        // A peer that has gone since the core wrote this is reported to the core with its own event.
+        // The core learns from an own event that a peer has disconnected since it wrote this.
         let Some(connection) = connection else { return };
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
@@ -338,7 +337,7 @@ impl Engine {
         }
     }
 
-    /// Ends a session as far as the core is concerned.
+    /// Ends a session for the core.
     fn forget(&mut self, connection: u64, now: std::time::Instant) -> Option<Session> {
         let session = self.sessions.remove(&connection)?;
         match session.peer {
@@ -389,7 +388,7 @@ fn count_messages(bytes: &[u8]) -> u64 {
     messages(bytes).fold(0, |count, _| count + 1)
 }
 
-/// Unix sockets, whose peers have no address, serve tools that ask one question each: too many to tell.
+/// Unix sockets, whose peers have no address, serve short-lived tools: too many to log at `info`.
 fn log_arrival(connection: u64, target: &str, address: &str) {
     if address.is_empty() {
         debug!(target: "northbound", "controller {connection} connected on {target}");
@@ -398,11 +397,11 @@ fn log_arrival(connection: u64, target: &str, address: &str) {
     }
 }
 
-/// Bytes of a message that a trace line shows.
+/// Bytes of a message in a trace line.
 const TRACED: usize = 1_024;
 
-/// Every message on its way in or out, when the module `openflow` is at `debug`; with its bytes, as `ovs-ofctl ofp-print`
-/// reads them, at `trace`.
+/// Logs every message in either direction if module `openflow` is at `debug`; at `trace` with its bytes, as `ovs-ofctl ofp-print` reads
+/// them.
 fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8]) {
     if !enabled!(target: "openflow", Level::DEBUG) {
         return;
@@ -425,7 +424,7 @@ fn log_messages(direction: &str, connection: u64, peer: &Peer, bytes: &[u8]) {
     }
 }
 
-/// `ofp_type` names without their prefix.
+/// Returns the `ofp_type` name without its prefix.
 fn kind_name(kind: u8) -> &'static str {
     const NAMES: [&str; 30] = [
         "HELLO",
@@ -465,9 +464,9 @@ fn kind_name(kind: u8) -> &'static str {
         .unwrap_or("unknown type")
 }
 
-/// Answers a request. A client that has gone is nobody's loss.
+/// Answers a request, unless the client has disconnected.
 fn answer(reply: oneshot::Sender<Reply>, result: Reply) {
     if reply.send(result).is_err() {
-        debug!(target: "api", "a client did not wait for its answer");
+        debug!(target: "api", "a client disconnected before its answer");
     }
 }

@@ -1,8 +1,8 @@
-//! The file of the core's journal: what a restarted daemon restores the virtual tables from.
+//! The file of the core's journal, from which a restarted daemon restores the virtual tables.
 //!
-//! It is appended to before anything that follows from it is written to a peer, so that whatever a controller was told survives this
-//! process, however it ends. It is not synced: that it survives the machine would cost a disk write per barrier, and the switches of a
-//! machine that has lost power have lost their rules anyway.
+//! Write-ahead: appended before any resulting output is written to a peer, so that everything a controller was told survives this process,
+//! however it ends. It is not synced, because surviving the machine would cost a disk write per barrier, and the switches of a machine that
+//! has lost power have lost their rules anyway.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -15,22 +15,22 @@ use tracing::{error, info, warn};
 use crate::aside::drop_aside;
 use crate::stream::make_parent;
 
-/// A journal is rewritten when it is more than twice as long as what it says, and this longer.
+/// A journal is rewritten when it is more than twice as long as its content, plus this.
 const SLACK: u64 = 1 << 20;
-/// Time between two attempts to write a journal that could not be written.
+/// Time between two attempts to write after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The time on the wall, since 1970.
+/// Returns the wall-clock time since 1970.
 pub fn wall_clock() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
 }
 
-/// Restores the core from a journal; `None` if there is no such file yet.
+/// Restores the core from a journal; `None` if the file does not exist yet.
 ///
 /// # Errors
-/// Why it cannot be read, or where it is damaged.
+/// The reason why it cannot be read, or the position of its damage.
 pub fn restore(path: &Path, core: &mut Core, now: Instant) -> Result<Option<Restored>, String> {
     let shown = path.display();
     let bytes = match fs::read(path) {
@@ -52,11 +52,11 @@ pub fn restore(path: &Path, core: &mut Core, now: Instant) -> Result<Option<Rest
     }
 }
 
-/// Says what was restored.
+/// Logs what was restored.
 pub fn announce(path: &Path, restored: &Restored) {
     let shown = path.display();
     if restored.cut_off > 0 {
-        warn!(target: "config", "{shown}: its last record was cut off; {} bytes are ignored", restored.cut_off);
+        warn!(target: "config", "{shown}: its last record is truncated; {} bytes are ignored", restored.cut_off);
     }
     info!(
         target: "config",
@@ -65,20 +65,20 @@ pub fn announce(path: &Path, restored: &Restored) {
     );
 }
 
-/// The journal that this process writes.
+/// The journal written by this process.
 pub struct Journal {
     path: PathBuf,
-    /// `None`: it could not be written, and will be written anew.
+    /// `None`: writing failed; a new one will be written.
     file: Option<File>,
     length: u64,
     retry: Instant,
 }
 
 impl Journal {
-    /// Begins a new journal with what the core has, in the place of the one that it was restored from.
+    /// Starts a new journal with the core's content, replacing the one that it was restored from.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// The reason why it cannot be written.
     pub fn begin(path: &Path, core: &mut Core, now: Instant) -> Result<Self, String> {
         let mut journal = Self {
             path: path.to_owned(),
@@ -93,7 +93,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Keeps what has changed. To be called before the round's outputs are written.
+    /// Appends changes. Call it before writing the round's output.
     pub fn append(&mut self, core: &mut Core, now: Instant) {
         let bytes = core.take_journal();
         let result = match &mut self.file {
@@ -109,7 +109,7 @@ impl Journal {
             other => other,
         };
         if let Err(cause) = result {
-            // Whatever is in it now ends in the middle of a record, perhaps: only a new one can be trusted.
+            // It may end in the middle of a record: only a new one can be trusted.
             self.file = None;
             self.retry = now + RETRY;
             let shown = self.path.display();
@@ -133,7 +133,7 @@ impl Journal {
         fs::rename(&temporary, &self.path)?;
         self.length = bytes.len() as u64;
         if let Some(old) = self.file.replace(file) {
-            // The system frees all that is in a file without a name when it is closed: that took 110 ms after 60,000 rules.
+            // Closing an unnamed file makes the system free its content: that took 110 ms after 60,000 rules.
             drop_aside("journal", old);
         }
         Ok(())

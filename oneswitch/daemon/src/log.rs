@@ -1,4 +1,4 @@
-//! Where log events go: to stderr, in Open vSwitch's format, filtered per module and rate-limited per place in the code.
+//! The log: events go to stderr, in Open vSwitch's format, filtered per module and rate-limited per place in the code.
 //!
 //! `2026-01-31T12:00:00.000Z|00042|northbound|INFO|text`
 
@@ -19,7 +19,7 @@ use tracing::subscriber::Interest;
 
 use limit::{Limiter, Verdict};
 
-/// The parts of the program whose level can be set, by the names that users know.
+/// The modules whose level can be set, by the names that users know.
 pub const MODULES: [&str; 6] = [
     "northbound",
     "southbound",
@@ -29,7 +29,7 @@ pub const MODULES: [&str; 6] = [
     "config",
 ];
 
-/// How much is logged; each level includes those before it.
+/// A log level; each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -62,10 +62,10 @@ impl Level {
         }
     }
 
-    /// Reads a level by its name.
+    /// Parses a level.
     ///
     /// # Errors
-    /// What is expected.
+    /// The expected levels.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|level| level.name() == text);
         found.ok_or_else(|| {
@@ -111,7 +111,7 @@ impl Levels {
         }))
     }
 
-    /// `default` and every module, each with the level in force.
+    /// Returns `default` and every module, each with its current level.
     pub fn shown(&self) -> BTreeMap<&'static str, &'static str> {
         let modules = MODULES
             .iter()
@@ -125,7 +125,7 @@ impl Levels {
     /// Sets `default` or one module, all or nothing.
     ///
     /// # Errors
-    /// Which name or level is not known.
+    /// The unknown name or level.
     pub fn set<'a>(
         &self,
         changes: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -167,14 +167,14 @@ impl Levels {
         modules.fold(self.level(None), Level::max)
     }
 
-    /// Spans are not used here; what is not one is an event, or the question of `tracing::enabled!`.
+    /// Spans are not used here; everything else is an event, or a check by `tracing::enabled!`.
     fn wants(&self, metadata: &Metadata<'_>) -> bool {
         !metadata.is_span()
             && Level::of(metadata.level()) <= self.level(module_index(metadata.target()))
     }
 }
 
-/// The module that an event's target belongs to: the daemon names it, libraries have their crate's path.
+/// Returns the module of an event's target: the daemon names it, libraries have their crate's path.
 fn module_index(target: &str) -> Option<usize> {
     let name = match target.split("::").next() {
         Some("oneswitch_core") => "core",
@@ -198,12 +198,12 @@ struct Inner<W> {
     out: W,
 }
 
-/// Makes the log go to stderr from now on.
+/// Sends the log to stderr from now on.
 pub fn install(levels: &Levels) {
     let out = std::io::stderr();
     let coloured = out.is_terminal();
     let subscriber = Subscriber::new(levels.clone(), out, coloured);
-    // Fails only when there is one already.
+    // Fails only if a subscriber exists already.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
@@ -236,7 +236,7 @@ impl<W: Write + Send + 'static> Subscriber<W> {
             .unwrap_or_default();
         let stamp = timestamp(now.as_secs(), now.subsec_millis());
         let level = level.name().to_uppercase();
-        // A peer's text must not forge lines.
+        // Text of a peer must not forge lines.
         let text = text.replace(|c: char| c.is_control(), " ");
         format!("{stamp}|{number:05}|{module}|{on}{level}{off}|{text}\n")
     }
@@ -284,7 +284,7 @@ impl<W: Write + Send + 'static> tracing::Subscriber for Subscriber<W> {
         let mut text = Text(String::new());
         event.record(&mut text);
         lines.push_str(&self.line(metadata.target(), level, &text.0));
-        // Nobody is left to tell when stderr is gone.
+        // If stderr is closed, the error cannot be reported.
         let _ = inner.out.write_all(lines.as_bytes());
     }
 
@@ -320,7 +320,7 @@ impl Visit for Text {
     }
 }
 
-/// Seconds since 1970 as `2026-01-31T12:00:00.000Z` (Howard Hinnant's civil_from_days).
+/// Formats seconds since 1970 as `2026-01-31T12:00:00.000Z` (Howard Hinnant's civil_from_days).
 fn timestamp(seconds: u64, millis: u32) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// What is logged by `action`, each line from its module on.
+    /// Returns the lines that `action` logs, each from its module on.
     fn logged(levels: &Levels, action: impl FnOnce()) -> Vec<String> {
         let sink = Sink::default();
         tracing::subscriber::with_default(

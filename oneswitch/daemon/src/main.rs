@@ -1,6 +1,6 @@
-//! `oneswitchd`: shows one server with smart NICs to its SDN controllers as one OpenFlow 1.3 switch.
+//! `oneswitchd`: presents a server with smart NICs to its SDN controllers as one OpenFlow 1.3 switch.
 //!
-//! The core decides, this program does the I/O around it. Everything runs on one thread:
+//! The core decides; this program does the I/O around it. Everything runs on one thread:
 //!
 //! ```text
 //! controllers <-> session \                     / session <-> virt, edge of each switch
@@ -33,7 +33,7 @@ use clap::{value_parser, Arg, ArgAction, Command};
 
 use config::Config;
 
-/// Every rule is a handful of small allocations that live long: 400,000 rules took half the CPU time of the C library's.
+/// Every rule is a few small long-lived allocations: 400,000 rules took half the CPU time of the C library's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -42,7 +42,7 @@ const DEFAULT_CONFIG: &str = "/etc/oneswitch/server.toml";
 fn command() -> Command {
     Command::new("oneswitchd")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Shows one server with smart NICs to its SDN controllers as one OpenFlow 1.3 switch")
+        .about("Present a server with smart NICs to SDN controllers as one OpenFlow 1.3 switch")
         .arg(
             Arg::new("config")
                 .long("config")
@@ -64,7 +64,7 @@ fn command() -> Command {
                 .long("pidfile")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("Write the process id to FILE; removed at the end"),
+                .help("Write the process id to FILE; remove it at exit"),
         )
 }
 
@@ -115,7 +115,7 @@ fn run(config: &Config, pidfile: Option<&Path>) -> Result<(), String> {
     server::run(config, &levels)
 }
 
-/// A file with the process id, as long as the process lives.
+/// A file with the process id, which exists while the process lives.
 struct PidFile<'a>(&'a Path);
 
 impl<'a> PidFile<'a> {
@@ -129,7 +129,7 @@ impl<'a> PidFile<'a> {
 
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
-        // Nothing depends on its absence.
+        // Nothing depends on its removal.
         let _ = fs::remove_file(self.0);
     }
 }

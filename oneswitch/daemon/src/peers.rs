@@ -1,4 +1,4 @@
-//! Keeps the connections coming: dials switches and controllers for ever, and accepts whoever comes.
+//! Keeps connections up: retries switches and controllers without end, and accepts controllers.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,15 +16,15 @@ use crate::session::{self, Ended, Peer, Timing};
 use crate::stream::{Accepted, Listener, Stream};
 use crate::tls::Tls;
 
-/// A connection attempt may take so long, TLS included.
+/// Limit of a connection attempt, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// First pause between two attempts; it doubles up to the longest.
+/// First pause between two attempts; it doubles up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A session that lasted so long starts the pauses anew: shorter ones are failed attempts in disguise.
+/// A session of at least this length resets the pauses: shorter ones count as failed attempts.
 const LASTING: Duration = Duration::from_secs(1);
 
-/// What every connection needs.
+/// The common context of all connections.
 #[derive(Clone)]
 pub struct Context {
     pub events: mpsc::UnboundedSender<Event>,
@@ -41,7 +41,7 @@ impl Context {
         }
     }
 
-    /// A number that no connection has had.
+    /// Returns a number that no connection has had.
     fn number(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -66,7 +66,7 @@ pub async fn dial_switch(
     };
     let whom = format!("switch {name}, bridge {bridge_name} ({target})");
     let peer = |_: &Stream| Peer::Switch(switch, bridge);
-    // A switch that hangs is as bad as one that is gone, however near it is.
+    // A hung switch is as bad as a dead one, even on this machine.
     keep(
         &context,
         &target,
@@ -160,14 +160,14 @@ fn failed(reason: String) -> Ended {
     }
 }
 
-/// A lost connection and the first of equal failures are news; further ones are not.
+/// Logs a lost connection and the first of equal failures at a higher level than repetitions.
 fn log_end(dialled: Dialled, whom: &str, ended: &Ended, last_error: Option<&str>) {
     let reason = &ended.reason;
     let news = ended.established || last_error != Some(reason);
     let what = if ended.established {
         "disconnected"
     } else {
-        "cannot connect, trying on"
+        "cannot connect, retrying"
     };
     match (dialled, news) {
         (Dialled::Switch(..), true) => warn!(target: "southbound", "{whom}: {what}: {reason}"),
@@ -177,7 +177,7 @@ fn log_end(dialled: Dialled, whom: &str, ended: &Ended, last_error: Option<&str>
     }
 }
 
-/// Accepts controllers for ever.
+/// Accepts controllers without end.
 pub async fn accept_controllers(context: Context, listener: Listener) {
     let target: Arc<str> = listener.endpoint.to_string().into();
     let timing = if matches!(listener.endpoint, Passive::Unix(_)) {
@@ -200,7 +200,7 @@ pub async fn accept_controllers(context: Context, listener: Listener) {
     }
 }
 
-/// Out of file descriptors, most likely: accepting again at once would fail again at once.
+/// Pauses after a failed accept: most likely file descriptors have run out, so retrying at once would fail again.
 async fn accept_failed(target: &str, error: &io::Error) {
     warn!(target: "northbound", "{target}: cannot accept a connection: {error}");
     sleep(FIRST_PAUSE).await;
@@ -236,7 +236,7 @@ async fn serve(context: Context, accepted: Accepted, target: Arc<str>, timing: T
     if !ended.established {
         warn!(target: "northbound", "controller {number} on {target}{from} refused: {reason}");
     } else if timing.probe.is_none() {
-        // Tools that ask one question each come and go there.
+        // Tools with a single request each connect and disconnect there.
         debug!(target: "northbound", "controller {number} on {target} disconnected: {reason}");
     } else {
         info!(target: "northbound", "controller {number} on {target}{from} disconnected: {reason}");

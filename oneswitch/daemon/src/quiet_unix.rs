@@ -1,8 +1,8 @@
 //! A unix stream socket that sleeps while its peer reads.
 //!
-//! Linux wakes whoever waits for room in a unix socket each time its peer takes something out (`unix_write_space` in
-//! net/unix/af_unix.c), whether or not it was full, and tokio's own type always waits for room: each message written cost
-//! an empty wake-up later. This one waits for room only when a write found none.
+//! Linux wakes a waiter for room in a unix socket each time its peer reads something (`unix_write_space` in net/unix/af_unix.c), whether or
+//! not it was full, and tokio's own type always waits for room, so each written message later cost a needless wake-up. This type waits for
+//! room only after a write found none.
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::Shutdown;
@@ -15,23 +15,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::net::UnixStream;
 
-/// Three times the same socket: the ends of pipes are what tokio registers for one direction.
+/// The same socket three times, because tokio registers pipe ends for one direction.
 pub struct QuietUnixStream {
     reader: pipe::Receiver,
     socket: StdUnixStream,
-    /// There since a write found no room.
+    /// Present after a write found no room.
     full: Option<pipe::Sender>,
 }
 
 impl QuietUnixStream {
     /// # Errors
-    /// Why the peer could not be reached.
+    /// The reason why the peer could not be reached.
     pub async fn connect(path: &Path) -> io::Result<Self> {
         Self::new(UnixStream::connect(path).await?)
     }
 
     /// # Errors
-    /// What the system says, e.g. that there are no file descriptors left.
+    /// The system's error, e.g. no file descriptors left.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         // Stays non-blocking.
         let socket = stream.into_std()?;
@@ -102,7 +102,7 @@ impl AsyncWrite for QuietUnixStream {
         true
     }
 
-    /// Nothing is held back.
+    /// Does nothing: there is no buffer.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -150,7 +150,7 @@ mod tests {
             let mut byte = [0];
             for _ in 0..ROUNDS {
                 theirs.read_exact(&mut byte).unwrap();
-                // Until the reader would have been woken for nothing: there is no event to wait for.
+                // Until a needless wake-up would have happened: no event announces it.
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 theirs.write_all(&byte).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Starts everything in the right order and ends it: the runtime's view of the daemon.
+//! Starts everything in the right order and stops it.
 
 use std::future::Future;
 use std::io;
@@ -21,19 +21,19 @@ use crate::state::{self, Saver, StateFile};
 use crate::stream::Listener;
 use crate::tls::Tls;
 
-/// How long controllers are kept waiting after a restart for switches that do not come.
+/// How long controllers wait after a restart for missing switches.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the daemon until a signal ends it.
 ///
 /// # Errors
-/// Why it could not start.
+/// The reason why it could not start.
 pub fn run(config: &Config, levels: &Levels) -> Result<(), String> {
-    // One thread: a message crosses it without locks or wake-ups of another.
+    // One thread: messages cross it without locks or wake-ups of another thread.
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
     runtime.block_on(serve(config, levels))
 }
 
@@ -51,7 +51,7 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
         listeners.push(Listener::bind(endpoint).await?);
     }
     let (events, queue) = mpsc::unbounded_channel();
-    // Last of the sockets: whoever waits for the API finds the others open.
+    // Last of the sockets: clients that wait for the API find the others open.
     let api = api::Server::bind(config, levels.clone(), events.clone()).await?;
     let listen: Vec<_> = listeners
         .iter()
@@ -101,31 +101,31 @@ async fn serve(config: &Config, levels: &Levels) -> Result<(), String> {
     let result = tokio::select! {
         signal = signals.wait() => {
             info!(target: "config", "{signal}: ending");
-            // The engine ends by itself only when it is broken; then this goes nowhere and the next line says so.
+            // The engine ends by itself only on an internal error; then this send fails and the next line reports it.
             let _ = events.send(Event::Stop);
             (&mut engine).await
         }
         broken = &mut engine => broken,
     };
-    // Without the engine the saver ends when everything is saved.
+    // Without the engine the saver ends once everything is saved.
     if let Some(saving) = saving {
         let _ = saving.await;
     }
-    // Drops the listeners, and with them their files.
+    // Drops the listeners and removes their files.
     tasks.shutdown().await;
-    result.map_err(|error| format!("the engine broke: {error}"))
+    result.map_err(|error| format!("the engine failed: {error}"))
 }
 
-/// The core with the ports of the configuration and the state file.
+/// Builds the core with the ports of the configuration and the state file.
 ///
 /// # Errors
-/// What contradicts what.
+/// The contradiction.
 pub fn build_core(config: &Config, now: Instant) -> Result<Core, String> {
     let ports = state::ports(config)?;
     Core::new(config.core(ports), now).map_err(|error| format!("{}: {error}", config.file))
 }
 
-/// Begins the journal of this process, and says what the last one's said.
+/// Starts the journal of this process, and logs the content of the last one.
 fn begin_journal(
     config: &Config,
     core: &mut Core,
@@ -140,13 +140,13 @@ fn begin_journal(
     Journal::begin(path, core, Instant::now()).map(Some)
 }
 
-/// Lets controllers in: when all switches are in step again, or soon, whatever the switches do.
+/// Admits controllers: when all switches are in sync again, or after a time limit.
 async fn after(
     mut in_step: watch::Receiver<bool>,
     patience: Duration,
     controllers: impl Future<Output = ()>,
 ) {
-    // Neither the end of the time nor that of the engine is an error here.
+    // Neither the time limit nor the end of the engine is an error here.
     let _ = timeout(patience, in_step.wait_for(|all| *all)).await;
     controllers.await;
 }

@@ -1,8 +1,8 @@
 //! One OpenFlow connection, to a controller or to a switch: handshake, splitting, echoes, keep-alive, writing.
 //!
-//! A session is one task. It hands chunks of whole messages to the engine as [`Event::Frames`] and reads on when the
-//! engine says [`Command::Resume`]: at most one chunk per connection is under way, and a busy engine slows its peers
-//! down instead of filling memory. What the engine wants written comes as [`Command::Write`].
+//! A session is one task. It hands chunks of complete messages to the engine as [`Event::Frames`] and resumes reading on
+//! [`Command::Resume`]: at most one chunk per connection is in flight, so a busy engine slows its peers down instead of filling memory. The
+//! engine's output arrives as [`Command::Write`].
 
 mod frames;
 mod hello;
@@ -24,16 +24,16 @@ use tokio::time::timeout;
 use crate::engine::Event;
 pub use frames::{is_private, messages};
 
-/// What the engine asks of a session.
+/// A command of the engine to a session.
 #[derive(Debug)]
 pub enum Command {
-    /// Whole messages to write, in order.
+    /// Complete messages to write, in order.
     Write(Vec<u8>),
-    /// The last chunk is dealt with: read on.
+    /// The last chunk is processed: resume reading.
     Resume,
-    /// Say once when the peer has read enough to get more.
+    /// Report once when the peer has read enough to receive more.
     TellRoom,
-    /// Disconnect when everything before this is written.
+    /// Disconnect after writing everything queued before.
     Close(String),
     /// Disconnect now.
     Abort(String),
@@ -47,7 +47,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Queues whole messages; returns how many bytes now wait to be written.
+    /// Queues complete messages; returns the number of bytes waiting to be written.
     pub fn write(&self, bytes: Vec<u8>) -> usize {
         let length = bytes.len();
         let backlog = self.backlog.fetch_add(length, Ordering::Relaxed) + length;
@@ -55,7 +55,7 @@ impl Handle {
         backlog
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of bytes waiting to be written.
     pub fn backlog(&self) -> usize {
         self.backlog.load(Ordering::Relaxed)
     }
@@ -64,7 +64,7 @@ impl Handle {
         self.send(Command::Resume);
     }
 
-    /// Asks for one [`Event::Room`] when little is left to be written of what was queued until now.
+    /// Requests one [`Event::Room`] when little of the queue is left to be written.
     pub fn tell_room(&self) {
         self.send(Command::TellRoom);
     }
@@ -78,32 +78,32 @@ impl Handle {
     }
 
     fn send(&self, command: Command) {
-        // A session that has ended has said so, or will with the next event.
+        // An ended session has reported it, or will with the next event.
         let _ = self.commands.send(command);
     }
 }
 
-/// Whom a session connects to.
+/// The peer of a session.
 #[derive(Clone, Debug)]
 pub enum Peer {
     Controller {
         /// The endpoint as configured.
         target: Arc<str>,
-        /// Its index among the controllers that are dialled; `None` when it came to us.
+        /// Its index among the controllers that oneswitchd connects to; `None` if it connected to us.
         dialled: Option<usize>,
-        /// For people: where it comes from.
+        /// Its address, for people.
         address: String,
     },
     Switch(SwitchIndex, Bridge),
 }
 
-/// Times of a session; the tests shorten none of them but stop the clock.
+/// Times of a session; the tests do not shorten them but stop the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// The peer's HELLO must have come by then.
+    /// Limit for the peer's HELLO.
     pub handshake: Duration,
-    /// An idle peer is asked for an echo after this, and given up after this again. `None`: never, as Open vSwitch does
-    /// on its local management sockets.
+    /// Idle time after which a peer gets an echo request, and time after that until it is disconnected. `None`: never, as on Open vSwitch's
+    /// local management sockets.
     pub probe: Option<Duration>,
 }
 
@@ -122,11 +122,11 @@ impl Timing {
 #[derive(Debug)]
 pub struct Ended {
     pub reason: String,
-    /// Whether the handshake had succeeded.
+    /// Whether the handshake succeeded.
     pub established: bool,
 }
 
-/// Runs a connection from the first HELLO to its end. `connection` is unique for ever.
+/// Runs a connection from the first HELLO to its end. `connection` is never reused.
 pub async fn run<S>(
     mut stream: S,
     connection: u64,
@@ -170,7 +170,7 @@ where
             .run(stream, buffer, commands)
             .await
     };
-    // The engine may have stopped; then nobody needs to know.
+    // The engine may have stopped; then the result does not matter.
     let _ = events.send(Event::Down {
         connection,
         reason: reason.clone(),
@@ -181,7 +181,7 @@ where
     }
 }
 
-/// Exchanges HELLOs. What came after the peer's stays in `buffer`.
+/// Exchanges HELLOs. Data after the peer's HELLO stays in `buffer`.
 async fn greet<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -199,9 +199,11 @@ where
                                 .bytes()
                                 .all(|byte| byte.is_ascii_graphic() || byte == b' ') =>
                         {
-                            format!("the peer does not speak OpenFlow: it begins with \"{text}\"")
+                            format!(
+                                "the peer does not speak OpenFlow: its first bytes are \"{text}\""
+                            )
                         }
-                        _ => format!("a message of type {} where HELLO is expected", header.kind),
+                        _ => format!("a message of type {}; expected HELLO", header.kind),
                     },
                 );
             }
@@ -236,7 +238,7 @@ where
         ErrorCode::HELLO_FAILED_INCOMPATIBLE,
         text.as_bytes(),
     );
-    // The peer may be gone already; the reason below is what counts.
+    // The peer may have disconnected already; the reason below is what counts.
     let _ = stream.write_all(&error).await;
     let _ = stream.shutdown().await;
     Err(text)

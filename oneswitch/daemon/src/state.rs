@@ -1,12 +1,11 @@
 //! The ports mapped at run time, in a file that survives a restart.
 //!
-//! The file holds every port that is mapped and, under `deleted`, the `[[port]]` entries that were deleted at run time.
-//! At the next start:
-//! - a port of the file is mapped as the file says, also where a `[[port]]` has the same number;
-//! - a `[[port]]` whose number the file does not know is mapped: ports that were added to `server.toml` since appear;
+//! The file contains every mapped port and, under `deleted`, the `[[port]]` entries that were deleted at run time. At the next start:
+//! - a port of the file is mapped as the file says, even if a `[[port]]` has the same number;
+//! - a `[[port]]` whose number is not in the file is mapped, so ports added to `server.toml` appear;
 //! - a `[[port]]` that equals a deleted one stays deleted; changed in any way, it appears again.
 //!
-//! Deleting the file returns to what `server.toml` says.
+//! Deleting the file returns to `server.toml`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -91,10 +90,10 @@ impl From<SavedPort> for PortConfig {
     }
 }
 
-/// The ports to start with: those of the configuration and of its state file, if it has one.
+/// Returns the initial ports: those of the configuration and of its state file, if it has one.
 ///
 /// # Errors
-/// What is wrong with the state file, or which of its ports contradicts which `[[port]]`.
+/// The fault of the state file, or the ports that contradict each other.
 pub fn ports(config: &Config) -> Result<Vec<PortConfig>, String> {
     let saved = match &config.state {
         Some(path) => load(path)?,
@@ -115,7 +114,7 @@ pub fn ports(config: &Config) -> Result<Vec<PortConfig>, String> {
         for name in [&port.switch].into_iter().chain(executor) {
             if !config.switches.iter().any(|switch| switch.name == *name) {
                 return Err(format!(
-                    "{file}: port {}: there is no switch named \"{name}\" in {}; correct either file, or delete {file}",
+                    "{file}: port {}: unknown switch \"{name}\" in {}; correct either file, or delete {file}",
                     port.number, config.file
                 ));
             }
@@ -189,7 +188,7 @@ fn load(path: &Path) -> Result<Option<Saved>, String> {
     Ok(Some(saved))
 }
 
-/// Writes the state file, atomically: after a crash it is the old one or the new one.
+/// Writes the state file atomically: after a crash it is the old or the new one.
 pub struct StateFile {
     path: PathBuf,
     configured: Vec<PortConfig>,
@@ -230,7 +229,7 @@ impl StateFile {
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
-        // The rename itself survives a power cut when the folder is on disk, too.
+        // Sync the folder, too, so that the rename survives a power cut.
         let folder = self
             .path
             .parent()
@@ -239,30 +238,30 @@ impl StateFile {
     }
 }
 
-/// An answer, and to whom.
+/// An answer and its recipient.
 type Owed = (oneshot::Sender<Reply>, Reply);
 
-/// Answers to give once the ports they speak of are on disk.
+/// Answers to give once their ports are on disk.
 #[derive(Debug)]
 pub struct Job {
-    /// With the port map's revision. `None`: nothing changed since the last one.
+    /// With the port map's revision. `None`: no change since the last one.
     pub ports: Option<(u64, Vec<PortConfig>)>,
     pub answers: Vec<Owed>,
 }
 
-/// What is to be done when the disk is free: the newest port map contains the changes of those before it.
+/// Pending work for the disk: the newest port map contains all earlier changes.
 #[derive(Debug, Default)]
 struct Pending {
     ports: Option<(u64, Vec<PortConfig>)>,
-    /// To be given when `ports` are saved.
+    /// Answers to give when `ports` are saved.
     answers: Vec<Owed>,
-    /// Of jobs that changed nothing.
+    /// Answers of jobs that changed nothing.
     others: Vec<Owed>,
 }
 
 impl Pending {
     fn add(&mut self, job: Job) {
-        // Who has given up is forgotten, or a disk that hangs would let them pile up.
+        // Drop answers whose client has disconnected, or a hung disk would let them pile up.
         self.answers.retain(|(reply, _)| !reply.is_closed());
         self.others.retain(|(reply, _)| !reply.is_closed());
         if job.ports.is_some() {
@@ -274,7 +273,7 @@ impl Pending {
     }
 }
 
-/// Hands jobs to the task that saves, without holding up messages.
+/// Hands jobs to the saving task, without blocking messages.
 #[derive(Clone)]
 pub struct Saver {
     pending: Arc<Mutex<Pending>>,
@@ -284,7 +283,7 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// The handle, and the task to run; it ends when the last handle is gone.
+    /// Creates the handle, and the task to run, which ends when the last handle is dropped.
     pub fn new(file: StateFile) -> (Self, impl std::future::Future<Output = ()>) {
         let (wake, mut woken) = mpsc::channel::<()>(1);
         let (newest, saved) = watch::channel(0);
@@ -318,7 +317,7 @@ impl Saver {
                     error!(target: "config", "{text}");
                     text
                 });
-                // A client that left needs no answer.
+                // A client that disconnected needs no answer.
                 for (reply, result) in job.answers {
                     let _ = reply.send(match &failed {
                         Some(text) => result.and_then(|_| Err(Problem::not_saved(text))),
@@ -340,11 +339,11 @@ impl Saver {
 
     pub fn submit(&self, job: Job) {
         lock(&self.pending).add(job);
-        // Where it is full, the task will look anyway; it outlives every handle.
+        // If it is full, the task will run anyway; it outlives every handle.
         let _ = self.wake.try_send(());
     }
 
-    /// The revision of the port map that is on disk; 0: none was written since the start.
+    /// Returns the revision of the port map on disk; 0: none written since the start.
     pub fn saved(&self) -> u64 {
         *self.saved.borrow()
     }
@@ -352,13 +351,13 @@ impl Saver {
     /// Returns when more is saved than at the last call.
     pub async fn saved_more(&mut self) {
         if self.saved.changed().await.is_err() {
-            // The task is over: no more ever will be.
+            // The task has ended: nothing more will be saved.
             std::future::pending().await
         }
     }
 }
 
-/// A thread that panicked with it has left it whole: nothing is done with it that could.
+/// Locks; a thread that panicked while holding it left it consistent.
 fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }

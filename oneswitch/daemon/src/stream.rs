@@ -1,4 +1,4 @@
-//! Byte streams to peers, whatever they run over, and the sockets that wait for them.
+//! Byte streams to peers over any transport, and the listening sockets.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, IoSlice};
@@ -27,7 +27,7 @@ pub enum Stream {
 impl Stream {
     /// Connects to a peer; TLS included.
     ///
-    /// # Errors
+    /// The reason why it could not be reached.
     /// Why it could not be reached.
     pub async fn connect(target: &Active, tls: Option<&Tls>) -> io::Result<Self> {
         match target {
@@ -41,7 +41,7 @@ impl Stream {
         }
     }
 
-    /// The peer's address for people; empty for unix sockets, which have none.
+    /// Returns the peer's address for people; empty for unix sockets, which have none.
     pub fn peer(&self) -> String {
         let address = match self {
             Self::Tcp(stream) => stream.peer_addr(),
@@ -112,9 +112,9 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A socket that waits for peers. Its file, if it has one, goes with it.
+/// A listening socket. Dropping it removes its file, if it has one.
 pub struct Listener {
-    /// Where it listens, with the port that the system chose.
+    /// Its address, with the port that the system chose.
     pub endpoint: Passive,
     socket: Socket,
 }
@@ -127,7 +127,7 @@ enum Socket {
     ),
 }
 
-/// An accepted connection whose TLS handshake, if any, is still to be done: it must not hold up the next one.
+/// An accepted connection before its TLS handshake, if any, which must not delay the next connection.
 pub enum Accepted {
     Ready(Stream),
     BeforeTls(TcpStream),
@@ -135,7 +135,7 @@ pub enum Accepted {
 
 impl Accepted {
     /// # Errors
-    /// Why the TLS handshake failed.
+    /// The reason why the TLS handshake failed.
     pub async fn ready(self, tls: Option<&Tls>) -> io::Result<Stream> {
         match self {
             Self::Ready(stream) => Ok(stream),
@@ -158,7 +158,7 @@ impl Accepted {
 
 impl Listener {
     /// # Errors
-    /// Why nobody can listen there.
+    /// The reason why it cannot listen.
     pub async fn bind(endpoint: &Passive) -> Result<Self, String> {
         match endpoint {
             Passive::Tcp(address) | Passive::Ssl(address) => {
@@ -175,7 +175,7 @@ impl Listener {
                 })
             }
             Passive::Unix(path) => {
-                // As Open vSwitch: the owner and the group may connect.
+                // As in Open vSwitch: the owner and the group may connect.
                 let (listener, file) = bind_unix(path, 0o770)?;
                 Ok(Self {
                     endpoint: endpoint.clone(),
@@ -186,7 +186,7 @@ impl Listener {
     }
 
     /// # Errors
-    /// What the system says, e.g. that there are no file descriptors left.
+    /// The system's error, e.g. no file descriptors left.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match &self.socket {
             Socket::Unix(listener, _) => {
@@ -206,7 +206,7 @@ impl Listener {
     }
 }
 
-/// A unix socket's name in the file system; removed when dropped, unless somebody else has taken the name since.
+/// A unix socket's name in the file system; removed when dropped, unless another process has taken the name since.
 pub struct SocketFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
@@ -215,7 +215,7 @@ pub struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // Gone already is as good.
+            // A missing file is fine.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -227,24 +227,26 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
         .map(|file| (file.dev(), file.ino()))
 }
 
-/// Listens on a unix socket whose mode is set before it has a name. A stale socket there is replaced; one that somebody
-/// listens on, or any other file, is not.
+/// Listens on a unix socket whose mode is set before it has a name. Replaces a stale socket, but not one with a listener, or any other
+/// file.
 ///
 /// # Errors
-/// Why nobody can listen there.
+/// The reason why it cannot listen.
 pub fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), String> {
     let shown = path.display();
     if let Ok(file) = fs::symlink_metadata(path) {
         if !file.file_type().is_socket() {
             return Err(format!(
-                "{shown} exists and is not a socket; it is left alone"
+                "{shown} exists and is not a socket; remove it or choose another path"
             ));
         }
         if StdUnixStream::connect(path).is_ok() {
-            return Err(format!("{shown}: another process listens there already"));
+            return Err(format!(
+                "{shown}: another process is already listening there"
+            ));
         }
         fs::remove_file(path)
-            .map_err(|error| format!("{shown}: a stale socket that cannot be removed: {error}"))?;
+            .map_err(|error| format!("{shown}: cannot remove a stale socket: {error}"))?;
     }
     make_parent(path).map_err(|error| format!("{shown}: {error}"))?;
     let listener = bind_with_mode(path, mode).map_err(|error| format!("{shown}: {error}"))?;
@@ -257,7 +259,7 @@ pub fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), S
 
 fn bind_with_mode(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-    // Linux gives the name the mode that the socket has when it is bound.
+    // Linux gives the name the mode that the socket has at bind.
     let file = File::from(OwnedFd::from(socket));
     file.set_permissions(Permissions::from_mode(mode))?;
     let socket = socket2::Socket::from(OwnedFd::from(file));
@@ -267,10 +269,10 @@ fn bind_with_mode(path: &Path, mode: u32) -> io::Result<UnixListener> {
     UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))
 }
 
-/// Makes the folder of a file where it is missing.
+/// Creates the folder of a file if it is missing.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn make_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => fs::create_dir_all(parent),
@@ -302,10 +304,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         drop(StdUnixListener::bind(&path).unwrap());
-        assert!(path.exists(), "std leaves the file: it is stale now");
+        assert!(path.exists(), "std leaves the file, which is stale now");
         let (_listener, first) = bind_unix(&path, 0o600).unwrap();
         let error = bind_unix(&path, 0o600).err().unwrap();
-        assert!(error.contains("another process listens"), "{error}");
+        assert!(
+            error.contains("another process is already listening"),
+            "{error}"
+        );
 
         let plain = folder.path().join("plain");
         fs::write(&plain, "mine").unwrap();
@@ -316,10 +321,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "a successor's").unwrap();
         drop(first);
-        assert!(
-            path.exists(),
-            "what took the name since is not ours to remove"
-        );
+        assert!(path.exists(), "another owner's file must not be removed");
     }
 
     #[tokio::test]

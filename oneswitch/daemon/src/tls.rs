@@ -1,4 +1,4 @@
-//! TLS as Open vSwitch uses it: both sides show a certificate that the configured authority signed; names are not checked.
+//! TLS as in Open vSwitch: both sides present a certificate signed by the configured authority; names are not checked.
 
 use std::fs;
 use std::io;
@@ -34,13 +34,13 @@ impl Tls {
     /// Reads the PEM files.
     ///
     /// # Errors
-    /// Which file cannot be used and why.
+    /// The file that cannot be used, and the reason.
     pub fn load(files: &TlsFiles) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates(&files.certificate)?;
         let key_file = files.private_key.display();
         let key = PrivateKeyDer::from_pem_slice(&read(&files.private_key)?)
-            .map_err(|error| format!("{key_file}: no private key in PEM: {error}"))?;
+            .map_err(|error| format!("{key_file}: contains no private key in PEM: {error}"))?;
         let mut roots = RootCertStore::empty();
         let ca_file = files.ca_certificate.display();
         for certificate in certificates(&files.ca_certificate)? {
@@ -80,7 +80,7 @@ impl Tls {
     }
 
     /// # Errors
-    /// Why the handshake failed.
+    /// The reason why the handshake failed.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -91,7 +91,7 @@ impl Tls {
     }
 
     /// # Errors
-    /// Why the handshake failed.
+    /// The reason why the handshake failed.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.acceptor.accept(stream).await.map(TlsStream::Server)
     }
@@ -106,12 +106,15 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) => Err(format!("{}: no certificate in PEM", path.display())),
+        Ok(_) => Err(format!(
+            "{}: contains no certificate in PEM",
+            path.display()
+        )),
         Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
-/// Checks that the server's certificate leads to the authority, and nothing about its name.
+/// Verifies that the server's certificate leads to the authority, but not its name.
 #[derive(Debug)]
 struct ChainOnly {
     roots: Arc<RootCertStore>,

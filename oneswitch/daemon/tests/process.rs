@@ -1,4 +1,4 @@
-//! The program as its users start and stop it. No switch is needed: a missing one is waited for.
+//! The program as its users start and stop it, without switches: it waits for missing ones.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests fail tests
 
 use std::fs;
@@ -31,7 +31,7 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// Writes the configuration with more lines in `[oneswitchd]`.
+    /// Writes the configuration with further lines in `[oneswitchd]`.
     fn write(&self, more: &str) {
         let folder = self.folder.path().display();
         let text = format!(
@@ -53,7 +53,7 @@ impl Fixture {
         self.command().args(arguments).output().unwrap()
     }
 
-    /// The complaint of a start that must fail.
+    /// Returns the error of a start that must fail.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -78,7 +78,7 @@ impl Fixture {
 }
 
 impl Daemon {
-    /// The next line of the log that contains the text.
+    /// Returns the next line of the log that contains the text.
     fn await_line(&mut self, text: &str) -> String {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
@@ -113,7 +113,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Shakes hands and asks for the features.
+/// Completes the handshake and requests the features.
 fn ask_features(path: &Path) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream
@@ -158,7 +158,7 @@ fn after_a_kill_it_starts_again() {
     assert_eq!(daemon.end("KILL"), None);
     assert!(
         fixture.path("mgmt").exists(),
-        "a killed process cleans nothing up"
+        "a killed process does not clean up"
     );
     let daemon = fixture.start();
     assert_eq!(ask_features(&fixture.path("mgmt"))[1], 6);
@@ -171,7 +171,7 @@ fn a_second_one_is_refused_and_harms_nothing() {
     let daemon = fixture.start();
     let complaint = fixture.refused(&[]);
     assert!(
-        complaint.contains("mgmt: another process listens there already"),
+        complaint.contains("mgmt: another process is already listening there"),
         "{complaint}"
     );
     assert_eq!(ask_features(&fixture.path("mgmt"))[1], 6);

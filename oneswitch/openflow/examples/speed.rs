@@ -1,5 +1,5 @@
-//! Prints how long the codec takes for a flow-mod of the usual size:
-//! `cargo run --release -p openflow13 --example speed`.
+//! Prints the codec's time for a typical flow-mod: `cargo run --release -p
+//! openflow13 --example speed`.
 
 use std::hint::black_box;
 use std::time::Instant;

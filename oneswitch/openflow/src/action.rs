@@ -89,20 +89,20 @@ pub enum Action<'a> {
         body: &'a [u8],
     },
     /// The actions of OpenFlow 1.1 that 1.2 deprecated and Open vSwitch still
-    /// takes, and, from a switch, any unknown one.
+    /// accepts, and, from a switch, any unknown one.
     Other {
         kind: u16,
         body: &'a [u8],
     },
 }
 
-/// An action with its place.
+/// An action and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionItem<'a> {
-    /// What it does.
+    /// The action.
     pub action: Action<'a>,
-    /// Where its first byte is, counted from the start of the outermost list.
-    /// The port of an output or the id of a group is 4 bytes further on.
+    /// The offset of its first byte from the start of the outermost list. The
+    /// port of an output or the id of a group follows 4 bytes later.
     pub offset: usize,
     /// The whole action, header and padding included.
     pub raw: &'a [u8],
@@ -120,7 +120,7 @@ impl<'a> ActionItem<'a> {
         }
     }
 
-    /// The actions inside a clone or a conntrack action.
+    /// Returns the actions inside a clone or a conntrack action.
     pub fn nested(&self) -> Option<Actions<'a>> {
         let header = nested_header(&self.action)?;
         Some(Actions {
@@ -130,7 +130,7 @@ impl<'a> ActionItem<'a> {
     }
 }
 
-/// Bytes before the actions that an action contains.
+/// Returns the number of bytes before an action's nested actions.
 pub(crate) fn nested_header(action: &Action<'_>) -> Option<usize> {
     match action {
         Action::Nicira {
@@ -145,8 +145,8 @@ pub(crate) fn nested_header(action: &Action<'_>) -> Option<usize> {
     }
 }
 
-/// The action in `raw`, one whole action; `None` when it is too short for its
-/// type, which the checked lists never contain.
+/// Parses `raw`, one whole action; `None` if it is too short for its type,
+/// which checked lists never contain.
 fn parse(raw: &[u8]) -> Option<Action<'_>> {
     use action_kind as k;
     let kind = u16_at(raw, 0)?;
@@ -185,7 +185,7 @@ fn parse(raw: &[u8]) -> Option<Action<'_>> {
     })
 }
 
-/// A list of actions whose lengths are known to tile its bytes.
+/// A list of actions whose lengths exactly cover its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Actions<'a> {
     bytes: &'a [u8],
@@ -193,13 +193,13 @@ pub struct Actions<'a> {
 }
 
 impl<'a> Actions<'a> {
-    /// Checks a list as Open vSwitch does that of a request.
+    /// Checks a list as Open vSwitch checks that of a request.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Refusal> {
         check(bytes, Strictness::Request)?;
         Ok(Self { bytes, base: 0 })
     }
 
-    /// A list that was checked before.
+    /// Wraps a list that was checked before.
     pub(crate) fn trusted(bytes: &'a [u8], base: usize) -> Self {
         Self { bytes, base }
     }
@@ -209,12 +209,12 @@ impl<'a> Actions<'a> {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Tells whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The actions in order, nested ones not.
+    /// Iterates over the actions in order, without nested ones.
     pub fn iter(&self) -> ActionIter<'a> {
         ActionIter {
             rest: self.bytes,
@@ -252,9 +252,9 @@ impl<'a> Iterator for ActionIter<'a> {
     }
 }
 
-/// Calls `visit` for every action, those nested in clone and conntrack
-/// actions included, outer ones first. Actions that a learn action will put
-/// into future rules are no actions of this list.
+/// Calls `visit` for every action, including those nested in clone and
+/// conntrack actions, outer ones first. Actions that a learn action puts into
+/// future rules do not belong to this list.
 pub fn flatten<'a>(actions: Actions<'a>, visit: &mut dyn FnMut(&ActionItem<'a>)) {
     let mut lists = vec![actions.iter()];
     while let Some(list) = lists.last_mut() {
@@ -272,12 +272,12 @@ pub fn flatten<'a>(actions: Actions<'a>, visit: &mut dyn FnMut(&ActionItem<'a>))
     }
 }
 
-/// How much is asked of instructions and actions.
+/// Strictness of the checks of instructions and actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strictness {
-    /// From a controller: what Open vSwitch 3.1 refuses is refused.
+    /// From a controller: refuse what Open vSwitch 3.1 refuses.
     Request,
-    /// From a switch: whatever can be taken apart is taken.
+    /// From a switch: accept everything that can be parsed.
     Reply,
 }
 
@@ -286,12 +286,12 @@ pub(crate) enum Strictness {
 pub struct ActionList(Vec<u8>);
 
 impl ActionList {
-    /// No actions: drop.
+    /// Creates an empty list: drop.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Checks a list as Open vSwitch does that of a request.
+    /// Checks a list as Open vSwitch checks that of a request.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Refusal> {
         check(&bytes, Strictness::Request)?;
         Ok(Self(bytes))
@@ -302,7 +302,8 @@ impl ActionList {
         &self.0
     }
 
-    /// To patch numbers in place; see [`ActionItem::offset`].
+    /// Returns the bytes, to patch numbers in place; see
+    /// [`ActionItem::offset`].
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
         &mut self.0
     }
@@ -312,7 +313,7 @@ impl ActionList {
         Actions::trusted(&self.0, 0)
     }
 
-    /// Appends an output; `max_len` counts for the controller port only.
+    /// Appends an output; `max_len` applies to the controller port only.
     #[must_use]
     pub fn output(mut self, port: u32, max_len: u16) -> Self {
         self.0.put_u16(action_kind::OUTPUT);
@@ -351,7 +352,7 @@ impl ActionList {
         self
     }
 
-    /// Appends the processing by a group.
+    /// Appends the action `group`.
     #[must_use]
     pub fn group(self, group: u32) -> Self {
         self.with_argument(action_kind::GROUP, group.to_be_bytes())

@@ -1,5 +1,5 @@
-//! What Open vSwitch 3.1 checks when it decodes actions
-//! (`ofpact_pull_raw`, build-aux/extract-ofp-actions).
+//! The checks of Open vSwitch 3.1 when it decodes actions (`ofpact_pull_raw`,
+//! build-aux/extract-ofp-actions).
 
 use crate::action::{action_kind, nested_header, nicira_action, Action, Strictness};
 use crate::error::{ErrorCode, Refusal};
@@ -12,7 +12,8 @@ use crate::{NX_VENDOR, ONF_VENDOR};
 /// The largest action length that is a multiple of 8.
 const MAX: usize = 65_528;
 
-/// Smallest and largest length of a standard action, `None` when unknown.
+/// Returns the smallest and largest length of a standard action, `None` if
+/// unknown.
 fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
     use action_kind as k;
     Some(match kind {
@@ -32,12 +33,12 @@ fn standard_lengths(kind: u16) -> Option<(usize, usize)> {
         | k::GROUP
         | k::SET_NW_TTL
         | k::DEC_NW_TTL => (8, 8),
-        // Open vSwitch has no PBB and no copying of TTLs.
+        // Open vSwitch supports neither PBB nor copying of TTLs.
         _ => return None,
     })
 }
 
-/// The same for Nicira's actions over OpenFlow 1.3.
+/// Does the same for Nicira's actions over OpenFlow 1.3.
 fn nicira_lengths(subtype: u16) -> Option<(usize, usize)> {
     use nicira_action as n;
     Some(match subtype {
@@ -62,7 +63,7 @@ fn nicira_lengths(subtype: u16) -> Option<(usize, usize)> {
     })
 }
 
-/// The lengths of the action that `rest` begins with, or the error of an
+/// Returns the lengths of the action at the start of `rest`, or the error of an
 /// unknown one (`ofpact_decode_raw`).
 fn lengths(rest: &[u8]) -> Result<(usize, usize), ErrorCode> {
     let (Some(kind), Some(vendor)) = (u16_at(rest, 0), u32_at(rest, 4)) else {
@@ -86,7 +87,7 @@ fn lengths(rest: &[u8]) -> Result<(usize, usize), ErrorCode> {
     .ok_or(ErrorCode::BAD_ACTION_BAD_EXP_TYPE)
 }
 
-/// Checks a list of actions, nested ones included, in the order in which Open
+/// Checks a list of actions, including nested ones, in the order in which Open
 /// vSwitch decodes them.
 pub(crate) fn check(list: &[u8], strictness: Strictness) -> Result<(), Refusal> {
     let mut lists = Vec::new();
@@ -123,7 +124,7 @@ fn pull(rest: &[u8], strictness: Strictness) -> Result<(&[u8], &[u8]), Refusal> 
         Err(ErrorCode::BAD_ACTION_BAD_LEN) => {
             return Err(Refusal::new(
                 ErrorCode::BAD_ACTION_BAD_LEN,
-                "action cut off",
+                "truncated action",
             ))
         }
         Err(_) if strictness == Strictness::Reply => (8, MAX),
@@ -209,9 +210,9 @@ fn set_field(raw: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The field that a set-field names (`nx_pull_header__`).
+/// Returns the field that a set-field names (`nx_pull_header__`).
 fn known_field(bytes: &[u8]) -> Result<crate::field::Field, Refusal> {
-    let cut_off = || Refusal::new(ErrorCode::BAD_MATCH_BAD_LEN, "set-field cut off");
+    let cut_off = || Refusal::new(ErrorCode::BAD_MATCH_BAD_LEN, "truncated set-field");
     let &[c0, c1, field, length] = bytes.first_chunk::<4>().ok_or_else(cut_off)?;
     let class = u16::from_be_bytes([c0, c1]);
     let mut length = usize::from(length);

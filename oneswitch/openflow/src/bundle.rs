@@ -1,6 +1,6 @@
-//! Bundles: ONF extension 230 as Open vSwitch speaks it over OpenFlow 1.3
-//! (lib/ofp-bundle.c). A bundle may hold port-mods, flow-mods, group-mods and
-//! packet-outs; all are applied at the commit, or none.
+//! Bundles: ONF extension 230 as in Open vSwitch over OpenFlow 1.3
+//! (lib/ofp-bundle.c). A bundle may contain port-mods, flow-mods, group-mods
+//! and packet-outs; the commit applies all of them, or none.
 
 use crate::error::{ErrorCode, Oversize, Refusal};
 use crate::header::{kind, Header, HEADER_LEN, VERSION};
@@ -48,7 +48,7 @@ impl ControlType {
         })
     }
 
-    /// What answers a request; `None` for a reply.
+    /// Returns the answer to a request; `None` for a reply.
     pub fn reply(self) -> Option<Self> {
         match self {
             Self::OpenRequest => Some(Self::OpenReply),
@@ -65,9 +65,10 @@ impl ControlType {
 pub struct Control {
     /// The bundle, numbered by the controller.
     pub bundle_id: u32,
-    /// What to do or what was done.
+    /// The requested or completed operation.
     pub control_type: ControlType,
-    /// [`ATOMIC`] and [`ORDERED`]; those of the open must be repeated.
+    /// [`ATOMIC`] and [`ORDERED`]; later messages must repeat those of the
+    /// open.
     pub flags: u16,
 }
 
@@ -123,14 +124,14 @@ pub fn encode_commit(xid: u32, bundle_id: u32) -> Vec<u8> {
     request(xid, bundle_id, ControlType::CommitRequest)
 }
 
-/// Forgets an atomic, ordered bundle.
+/// Discards an atomic, ordered bundle.
 pub fn encode_discard(xid: u32, bundle_id: u32) -> Vec<u8> {
     request(xid, bundle_id, ControlType::DiscardRequest)
 }
 
-/// Adds a message to an atomic, ordered bundle. The outer message takes the
-/// xid of `inner`, as Open vSwitch demands. Fails when `inner` has more than
-/// 65,511 bytes.
+/// Adds a message to an atomic, ordered bundle. The outer message takes the xid
+/// of `inner`, as Open vSwitch requires. Fails if `inner` has more than 65,511
+/// bytes.
 pub fn encode_add(bundle_id: u32, inner: &[u8]) -> Result<Vec<u8>, Oversize> {
     let xid = Header::parse(inner).map_or(0, |header| header.xid);
     let mut out = start(xid, kind::EXPERIMENTER);
@@ -143,8 +144,8 @@ pub fn encode_add(bundle_id: u32, inner: &[u8]) -> Result<Vec<u8>, Oversize> {
     finish(out)
 }
 
-/// Takes a bundle message apart; `None` when it is another experimenter's
-/// message. `xid` is that of the message's header.
+/// Parses a bundle message; `None` if it is another experimenter's message.
+/// `xid` is that of the message's header.
 pub fn decode(xid: u32, message: &Experimenter) -> Option<Result<Bundle<'_>, Refusal>> {
     match (message.vendor, message.subtype) {
         (ONF_VENDOR, CONTROL) => Some(decode_control(&message.body).map(Bundle::Control)),
@@ -177,8 +178,8 @@ fn decode_control(body: &[u8]) -> Result<Control, Refusal> {
     })
 }
 
-/// `ofputil_decode_bundle_add`, but for whether the message can be in a
-/// bundle at all.
+/// `ofputil_decode_bundle_add`, without the check whether the message is
+/// allowed in a bundle.
 fn decode_add(xid: u32, body: &[u8]) -> Result<Add<'_>, Refusal> {
     let mut reader = Reader::new(body);
     let bundle_id = reader.u32()?;
@@ -188,7 +189,7 @@ fn decode_add(xid: u32, body: &[u8]) -> Result<Add<'_>, Refusal> {
     let bad_length = || {
         Refusal::new(
             ErrorCode::ONF_BUNDLE_MSG_BAD_LEN,
-            "message in bundle cut off",
+            "truncated message in bundle",
         )
     };
     let inner = Header::parse(rest).ok_or_else(bad_length)?;
@@ -196,7 +197,7 @@ fn decode_add(xid: u32, body: &[u8]) -> Result<Add<'_>, Refusal> {
         // OFPBFC_BAD_VERSION has no code in OpenFlow 1.3.
         return Err(Refusal::new(
             ErrorCode::NX_UNENCODABLE_ERROR,
-            "message in bundle has another version",
+            "message in bundle has a different version",
         ));
     }
     let length = usize::from(inner.length);
@@ -207,7 +208,7 @@ fn decode_add(xid: u32, body: &[u8]) -> Result<Add<'_>, Refusal> {
     if inner.xid != xid {
         return Err(Refusal::new(
             ErrorCode::ONF_BUNDLE_MSG_BAD_XID,
-            "message in bundle has another xid",
+            "message in bundle has a different xid",
         ));
     }
     Ok(Add {

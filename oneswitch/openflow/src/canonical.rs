@@ -1,5 +1,5 @@
-//! The rule key of a match: what makes two rules of one table and priority
-//! the same rule for Open vSwitch (`match_equal` over `struct flow`).
+//! The rule key of a match: what Open vSwitch compares to identify rules of one
+//! table and priority (`match_equal` over `struct flow`).
 
 use crate::error::{ErrorCode, Refusal};
 use crate::field::{lookup, word, Field, Kind, Prereq};
@@ -13,10 +13,10 @@ const OPTION_WORDS: usize = 16;
 /// Words of one option in a key: index, value, mask.
 const OPTION_ENTRY: usize = 1 + 2 * OPTION_WORDS;
 
-/// Two matches are equal iff an Open vSwitch classifier treats them as the
-/// same rule key: the order of fields does not matter, values are masked,
-/// full masks count as none, empty masks vanish, and the NXM and OXM
-/// spellings of a field, or of its parts, are one.
+/// Two matches are equal iff an Open vSwitch classifier treats them as the same
+/// rule key: the order of fields does not matter, values are masked, full masks
+/// count as none, empty masks vanish, and the NXM and OXM spellings of a field,
+/// or of its parts, are equal.
 ///
 /// The box holds a bitmap of the words that are matched on, then the value
 /// and the mask of each, then the tunnel options.
@@ -28,7 +28,7 @@ impl CanonicalMatch {
         self.0.first().copied().unwrap_or_default()
     }
 
-    /// Value and mask of a word, zeros when it is not matched on.
+    /// Returns value and mask of a word, zeros if it is not matched.
     fn word(&self, index: u32) -> (u64, u64) {
         let bitmap = self.bitmap();
         if bitmap & (1 << index) == 0 {
@@ -41,7 +41,7 @@ impl CanonicalMatch {
         }
     }
 
-    /// The tunnel options: index, value and mask of each.
+    /// Iterates over the tunnel options: index, value and mask of each.
     fn options(&self) -> impl Iterator<Item = (u64, &[u64], &[u64])> {
         let words = (self.bitmap() & !OPTIONS).count_ones() as usize;
         let tail = self.0.get(1 + 2 * words..).unwrap_or_default();
@@ -52,24 +52,25 @@ impl CanonicalMatch {
         })
     }
 
-    /// Whether every packet matches.
+    /// Tells whether every packet matches.
     pub fn is_empty(&self) -> bool {
         self.bitmap() == 0
     }
 
-    /// The port that is matched, in OpenFlow 1.3 numbers.
+    /// Returns the matched port, in OpenFlow 1.3 numbers.
     pub fn in_port(&self) -> Option<u32> {
         let (value, mask) = self.word(u32::from(word::PORT));
         (mask >> 32 == u64::from(u32::MAX)).then_some((value >> 32) as u32)
     }
 
-    /// Whether every packet matches.
+    /// Tells whether every packet matches.
     pub fn is_any(&self) -> bool {
         self.bitmap() == 0
     }
 
-    /// Whether this match is equal to or more general than `other`: whether a
-    /// non-strict flow-mod with this match reaches a rule with the other.
+    /// Tells whether this match is equal to or more general than `other`:
+    /// whether a non-strict flow-mod with this match affects a rule with the
+    /// other.
     pub fn covers(&self, other: &Self) -> bool {
         if self.bitmap() & !other.bitmap() != 0 {
             return false;
@@ -94,7 +95,7 @@ impl CanonicalMatch {
             }))
     }
 
-    /// Whether some packet can match both.
+    /// Tells whether some packet can match both.
     pub fn overlaps(&self, other: &Self) -> bool {
         let both = self.bitmap() & other.bitmap();
         bits(both & !OPTIONS).all(|index| {
@@ -126,7 +127,7 @@ fn bits(mut bitmap: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// A big-endian number of at most eight bytes.
+/// Reads a big-endian number of at most eight bytes.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte))
 }
@@ -142,8 +143,8 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Reads OXM TLVs as `nx_pull_raw` does, in the same order of checks;
-    /// those of prerequisites can be left out.
+    /// Reads OXM TLVs as `nx_pull_raw` does, with the same order of checks;
+    /// those of prerequisites are optional.
     pub(crate) fn build(oxm: &[u8], prerequisites: bool) -> Result<Self, Refusal> {
         let mut storage = Self {
             value: [0; word::COUNT],
@@ -211,7 +212,7 @@ impl Storage {
         Ok(())
     }
 
-    /// A 128-bit field, in two words.
+    /// Adds a 128-bit field, in two words.
     fn add_wide(
         &mut self,
         field: &Field,
@@ -236,9 +237,9 @@ impl Storage {
         Ok(())
     }
 
-    /// A tunnel option. Its length is set by a table that only the switch
-    /// knows, so the key takes the bytes that are given, right-aligned; an
-    /// all-zero mask still matches on the option's presence.
+    /// Adds a tunnel option. Only the switch knows the table that defines its
+    /// length, so the key takes the given bytes, right-aligned; an all-zero
+    /// mask still matches on the option's presence.
     fn add_option(
         &mut self,
         index: u8,
@@ -273,13 +274,13 @@ impl Storage {
         }
     }
 
-    /// The value of a field so far; what is not matched is zero.
+    /// Returns the value of a field so far; zero if it is not matched.
     fn get(&self, word: u8, shift: u8, width: u32) -> u64 {
         let word = self.value.get(usize::from(word)).copied();
         word.unwrap_or_default() >> shift & (u64::MAX >> (64 - width))
     }
 
-    /// `get_dl_type`: what is inside the packet type.
+    /// `get_dl_type`: the content of the packet type.
     fn ethertype(&self) -> u64 {
         match self.get(word::L2, 32, 32) {
             0 => self.get(word::L2, 16, 16),
@@ -342,8 +343,8 @@ impl Storage {
             || (state & trk != 0 && state & inv == 0 && self.is_matched(word::CT, inv << 32))
     }
 
-    /// Whether the addresses of a tracked connection are of another IP
-    /// version than the packet (`ofputil_decode_flow_mod`).
+    /// Tells whether the addresses of a tracked connection have a different IP
+    /// version from the packet (`ofputil_decode_flow_mod`).
     pub(crate) fn mismatches_connection(&self) -> bool {
         let ethertype = self.get(word::L2, 16, 16);
         let wide = [word::CT_IPV6_SRC, word::CT_IPV6_DST];
@@ -399,8 +400,8 @@ struct Bits {
     owned: u64,
 }
 
-/// Checks a value (`mf_is_value_valid`) and gives it the form it has in
-/// `struct flow` (lib/match.c). `mask` is that of the TLV; `full`: it has none.
+/// Checks a value (`mf_is_value_valid`) and converts it to its form in `struct
+/// flow` (lib/match.c). `mask` is that of the TLV; `full`: the TLV has none.
 fn convert(field: &Field, value: u64, mask: u64, full: bool) -> Result<Bits, ErrorCode> {
     const BAD_VALUE: ErrorCode = ErrorCode::BAD_MATCH_BAD_VALUE;
     if value > field.limit {
@@ -421,7 +422,7 @@ fn convert(field: &Field, value: u64, mask: u64, full: bool) -> Result<Bits, Err
             same(value, mask, all)
         }
         Kind::VlanVid => same(value, mask & 0x1fff, 0x1fff),
-        // Matching a priority means matching that there is a tag.
+        // Matching a priority requires a tag.
         Kind::VlanPcp => same(value << 13 | 0x1000, 0xf000, 0xe000),
         Kind::MplsLabel => same(value << 12, 0xffff_f000, 0xffff_f000),
         Kind::MplsTc => same(value << 9, 0xe00, 0xe00),
@@ -446,7 +447,7 @@ fn convert(field: &Field, value: u64, mask: u64, full: bool) -> Result<Bits, Err
     })
 }
 
-/// Whether a value may be written by set-field: the part of
+/// Tells whether set-field may write a value: the part of
 /// `decode_ofpat_set_field` that depends on the value.
 pub(crate) fn is_settable(field: &Field, value: &[u8]) -> bool {
     match field.kind {

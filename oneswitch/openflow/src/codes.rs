@@ -136,7 +136,7 @@ codes! {
     TABLE_FEATURES_FAILED_BAD_LEN = (13, 3),
     TABLE_FEATURES_FAILED_BAD_ARGUMENT = (13, 4),
     TABLE_FEATURES_FAILED_EPERM = (13, 5),
-    // Extension errors: the type is 0xffff, the code says whose (see `ErrorCode::experimenter`).
+    // Extension errors: the type is 0xffff, the code identifies the experimenter (see `ErrorCode::experimenter`).
     NX_NXM_INVALID = (0xffff, 2),
     NX_NXM_BAD_TYPE = (0xffff, 3),
     NX_MUST_BE_ZERO = (0xffff, 4),

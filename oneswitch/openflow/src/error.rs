@@ -1,4 +1,4 @@
-//! Errors: what is sent on the wire, and why a message is refused here.
+//! Errors: their encoding, and the reasons for refusing a message.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,9 +20,9 @@ pub struct ErrorCode {
 }
 
 impl ErrorCode {
-    /// Whose error a type 0xffff error is. Nicira's codes that Open vSwitch
-    /// sends end at 44 and ONF's begin at 2300 (lib/ofp-errors.h), so the code
-    /// tells them apart.
+    /// Returns the experimenter of a type 0xffff error. Nicira's codes in Open
+    /// vSwitch end at 44 and ONF's begin at 2300 (lib/ofp-errors.h), so the
+    /// code distinguishes them.
     pub fn experimenter(self) -> Option<u32> {
         match (self.kind, self.code) {
             (EXPERIMENTER_ERROR, 2300..) => Some(ONF_VENDOR),
@@ -41,18 +41,18 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Why a message is refused: the OpenFlow error Open vSwitch would send, and
-/// a sentence for the log.
+/// The reason for refusing a message: the OpenFlow error that Open vSwitch
+/// would send, and a sentence for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the sender is told.
+    /// The error for the sender.
     pub error: ErrorCode,
-    /// What the log says.
+    /// The text for the log.
     pub detail: Cow<'static, str>,
 }
 
 impl Refusal {
-    /// A refusal with its reason.
+    /// Creates a refusal with its reason.
     pub fn new(error: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             error,
@@ -69,10 +69,10 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The message does not fit in the 65,535 bytes that a header can count.
+/// The message exceeds the 65,535 bytes that a header can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversize {
-    /// Bytes the message would have.
+    /// Bytes that the message would have.
     pub length: usize,
 }
 
@@ -93,14 +93,14 @@ impl std::error::Error for Oversize {}
 pub struct ErrorMessage {
     /// Type and code.
     pub error: ErrorCode,
-    /// Whose error it is, for type 0xffff.
+    /// The experimenter, for type 0xffff.
     pub experimenter: Option<u32>,
-    /// The start of the message that is refused, or a text for HELLO_FAILED.
+    /// The start of the refused message, or a text for HELLO_FAILED.
     pub data: Box<[u8]>,
 }
 
 impl ErrorMessage {
-    /// An error about `offending`, a whole message or its start.
+    /// Creates an error about `offending`, a whole message or its start.
     pub fn new(error: ErrorCode, offending: &[u8]) -> Self {
         Self {
             error,
@@ -138,9 +138,9 @@ impl ErrorMessage {
     }
 }
 
-/// An encoded error message about `offending`. As Open vSwitch does
-/// (`ofperr_encode_msg__`), it carries the whole offending message, cut only
-/// where the 65,535 bytes of a message end.
+/// Encodes an error message about `offending`. As in Open vSwitch
+/// (`ofperr_encode_msg__`), it carries the whole offending message, truncated
+/// only at a message's limit of 65,535 bytes.
 pub fn encode_error(xid: u32, error: ErrorCode, offending: &[u8]) -> Vec<u8> {
     let experimenter = error.experimenter();
     let fixed = HEADER_LEN + 4 + if experimenter.is_some() { 4 } else { 0 };

@@ -1,10 +1,10 @@
-//! The fields that Open vSwitch 3.1 can match on, and where each one's bits
-//! are in a [rule key](crate::CanonicalMatch) (include/openvswitch/meta-flow.h,
+//! The fields that Open vSwitch 3.1 can match, and the position of their bits
+//! in a [rule key](crate::CanonicalMatch) (include/openvswitch/meta-flow.h,
 //! lib/match.c).
 //!
-//! A rule key is an array of 64-bit words, as `struct flow` is in Open
-//! vSwitch: different spellings of one field have the same place, and fields
-//! that are usually matched together share a word.
+//! A rule key is an array of 64-bit words, like `struct flow` in Open vSwitch:
+//! different spellings of one field have the same position, and fields that are
+//! usually matched together share a word.
 
 use crate::oxm::class;
 use crate::{NX_VENDOR, ONF_VENDOR};
@@ -13,7 +13,7 @@ use Prereq::*;
 /// Experimenter of `NXOXM_NSH_*`.
 const NSH_VENDOR: u32 = 0x005a_d650;
 
-/// Words of a rule key, and with [`at`] the bit where a field begins.
+/// Words of a rule key; with [`at`], the first bit of a field.
 pub(crate) mod word {
     pub(crate) const L2: u8 = 0; // packet_type 32, eth_type 16, vlan_tci 16
     pub(crate) const PORT: u8 = 1; // in_port 32, actset_output 32
@@ -49,10 +49,10 @@ pub(crate) mod word {
     pub(crate) const COUNT: usize = 47;
 }
 
-/// How a TLV's value becomes bits of the key.
+/// The conversion of a TLV's value to bits of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// As it is; values above the limit are invalid.
+    /// Unchanged; values above the limit are invalid.
     Plain,
     /// 16-bit OpenFlow 1.0 port number.
     Port16,
@@ -83,7 +83,7 @@ pub(crate) enum Kind {
     TunMetadata,
 }
 
-/// What must be matched before a field can be (`enum mf_prereqs`).
+/// The prerequisite of a field (`enum mf_prereqs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prereq {
     Nothing,
@@ -114,13 +114,13 @@ pub(crate) struct Field {
     pub(crate) kind: Kind,
     /// Word of the key; for [`Kind::TunMetadata`] the option's index.
     pub(crate) word: u8,
-    /// How far its lowest bit is from that of the word.
+    /// Offset of its lowest bit in the word.
     pub(crate) shift: u8,
     /// Largest valid value of up to eight bytes.
     pub(crate) limit: u64,
     pub(crate) maskable: bool,
     pub(crate) writable: bool,
-    /// Any but `Nothing` also means matching Ethernet
+    /// Any prerequisite but `Nothing` also requires Ethernet
     /// (`match_add_ethernet_prereq`).
     pub(crate) prereq: Prereq,
 }
@@ -226,7 +226,7 @@ const fn arp_tha(prereq: Prereq) -> Field {
     layer(prereq, 6, word::ARP_THA, 16)
 }
 
-/// The field of a TLV's header, if Open vSwitch has one.
+/// Returns the field of a TLV's header, if Open vSwitch has it.
 pub(crate) fn lookup(class: u16, field: u8, experimenter: Option<u32>) -> Option<Field> {
     match (class, experimenter) {
         (class::OPENFLOW_BASIC, _) => openflow_basic(field),
@@ -307,7 +307,7 @@ fn openflow_basic(field: u8) -> Option<Field> {
             .no_mask()
             .read_only(),
         38 => TUN_ID,
-        // These two since OpenFlow 1.5; Open vSwitch takes them over 1.3.
+        // OpenFlow 1.5 added these two; Open vSwitch accepts them over 1.3.
         42 => TCP_FLAGS,
         43 => ACTSET_OUTPUT,
         44 => at(4, word::L2, 32).no_mask().read_only(),

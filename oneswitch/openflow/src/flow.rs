@@ -36,7 +36,7 @@ impl FlowModCommand {
         })
     }
 
-    /// Whether rules are deleted.
+    /// Tells whether the command deletes rules.
     pub fn is_delete(self) -> bool {
         matches!(self, Self::Delete | Self::DeleteStrict)
     }
@@ -45,19 +45,19 @@ impl FlowModCommand {
 /// `ofp_flow_mod`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMod {
-    /// New rule's cookie; for the other commands the bits to match.
+    /// The new rule's cookie; for the other commands the bits to match.
     pub cookie: u64,
     /// Bits of the cookie that must match; not used by `Add`.
     pub cookie_mask: u64,
     /// Table, or [`ALL_TABLES`] to delete.
     pub table_id: u8,
-    /// What to do.
+    /// The command.
     pub command: FlowModCommand,
-    /// Seconds without a packet; 0: none.
+    /// Idle timeout in seconds; 0: none.
     pub idle_timeout: u16,
-    /// Seconds of life; 0: no end.
+    /// Hard timeout in seconds; 0: none.
     pub hard_timeout: u16,
-    /// Higher wins.
+    /// The priority; the highest wins.
     pub priority: u16,
     /// A packet to send through the rule, or [`NO_BUFFER`].
     pub buffer_id: u32,
@@ -67,14 +67,14 @@ pub struct FlowMod {
     pub out_group: u32,
     /// Bits of the constants below.
     pub flags: u16,
-    /// Which packets.
+    /// The match.
     pub matching: Match,
-    /// What to do with them.
+    /// The instructions.
     pub instructions: Instructions,
 }
 
 impl FlowMod {
-    /// Send a flow-removed message when the rule goes.
+    /// Send a flow-removed message when the rule is removed.
     pub const SEND_FLOW_REM: u16 = 1 << 0;
     /// Refuse a rule that overlaps another of its priority.
     pub const CHECK_OVERLAP: u16 = 1 << 1;
@@ -84,7 +84,7 @@ impl FlowMod {
     pub const NO_PKT_COUNTS: u16 = 1 << 3;
     /// Do not count bytes.
     pub const NO_BYT_COUNTS: u16 = 1 << 4;
-    /// All of them.
+    /// All of these flags.
     pub const ALL_FLAGS: u16 = 0x1f;
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
@@ -112,7 +112,7 @@ impl FlowMod {
         if table_id == ALL_TABLES && !known.is_some_and(FlowModCommand::is_delete) {
             return Err(Refusal::new(
                 ErrorCode::FLOW_MOD_FAILED_BAD_TABLE_ID,
-                "all tables can only be deleted from",
+                "table 0xff (all) is valid for deletions only",
             ));
         }
         if !is_representable(out_port) {
@@ -124,7 +124,7 @@ impl FlowMod {
         if key.mismatches_connection() {
             return Err(Refusal::new(
                 ErrorCode::BAD_ACTION_MATCH_INCONSISTENT,
-                "match on the addresses of a connection of another IP version",
+                "match on connection addresses of a different IP version",
             ));
         }
         let command = known.ok_or_else(|| {
@@ -186,7 +186,7 @@ pub struct FlowRemoved {
     pub reason: u8,
     /// The rule's table.
     pub table_id: u8,
-    /// Seconds the rule lived.
+    /// Lifetime in seconds.
     pub duration_sec: u32,
     /// Nanoseconds beyond them.
     pub duration_nsec: u32,

@@ -27,18 +27,18 @@ pub mod group_type {
 /// Bytes of `ofp_bucket` before its actions.
 const BUCKET_HEADER: usize = 16;
 
-/// What a group-mod does. The last three are not OpenFlow 1.3, but Open
-/// vSwitch 3.1 takes them in its messages (`ofputil_check_group_mod`).
+/// The command of a group-mod. The last three are not OpenFlow 1.3, but Open
+/// vSwitch 3.1 accepts them in its messages (`ofputil_check_group_mod`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum GroupModCommand {
     Add = 0,
     Modify = 1,
     Delete = 2,
-    /// OpenFlow 1.5; over 1.3 only a group without buckets takes any, as
-    /// buckets are numbered from 0 in each message.
+    /// OpenFlow 1.5; over 1.3 only a group without buckets accepts any, because
+    /// each message numbers buckets from 0.
     InsertBucket = 3,
-    /// OpenFlow 1.5; over 1.3 all buckets go.
+    /// OpenFlow 1.5; over 1.3 this removes all buckets.
     RemoveBucket = 5,
     /// `ovs-ofctl --may-create mod-group`.
     AddOrModify = 0x8000,
@@ -76,13 +76,13 @@ pub struct Bucket<'a> {
 pub struct Buckets(Box<[u8]>);
 
 impl Buckets {
-    /// Takes buckets that Open vSwitch would take from a request.
+    /// Checks buckets as Open vSwitch checks those of a request.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Refusal> {
         Self::checked(&bytes, Strictness::Request)?;
         Ok(Self(bytes.into_boxed_slice()))
     }
 
-    /// Writes buckets: weight, watched port and group, actions of each.
+    /// Encodes buckets: weight, watched port and group, actions of each.
     pub fn build<'a>(buckets: impl IntoIterator<Item = (u16, u32, u32, &'a ActionList)>) -> Self {
         let mut bytes = Vec::new();
         for (weight, watch_port, watch_group, actions) in buckets {
@@ -118,7 +118,7 @@ impl Buckets {
             }
             let (bucket, after) = rest
                 .split_at_checked(length)
-                .ok_or_else(|| bad_bucket("bucket cut off"))?;
+                .ok_or_else(|| bad_bucket("truncated bucket"))?;
             if length % 8 != 0 {
                 return Err(Refusal::new(
                     ErrorCode::BAD_REQUEST_BAD_LEN,
@@ -143,17 +143,18 @@ impl Buckets {
         &self.0
     }
 
-    /// To patch numbers in place; see [`crate::ActionItem::offset`].
+    /// Returns the bytes, to patch numbers in place; see
+    /// [`crate::ActionItem::offset`].
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
         &mut self.0
     }
 
-    /// Whether there are none.
+    /// Tells whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The buckets in order.
+    /// Iterates over the buckets in order.
     pub fn iter(&self) -> impl Iterator<Item = Bucket<'_>> {
         let mut offset = 0;
         std::iter::from_fn(move || {
@@ -175,11 +176,11 @@ impl Buckets {
 /// `ofp_group_mod`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMod {
-    /// What to do.
+    /// The command.
     pub command: GroupModCommand,
     /// One of [`group_type`].
     pub group_type: u8,
-    /// Which group; `group_no::ALL` to delete all.
+    /// The group; `group_no::ALL` to delete all.
     pub group_id: u32,
     /// Its buckets.
     pub buckets: Buckets,
@@ -245,20 +246,20 @@ impl GroupMod {
             {
                 return refuse(
                     ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
-                    "weight in a group that does not select",
+                    "weight in a group other than select",
                 );
             }
             match group_type {
                 group_type::ALL | group_type::INDIRECT if watches => {
                     return refuse(
                         ErrorCode::GROUP_MOD_FAILED_WATCH_UNSUPPORTED,
-                        "watch in a group that does not fail over",
+                        "watch in a group other than fast failover",
                     )
                 }
                 group_type::FAST_FAILOVER if !watches => {
                     return refuse(
                         ErrorCode::GROUP_MOD_FAILED_INVALID_GROUP,
-                        "failover bucket that watches nothing",
+                        "fast-failover bucket without a watch",
                     )
                 }
                 _ => {}

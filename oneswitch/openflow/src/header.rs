@@ -1,5 +1,5 @@
-//! The `ofp_header` that opens every message (OpenFlow 1.3.5, section A.1) and
-//! the splitting of a byte stream into messages.
+//! The `ofp_header` at the start of every message (OpenFlow 1.3.5, section
+//! A.1), and splitting a byte stream into messages.
 
 use crate::error::{ErrorCode, Refusal};
 
@@ -22,7 +22,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the first eight bytes; `None` when there are fewer.
+    /// Parses the first eight bytes; `None` if there are fewer.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let &[version, kind, l0, l1, x0, x1, x2, x3] = bytes.first_chunk::<HEADER_LEN>()?;
         Some(Header {
@@ -69,7 +69,7 @@ pub mod kind {
     pub const METER_MOD: u8 = 29;
 }
 
-/// Length of the message that `buffer` starts with.
+/// Returns the length of the message at the start of `buffer`.
 ///
 /// `Ok(None)`: more bytes are needed. `Err`: the header claims fewer bytes
 /// than a header has, so that the stream can no longer be split.
@@ -87,8 +87,9 @@ pub fn frame_length(buffer: &[u8]) -> Result<Option<usize>, Refusal> {
     Ok((buffer.len() >= length).then_some(length))
 }
 
-/// Whether a message of `kind` that changes a switch can have `length` bytes: those of its fixed part, and whole entries after it. Open
-/// vSwitch looks at this before it looks at who sent it, or into it (lib/ofp-msgs.h).
+/// Tells whether a message of `kind` that changes a switch can have `length`
+/// bytes: those of its fixed part, and whole entries after it. Open vSwitch
+/// checks this before the sender and the content (lib/ofp-msgs.h).
 pub fn fits_kind(kind: u8, length: u16) -> bool {
     let (fixed, entry) = match kind {
         kind::PACKET_OUT => (24, 1),
@@ -101,8 +102,8 @@ pub fn fits_kind(kind: u8, length: u16) -> bool {
     length >= fixed && (length - fixed) % entry == 0
 }
 
-/// Replaces the transaction id of an encoded message in place; nothing
-/// happens to a buffer that is shorter than a header.
+/// Replaces the transaction id of an encoded message in place; ignores a buffer
+/// that is shorter than a header.
 pub fn set_xid(frame: &mut [u8], xid: u32) {
     if let Some(slot) = frame.get_mut(4..HEADER_LEN) {
         slot.copy_from_slice(&xid.to_be_bytes());

@@ -29,7 +29,8 @@ pub enum Instruction<'a> {
     ApplyActions(Actions<'a>),
     ClearActions,
     Meter(u32),
-    /// Whole; Open vSwitch knows none, so only a switch's reply can have one.
+    /// Raw; Open vSwitch supports none, so only a switch's reply can contain
+    /// one.
     Experimenter(&'a [u8]),
 }
 
@@ -38,18 +39,18 @@ pub enum Instruction<'a> {
 pub struct Instructions(Box<[u8]>);
 
 impl Instructions {
-    /// No instructions: drop.
+    /// Creates an empty list: drop.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Takes instructions that Open vSwitch would take from a request.
+    /// Checks instructions as Open vSwitch checks those of a request.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Refusal> {
         Self::checked(&bytes, Strictness::Request)?;
         Ok(Self(bytes.into_boxed_slice()))
     }
 
-    /// One apply-actions instruction; none for an empty list.
+    /// Creates one apply-actions instruction; none for an empty list.
     pub fn apply(actions: &ActionList) -> Self {
         if actions.as_bytes().is_empty() {
             return Self::default();
@@ -67,8 +68,8 @@ impl Instructions {
         Ok(Self(bytes.into()))
     }
 
-    /// The checks of `ofpacts_pull_openflow_instructions`, in its order: all
-    /// headers, then the actions to apply, then those to write.
+    /// Performs the checks of `ofpacts_pull_openflow_instructions`, in its
+    /// order: all headers, then the actions to apply, then those to write.
     fn checked(bytes: &[u8], strictness: Strictness) -> Result<(), Refusal> {
         const BAD_LEN: ErrorCode = ErrorCode::BAD_INSTRUCTION_BAD_LEN;
         if bytes.len() % 8 != 0 {
@@ -136,17 +137,18 @@ impl Instructions {
         &self.0
     }
 
-    /// To patch numbers in place; see [`ActionItem::offset`].
+    /// Returns the bytes, to patch numbers in place; see
+    /// [`ActionItem::offset`].
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
         &mut self.0
     }
 
-    /// Whether there are none.
+    /// Tells whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The instructions in the order of the wire. Actions count their offsets
+    /// Iterates over the instructions in wire order. Offsets of actions count
     /// from the first byte of the instructions.
     pub fn iter(&self) -> impl Iterator<Item = Instruction<'_>> {
         raw_instructions(&self.0).map(|(kind, offset, body)| {
@@ -170,8 +172,8 @@ impl Instructions {
         })
     }
 
-    /// Calls `visit` for every action that is applied or written, nested
-    /// ones included.
+    /// Calls `visit` for every applied or written action, including nested
+    /// ones.
     pub fn for_each_action<'a>(&'a self, visit: &mut dyn FnMut(&ActionItem<'a>)) {
         for instruction in self.iter() {
             if let Instruction::ApplyActions(list) | Instruction::WriteActions(list) = instruction {
@@ -181,7 +183,7 @@ impl Instructions {
     }
 }
 
-/// Kind, offset of the body, and body of each instruction.
+/// Iterates over kind, offset of the body, and body of each instruction.
 fn raw_instructions(bytes: &[u8]) -> impl Iterator<Item = (u16, usize, &[u8])> {
     let mut offset = 0;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! The OpenFlow 1.3.5 wire format with the Nicira and ONF extensions that
-//! Open vSwitch 3.1 speaks. No I/O; see README.md.
+//! The OpenFlow 1.3.5 wire format with the Nicira and ONF extensions of Open
+//! vSwitch 3.1. No I/O; see README.md.
 #![warn(missing_docs)]
 
 mod action;

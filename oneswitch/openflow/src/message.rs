@@ -54,7 +54,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The message's [`kind`].
+    /// Returns the message's [`kind`].
     pub fn kind(&self) -> u8 {
         match self {
             Self::Hello(_) => kind::HELLO,
@@ -91,7 +91,7 @@ impl Message {
     }
 }
 
-/// The length a body must have, for the kinds where it is fixed
+/// Returns the required length of a body, for kinds with a fixed length
 /// (`ofpraw_check_length`).
 fn fixed_length(kind_number: u8) -> Option<usize> {
     Some(match kind_number {
@@ -110,14 +110,14 @@ fn fixed_length(kind_number: u8) -> Option<usize> {
     })
 }
 
-/// Decodes exactly one message. Refuses what Open vSwitch 3.1 certainly
-/// refuses for its structure, with the error it sends; what actions mean and
-/// everything that depends on state is left to it.
+/// Decodes exactly one message. Refuses what Open vSwitch 3.1 certainly refuses
+/// because of its structure, with the error that it sends; the switch itself
+/// checks the meaning of actions and everything that depends on state.
 pub fn decode(frame: &[u8]) -> Result<(Header, Message), Refusal> {
     let bad_length = |detail: &'static str| Refusal::new(ErrorCode::BAD_REQUEST_BAD_LEN, detail);
     let header = Header::parse(frame).ok_or_else(|| bad_length("shorter than a header"))?;
     if usize::from(header.length) != frame.len() {
-        return Err(bad_length("header disagrees with the frame's length"));
+        return Err(bad_length("length in the header differs from the frame's"));
     }
     let any_version = matches!(header.kind, kind::HELLO | kind::ERROR);
     if header.version != VERSION && !any_version {
@@ -187,7 +187,7 @@ fn decode_body(header: Header, body: &[u8]) -> Result<Message, Refusal> {
     })
 }
 
-/// Begins a message; [`finish`] sets its length.
+/// Starts a message; [`finish`] sets its length.
 pub(crate) fn start(xid: u32, kind_number: u8) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     out.put(&[VERSION, kind_number, 0, 0]);
@@ -202,8 +202,8 @@ pub(crate) fn finish(mut out: Vec<u8>) -> Result<Vec<u8>, Oversize> {
     Ok(out)
 }
 
-/// Encodes a message. Fails only when it has more than 65,535 bytes, which no
-/// decoded message has.
+/// Encodes a message. Fails only above 65,535 bytes, which no decoded message
+/// has.
 pub fn encode(xid: u32, message: &Message) -> Result<Vec<u8>, Oversize> {
     let mut out = start(xid, message.kind());
     match message {

@@ -21,7 +21,7 @@ pub mod meter_flags {
     pub const STATS: u16 = 1 << 3;
 }
 
-/// Bytes of a band: all that Open vSwitch knows are as long.
+/// Bytes of a band; all supported bands have the same length.
 const BAND_LEN: usize = 16;
 const BAND_DROP: u16 = 1;
 const BAND_DSCP_REMARK: u16 = 2;
@@ -49,7 +49,7 @@ pub struct MeterBand {
 }
 
 impl MeterBand {
-    /// The bands in raw bytes whose structure is known.
+    /// Iterates over the bands in raw bytes of known structure.
     pub fn iter(bands: &[u8]) -> impl Iterator<Item = MeterBand> + '_ {
         bands.chunks_exact(BAND_LEN).filter_map(|band| {
             let mut reader = Reader::new(band);
@@ -64,7 +64,7 @@ impl MeterBand {
         })
     }
 
-    /// Appends the band as it is on the wire.
+    /// Appends the band in wire format.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.put_u16(self.kind);
         out.put_u16(BAND_LEN as u16);
@@ -105,13 +105,13 @@ pub(crate) fn check_bands(bands: &[u8]) -> Result<(), Refusal> {
 /// `ofp_meter_mod`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterMod {
-    /// What to do.
+    /// The command.
     pub command: MeterModCommand,
     /// Bits of [`meter_flags`].
     pub flags: u16,
-    /// Which meter; `meter_no::ALL` to delete all.
+    /// The meter; `meter_no::ALL` to delete all.
     pub meter_id: u32,
-    /// Raw bands; not looked at in a deletion.
+    /// Raw bands; ignored in a deletion.
     pub bands: Box<[u8]>,
 }
 

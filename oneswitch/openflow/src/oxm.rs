@@ -4,7 +4,8 @@ use crate::canonical::{CanonicalMatch, Storage};
 use crate::error::{ErrorCode, Refusal};
 use crate::wire::{padded, Put, Reader};
 
-/// `oxm_class` values that Open vSwitch knows (python/build/extract_ofp_fields.py).
+/// The `oxm_class` values known to Open vSwitch
+/// (python/build/extract_ofp_fields.py).
 pub mod class {
     /// `NXM_OF_*`.
     pub const NXM_0: u16 = 0x0000;
@@ -20,7 +21,7 @@ pub mod class {
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
-/// Bit of a VLAN_VID value that says "there is a tag" (`OFPVID_PRESENT`).
+/// Bit of a VLAN_VID value that means "tag present" (`OFPVID_PRESENT`).
 pub const VID_PRESENT: u16 = 0x1000;
 
 const OXM_IN_PORT: u8 = 0;
@@ -44,15 +45,15 @@ pub struct OxmField<'a> {
     pub experimenter: Option<u32>,
     /// The value, big-endian.
     pub value: &'a [u8],
-    /// As long as the value; a one-bit must match.
+    /// The mask, as long as the value; one-bits must match.
     pub mask: Option<&'a [u8]>,
 }
 
 impl<'a> OxmField<'a> {
-    /// Reads one TLV off the front, checking only that it fits.
+    /// Reads one TLV from the front, checking only that it fits.
     pub(crate) fn pull(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
         const BAD_LEN: ErrorCode = ErrorCode::BAD_MATCH_BAD_LEN;
-        let short = |_| Refusal::new(BAD_LEN, "OXM field cut off");
+        let short = |_| Refusal::new(BAD_LEN, "truncated OXM field");
         let class = reader.u16().map_err(short)?;
         let [field, length] = reader.array::<2>().map_err(short)?;
         let mut length = usize::from(length);
@@ -67,7 +68,7 @@ impl<'a> OxmField<'a> {
         };
         let payload = reader.bytes(length).map_err(short)?;
         let has_mask = field & 1 != 0;
-        // An odd masked length loses its last byte, as in Open vSwitch.
+        // As in Open vSwitch, an odd masked length loses its last byte.
         let (value, mask) = match payload.split_at_checked(length / 2) {
             Some((value, mask)) if has_mask => (value, mask.get(..length / 2)),
             _ => (payload, None),
@@ -104,8 +105,8 @@ impl<'a> Iterator for OxmFields<'a> {
     }
 }
 
-/// The raw OXM TLVs of an `ofp_match` exactly as received, without the
-/// match's header and padding. The TLVs are known to tile the bytes.
+/// The raw OXM TLVs of an `ofp_match` exactly as received, without the match's
+/// header and padding. The TLVs are known to cover the bytes exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match(Box<[u8]>);
 
@@ -115,7 +116,7 @@ impl Match {
         Self::default()
     }
 
-    /// Takes TLVs whose lengths are right; fields may be unknown.
+    /// Checks the lengths of TLVs; fields may be unknown.
     pub fn from_oxm(oxm: Vec<u8>) -> Result<Self, Refusal> {
         let mut reader = Reader::new(&oxm);
         while !reader.is_empty() {
@@ -124,41 +125,42 @@ impl Match {
         Ok(Self(oxm.into_boxed_slice()))
     }
 
-    /// Takes TLVs that Open vSwitch would take as the match of a request.
+    /// Checks TLVs as Open vSwitch checks the match of a request.
     pub fn checked(oxm: &[u8]) -> Result<Self, Refusal> {
         Storage::build(oxm, true)?;
         Ok(Self(oxm.into()))
     }
 
-    /// The TLVs.
+    /// Returns the TLVs.
     pub fn as_oxm(&self) -> &[u8] {
         &self.0
     }
 
-    /// The TLVs one by one.
+    /// Iterates over the TLVs.
     pub fn fields(&self) -> OxmFields<'_> {
         OxmFields {
             reader: Reader::new(&self.0),
         }
     }
 
-    /// Whether there are no TLVs.
+    /// Tells whether there are no TLVs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes of the whole `ofp_match`, header and padding included.
+    /// Returns the bytes of the whole `ofp_match`, including header and
+    /// padding.
     pub fn wire_len(&self) -> usize {
         padded(4 + self.0.len())
     }
 
-    /// The rule key: see [`CanonicalMatch`]. Fails for unknown, invalid or
-    /// duplicate fields; prerequisites are not asked for.
+    /// Returns the rule key: see [`CanonicalMatch`]. Fails for unknown, invalid
+    /// or duplicate fields, but does not check prerequisites.
     pub fn canonical(&self) -> Result<CanonicalMatch, Refusal> {
         Ok(Storage::build(&self.0, false)?.into_canonical())
     }
 
-    /// The port that is matched, in OpenFlow 1.3 numbers.
+    /// Returns the matched port, in OpenFlow 1.3 numbers.
     pub fn in_port(&self) -> Option<u32> {
         self.fields().find_map(|field| {
             let wildcarded = field
@@ -199,11 +201,11 @@ impl Match {
     fn pull_oxm<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Refusal> {
         const BAD_LEN: ErrorCode = ErrorCode::BAD_MATCH_BAD_LEN;
         let whole = reader.peek();
-        let short = |_| Refusal::new(BAD_LEN, "match cut off");
+        let short = |_| Refusal::new(BAD_LEN, "truncated match");
         let kind = reader.u16().map_err(short)?;
         let length = usize::from(reader.u16().map_err(short)?);
         if kind == MATCH_TYPE_STANDARD && (length != STANDARD_LENGTH || whole.len() < length) {
-            return Err(Refusal::new(BAD_LEN, "standard match of a wrong length"));
+            return Err(Refusal::new(BAD_LEN, "standard match with a wrong length"));
         }
         if kind != MATCH_TYPE_OXM {
             return Err(Refusal::new(
@@ -218,14 +220,14 @@ impl Match {
         Ok(whole.get(4..length).unwrap_or_default())
     }
 
-    /// The match of a request.
+    /// Reads the match of a request.
     pub(crate) fn pull_checked(reader: &mut Reader<'_>) -> Result<(Self, Storage), Refusal> {
         let oxm = Self::pull_oxm(reader)?;
         let storage = Storage::build(oxm, true)?;
         Ok((Self(oxm.into()), storage))
     }
 
-    /// The match of a message from a switch: unknown fields are let through.
+    /// Reads the match of a message from a switch, accepting unknown fields.
     pub(crate) fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal> {
         Self::from_oxm(Self::pull_oxm(reader)?.to_vec())
     }

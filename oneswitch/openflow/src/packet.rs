@@ -12,9 +12,9 @@ use crate::wire::{Put, Reader};
 pub struct PacketOut {
     /// A buffered packet, or `NO_BUFFER`.
     pub buffer_id: u32,
-    /// Where the packet pretends to come from, or `CONTROLLER` or `ANY`.
+    /// The alleged ingress port, or `CONTROLLER` or `ANY`.
     pub in_port: u32,
-    /// What to do with it.
+    /// The actions.
     pub actions: ActionList,
     /// The frame, when it is not buffered.
     pub data: Box<[u8]>,
@@ -61,7 +61,7 @@ impl PacketOut {
         out.reserve(16 + actions.len() + self.data.len());
         out.put_u32(self.buffer_id);
         out.put_u32(self.in_port);
-        // Beyond 65,535 the frame is refused as a whole.
+        // Above 65,535 the frame as a whole is refused.
         out.put_u16(u16::try_from(actions.len()).unwrap_or(u16::MAX));
         out.zeros(6);
         out.put(actions);
@@ -72,9 +72,9 @@ impl PacketOut {
 /// `ofp_packet_in`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketIn {
-    /// Where the switch keeps the packet, or `NO_BUFFER`.
+    /// The switch's buffer of the packet, or `NO_BUFFER`.
     pub buffer_id: u32,
-    /// Bytes of the whole packet, of which `data` may be the start.
+    /// Bytes of the whole packet; `data` may be truncated.
     pub total_len: u16,
     /// One of the constants.
     pub reason: u8,

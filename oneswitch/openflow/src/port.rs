@@ -8,7 +8,7 @@ use crate::wire::{Put, Reader};
 /// Reserved port numbers (`ofp_port_no`).
 pub mod port_no {
     #![allow(missing_docs)]
-    /// Ordinary ports are below; Open vSwitch has them up to 0xfeff only.
+    /// Ordinary ports have lower numbers; Open vSwitch's end at 0xfeff.
     pub const MAX: u32 = 0xffff_ff00;
     pub const IN_PORT: u32 = 0xffff_fff8;
     pub const TABLE: u32 = 0xffff_fff9;
@@ -20,10 +20,11 @@ pub mod port_no {
     pub const ANY: u32 = 0xffff_ffff;
 }
 
-/// Where Open vSwitch's 16-bit port numbers stop being ordinary (`OFPP_MAX`).
+/// The first non-ordinary one of Open vSwitch's 16-bit port numbers
+/// (`OFPP_MAX`).
 const MAX16: u32 = 0xff00;
 
-/// The OpenFlow 1.3 number of a 16-bit port number (`ofputil_port_to_ofp11`).
+/// Converts a 16-bit port number to OpenFlow 1.3 (`ofputil_port_to_ofp11`).
 pub fn from_openflow10(port: u16) -> u32 {
     match u32::from(port) {
         ordinary @ 0..MAX16 => ordinary,
@@ -31,21 +32,22 @@ pub fn from_openflow10(port: u16) -> u32 {
     }
 }
 
-/// Whether Open vSwitch can have or name this port at all
+/// Tells whether Open vSwitch can have or name this port at all
 /// (`ofputil_port_from_ofp11`).
 pub fn is_representable(port: u32) -> bool {
     !(MAX16..port_no::MAX).contains(&port)
 }
 
-/// Whether an output to this port is accepted (`ofpact_check_output_port`).
+/// Tells whether an output to this port is accepted
+/// (`ofpact_check_output_port`).
 pub fn is_output(port: u32) -> bool {
     matches!(port, 0..MAX16 | port_no::IN_PORT..=port_no::LOCAL)
 }
 
-/// Bits of [`Port::config`] (`ofp_port_config`). OpenFlow 1.3 carries these
-/// four only: Open vSwitch masks port-status, port-desc and port-mod messages
-/// of 1.1 and later with `OFPPC11_ALL`, so its NO_FLOOD, NO_STP and
-/// NO_RECV_STP are neither seen nor set over OpenFlow 1.3.
+/// Bits of [`Port::config`] (`ofp_port_config`). OpenFlow 1.3 has only these
+/// four: Open vSwitch masks port-status, port-desc and port-mod messages of 1.1
+/// and later with `OFPPC11_ALL`, so OpenFlow 1.3 can neither see nor set its
+/// NO_FLOOD, NO_STP and NO_RECV_STP.
 pub mod config {
     #![allow(missing_docs)]
     pub const PORT_DOWN: u32 = 1 << 0;
@@ -95,13 +97,13 @@ impl Port {
     /// Bytes on the wire.
     pub const LEN: usize = 64;
 
-    /// The name without its padding.
+    /// Returns the name without its padding.
     pub fn name_str(&self) -> Cow<'_, str> {
         let end = self.name.iter().position(|&b| b == 0).unwrap_or(16);
         String::from_utf8_lossy(self.name.get(..end).unwrap_or_default())
     }
 
-    /// A name as in [`Port::name`], cut to 15 bytes.
+    /// Converts a name to [`Port::name`], truncated to 15 bytes.
     pub fn name_bytes(name: &str) -> [u8; 16] {
         let mut bytes = [0; 16];
         for (slot, byte) in bytes.iter_mut().take(15).zip(name.bytes()) {
@@ -156,7 +158,7 @@ impl Port {
 pub struct PortStatus {
     /// One of the constants.
     pub reason: u8,
-    /// The port as it is now, or was before it went.
+    /// The port as it is now, or was before its deletion.
     pub port: Port,
 }
 

@@ -10,14 +10,14 @@ const VERSION_BITMAP: u16 = 1;
 /// `ofp_hello` (OpenFlow 1.3.5, section 6.3.1, 7.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Version in the header: the highest that the sender speaks.
+    /// Version in the header: the highest that the sender supports.
     pub version: u8,
-    /// Versions 0 to 31 that the sender speaks, bit by bit, if it says so.
+    /// Versions 0 to 31 that the sender supports, as a bitmap, if sent.
     pub bitmap: Option<u32>,
 }
 
 impl Hello {
-    /// A hello for the versions of a bitmap.
+    /// Creates a hello for the versions of a bitmap.
     pub fn new(versions: u32) -> Self {
         Self {
             version: highest(versions).unwrap_or_default(),
@@ -25,8 +25,8 @@ impl Hello {
         }
     }
 
-    /// The versions that the sender speaks: without a bitmap all up to that
-    /// in the header (`ofputil_decode_hello`).
+    /// Returns the versions that the sender supports: without a bitmap all up
+    /// to that in the header (`ofputil_decode_hello`).
     pub fn versions(&self) -> u32 {
         match self.bitmap {
             Some(bitmap) if bitmap & !1 != 0 => bitmap & !1,
@@ -35,13 +35,13 @@ impl Hello {
         }
     }
 
-    /// The highest version that is also in `ours`, a bitmap.
+    /// Returns the highest version that is also in `ours`, a bitmap.
     pub fn negotiate(&self, ours: u32) -> Option<u8> {
         highest(self.versions() & ours)
     }
 
-    /// Never refuses, as Open vSwitch does not: elements that are not
-    /// understood are ignored.
+    /// Decodes a hello. Like Open vSwitch, it never refuses, and ignores
+    /// unknown elements.
     pub(crate) fn decode(version: u8, body: &[u8]) -> Self {
         let mut bitmap = None;
         let mut reader = Reader::new(body);
@@ -123,7 +123,7 @@ impl Features {
 /// `ofp_switch_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// What to do with IP fragments.
+    /// The treatment of IP fragments.
     pub flags: u16,
     /// Bytes of a packet that a table miss sends.
     pub miss_send_len: u16,
@@ -143,7 +143,7 @@ impl SwitchConfig {
         })
     }
 
-    /// That of a request (`ofputil_decode_set_config`).
+    /// Decodes that of a request (`ofputil_decode_set_config`).
     pub(crate) fn decode_request(body: &[u8]) -> Result<Self, Refusal> {
         let config = Self::decode(body)?;
         if config.flags & !Self::FRAGMENTS != 0 {
@@ -161,12 +161,12 @@ impl SwitchConfig {
     }
 }
 
-/// `ofp_role_request`, also its reply.
+/// `ofp_role_request`, and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     /// One of the constants.
     pub role: u32,
-    /// Master election's generation; all ones in a reply: none.
+    /// Generation id of the master election; all ones in a reply: none.
     pub generation_id: u64,
 }
 
@@ -237,7 +237,7 @@ impl AsyncMasks {
 pub struct TableMod {
     /// Table, or `ALL_TABLES`.
     pub table_id: u8,
-    /// OpenFlow 1.3 defines no bits; Open vSwitch takes 1.1's.
+    /// OpenFlow 1.3 defines no bits; Open vSwitch accepts those of 1.1.
     pub config: u32,
 }
 
@@ -258,14 +258,14 @@ impl TableMod {
     }
 }
 
-/// `ofp_experimenter_header`: vendor, subtype, and what follows.
+/// `ofp_experimenter_header`: vendor, subtype, and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experimenter {
-    /// Whose message it is.
+    /// The vendor.
     pub vendor: u32,
-    /// Which of the vendor's messages.
+    /// The vendor's subtype.
     pub subtype: u32,
-    /// What follows.
+    /// The body.
     pub body: Box<[u8]>,
 }
 

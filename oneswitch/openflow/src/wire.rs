@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorCode, Refusal};
 
-/// The message ended before the field that was to be read.
+/// The message ended before a required field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short;
 
@@ -78,13 +78,13 @@ pub(crate) const fn padded(length: usize) -> usize {
     length.div_ceil(8) * 8
 }
 
-/// The 16-bit length that opens an entry, at `offset` of `bytes`.
+/// Reads the 16-bit length at the start of an entry, at `offset` of `bytes`.
 pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     let chunk = bytes.get(offset..)?.first_chunk::<2>()?;
     Some(u16::from_be_bytes(*chunk))
 }
 
-/// The 32-bit number at `offset` of `bytes`.
+/// Reads the 32-bit number at `offset` of `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let chunk = bytes.get(offset..)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*chunk))
@@ -119,7 +119,8 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Overwrites the 16-bit number at `offset`; nothing when out of range.
+/// Overwrites the 16-bit number at `offset`; does nothing if it is out of
+/// range.
 pub(crate) fn patch_u16(bytes: &mut [u8], offset: usize, value: u16) {
     if let Some(slot) = bytes.get_mut(offset..offset + 2) {
         slot.copy_from_slice(&value.to_be_bytes());
@@ -127,7 +128,8 @@ pub(crate) fn patch_u16(bytes: &mut [u8], offset: usize, value: u16) {
 }
 
 /// Writes the length of everything from `start` on into the 16-bit field at
-/// `start + offset`, saturating: the caller checks the whole frame's length.
+/// `start + offset`, saturating: the caller checks the length of the whole
+/// frame.
 pub(crate) fn patch_length(bytes: &mut [u8], start: usize, offset: usize) {
     let length = u16::try_from(bytes.len().saturating_sub(start)).unwrap_or(u16::MAX);
     patch_u16(bytes, start + offset, length);

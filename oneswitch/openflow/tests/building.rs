@@ -1,4 +1,4 @@
-//! What callers build, take apart and patch.
+//! Building, parsing and patching by callers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use openflow13::*;

@@ -1,12 +1,12 @@
-//! Rule keys against an oracle that knows nothing of their layout: packets of
-//! a few bits, on which every TLV is a predicate. A match is then the set of
-//! its packets; equality, `covers` and `overlaps` are those of sets.
+//! Rule keys against an oracle that does not know their layout: packets of a
+//! few bits, on which every TLV is a predicate. A match is then the set of its
+//! packets; equality, `covers` and `overlaps` are those of sets.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use openflow13::Match;
 use proptest::prelude::*;
 
-/// The bits of a packet that the TLVs below look at.
+/// The bits of a packet that the TLVs below examine.
 #[derive(Clone, Copy, Default)]
 struct Packet {
     ethernet: bool,
@@ -19,8 +19,8 @@ struct Packet {
     regs: [u32; 4],
 }
 
-/// A TLV: its bytes, whether it looks into an Ethernet frame, and what it
-/// asks of a packet.
+/// A TLV: its bytes, whether it examines an Ethernet frame, and its predicate
+/// on packets.
 #[derive(Clone)]
 struct Tlv {
     bytes: Vec<u8>,
@@ -101,7 +101,7 @@ const NXM_OF: u16 = 0;
 const NXM_NX: u16 = 1;
 
 /// Bits that partial masks use; the packets also vary in `ESCAPE` bits, which
-/// only full masks look at.
+/// only full masks examine.
 const TCI_BITS: u128 = 0x3001;
 const NW_SRC_BITS: u128 = 3;
 const TP_SRC_BITS: u128 = 3;
@@ -318,7 +318,7 @@ impl Group {
         }
     }
 
-    /// All packets that differ from `base` in this group only.
+    /// Returns all packets that differ from `base` in this group only.
     fn vary(self, base: Packet) -> Vec<Packet> {
         // Every combination of some bits.
         let combine = |bits: &[u32]| -> Vec<u32> {

@@ -1,5 +1,5 @@
-//! Malformed requests and the errors that Open vSwitch answers them with.
-//! tests/codec/ checks the same against a running Open vSwitch at random.
+//! Malformed requests and Open vSwitch's errors for them. tests/codec/ compares
+//! with a running Open vSwitch at random.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use openflow13::*;
@@ -22,8 +22,8 @@ fn flow_mod() -> FlowMod {
     }
 }
 
-/// An empty flow-mod's frame, with these bytes in place of match and
-/// instructions.
+/// Builds the frame of an empty flow-mod, with these bytes in place of match
+/// and instructions.
 fn frame(tail: &[u8]) -> Vec<u8> {
     let mut frame = encode(0, &Message::FlowMod(flow_mod())).unwrap();
     frame.truncate(48);
@@ -105,7 +105,7 @@ fn matches() {
         &frame(&[0, 1, 0, 4, 0, 0, 0, 0, 0]),
         ErrorCode::BAD_REQUEST_BAD_LEN,
     );
-    // in_port: cut off, too short, unknown class, masked in part.
+    // in_port: truncated, too short, unknown class, masked in part.
     refused(
         &with_oxm(&[0x80, 0, 0, 4, 0, 0, 0]),
         ErrorCode::BAD_MATCH_BAD_LEN,
@@ -127,7 +127,7 @@ fn matches() {
         ErrorCode::BAD_MATCH_BAD_WILDCARDS,
     );
     accepted(&with_oxm(&[0x80, 0, 1, 8, 0, 0, 0, 1, 255, 255, 255, 255]));
-    // Between 0xff00 and OFPP_MAX there is no port.
+    // Ports between 0xff00 and OFPP_MAX do not exist.
     refused(
         &with_oxm(&[0x80, 0, 0, 4, 0, 0, 0xff, 0]),
         ErrorCode::BAD_MATCH_BAD_VALUE,
@@ -216,7 +216,7 @@ fn actions() {
     refused(&output(port_no::ANY), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
     refused(&output(0xff00), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
     refused(&output(port_no::MAX), ErrorCode::BAD_ACTION_BAD_OUT_PORT);
-    // A clone of an action that is cut off.
+    // A clone of a truncated action.
     let mut clone = vec![255, 255, 0, 24, 0, 0, 0x23, 0x20, 0, 42, 0, 0, 0, 0, 0, 0];
     clone.extend([0, 22, 0, 16, 0, 0, 0, 1]);
     refused(&with_action(&clone), ErrorCode::BAD_ACTION_BAD_LEN);

@@ -1,4 +1,4 @@
-//! Every message survives encoding and decoding; no bytes whatever panic.
+//! Every message survives encoding and decoding; no input causes a panic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -9,8 +9,8 @@ use messages::{flow_stats, message, multipart_reply};
 use openflow13::*;
 use proptest::prelude::*;
 
-/// What decodes must encode to something that decodes to the same, and that
-/// is stable from then on (padding is normalised, nothing else).
+/// Checks that a decodable frame encodes to one that decodes to the same, and
+/// that this is stable (only padding is normalised).
 fn stable(frame: &[u8]) {
     let Ok((header, message)) = decode(frame) else {
         return;
@@ -22,7 +22,7 @@ fn stable(frame: &[u8]) {
     assert_eq!(encode(header.xid, &again).unwrap(), encoded);
 }
 
-/// Sets a frame's length to what it is.
+/// Sets a frame's length field to its actual length.
 fn fix_length(frame: &mut [u8]) {
     let length = (frame.len() as u16).to_be_bytes();
     frame[2..4].copy_from_slice(&length);

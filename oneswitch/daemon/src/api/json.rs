@@ -1,4 +1,4 @@
-//! The JSON of the contract that is not the status.
+//! The JSON of the contract, except the status.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Problem;
 
-/// The grace period of a move that names none.
+/// The default grace period of a move.
 const GRACE_MS: u64 = 500;
-/// The longest that may be asked for.
+/// The longest grace period.
 const GRACE_MAX_MS: u64 = 600_000;
 
 /// `Port` of the contract.
@@ -116,13 +116,13 @@ impl TryFrom<AddPort> for PortRequest {
 const OWNER_MAX: usize = 512;
 
 /// # Errors
-/// `malformed`: not the name of an owner.
+/// `malformed`: the owner's name is invalid.
 fn check_owner(owner: Option<&str>) -> Result<(), Problem> {
     let is_name =
         |name: &str| (1..=OWNER_MAX).contains(&name.len()) && !name.contains(char::is_control);
     match owner {
         Some(name) if !is_name(name) => Err(Problem::malformed(format!(
-            "owner {name:?} where a text of 1 to {OWNER_MAX} bytes without control characters is expected"
+            "owner {name:?}; expected a text of 1 to {OWNER_MAX} bytes without control characters"
         ))),
         _ => Ok(()),
     }
@@ -147,7 +147,7 @@ impl TryFrom<Ownership> for Claim {
     }
 }
 
-/// A number that the core can judge.
+/// Converts a number to one that the core can judge.
 fn port_number(number: i128) -> Result<u32, Problem> {
     u32::try_from(number).map_err(|_| {
         let shape = Problem::from(PortError::NumberOutOfRange(0));
@@ -209,15 +209,15 @@ impl TryFrom<BeginMove> for MoveRequest {
     }
 }
 
-/// A data path may still drop what it dropped before the new rules were there: Open vSwitch keeps a dropping megaflow for seconds after a port has
-/// left, and renews it up to 90 ms after the barrier's reply on a busy machine.
+/// A data path may still drop packets that it dropped before the new rules existed: Open vSwitch keeps a dropping megaflow for seconds
+/// after a port has left, and renews it up to 90 ms after the barrier reply on a busy machine.
 const SETTLE: Duration = Duration::from_millis(100);
 
 fn grace(asked_ms: Option<u64>) -> Result<Duration, Problem> {
     let grace = asked_ms.unwrap_or(GRACE_MS);
     if grace > GRACE_MAX_MS {
         return Err(Problem::malformed(format!(
-            "grace_ms is {grace}; at most {GRACE_MAX_MS} is possible"
+            "grace_ms is {grace}; expected at most {GRACE_MAX_MS}"
         )));
     }
     Ok(Duration::from_millis(grace))

@@ -1,4 +1,4 @@
-//! RFC 9457 problems: what a refused request is answered with.
+//! RFC 9457 problems, the answers to refused requests.
 
 use hyper::header::HeaderName;
 use hyper::StatusCode;
@@ -9,15 +9,15 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub status: StatusCode,
-    /// The stable word of the contract.
+    /// The stable code of the contract.
     pub code: &'static str,
-    /// For people.
+    /// The text for people.
     pub detail: String,
-    /// A header that tells programs more.
+    /// A further header for programs.
     pub header: Option<(HeaderName, &'static str)>,
 }
 
-/// A problem on the wire.
+/// A problem as sent.
 #[derive(Serialize)]
 struct Document<'a> {
     r#type: &'static str,
@@ -41,7 +41,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "malformed", detail)
     }
 
-    /// The change is made and cannot be made to last.
+    /// The change is made but cannot be saved.
     pub fn not_saved(detail: &str) -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -50,7 +50,7 @@ impl Problem {
         )
     }
 
-    /// The daemon ends while the request is under way.
+    /// The daemon ends during the request.
     pub fn ending() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -1,4 +1,4 @@
-//! From an HTTP request to the engine's question and back.
+//! From HTTP requests to the engine's requests and back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use super::wait::Wait;
 use super::{Answer, Problem, Shared};
 use crate::engine::Request;
 
-/// Bytes of a request's body.
+/// Limit of a request's body in bytes.
 const BODY_MAX: usize = 64 * 1024;
-/// A client must have sent its request's body so long after the head.
+/// Limit for a client to send the body of its request, after the head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers one request; never fails.
@@ -87,7 +87,7 @@ enum Resource {
 impl Resource {
     fn find(path: &str) -> Result<Self, Problem> {
         if path == "/metrics" {
-            return Ok(Self::Metrics); // where Prometheus looks
+            return Ok(Self::Metrics); // the path that Prometheus scrapes
         }
         let parts: Vec<_> = path
             .strip_prefix("/v1/")
@@ -106,7 +106,7 @@ impl Resource {
             _ => Err(Problem::new(
                 StatusCode::NOT_FOUND,
                 "not-found",
-                format!("there is nothing at {path}; the API begins at /v1/status"),
+                format!("{path} does not exist; the API starts at /v1/status"),
             )),
         }
     }
@@ -129,7 +129,7 @@ fn number(text: &str) -> Result<u32, Problem> {
         Problem::new(
             StatusCode::NOT_FOUND,
             "port-unknown",
-            format!("there is no virtual port \"{text}\""),
+            format!("virtual port \"{text}\" does not exist"),
         )
     };
     text.parse().map_err(|_| unknown())
@@ -193,7 +193,7 @@ async fn handle(
     Ok(written(shared.ask(question).await?, resource))
 }
 
-/// An answer's status and body.
+/// Returns an answer's status and body.
 fn written(answer: Answer, resource: Resource) -> (StatusCode, Vec<u8>) {
     match answer {
         Answer::Status(status) if matches!(resource, Resource::Metrics) => {
@@ -212,7 +212,7 @@ fn written(answer: Answer, resource: Resource) -> (StatusCode, Vec<u8>) {
 
 fn not_allowed(method: &Method, resource: Resource) -> Problem {
     let methods = resource.methods();
-    let detail = format!("{method} is not possible here; possible: {methods}");
+    let detail = format!("{method} is not allowed here; expected {methods}");
     let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail);
     Problem {
         header: Some((ALLOW, methods)),
@@ -230,7 +230,7 @@ fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Problem> {
     if shown.is_some_and(|shown| same_secret(shown, token.as_bytes())) {
         return Ok(());
     }
-    let detail = "this API needs the header \"Authorization: Bearer TOKEN\" with the token of its api_token_file";
+    let detail = "this API requires the header \"Authorization: Bearer TOKEN\" with the token of its api_token_file";
     let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
     Err(Problem {
         header: Some((WWW_AUTHENTICATE, "Bearer")),
@@ -238,7 +238,7 @@ fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Problem> {
     })
 }
 
-/// Compares in a time that tells nothing but the length.
+/// Compares in a time that reveals only the length.
 fn same_secret(shown: &[u8], token: &[u8]) -> bool {
     let differences = shown.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
     shown.len() == token.len() && differences == 0
@@ -255,7 +255,7 @@ async fn read_body<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Re
             .trim_ascii();
         if !essence.eq_ignore_ascii_case(b"application/json") {
             let detail = format!(
-                "the body is {}; application/json is expected",
+                "the body is {}; expected application/json",
                 String::from_utf8_lossy(essence)
             );
             return Err(Problem::new(
@@ -270,7 +270,7 @@ async fn read_body<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Re
         .await
         .map_err(|_| {
             let detail = format!(
-                "the body has not come within {} seconds",
+                "the body did not arrive within {} seconds",
                 BODY_TIMEOUT.as_secs()
             );
             Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
@@ -280,7 +280,7 @@ async fn read_body<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Re
                 let detail = format!("the body has more than {BODY_MAX} bytes");
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
             } else {
-                Problem::malformed(format!("the body broke off: {error}"))
+                Problem::malformed(format!("the body ended early: {error}"))
             }
         })?;
     let bytes = body.to_bytes();
@@ -289,6 +289,6 @@ async fn read_body<T: DeserializeOwned>(request: hyper::Request<Incoming>) -> Re
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Only maps with other keys than strings have no JSON form; there are none here.
+    // Only maps with non-string keys lack a JSON form; these have none.
     serde_json::to_vec(value).unwrap_or_default()
 }

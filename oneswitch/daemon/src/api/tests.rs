@@ -149,7 +149,7 @@ impl Fixture {
         .await
     }
 
-    /// A refused request is a problem document, whatever is wrong.
+    /// Checks that a refused request is a problem document.
     fn refused(response: &Response, status: u16, code: &str) -> String {
         assert_eq!(
             (response.status, response.body["code"].as_str()),
@@ -181,7 +181,7 @@ async fn exchange(
     request: &[u8],
     answer: &mut Vec<u8>,
 ) {
-    // A server that refuses a body unread may close before it is written.
+    // A server that refuses a body unread may close the connection before the body is written.
     let _ = stream.write_all(request).await;
     let _ = stream.read_to_end(answer).await;
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/status?wait=up`: an answer when there is something to tell, or when the time is over.
+//! `GET /v1/status?wait=up`: answers when its condition holds, or after the time limit.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::engine::Request;
 
 const TIMEOUT_MAX_S: f64 = 3600.0;
 
-/// All switches in step, and so many controllers.
+/// All switches in sync, and this many controllers connected.
 #[derive(Debug, PartialEq)]
 pub struct Wait {
     controllers: usize,
@@ -17,10 +17,10 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// What the query of a request for the status asks for.
+    /// Parses the query of a request for the status.
     ///
     /// # Errors
-    /// `malformed`: the parameter, and what is expected.
+    /// `malformed`: names the parameter and the expected form.
     pub fn of(query: Option<&str>) -> Result<Option<Self>, Problem> {
         let mut wait = Self {
             controllers: 0,
@@ -30,7 +30,7 @@ impl Wait {
         let parameters = query.unwrap_or_default().split('&');
         for parameter in parameters.filter(|parameter| !parameter.is_empty()) {
             let wrong = |expected: &str| {
-                Problem::malformed(format!("\"{parameter}\" where {expected} is expected"))
+                Problem::malformed(format!("\"{parameter}\"; expected {expected}"))
             };
             match parameter.split_once('=') {
                 Some(("wait", "up")) => asked = true,
@@ -52,7 +52,7 @@ impl Wait {
         Ok(asked.then_some(wait))
     }
 
-    /// The status then, or when the time is over.
+    /// Waits, and returns the status at the end.
     pub async fn ask(self, shared: &Shared) -> Reply {
         let controllers = self.controllers;
         let up = shared.ask(Request::AwaitUp { controllers });

@@ -6,7 +6,7 @@ use super::reader::{Document, Field, Section, Seen};
 use super::switches::check_interface;
 use super::{Port, Switch, PORT_MAX};
 
-/// The ports that could be read.
+/// Reads the ports, without unreadable ones.
 pub fn read_ports(
     document: &Document<'_>,
     root: &Section<'_>,
@@ -74,7 +74,7 @@ pub fn read_ports(
     ports
 }
 
-/// Whether a port of `edge` joins the bridges: `edge`, `edge-mc`, `edge-7`.
+/// Tells whether a port of `edge` joins the bridges: `edge`, `edge-mc`, `edge-7`.
 fn is_plumbing(interface: &str) -> bool {
     let rest = interface.strip_prefix("edge-");
     interface == "edge" || rest.is_some_and(|rest| rest == "mc" || rest.parse::<u32>().is_ok())
@@ -82,14 +82,14 @@ fn is_plumbing(interface: &str) -> bool {
 
 pub const EXECUTOR: &str = "\"home\" or the name of a [[switch]]";
 
-/// As [`check_switch`], but for [`HOME`].
+/// Like [`check_switch`], but accepts [`HOME`].
 pub fn check_executor(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
     if field.value != HOME {
         check_switch(document, field, known);
     }
 }
 
-/// The switch must be there; nothing is said while the names of some are not known.
+/// Checks that the switch exists; reports nothing while the names of some switches are unknown.
 fn check_switch(document: &Document<'_>, field: &Field<String>, known: &[Option<String>]) {
     let Some(known) = known.iter().cloned().collect::<Option<Vec<_>>>() else {
         return;
@@ -98,12 +98,12 @@ fn check_switch(document: &Document<'_>, field: &Field<String>, known: &[Option<
         let (name, list) = (&field.value, known.join(", "));
         document.blame(
             field,
-            format!("there is no [[switch]] named \"{name}\"; there are: {list}"),
+            format!("unknown [[switch]] \"{name}\"; expected one of: {list}"),
         );
     }
 }
 
-/// A PCIe port cannot carry a virtual port.
+/// Reserves the PCIe ports, which cannot carry a virtual port.
 fn reserve_links(
     switches: &[Field<Switch>],
     switch: &Field<Switch>,
@@ -145,10 +145,7 @@ fn read_number(
             Some(number)
         }
         _ => {
-            document.blame(
-                &field,
-                format!("{} where {expected} is expected", field.value),
-            );
+            document.blame(&field, format!("{}; expected {expected}", field.value));
             None
         }
     }

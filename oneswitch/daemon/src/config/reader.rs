@@ -1,4 +1,4 @@
-//! A TOML document walked by hand, so that every complaint names file, line and key.
+//! Walks a TOML document by hand, so that every error names file, line and key.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,13 +8,13 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
-/// One thing wrong with a configuration file.
+/// One error of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub file: String,
-    /// Counted from 1; 0 where no line is to blame.
+    /// Counted from 1; 0 if no line is to blame.
     pub line: usize,
-    /// Dotted path, e.g. `port[2].number`; empty where no key is to blame.
+    /// Dotted path, e.g. `port[2].number`; empty if no key is to blame.
     pub key: String,
     pub message: String,
 }
@@ -32,14 +32,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The text of one file and what was found wrong with it so far.
+/// The text of one file and the errors found so far.
 pub struct Document<'a> {
     file: &'a str,
     text: &'a str,
     problems: RefCell<Vec<Problem>>,
 }
 
-/// A value that was read, and where it stands.
+/// A value, and its position.
 #[derive(Clone, Debug)]
 pub struct Field<T> {
     pub value: T,
@@ -48,7 +48,7 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// The same place with another value.
+    /// Returns the same position with another value.
     pub fn with<U>(&self, value: U) -> Field<U> {
         Field {
             value,
@@ -67,7 +67,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Parses the text; complains and returns `None` when it is not TOML.
+    /// Parses the text; reports an error and returns `None` if it is not TOML.
     pub fn parse(&self) -> Option<Spanned<DeTable<'a>>> {
         let parsed = DeTable::parse(self.text);
         if let Err(error) = &parsed {
@@ -86,12 +86,12 @@ impl<'a> Document<'a> {
         });
     }
 
-    /// A complaint about a value that was read.
+    /// Reports an error of a value.
     pub fn blame<T>(&self, field: &Field<T>, message: impl Into<String>) {
         self.problem(field.line, &field.key, message);
     }
 
-    /// All complaints in the order of the file.
+    /// Returns all errors in the order of the file.
     pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.line);
@@ -114,7 +114,7 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The whole document.
+    /// Returns the whole document.
     pub fn root(document: &'a Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Self {
         Self {
             document,
@@ -124,11 +124,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Complains about every key that is not in `known`.
+    /// Reports every key that is not in `known`.
     pub fn only(&self, known: &[&str]) {
         for key in self.table.keys() {
             if !known.contains(&key.get_ref().as_ref()) {
-                let message = format!("unknown key; known here: {}", known.join(", "));
+                let message = format!("unknown key; expected one of: {}", known.join(", "));
                 self.document.problem(
                     self.document.line(&key.span()),
                     &self.key(key.get_ref()),
@@ -138,7 +138,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Complains that `key`, which must be here, is not.
+    /// Reports that the required `key` is missing.
     pub fn missing(&self, key: &str, expected: &str) {
         self.document.problem(
             self.line,
@@ -171,7 +171,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// An array of strings; missing is empty.
+    /// Reads an array of strings; empty if missing.
     pub fn strings(&self, key: &str, expected: &str) -> Vec<Field<String>> {
         let Some((value, line)) = self.get(key) else {
             return Vec::new();
@@ -196,7 +196,7 @@ impl<'a> Section<'a> {
         fields
     }
 
-    /// A table within this one.
+    /// Reads a table within this one.
     pub fn section(&self, key: &str, expected: &str) -> Option<Section<'a>> {
         let (value, line) = self.get(key)?;
         match value {
@@ -213,7 +213,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// An array of tables (`[[key]]`); missing is empty.
+    /// Reads an array of tables (`[[key]]`); empty if missing.
     pub fn sections(&self, key: &str, expected: &str) -> Vec<Section<'a>> {
         let Some((value, line)) = self.get(key) else {
             return Vec::new();
@@ -276,7 +276,7 @@ impl<'a> Section<'a> {
         self.document.problem(
             line,
             &self.key(key),
-            format!("{} where {expected} is expected", describe(value)),
+            format!("{}; expected {expected}", describe(value)),
         );
     }
 }
@@ -291,7 +291,7 @@ impl<T> Default for Seen<T> {
 }
 
 impl<T: Eq + std::hash::Hash> Seen<T> {
-    /// Whether the value is new; complains when it is not.
+    /// Tells whether the value is new; reports an error if it is not.
     pub fn first(&mut self, document: &Document<'_>, field: &Field<T>, shown: &str) -> bool
     where
         T: Clone,
@@ -316,7 +316,7 @@ fn as_string(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// A value as a complaint shows it.
+/// Describes a value for an error.
 fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("the string \"{text}\""),

@@ -1,4 +1,4 @@
-//! The tables `[[switch]]`: the hypervisor and the sNICs, and what joins them.
+//! The tables `[[switch]]`: the hypervisor and the sNICs, and their links.
 
 use oneswitch_core::{LinkConfig, HOME};
 
@@ -6,7 +6,7 @@ use super::reader::{Document, Field, Section, Seen};
 use super::{parse_one, Switch, NAME_MAX};
 use crate::endpoint::Active;
 
-/// The switches that could be read, and the names of all, as far as they could.
+/// Reads the switches, and the names of all, as far as possible.
 pub fn read_switches(
     document: &Document<'_>,
     root: &Section<'_>,
@@ -25,16 +25,17 @@ pub fn read_switches(
     let mut all = Vec::new();
     for (index, section) in sections.iter().enumerate() {
         section.only(&["name", "virt", "edge", "ovsdb", "control", "link"]);
-        // Used by the management plane; only their types are checked here.
+        // The management plane uses these; only their types are checked here.
         section.string("ovsdb", "a string");
         section.string("control", "a string");
         let name = section.required_string("name", "the switch's name");
         if let Some(field) = &name {
             if field.value.is_empty() || field.value.contains(|c: char| c.is_control()) {
-                document.blame(field, format!("{:?} where a name is expected", field.value));
+                document.blame(field, format!("{:?}; expected a name", field.value));
             }
             if field.value == HOME {
-                let text = format!("\"{HOME}\" is what executor calls a port's own switch; a switch cannot have that name");
+                let text =
+                    format!("\"{HOME}\" is reserved: as executor it means a port's own switch");
                 document.blame(field, text);
             }
             names.first(document, field, &format!("the name \"{}\"", field.value));
@@ -89,7 +90,7 @@ fn read_link(
         document.problem(
             link.line,
             &switch.key("link"),
-            "the first switch is the hypervisor, the hub of the star: it has no link of its own",
+            "the first switch is the hypervisor, the hub of the star, which has no link",
         );
     }
     link.only(&["hypervisor", "local"]);
@@ -113,13 +114,18 @@ fn read_link(
     })
 }
 
-/// Names of interfaces and ports are 1 to 15 bytes without blanks or slashes, as Linux has them.
+/// Checks a name of an interface or port: 1 to 15 bytes without spaces or slashes, as in Linux.
 pub fn check_interface(document: &Document<'_>, field: &Field<String>) {
     let name = &field.value;
     if name.is_empty()
         || name.len() > NAME_MAX
         || name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/')
     {
-        document.blame(field, format!("\"{name}\" where a name of 1 to {NAME_MAX} bytes without blanks or slashes is expected"));
+        document.blame(
+            field,
+            format!(
+                "\"{name}\"; expected a name of 1 to {NAME_MAX} bytes without spaces or slashes"
+            ),
+        );
     }
 }

@@ -40,7 +40,7 @@ switch    = "snic0"
 interface = "pf0vf0"
 "#;
 
-/// The smallest file that is right; 10 lines.
+/// The smallest valid file; 10 lines.
 const SMALL: &str = r#"[oneswitchd]
 datapath_id = "0000000000000001"
 [[switch]]
@@ -60,7 +60,7 @@ fn problems(text: &str) -> Vec<String> {
     }
 }
 
-/// The one complaint about the text.
+/// Returns the only error of the text.
 fn problem(text: &str) -> String {
     let problems = problems(text);
     assert_eq!(problems.len(), 1, "{problems:#?}\nabout\n{text}");
@@ -107,16 +107,16 @@ fn what_is_left_out_has_a_default() {
 
 #[test]
 fn every_complaint_names_file_line_and_key() {
-    // What is replaced in SMALL, by what, and the complaint.
+    // What is replaced in SMALL, its replacement, and the error.
     for (old, new, complaint) in [
-        ("0000000000000001", "1", "server.toml:2: oneswitchd.datapath_id: \"1\" where 16 hex digits, not all zero are expected"),
-        ("0000000000000001", "0000000000000000", "server.toml:2: oneswitchd.datapath_id: \"0000000000000000\" where"),
-        ("0000000000000001", "000000000000000g", "server.toml:2: oneswitchd.datapath_id: \"000000000000000g\" where"),
-        ("\"0000000000000001\"", "1", "server.toml:2: oneswitchd.datapath_id: the number 1 where 16 hex digits, not all zero is expected"),
+        ("0000000000000001", "1", "server.toml:2: oneswitchd.datapath_id: \"1\"; expected 16 hex digits, not all zero"),
+        ("0000000000000001", "0000000000000000", "server.toml:2: oneswitchd.datapath_id: \"0000000000000000\"; expected"),
+        ("0000000000000001", "000000000000000g", "server.toml:2: oneswitchd.datapath_id: \"000000000000000g\"; expected"),
+        ("\"0000000000000001\"", "1", "server.toml:2: oneswitchd.datapath_id: the number 1; expected 16 hex digits, not all zero"),
         ("datapath_id = \"0000000000000001\"\n", "", "server.toml:1: oneswitchd.datapath_id: missing; expected 16 hex digits"),
-        ("[[switch]]\n", "colour = 3\n[[switch]]\n", "server.toml:3: oneswitchd.colour: unknown key; known here: datapath_id, executor, listen,"),
-        ("[[switch]]\n", "listen = \"ptcp:\"\n[[switch]]\n", "server.toml:3: oneswitchd.listen: the string \"ptcp:\" where an array of strings is expected"),
-        ("[[switch]]\n", "listen = [\n\"ptcp:\",\n7]\n[[switch]]\n", "server.toml:5: oneswitchd.listen[1]: the number 7 where"),
+        ("[[switch]]\n", "colour = 3\n[[switch]]\n", "server.toml:3: oneswitchd.colour: unknown key; expected one of: datapath_id, executor, listen,"),
+        ("[[switch]]\n", "listen = \"ptcp:\"\n[[switch]]\n", "server.toml:3: oneswitchd.listen: the string \"ptcp:\"; expected an array of strings"),
+        ("[[switch]]\n", "listen = [\n\"ptcp:\",\n7]\n[[switch]]\n", "server.toml:5: oneswitchd.listen[1]: the number 7; expected"),
         ("[[switch]]\n", "listen = [\"tcp:1.2.3.4\"]\n[[switch]]\n", "server.toml:3: oneswitchd.listen[0]: \"tcp:1.2.3.4\" connects to a peer"),
         ("[[switch]]\n", "listen = [\"ptcp:\",\n\"ptcp:6653\"]\n[[switch]]\n", "server.toml:4: oneswitchd.listen[1]: \"ptcp:6653\" is used twice; first as oneswitchd.listen[0] in line 3"),
         ("[[switch]]\n", "controllers = [\"tcp:1.2.3.4:x\"]\n[[switch]]\n", "server.toml:3: oneswitchd.controllers[0]: \"x\" is not a port number"),
@@ -126,34 +126,34 @@ fn every_complaint_names_file_line_and_key() {
         ("[[switch]]\n", "api = \"tcp:0.0.0.0:80\"\n[[switch]]\n", "server.toml:3: oneswitchd.api: 0.0.0.0 is not a loopback address"),
         ("[[switch]]\n", "api = \"tcp:127.0.0.1:80\"\n[[switch]]\n", "server.toml:1: oneswitchd.api_token_file: missing"),
         ("[[switch]]\n", "api_token_file = \"t\"\n[[switch]]\n", "server.toml:3: oneswitchd.api_token_file: is for an API on TCP"),
-        ("[[switch]]\n", "tls = 1\n[[switch]]\n", "server.toml:3: oneswitchd.tls: the number 1 where a table"),
+        ("[[switch]]\n", "tls = 1\n[[switch]]\n", "server.toml:3: oneswitchd.tls: the number 1; expected a table"),
         ("[[switch]]\n", "[oneswitchd.tls]\nprivate_key = \"k\"\ncertificate = \"c\"\n[[switch]]\n", "server.toml:3: oneswitchd.tls.ca_certificate: missing"),
         ("unix:/v", "punix:/v", "server.toml:5: switch[0].virt: \"punix:/v\" waits for connections"),
         ("unix:/e", "unix:/v", "server.toml:6: switch[0].edge: \"unix:/v\" is used twice; first as switch[0].virt in line 5"),
         ("edge = \"unix:/e\"\n", "", "server.toml:3: switch[0].edge: missing; expected the OpenFlow endpoint"),
-        ("[[switch]]\n", "executor = \"snic9\"\n[[switch]]\n", "server.toml:3: oneswitchd.executor: there is no [[switch]] named \"snic9\"; there are: hypervisor"),
-        ("number = 1", "number = 1\nexecutor = \"snic9\"", "server.toml:9: port[0].executor: there is no [[switch]] named \"snic9\""),
-        ("name = \"hypervisor\"", "name = 5", "server.toml:4: switch[0].name: the number 5 where"),
+        ("[[switch]]\n", "executor = \"snic9\"\n[[switch]]\n", "server.toml:3: oneswitchd.executor: unknown [[switch]] \"snic9\"; expected one of: hypervisor"),
+        ("number = 1", "number = 1\nexecutor = \"snic9\"", "server.toml:9: port[0].executor: unknown [[switch]] \"snic9\""),
+        ("name = \"hypervisor\"", "name = 5", "server.toml:4: switch[0].name: the number 5; expected"),
         ("[[port]]", "link = { hypervisor = \"a\", local = \"b\" }\n[[port]]", "server.toml:7: switch[0].link: the first switch is the hypervisor"),
-        ("[[port]]", "speed = 1\n[[port]]", "server.toml:7: switch[0].speed: unknown key; known here: name, virt, edge, ovsdb, control, link"),
-        ("number = 1", "number = 0", "server.toml:8: port[0].number: 0 where a number from 1 to 65023 is expected"),
-        ("number = 1", "number = 65024", "server.toml:8: port[0].number: 65024 where"),
-        ("number = 1", "number = \"1\"", "server.toml:8: port[0].number: the string \"1\" where"),
-        ("number = 1", "number = 1.5", "server.toml:8: port[0].number: the number 1.5 where"),
+        ("[[port]]", "speed = 1\n[[port]]", "server.toml:7: switch[0].speed: unknown key; expected one of: name, virt, edge, ovsdb, control, link"),
+        ("number = 1", "number = 0", "server.toml:8: port[0].number: 0; expected a number from 1 to 65023"),
+        ("number = 1", "number = 65024", "server.toml:8: port[0].number: 65024; expected"),
+        ("number = 1", "number = \"1\"", "server.toml:8: port[0].number: the string \"1\"; expected"),
+        ("number = 1", "number = 1.5", "server.toml:8: port[0].number: the number 1.5; expected"),
         ("number = 1\n", "", "server.toml:7: port[0].number: missing"),
-        ("switch = \"hypervisor\"", "switch = \"snic9\"", "server.toml:9: port[0].switch: there is no [[switch]] named \"snic9\"; there are: hypervisor"),
-        ("interface = \"vm1\"", "interface = \"0123456789abcdef\"", "server.toml:10: port[0].interface: \"0123456789abcdef\" where a name of 1 to 15 bytes"),
-        ("interface = \"vm1\"", "interface = \"vm1\"\nname = \"a b\"", "server.toml:11: port[0].name: \"a b\" where"),
+        ("switch = \"hypervisor\"", "switch = \"snic9\"", "server.toml:9: port[0].switch: unknown [[switch]] \"snic9\"; expected one of: hypervisor"),
+        ("interface = \"vm1\"", "interface = \"0123456789abcdef\"", "server.toml:10: port[0].interface: \"0123456789abcdef\"; expected a name of 1 to 15 bytes"),
+        ("interface = \"vm1\"", "interface = \"vm1\"\nname = \"a b\"", "server.toml:11: port[0].name: \"a b\"; expected"),
         ("interface = \"vm1\"", "interface = \"vm1\"\ninterface = \"vm2\"", "server.toml:11: not TOML: duplicate key"),
         ("interface = \"vm1\"", "interface = \"vm1", "server.toml:10: not TOML: "),
         ("interface = \"vm1\"", "interface = \"edge-12\"", "server.toml:10: port[0].interface: \"edge-12\" is the bridge itself or a patch port"),
         ("interface = \"vm1\"", "port = 7\ninterface = \"vm1\"", "server.toml:10: port[0].port: unknown key"),
-        ("[oneswitchd]", "[oneswitch]", "server.toml:1: oneswitch: unknown key; known here: oneswitchd, switch, port"),
+        ("[oneswitchd]", "[oneswitch]", "server.toml:1: oneswitch: unknown key; expected one of: oneswitchd, switch, port"),
     ] {
         assert!(SMALL.contains(old), "{old}");
         let found = problems(&SMALL.replacen(old, new, 1));
         assert!(found.iter().any(|found| found.starts_with(complaint)), "expected {complaint}\nfound {found:#?}");
-        // A missing table is reported beside the misspelt one.
+        // A missing table is reported in addition to the misspelt one.
         assert_eq!(found.len(), if new == "[oneswitch]" { 2 } else { 1 }, "{found:#?}");
     }
 }
@@ -170,8 +170,7 @@ fn executors_are_the_home_unless_somebody_says_otherwise() {
     assert_eq!(config.executor, "hypervisor");
     assert_eq!(config.ports[0].config.executor.as_deref(), Some(HOME));
     let home = SMALL.replace("\"hypervisor\"", "\"home\"");
-    assert!(problem(&home)
-        .starts_with("server.toml:4: switch[0].name: \"home\" is what executor calls"));
+    assert!(problem(&home).starts_with("server.toml:4: switch[0].name: \"home\" is reserved"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Back-pressure: what is taken from controllers, and when the rest goes on.
+//! Back-pressure: which controllers' messages are taken, and when reading resumes.
 //!
-//! A controller's messages wait in its [`Session`] while the core has no room for them or a switch does not read, and its connection is not
-//! read meanwhile. Its replies wait in the core while its connection has much to send.
+//! A controller's messages wait in its [`Session`] while the core has no room for them or a switch does not read; meanwhile its connection
+//! is not read. Its replies wait in the core while its connection has much to send.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use oneswitch_core::ControllerId;
 use super::{Engine, Session};
 use crate::session::{is_private, messages, Peer};
 
-/// While a switch leaves so many bytes unread, controllers are not read.
+/// While a switch leaves this many bytes unread, controllers are not read.
 pub(super) const SWITCH_BACKLOG: usize = 8 << 20;
 
 impl Engine {
@@ -34,12 +34,12 @@ impl Engine {
         }
         session.rest.advance(taken);
         if session.rest.is_empty() {
-            // The session can use the memory again when it reads on.
+            // The session can use the memory again when it resumes reading.
             session.rest = BytesMut::new();
         }
     }
 
-    /// Gives the core what it had no room for when it came.
+    /// Gives the core the messages that it had no room for earlier.
     pub(super) fn feed_paused(&mut self, now: Instant) {
         if self.paused.is_empty() || self.a_switch_does_not_read() {
             return;
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Whether some controller's messages wait that the core would take now.
+    /// Tells whether the core would now take a controller's waiting messages.
     pub(super) fn can_go_on(&self) -> bool {
         let waits = |connection: &&u64| {
             let session = self.sessions.get(connection);
@@ -65,7 +65,7 @@ impl Engine {
         self.sessions.values().any(slow)
     }
 
-    /// Tells the core what each controller has left to read.
+    /// Tells the core how much each controller has left to read.
     pub(super) fn learn_unsent(&mut self) {
         for (connection, session) in &self.sessions {
             if matches!(session.peer, Peer::Controller { .. }) {
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Reads on from controllers whose last chunk is dealt with.
+    /// Resumes reading from controllers whose last chunk is processed.
     pub(super) fn resume_paused(&mut self) {
         if self.paused.is_empty() || self.a_switch_does_not_read() {
             return;
@@ -86,7 +86,7 @@ impl Engine {
                 return false;
             };
             let id = ControllerId(*connection);
-            // What the session finds next can be its end; replies come first.
+            // The session's next event can be its end; replies go first.
             let waits = !session.rest.is_empty()
                 || !core.takes_messages_of(id)
                 || core.withholds_replies_of(id);
@@ -97,7 +97,7 @@ impl Engine {
         });
     }
 
-    /// Lets sessions say when there is room for replies that wait in the core.
+    /// Asks sessions to report when there is room for replies that wait in the core.
     pub(super) fn ask_for_room(&mut self) {
         for (connection, session) in &mut self.sessions {
             let controller = matches!(session.peer, Peer::Controller { .. });

@@ -11,14 +11,14 @@ use super::{BridgeLink, Engine, Session};
 use crate::config::Config;
 use crate::session::Peer;
 
-/// What the status says that does not change while the daemon runs.
+/// The constant part of the status.
 #[derive(Debug)]
 pub struct Report {
     pub started: Instant,
     /// With the ports that the system chose.
     pub listen: Vec<String>,
     pub api: String,
-    /// Targets of the controllers that are dialled.
+    /// Targets of the controllers that oneswitchd connects to.
     pub controllers: Vec<String>,
     pub switches: Vec<ReportedSwitch>,
 }
@@ -52,7 +52,7 @@ impl Report {
         }
     }
 
-    /// A bridge as the log names it.
+    /// Names a bridge for the log.
     pub fn bridge(&self, switch: SwitchIndex, bridge: Bridge) -> String {
         let Some(switch) = self.switches.get(switch) else {
             return "unknown switch".into();
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// State of a peer that is dialled.
+/// State of a peer that oneswitchd connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     Connected,
@@ -115,7 +115,7 @@ struct ControllerStatus {
     role: Option<&'static str>,
     messages_in: u64,
     messages_out: u64,
-    /// Packet-ins that it did not get because it did not read.
+    /// Packet-ins that it lost because it did not read.
     packet_ins_dropped: u64,
     last_error: Option<String>,
 }
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Who is connected, by id, then who is dialled and not there.
+    /// Returns connected controllers by id, then disconnected ones that oneswitchd connects to.
     fn controllers(&self) -> Vec<ControllerStatus> {
         let mut connected: Vec<_> = self
             .sessions

@@ -1,4 +1,4 @@
-//! What the REST API asks of the core, and the answers that must wait: for a move, for the state file.
+//! Requests of the REST API to the core, and answers that must wait: for a move, for the state file.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::state::{Job, Saver};
 #[derive(Debug)]
 pub enum Request {
     Status,
-    /// The status when all switches are in step and so many controllers connected.
+    /// The status when all switches are in sync and this many controllers are connected.
     AwaitUp {
         controllers: usize,
     },
@@ -25,7 +25,7 @@ pub enum Request {
     Port(u32),
     AddPort(PortRequest),
     RemovePort(u32, Claim),
-    /// To the owner that the claim names.
+    /// Sets the owner that the claim names.
     GivePort(u32, Claim),
     Move(u32, MoveRequest),
     Execute(u32, ExecutorRequest),
@@ -37,11 +37,11 @@ pub enum Request {
     AbortMove(u32),
 }
 
-/// Answers that are not given yet.
+/// Pending answers.
 pub struct Waiting {
-    /// By port: who waits for its move to get where it was told to.
+    /// By port: clients that wait for its move to reach a stage.
     moves: BTreeMap<u32, oneshot::Sender<Reply>>,
-    /// Who waits for all switches and for how many controllers.
+    /// Clients that wait for all switches, and for how many controllers.
     up: Vec<(usize, oneshot::Sender<Reply>)>,
     /// Results of this round that changed something.
     settled: Vec<(oneshot::Sender<Reply>, Reply)>,
@@ -63,7 +63,7 @@ impl Waiting {
         }
     }
 
-    /// Returns when the saver has saved something that the core was not told of.
+    /// Returns when the saver has saved something that the core does not know of.
     pub async fn ports_saved(&mut self) {
         match &mut self.saver {
             Some(saver) => saver.saved_more().await,
@@ -71,13 +71,13 @@ impl Waiting {
         }
     }
 
-    /// Tells the core which port map is saved, before its journal is taken: that forgets moves that are done.
+    /// Tells the core which port map is saved, before taking its journal, which drops finished moves.
     pub fn tell_saved(&self, core: &mut Core) {
         let revision = core.ports_revision();
         core.ports_are_saved(self.saver.as_ref().map_or(revision, Saver::saved));
     }
 
-    /// Looks which moves have arrived, saves the ports when they changed, and only then lets the answers go.
+    /// Checks which moves have arrived, saves changed ports, and only then releases the answers.
     pub fn finish_round(&mut self, core: &mut Core) {
         let arrived: Vec<_> = self
             .moves
@@ -114,7 +114,7 @@ impl Waiting {
         self.settled.push((reply, result));
     }
 
-    /// Answers who waits for a move that is over without having arrived.
+    /// Answers clients that wait for a move that ended without arriving.
     fn release(&mut self, core: &mut Core, number: u32) {
         let Some(reply) = self.moves.remove(&number) else {
             return;
@@ -196,7 +196,7 @@ impl Engine {
         self.waiting.settle(reply, result);
     }
 
-    /// Answers who waits for what this round may have brought. Who has given up is forgotten.
+    /// Answers clients that wait for a condition that may hold since this round. Drops requests whose client has disconnected.
     pub(super) fn answer_who_awaits_up(&mut self) {
         if self.waiting.up.is_empty() {
             return;
@@ -218,7 +218,7 @@ impl Engine {
 
     fn await_move(&mut self, number: u32, reply: oneshot::Sender<Reply>) {
         if let Some(earlier) = self.waiting.moves.insert(number, reply) {
-            // The core accepted a new order, so the earlier one is over.
+            // The core accepted a new request, so the earlier one is over.
             answer(earlier, Err(PortError::MoveInProgress(number).into()));
         }
     }

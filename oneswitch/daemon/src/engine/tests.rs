@@ -40,7 +40,7 @@ fn controller(dialled: Option<usize>) -> Peer {
     }
 }
 
-/// A peer whose session is set up: our end of it, the engine's, and the events that follow.
+/// A peer with an established session: our end, the engine's, and the following events.
 async fn peer(
     connection: u64,
     peer: Peer,
@@ -181,7 +181,7 @@ async fn a_bridge_is_up_as_soon_as_its_session_is_and_down_when_it_ends() {
     let (events, queue) = mpsc::unbounded_channel();
     tokio::spawn(engine().run(queue));
     let (mut stream, session) = peer(1, Peer::Switch(0, Bridge::Virt), &events).await;
-    // The core asks at once for what it needs to know.
+    // The core asks at once for what it needs.
     let asked = read_message(&mut stream).await;
     assert_eq!(asked[0], 4);
     assert_eq!(

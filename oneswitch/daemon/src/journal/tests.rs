@@ -17,7 +17,7 @@ edge = "unix:/e"
 
 const CONTROLLER: ControllerId = ControllerId(1);
 
-/// A core without connected switches: everything is accepted at once.
+/// Creates a core without connected switches: it accepts everything at once.
 fn core(now: Instant) -> Core {
     let config = Config::parse("server.toml", SERVER).unwrap();
     let mut core = build_core(&config, now).unwrap();
@@ -103,7 +103,7 @@ fn a_journal_that_could_not_be_written_is_written_later() {
     let now = Instant::now();
     let mut core = core(now);
     let mut journal = Journal::begin(&path, &mut core, now).unwrap();
-    // As a full disk would: the file cannot be written any more.
+    // Simulates a full disk: the file cannot be written any more.
     journal.file = Some(File::open(&path).unwrap());
     add(&mut core, 1, now);
     journal.append(&mut core, now);

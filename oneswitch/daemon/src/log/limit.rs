@@ -1,4 +1,4 @@
-//! At most so many lines per minute from one place in the code, then a count of what was left out.
+//! Limits lines per minute from one place in the code, and counts the dropped ones.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,21 +8,21 @@ use tracing::callsite::Identifier;
 
 use super::Level;
 
-/// Lines per minute and at once, per place.
+/// Lines per minute, and in a burst, per place.
 const PER_MINUTE: u32 = 60;
 const REFILL: Duration = Duration::from_secs(60);
 
 /// What to do with a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Write it, after the count of those that were not written.
+    /// Write it, after the count of dropped ones.
     Pass {
         dropped: Option<Dropped>,
     },
     Drop,
 }
 
-/// Lines that were left out.
+/// The count of dropped lines.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dropped {
     count: u64,
@@ -47,7 +47,7 @@ struct Bucket {
     first_drop: Instant,
 }
 
-/// A bucket of tokens per place in the code. Debug and trace lines are wanted in full and pass.
+/// A token bucket per place in the code. Debug and trace lines are not limited.
 #[derive(Default)]
 pub struct Limiter {
     buckets: HashMap<Identifier, Bucket>,

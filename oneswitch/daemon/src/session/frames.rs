@@ -1,20 +1,20 @@
-//! Splits what was read into messages, and keeps out what cannot be trusted.
+//! Splits input into messages, and rejects what cannot be trusted.
 
 use openflow13::{encode_error, frame_length, kind, ErrorCode, Header, HEADER_LEN, VERSION};
 
-/// What stands at the start of a read buffer.
+/// The content at the start of a read buffer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Bytes of whole messages that can be handed on.
+    /// Bytes of complete messages that can be handed on.
     pub whole: usize,
     pub messages: u64,
-    /// Replies to echo requests among them.
+    /// Replies to contained echo requests.
     pub echo_replies: Vec<u8>,
-    /// Why nothing after `whole` can be trusted.
+    /// The reason why nothing after `whole` can be trusted.
     pub trouble: Option<Trouble>,
 }
 
-/// The end of a stream that makes no sense.
+/// The end of an invalid stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// For the log.
@@ -23,8 +23,8 @@ pub struct Trouble {
     pub error: Vec<u8>,
 }
 
-/// Whether a message is the session's own business and none of the core's. Hellos and echoes of any version are
-/// harmless; so is an error message of another version.
+/// Tells whether a message concerns only the session, not the core. Hellos and echoes of any version are harmless; so is an error message
+/// of another version.
 pub fn is_private(header: Header) -> bool {
     match header.kind {
         kind::HELLO | kind::ECHO_REQUEST | kind::ECHO_REPLY => true,
@@ -33,7 +33,7 @@ pub fn is_private(header: Header) -> bool {
     }
 }
 
-/// Walks over the whole messages at the start of `buffer`.
+/// Scans the complete messages at the start of `buffer`.
 pub fn scan(buffer: &[u8]) -> Scan {
     let mut scan = Scan::default();
     let mut rest = buffer;
@@ -81,7 +81,7 @@ pub fn scan(buffer: &[u8]) -> Scan {
     scan
 }
 
-/// At most 64 bytes of a message that is refused unread (OpenFlow 1.3.5, section 7.4.4), less where less has come.
+/// Returns at most 64 bytes of a message that is refused unread (OpenFlow 1.3.5, section 7.4.4), fewer if fewer have arrived.
 fn offending(buffer: &[u8], header: Header) -> &[u8] {
     let end = usize::from(header.length)
         .clamp(HEADER_LEN, 64)
@@ -102,14 +102,14 @@ fn echo_reply(frame: &[u8], header: Header) -> Vec<u8> {
     reply
 }
 
-/// A message without a body.
+/// Builds a message without a body.
 pub fn bare(kind: u8, xid: u32) -> Vec<u8> {
     let mut frame = vec![VERSION, kind, 0, 8];
     frame.extend_from_slice(&xid.to_be_bytes());
     frame
 }
 
-/// The whole messages of a chunk that `scan` has passed.
+/// Iterates over the complete messages of a chunk that `scan` has passed.
 pub fn messages(chunk: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     let mut rest = chunk;
     std::iter::from_fn(move || {

@@ -4,10 +4,10 @@ use openflow13::{kind, Header, HEADER_LEN, VERSION};
 
 /// `OFPHET_VERSIONBITMAP`.
 const VERSION_BITMAP: u16 = 1;
-/// Versions that are spoken here, bit N for wire version N.
+/// Supported versions, bit N for wire version N.
 const OURS: u32 = 1 << VERSION;
 
-/// Our HELLO: version 1.3, and a bitmap that says that it is the only one.
+/// Builds our HELLO: version 1.3, and a bitmap with only this version.
 pub fn hello(xid: u32) -> Vec<u8> {
     let mut frame = vec![VERSION, kind::HELLO, 0, 16];
     frame.extend_from_slice(&xid.to_be_bytes());
@@ -17,10 +17,10 @@ pub fn hello(xid: u32) -> Vec<u8> {
     frame
 }
 
-/// What a peer's HELLO leads to.
+/// Negotiates the version with a peer's HELLO.
 ///
 /// # Errors
-/// The text for the HELLO_FAILED error when no version is common.
+/// The text of the HELLO_FAILED error if no version is common.
 pub fn negotiate(frame: &[u8]) -> Result<(), String> {
     let theirs = versions(frame);
     if theirs & OURS != 0 {
@@ -34,7 +34,7 @@ pub fn negotiate(frame: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// The versions that a HELLO offers: its bitmap, or else every one up to its header's.
+/// Returns the versions that a HELLO offers: its bitmap, or else all up to its header's.
 fn versions(frame: &[u8]) -> u32 {
     let Some(header) = Header::parse(frame) else {
         return 0;
@@ -64,7 +64,7 @@ fn versions(frame: &[u8]) -> u32 {
     }
 }
 
-/// `version 0x04`, or `versions 0x01, 0x04`.
+/// Formats `version 0x04`, or `versions 0x01, 0x04`.
 fn show(versions: u32) -> String {
     let list: Vec<_> = (0..32)
         .filter(|version| versions & (1 << version) != 0)

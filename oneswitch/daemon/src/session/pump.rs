@@ -1,4 +1,4 @@
-//! The established part of a session: bytes in, bytes out, until somebody ends it.
+//! The established part of a session: reads and writes until either side ends it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,15 +17,15 @@ use super::frames::{bare, scan, Trouble};
 use super::{Command, Timing};
 use crate::engine::Event;
 
-/// Bytes that one read may bring. Larger than the largest message, so that a buffer always holds one.
+/// Bytes of one read. Larger than the largest message, so that a buffer always holds one.
 const READ_SIZE: usize = 128 * 1024;
-/// A controller with more than this unsent gets no more requests read, as in Open vSwitch: it must read its replies.
+/// Above this many unsent bytes, no more requests of a controller are read, as in Open vSwitch: it must read its replies.
 const REPLY_BACKLOG: usize = 1 << 20;
-/// With no more than this unsent there is room for replies that wait in the engine; enough to write while it wakes up.
+/// Up to this many unsent bytes there is room for replies that wait in the engine; enough to write while it wakes up.
 const ROOM: usize = REPLY_BACKLOG / 4;
 /// Slices of one write.
 const SLICES: usize = 32;
-/// How long the last bytes to a peer that is being disconnected may take.
+/// Limit for the last bytes to a peer that is being disconnected.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub struct Pump<'a> {
@@ -39,7 +39,7 @@ pub struct Pump<'a> {
     unsent: VecDeque<Vec<u8>>,
     /// Bytes of the first of `unsent` that are written.
     sent: usize,
-    /// Written into the stream's own buffer only (TLS).
+    /// Written only into the stream's own buffer (TLS).
     unflushed: bool,
     /// Nothing can be written any more.
     silent: bool,
@@ -52,9 +52,9 @@ pub struct Pump<'a> {
     trouble: Option<Trouble>,
     closing: Option<(String, Instant)>,
     heard: Instant,
-    /// An echo request is unanswered since then.
+    /// The time since which an echo request is unanswered.
     probed: Option<Instant>,
-    /// Last time that bytes could be written or none waited.
+    /// The last time that bytes could be written or none waited.
     wrote: Instant,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Runs until the connection ends and returns why. `buffer` holds what came with the handshake.
+    /// Runs until the connection ends and returns the reason. `buffer` holds data that arrived with the handshake.
     pub async fn run<S>(
         mut self,
         stream: S,
@@ -112,7 +112,7 @@ impl<'a> Pump<'a> {
                     let mut next = command;
                     if next.is_none() {
                         self.orphaned = true;
-                        self.close("the engine has let go".into());
+                        self.close("the engine closed the session".into());
                     }
                     while let Some(command) = next {
                         if let Some(reason) = self.obey(command) {
@@ -146,7 +146,7 @@ impl<'a> Pump<'a> {
             }
             if let Some((reason, deadline)) = &self.closing {
                 if self.unsent.is_empty() && !self.unflushed {
-                    // The peer may be gone already.
+                    // The peer may have disconnected already.
                     let _ = writer.shutdown().await;
                     return reason.clone();
                 }
@@ -162,7 +162,7 @@ impl<'a> Pump<'a> {
         self.ready && attentive && self.trouble.is_none() && self.closing.is_none()
     }
 
-    /// Hands the whole messages of the buffer to the engine.
+    /// Hands the complete messages of the buffer to the engine.
     fn take_in(&mut self, buffer: &mut BytesMut) {
         let found = scan(buffer);
         if !found.echo_replies.is_empty() {
@@ -172,7 +172,7 @@ impl<'a> Pump<'a> {
         if found.whole > 0 {
             self.ready = false;
             let bytes = buffer.split_to(found.whole);
-            // Without an engine no more commands come either, and `run` ends.
+            // Without an engine no more commands arrive either, and `run` ends.
             let _ = self.events.send(Event::Frames {
                 connection: self.connection,
                 bytes,
@@ -182,13 +182,13 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Carries out a command; returns the reason when the session ends at once.
+    /// Executes a command; returns the reason if the session ends at once.
     fn obey(&mut self, command: Command) -> Option<String> {
         match command {
             Command::Write(bytes) => self.enqueue(bytes),
             Command::Resume => {
                 self.ready = true;
-                // Time in which nobody listened is not silence of the peer.
+                // Time in which this session did not read does not count as the peer's silence.
                 self.heard = Instant::now();
                 self.give_up_if_troubled();
             }
@@ -202,17 +202,17 @@ impl<'a> Pump<'a> {
         None
     }
 
-    /// Tells the engine, if it waits for that, that much of what was queued is written.
+    /// Reports room to the engine if it asked and most of the queue is written.
     fn look_for_room(&mut self) {
         if self.tell_room && self.backlog.load(Ordering::Relaxed) <= ROOM {
             self.tell_room = false;
             let connection = self.connection;
-            // Without an engine nobody waits.
+            // Without an engine nothing waits.
             let _ = self.events.send(Event::Room { connection });
         }
     }
 
-    /// What came before the trouble is answered by now: say the last word.
+    /// Sends the last message once everything before the invalid data is answered.
     fn give_up_if_troubled(&mut self) {
         if let Some(trouble) = self.trouble.take() {
             self.push(trouble.error);
@@ -231,7 +231,7 @@ impl<'a> Pump<'a> {
         self.enqueue(bytes);
     }
 
-    /// Takes bytes that the backlog counts already.
+    /// Queues bytes that the backlog already counts.
     fn enqueue(&mut self, bytes: Vec<u8>) {
         if self.silent {
             self.backlog.fetch_sub(bytes.len(), Ordering::Relaxed);
@@ -245,7 +245,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// The peer takes no more bytes. What it sent before it left is still read: it may be gone because it had said
+    /// Stops writing, because the peer accepts no more. Its earlier input is still read: it may have disconnected because it had sent
     /// everything.
     fn fall_silent(&mut self) {
         self.silent = true;
@@ -289,7 +289,7 @@ impl<'a> Pump<'a> {
         heard.min(wrote)
     }
 
-    /// Acts on the time; returns the reason when the peer is given up.
+    /// Checks the timers; returns the reason to disconnect, if any.
     fn look_at_clock(&mut self) -> Option<String> {
         let now = Instant::now();
         if let Some((reason, deadline)) = &self.closing {
@@ -324,8 +324,8 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// Writes as much as the stream takes of the queue, whose first `sent` bytes are written; flushes when it is empty.
-/// Returns the number of bytes written, 0 after flushing.
+/// Writes as much of the queue as the stream takes, after the first `sent` bytes; flushes when the queue is empty. Returns the number of
+/// bytes written, 0 after flushing.
 async fn push_out<W>(writer: &mut W, unsent: &VecDeque<Vec<u8>>, sent: usize) -> io::Result<usize>
 where
     W: AsyncWrite + Unpin,

@@ -7,12 +7,12 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// HELLO of a peer that offers version 1.3 only by its header.
+/// HELLO of a peer that offers version 1.3 only in its header.
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 9];
 const OUR_HELLO: [u8; 16] = [4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x10];
 const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 9];
 
-/// A session over memory: the peer's end, what the engine sees, and how it ends.
+/// A session over memory: the peer's end, the engine's events, and the result.
 struct Fixture {
     peer: DuplexStream,
     events: mpsc::UnboundedReceiver<Event>,
@@ -40,7 +40,7 @@ impl Fixture {
         Self::new(peer, Timing::NETWORK, 1 << 20)
     }
 
-    /// A session whose handshake is done.
+    /// Creates a session with a completed handshake.
     async fn established() -> (Self, Handle) {
         let mut fixture = Self::controller();
         let handle = fixture.shake_hands().await;
@@ -76,7 +76,7 @@ impl Fixture {
         }
     }
 
-    /// Everything until the session closes its side, and the reason.
+    /// Reads until the session closes its side; returns the data and the reason.
     async fn end(mut self) -> (Vec<u8>, Ended) {
         let mut rest = Vec::new();
         self.peer.read_to_end(&mut rest).await.unwrap();
@@ -84,7 +84,7 @@ impl Fixture {
     }
 }
 
-/// The type and code of an encoded error message at the end of `bytes`.
+/// Returns the type and code of an encoded error message at the end of `bytes`.
 fn error(bytes: &[u8]) -> (u16, u16) {
     let (header, frame) = messages(bytes).last().unwrap();
     assert_eq!(header.kind, kind::ERROR);
@@ -155,11 +155,11 @@ async fn peers_that_do_not_begin_with_hello_are_refused_at_once() {
     for (bytes, reason) in [
         (
             &b"GET / HTTP/1.1\r\n\r\n"[..],
-            "does not speak OpenFlow: it begins with \"GET / HT\"",
+            "does not speak OpenFlow: its first bytes are \"GET / HT\"",
         ),
         (
             &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc],
-            "a message of type 3 where HELLO is expected",
+            "a message of type 3; expected HELLO",
         ),
         (&BARRIER, "a message of type 20"),
         (&[4, 0, 0, 7, 0, 0, 0, 0], "length 7"),
@@ -206,7 +206,7 @@ async fn one_chunk_at_a_time_and_echoes_are_answered_meanwhile() {
     }
     assert!(
         fixture.events.try_recv().is_err(),
-        "the engine has not said that it can take more"
+        "the engine has not resumed it"
     );
     handle.resume();
     assert_eq!(fixture.frames().await.len(), 800);
@@ -311,7 +311,10 @@ async fn close_lets_everything_out_and_abort_does_not_wait() {
 
     let (fixture, handle) = Fixture::established().await;
     drop(handle);
-    assert_eq!(fixture.end().await.1.reason, "the engine has let go");
+    assert_eq!(
+        fixture.end().await.1.reason,
+        "the engine closed the session"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -384,7 +387,7 @@ async fn a_controller_that_does_not_read_is_read_no_further_and_then_given_up() 
     );
     assert!(
         matches!(fixture.events.recv().await, Some(Event::Down { .. })),
-        "its request was not taken in"
+        "its request was not processed"
     );
 }
 

@@ -33,7 +33,7 @@ impl Fixture {
         self.folder.path().join("made/ports.json")
     }
 
-    /// The server with more lines of configuration.
+    /// Returns the server's configuration with further lines.
     fn config(&self, more: &str) -> Config {
         let text = SERVER.replace("STATE", &self.path().display().to_string());
         Config::parse("server.toml", &format!("{text}{more}")).unwrap()
@@ -51,7 +51,7 @@ impl Fixture {
         fs::write(self.path(), text).unwrap();
     }
 
-    /// What the next start maps, shortly.
+    /// Returns the ports that the next start maps, abbreviated.
     fn ports(&self, more: &str) -> Result<Vec<String>, String> {
         let ports = ports(&self.config(more))?;
         Ok(ports
@@ -95,10 +95,7 @@ fn a_chosen_executor_is_kept_and_must_be_there() {
     assert_eq!(executors, [Some(HOME.into()), None]);
     fixture.save(&[executed("snic9")]);
     let refused = fixture.ports("").unwrap_err();
-    assert!(
-        refused.contains("there is no switch named \"snic9\""),
-        "{refused}"
-    );
+    assert!(refused.contains("unknown switch \"snic9\""), "{refused}");
 }
 
 #[test]
@@ -142,7 +139,7 @@ fn a_deleted_port_stays_deleted_until_its_entry_changes_or_the_file_goes() {
     assert_eq!(
         fixture.ports("").unwrap(),
         ["1 vm1 vm1", "2 vm2 vm2"],
-        "the entry is another one now"
+        "the entry has changed"
     );
     fs::remove_file(fixture.path()).unwrap();
     assert_eq!(fixture.ports("").unwrap(), ["1 vm1 vm1", "2 vm2 vm2"]);
@@ -217,7 +214,7 @@ fn contradictions_name_both_sides() {
                 ..port(1, "a", "x")
             }],
             "",
-            "port 1: there is no switch named \"gone\" in server.toml",
+            "port 1: unknown switch \"gone\" in server.toml",
         ),
     ] {
         fixture.save(&saved);

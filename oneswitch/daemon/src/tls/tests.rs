@@ -113,21 +113,21 @@ fn files_that_cannot_be_used_are_named() {
                 private_key: empty.clone(),
                 ..good.clone()
             },
-            "empty.pem: no private key in PEM",
+            "empty.pem: contains no private key in PEM",
         ),
         (
             TlsFiles {
                 certificate: empty.clone(),
                 ..good.clone()
             },
-            "empty.pem: no certificate in PEM",
+            "empty.pem: contains no certificate in PEM",
         ),
         (
             TlsFiles {
                 ca_certificate: empty,
                 ..good.clone()
             },
-            "empty.pem: no certificate in PEM",
+            "empty.pem: contains no certificate in PEM",
         ),
         (
             TlsFiles {
@@ -142,8 +142,8 @@ fn files_that_cannot_be_used_are_named() {
     }
 }
 
-/// With what `ovs-pki` really makes, where it is installed: a controller's and a switch's certificate, each of its own
-/// authority, as its manual suggests.
+/// Uses the output of `ovs-pki`, if installed: a controller's and a switch's certificate, each of its own authority, as its manual
+/// suggests.
 #[tokio::test]
 async fn certificates_of_ovs_pki_are_accepted() {
     let folder = tempfile::tempdir().unwrap();

@@ -327,7 +327,8 @@ fn reply_body(body: &MultipartReply) -> String {
     }
 }
 
-/// An error's type and code; for an extension error whose it is.
+/// Returns an error's type and code; for an extension error, also its
+/// experimenter.
 pub fn error(code: ErrorCode, experimenter: Option<u32>) -> Object {
     match experimenter {
         Some(experimenter) => {
@@ -337,7 +338,7 @@ pub fn error(code: ErrorCode, experimenter: Option<u32>) -> Object {
     }
 }
 
-/// What a message holds, as JSON.
+/// Returns a message's content as JSON.
 pub fn fields(message: &Message) -> String {
     use Message as M;
     match message {

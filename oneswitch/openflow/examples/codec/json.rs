@@ -1,4 +1,4 @@
-//! As much JSON as the filter writes.
+//! The subset of JSON that the filter writes.
 
 /// Something that can be written as JSON.
 pub trait Json {

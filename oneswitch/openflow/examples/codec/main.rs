@@ -1,8 +1,8 @@
 //! The codec as a filter: a command per line in, a JSON object per line out.
 //! `tests/codec/` drives it. Bytes are hexadecimal.
 //!
-//! - `decode FRAME`: what the message holds, and its bytes when encoded again;
-//!   or why it is refused, and the error message to answer with.
+//! - `decode FRAME`: the message's content, and its bytes when encoded again;
+//! or why it is refused, and the error message to answer with.
 //! - `relate OXM OXM`: how two matches relate.
 //! - `samples`: messages written by the library's builders, by name.
 //! - `replies`: replies of many different numbers, by name.

@@ -1,4 +1,5 @@
-//! Messages that the library's builders write, for others to read.
+//! Messages written by the library's builders, as input for other
+//! implementations.
 
 use openflow13::*;
 
@@ -164,7 +165,8 @@ pub fn errors() -> Object {
         })
 }
 
-/// Replies in which every number differs, so that exchanged ones are seen.
+/// Returns replies in which every number differs, so that swapped fields are
+/// detected.
 pub fn replies() -> Object {
     let mut count = 0u64;
     let mut next = || {

@@ -18,7 +18,7 @@ pub struct BucketCounter {
 /// `ofp_group_stats`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStats {
-    /// Which group.
+    /// The group.
     pub group_id: u32,
     /// Rules and groups that use it.
     pub ref_count: u32,
@@ -26,11 +26,11 @@ pub struct GroupStats {
     pub packet_count: u64,
     /// Their bytes.
     pub byte_count: u64,
-    /// Seconds the group has lived.
+    /// Lifetime in seconds.
     pub duration_sec: u32,
     /// Nanoseconds beyond them.
     pub duration_nsec: u32,
-    /// What each bucket did.
+    /// The counters of each bucket.
     pub buckets: Vec<BucketCounter>,
 }
 
@@ -86,7 +86,7 @@ impl Entry for GroupStats {
 pub struct GroupDesc {
     /// One of `group_type`.
     pub group_type: u8,
-    /// Which group.
+    /// The group.
     pub group_id: u32,
     /// Its buckets.
     pub buckets: Buckets,
@@ -121,7 +121,7 @@ pub struct GroupFeatures {
     pub types: u32,
     /// `ofp_group_capabilities`.
     pub capabilities: u32,
-    /// Most groups of a type.
+    /// Maximum number of groups per type.
     pub max_groups: [u32; 4],
     /// Bitmaps of action types.
     pub actions: [u32; 4],

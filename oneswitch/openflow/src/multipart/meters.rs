@@ -17,19 +17,19 @@ pub struct MeterBandStats {
 /// `ofp_meter_stats`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterStats {
-    /// Which meter.
+    /// The meter.
     pub meter_id: u32,
     /// Rules that use it.
     pub flow_count: u32,
-    /// Packets that came to it.
+    /// Packets that reached it.
     pub packet_in_count: u64,
     /// Their bytes.
     pub byte_in_count: u64,
-    /// Seconds the meter has lived.
+    /// Lifetime in seconds.
     pub duration_sec: u32,
     /// Nanoseconds beyond them.
     pub duration_nsec: u32,
-    /// What each band did.
+    /// The counters of each band.
     pub bands: Vec<MeterBandStats>,
 }
 
@@ -92,7 +92,7 @@ impl Entry for MeterStats {
 pub struct MeterConfig {
     /// Bits of `meter_flags`.
     pub flags: u16,
-    /// Which meter.
+    /// The meter.
     pub meter_id: u32,
     /// Raw bands.
     pub bands: Box<[u8]>,
@@ -126,13 +126,13 @@ impl Entry for MeterConfig {
 /// `ofp_meter_features`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterFeatures {
-    /// Most meters.
+    /// Maximum number of meters.
     pub max_meter: u32,
     /// Bitmap of band types.
     pub band_types: u32,
     /// Bitmap of `meter_flags`.
     pub capabilities: u32,
-    /// Most bands of a meter.
+    /// Maximum number of bands per meter.
     pub max_bands: u8,
     /// Largest colour.
     pub max_color: u8,

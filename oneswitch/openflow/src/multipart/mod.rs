@@ -46,7 +46,7 @@ pub(crate) const MULTIPART_HEADER: usize = 16;
 pub struct Multipart<B> {
     /// Whether another message with the same xid continues this one.
     pub more: bool,
-    /// What this message holds.
+    /// The content of this message.
     pub body: B,
 }
 
@@ -57,7 +57,7 @@ impl<B> Multipart<B> {
     }
 }
 
-/// A body that a multipart message can have.
+/// The body of a multipart message.
 pub(crate) trait Body: Sized {
     fn kind(&self) -> u16;
     fn pull(kind: u16, reader: &mut Reader<'_>) -> Result<Self, Refusal>;

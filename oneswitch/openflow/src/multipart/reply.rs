@@ -11,10 +11,10 @@ use crate::message::{finish, start};
 use crate::port::Port;
 use crate::wire::{u16_at, Put, Reader};
 
-/// Most bytes of a message.
+/// Maximum bytes of a message.
 const MAX_MESSAGE: usize = 65_535;
 
-/// One of the things a reply lists.
+/// An entry of a reply.
 pub(crate) trait Entry: Sized {
     fn pull(reader: &mut Reader<'_>) -> Result<Self, Refusal>;
     fn put(&self, out: &mut Vec<u8>);
@@ -30,7 +30,7 @@ impl Entry for Port {
     }
 }
 
-/// What is answered.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum MultipartReply {
@@ -193,7 +193,7 @@ impl Splitter {
         out
     }
 
-    /// Says in `message` that another one follows.
+    /// Marks in `message` that another one follows.
     fn continue_after(message: &mut [u8]) {
         // The low byte of the multipart flags.
         if let Some(flags) = message.get_mut(HEADER_LEN + 3) {
@@ -210,7 +210,7 @@ impl Splitter {
         }
     }
 
-    /// Adds what `put` writes, in a new message when this one is full.
+    /// Adds the output of `put`, in a new message if this one is full.
     fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         let before = self.current.len();
         put(&mut self.current);
@@ -244,10 +244,10 @@ impl Splitter {
     }
 }
 
-/// Encodes a reply as one or more messages, of which all but the last carry
-/// the "more" flag. As in Open vSwitch no entry is split. An entry that is
-/// longer than a message is left out, as OpenFlow cannot say it: that can
-/// only be a rule whose flow-mod had more than 65,500 bytes.
+/// Encodes a reply as one or more messages, of which all but the last carry the
+/// "more" flag. As in Open vSwitch, no entry is split. An entry longer than a
+/// message is omitted, because OpenFlow cannot encode it: that can only be a
+/// rule whose flow-mod had more than 65,500 bytes.
 pub fn encode_multipart_reply(xid: u32, reply: &MultipartReply) -> Vec<Vec<u8>> {
     let mut splitter = Splitter::new(xid, reply.kind());
     match reply {
@@ -278,19 +278,20 @@ pub fn encode_multipart_reply(xid: u32, reply: &MultipartReply) -> Vec<Vec<u8>> 
     splitter.finish()
 }
 
-/// Encodes flow statistics as [`encode_multipart_reply`] does, one message per call. Flow statistics are by far the longest reply: this way a
-/// slow reader does not keep all of it encoded in memory.
+/// Encodes flow statistics like [`encode_multipart_reply`], one message per
+/// call. Flow statistics are by far the longest reply, so a slow reader does
+/// not keep all of it encoded in memory.
 #[derive(Debug)]
 pub struct FlowStatsMessages {
     xid: u32,
     entries: std::vec::IntoIter<FlowStats>,
-    /// Encoded entry that did not fit into the message before.
+    /// An encoded entry that did not fit into the previous message.
     held: Vec<u8>,
     finished: bool,
 }
 
 impl FlowStatsMessages {
-    /// Begins a reply to request `xid`.
+    /// Starts a reply to request `xid`.
     pub fn new(xid: u32, flows: Vec<FlowStats>) -> Self {
         Self {
             xid,

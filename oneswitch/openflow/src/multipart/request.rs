@@ -17,9 +17,9 @@ pub struct FlowStatsRequest {
     pub out_group: u32,
     /// Bits that the rule's cookie must have.
     pub cookie: u64,
-    /// Which bits.
+    /// The mask of these bits.
     pub cookie_mask: u64,
-    /// Only rules that this covers.
+    /// Only rules that this match covers.
     pub matching: Match,
 }
 
@@ -46,7 +46,7 @@ impl FlowStatsRequest {
             ));
         }
         let (matching, _) = Match::pull_checked(reader)?;
-        // Open vSwitch ignores what follows the match.
+        // Open vSwitch ignores anything after the match.
         reader.rest();
         Ok(Self {
             table_id,
@@ -69,7 +69,7 @@ impl FlowStatsRequest {
     }
 }
 
-/// What is asked.
+/// The content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum MultipartRequest {

@@ -9,8 +9,8 @@ use crate::instruction::Instructions;
 use crate::oxm::Match;
 use crate::wire::{patch_length, u16_at, Put, Reader};
 
-/// `ofp_desc`: texts without their zero padding. All but the serial number (31
-/// bytes) are cut to 255 bytes.
+/// `ofp_desc`: texts without their zero padding. All except the serial number
+/// (31 bytes) are truncated to 255 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct SwitchDesc {
@@ -25,7 +25,7 @@ impl SwitchDesc {
     /// Lengths of the texts on the wire, in order.
     const LENGTHS: [usize; 5] = [256, 256, 256, 32, 256];
 
-    /// A text for people.
+    /// Converts a text for people.
     pub fn text(field: &[u8]) -> Cow<'_, str> {
         String::from_utf8_lossy(field)
     }
@@ -67,7 +67,7 @@ impl SwitchDesc {
 pub struct FlowStats {
     /// The rule's table.
     pub table_id: u8,
-    /// Seconds the rule has lived.
+    /// Lifetime in seconds.
     pub duration_sec: u32,
     /// Nanoseconds beyond them.
     pub duration_nsec: u32,
@@ -77,7 +77,7 @@ pub struct FlowStats {
     pub idle_timeout: u16,
     /// As in the flow-mod.
     pub hard_timeout: u16,
-    /// As in the flow-mod, but for CHECK_OVERLAP and RESET_COUNTS.
+    /// As in the flow-mod, except CHECK_OVERLAP and RESET_COUNTS.
     pub flags: u16,
     /// The rule's cookie.
     pub cookie: u64,
@@ -139,10 +139,10 @@ impl Entry for FlowStats {
     }
 }
 
-/// Splits off an entry that begins with its own 16-bit length.
+/// Splits off an entry that starts with its own 16-bit length.
 pub(crate) fn sized_entry<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, Refusal> {
     let length = u16_at(reader.peek(), 0).map_or(0, usize::from);
-    // An entry has at least its length field, so that each makes progress.
+    // An entry has at least its length field, so each iteration makes progress.
     if length < 8 || length > reader.len() {
         return Err(Refusal::new(
             ErrorCode::BAD_REQUEST_BAD_LEN,
@@ -198,7 +198,7 @@ pub struct PortStats {
     pub rx_over_err: u64,
     pub rx_crc_err: u64,
     pub collisions: u64,
-    /// Seconds the port has lived.
+    /// Lifetime in seconds.
     pub duration_sec: u32,
     /// Nanoseconds beyond them.
     pub duration_nsec: u32,
@@ -260,7 +260,7 @@ pub struct QueueStats {
     pub tx_bytes: u64,
     pub tx_packets: u64,
     pub tx_errors: u64,
-    /// Seconds the queue has lived; all ones: unknown.
+    /// Lifetime in seconds; all ones: unknown.
     pub duration_sec: u32,
     /// Nanoseconds beyond them; all ones: unknown.
     pub duration_nsec: u32,

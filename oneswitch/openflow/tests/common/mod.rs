@@ -1,4 +1,4 @@
-//! Strategies that make every kind of message, as a controller or a switch
+//! Strategies that generate every kind of message, as a controller or a switch
 //! could send it.
 #![allow(dead_code)]
 
@@ -26,7 +26,7 @@ fn tlv(class: u16, field: u8, value: Vec<u8>, mask: Option<Vec<u8>>) -> Vec<u8> 
     bytes
 }
 
-/// A value of `width` bytes, perhaps with a mask that agrees with it.
+/// Generates a value of `width` bytes, possibly with a mask that fits it.
 fn masked(class: u16, field: u8, width: usize) -> impl Strategy<Value = Vec<u8>> {
     (
         vec(any::<u8>(), width),
@@ -47,8 +47,8 @@ fn exact(class: u16, field: u8, width: usize, limit: u32) -> impl Strategy<Value
     })
 }
 
-/// OXM lists that Open vSwitch takes: fields without prerequisites anywhere,
-/// one stack of layers in order.
+/// Generates OXM lists that Open vSwitch accepts: fields without prerequisites
+/// anywhere, one stack of layers in order.
 pub fn oxm() -> impl Strategy<Value = Vec<u8>> {
     let basic = oxm_class::OPENFLOW_BASIC;
     let some = |strategy: BoxedStrategy<Vec<u8>>| {

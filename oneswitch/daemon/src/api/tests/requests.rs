@@ -1,4 +1,4 @@
-//! Requests that are wrong, and who may send any.
+//! Invalid requests, and authorisation.
 
 use super::*;
 
@@ -58,7 +58,7 @@ async fn half_a_body_is_not_waited_for_without_end() {
     let mut stream = UnixStream::connect(path).await.unwrap();
     let half = b"POST /v1/ports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{\"switch\"";
     stream.write_all(half).await.unwrap();
-    // From now on time passes whenever nothing else happens.
+    // From now on time advances whenever everything is idle.
     tokio::time::pause();
     let mut answer = vec![0; 12];
     stream.read_exact(&mut answer).await.unwrap();

@@ -39,7 +39,7 @@ fn escape(text: &str) -> String {
 }
 
 impl Status {
-    /// The page; every line of it is a number of the status.
+    /// Renders the page; every line is a number of the status.
     pub fn metrics(&self) -> String {
         let mut page = Page(String::new());
         page.one(
@@ -96,7 +96,7 @@ impl Status {
         page.metric(
             "oneswitch_bridge_up",
             "gauge",
-            "Whether a bridge is connected and in step.",
+            "Whether a bridge is connected and in sync.",
             &up,
         );
         let links: Vec<_> = self
@@ -132,11 +132,11 @@ impl Status {
         page.metric(
             "oneswitch_edge_flows",
             "gauge",
-            "Rules that join a switch's ports and links.",
+            "Rules that connect a switch's ports and links.",
             &edge,
         );
         let repairs = per_switch(&|s| s.repairs);
-        let help = "Rules, groups and meters that had to be mended on a switch.";
+        let help = "Rules, groups and meters that had to be repaired on a switch.";
         page.metric("oneswitch_repairs_total", "counter", help, &repairs);
     }
 
@@ -172,7 +172,7 @@ impl Status {
             help,
             &messages,
         );
-        let help = "Packet-ins that a controller did not get because it did not read.";
+        let help = "Packet-ins that a controller lost because it did not read.";
         page.metric(
             "oneswitch_controller_packet_ins_dropped_total",
             "counter",

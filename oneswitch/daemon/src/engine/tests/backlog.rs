@@ -6,12 +6,12 @@ use openflow13::{
     encode, ActionList, FlowMod, FlowModCommand, Instructions, Match, Message, NO_BUFFER,
 };
 
-/// Bytes of the actions of a rule, which fill a message nearly.
+/// Bytes of a rule's actions, which nearly fill a message.
 const ACTIONS: u16 = 60_000;
 const ANY: u32 = u32::MAX;
 
 fn long_rule(number: u16) -> Vec<u8> {
-    // One action, which is quick to read: NXAST_NOTE.
+    // One action, which is quick to parse: NXAST_NOTE.
     let [high, low] = ACTIONS.to_be_bytes();
     let mut note = vec![0xff, 0xff, high, low, 0, 0, 0x23, 0x20, 0, 8];
     note.resize(ACTIONS.into(), 0);
@@ -34,7 +34,7 @@ fn long_rule(number: u16) -> Vec<u8> {
     encode(1, &Message::FlowMod(message)).unwrap()
 }
 
-/// A request for all flow statistics.
+/// Builds a request for all flow statistics.
 fn dump_request() -> Vec<u8> {
     let mut frame = vec![
         4,
@@ -110,7 +110,7 @@ async fn a_controller_that_reads_no_packet_ins_stays_connected_and_loses_them() 
         (count / 2..count).contains(&dropped),
         "{dropped} of {count}"
     );
-    // It gets the others.
+    // It receives the others.
     for _ in dropped..count {
         assert_eq!(read_message(&mut controller).await[1], kind::PACKET_IN);
     }
@@ -174,7 +174,7 @@ async fn replies_to_one_chunk_do_not_pile_up() {
 
 #[tokio::test]
 async fn controllers_are_not_read_while_a_switch_does_not_read() {
-    /// More than the limit, and what the stream itself holds.
+    /// More than the limit, plus the stream's own buffer.
     const UNREAD: usize = SWITCH_BACKLOG + (2 << 20);
     let (events, mut queue) = mpsc::unbounded_channel();
     let mut engine = engine();

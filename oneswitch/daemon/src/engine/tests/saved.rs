@@ -28,7 +28,7 @@ switch = "hypervisor"
 interface = "vm1"
 "#;
 
-/// What a bridge without anything but ports answers, if it does.
+/// Answers as a bridge with nothing but ports, if it would answer.
 fn answer_of(bridge: Bridge, frame: &[u8]) -> Vec<Vec<u8>> {
     let (header, message) = decode(frame).unwrap();
     let port = |(number, name): (u32, &str)| Port {
@@ -62,7 +62,7 @@ fn answer_of(bridge: Bridge, frame: &[u8]) -> Vec<Vec<u8>> {
     encode_multipart_reply(header.xid, &reply)
 }
 
-/// Rounds until nothing is said any more.
+/// Runs rounds until nothing is sent any more.
 fn settle(core: &mut Core, journal: &mut Journal, now: StdInstant) {
     loop {
         core.end_of_batch(now);
@@ -84,7 +84,7 @@ fn settle(core: &mut Core, journal: &mut Journal, now: StdInstant) {
     }
 }
 
-/// A daemon moves port 1, and is killed before it has saved the port map.
+/// Moves port 1, and is killed before it has saved the port map.
 fn move_and_die(config: &Config, journal: &Path) {
     let now = StdInstant::now();
     let mut core = build_core(config, now).unwrap();
