@@ -1,10 +1,10 @@
-"""The ground room: one server as server.toml describes it, and how to ask and change its parts.
+"""The ground room: one server as server.toml describes it, with queries and changes of its parts.
 
 config          server.toml, read and checked; errors name file, line and key
-discovery       which server.toml a command is about
+discovery       selection of a command's server.toml
 oneswitchd/     the REST client of oneswitchd (and of nfagent)
-openvswitch/    asking one Open vSwitch, and its bridges and ports over OVSDB; never OpenFlow
-errors          everything that can be raised here
+openvswitch/    queries of one Open vSwitch, and its bridges and ports over OVSDB; never OpenFlow
+errors          all exceptions of this room
 
 Nothing here imports another room of this project; every other room may import this one.
 """

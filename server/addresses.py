@@ -2,7 +2,7 @@
 
 Active: ``tcp:HOST[:PORT]``, ``ssl:HOST[:PORT]``, ``unix:PATH``.
 Passive: ``ptcp:[PORT][:HOST]``, ``pssl:[PORT][:HOST]``, ``punix:PATH``.
-An IPv6 host is written in brackets. The port defaults to 6653, OpenFlow's.
+An IPv6 host is in brackets. The port defaults to OpenFlow's, 6653.
 """
 
 import re
@@ -47,13 +47,13 @@ def _api(value: str) -> str:
 
 
 Connect = Annotated[str, AfterValidator(_connect)]
-"""Where to connect to for OpenFlow."""
+"""An address to connect to for OpenFlow."""
 
 Listen = Annotated[str, AfterValidator(_listen)]
-"""Where to wait for OpenFlow connections."""
+"""An address to listen on for OpenFlow."""
 
 Remote = Annotated[str, AfterValidator(_remote)]
-"""Where an OVSDB server is; it has no port by convention that could be left out."""
+"""The address of an OVSDB server, with a port, because none is conventional."""
 
 ApiAddress = Annotated[str, AfterValidator(_api)]
-"""Where oneswitchd's REST interface is."""
+"""The address of oneswitchd's REST interface."""

@@ -1,7 +1,7 @@
 """server.toml: the one file that describes a server.
 
-oneswitchd, ``unoctl``, plumbing and the lab read it; docs/architecture.md is the contract. Anything unknown, of the
-wrong type or given twice raises `ConfigError`, which names file, line and key.
+oneswitchd, ``unoctl``, plumbing and the lab read it; docs/architecture.md is the contract. An unknown, mistyped or
+duplicate key raises `ConfigError`, which names file, line and key.
 """
 
 import os
@@ -23,7 +23,7 @@ ENVIRONMENT = "ONESWITCH_CONFIG"
 
 
 def default_path() -> Path:
-    """The file to read when none is named: ``$ONESWITCH_CONFIG``, else /etc/oneswitch/server.toml."""
+    """Return the default file: ``$ONESWITCH_CONFIG``, else /etc/oneswitch/server.toml."""
     return Path(os.environ.get(ENVIRONMENT) or DEFAULT_PATH)
 
 
@@ -32,7 +32,7 @@ def _check_interface(name: str) -> str:
     if size > NAME_MAX_BYTES:
         raise ValueError(f"{name!r} has {size} bytes; Linux and OpenFlow allow at most {NAME_MAX_BYTES}")
     if not name or name in (".", "..") or any(char.isspace() or char in "/:" for char in name):
-        raise ValueError(f"{name!r} cannot be an interface's name: blanks, '/' and ':' are not allowed in it")
+        raise ValueError(f"{name!r} is not an interface name: spaces, '/' and ':' are not allowed")
     return name
 
 
@@ -93,7 +93,7 @@ class SwitchConfig(_Section):
 
 
 class PortConfig(_Section):
-    """``[[port]]``: one virtual port and the interface that it stands for.
+    """``[[port]]``: one virtual port and its interface.
 
     ``executor``: the switch that runs its pipeline, or `HOME`; None: the default of ``[oneswitchd]``.
     """
@@ -106,7 +106,7 @@ class PortConfig(_Section):
 
     @property
     def shown_name(self) -> str:
-        """What the controller sees: ``name``, or the interface's name where none is given."""
+        """Return the name that controllers see: ``name``, or the interface's name."""
         return self.interface if self.name is None else self.name
 
 
@@ -153,7 +153,7 @@ class ServerConfig(_Section):
 
     @classmethod
     def parse(cls, text: str, path: Path = Path("server.toml")) -> Self:
-        """Check ``text`` as `load` does; ``path`` is only named in errors."""
+        """Check ``text`` as `load` does; ``path`` appears in errors only."""
         config, lines = parse_model(cls, text, path)
         for where, problem in conflicts(config):
             raise fault_at(path, lines, where, problem)
@@ -161,17 +161,17 @@ class ServerConfig(_Section):
         return config
 
     def dump(self) -> str:
-        """The configuration as TOML text that `parse` reads back to an equal one."""
+        """Return TOML text that `parse` converts back to an equal configuration."""
         return dump_document(self.model_dump(exclude_none=True))
 
     @property
     def hypervisor(self) -> SwitchConfig:
-        """The hub of the star."""
+        """Return the hub of the star."""
         return self.switch[0]
 
     @property
     def snics(self) -> list[SwitchConfig]:
-        """All switches but the hypervisor."""
+        """Return all switches except the hypervisor."""
         return self.switch[1:]
 
     def find_switch(self, name: str) -> SwitchConfig:

@@ -1,4 +1,4 @@
-"""What can be wrong between the entries of a server.toml, each of which is right by itself."""
+"""Contradictions between entries of a server.toml, each valid by itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED = re.compile(rf"({VIRT}|{EDGE})(-\d+|-mc)?$")
 
 
 def conflicts(config: ServerConfig) -> Iterator[Conflict]:
-    """Each conflict as the key that carries it and the problem, in the order of the file's tables."""
+    """Yield each conflict as its key and the problem, in the order of the file's tables."""
     yield from _duplicates("switch", "name", config.switch, lambda switch: switch.name)
     yield from _same_address(config.switch)
     yield from _link_conflicts(config.switch)
@@ -28,14 +28,14 @@ def conflicts(config: ServerConfig) -> Iterator[Conflict]:
     yield from _duplicates("port", "interface", config.port, lambda port: f"{port.interface} on {port.switch}")
     for index, switch in enumerate(config.switch):
         if switch.name == HOME:
-            yield ("switch", index, "name"), f"{HOME!r} is what executor calls a port's own switch"
+            yield ("switch", index, "name"), f"{HOME!r} is reserved: as executor it means a port's own switch"
     yield from _executor_conflicts(config, ("oneswitchd", "executor"), config.oneswitchd.executor)
     is_tcp, token_file = config.oneswitchd.api.startswith("tcp:"), config.oneswitchd.api_token_file
     if is_tcp and token_file is None:
-        problem = "api_token_file is missing: a file with the token that clients of an API on TCP must show"
+        problem = "api_token_file is missing: a file with the token that clients of an API on TCP must send"
         yield ("oneswitchd", "api"), problem
     if token_file is not None and not is_tcp:
-        problem = "is for an API on TCP; a unix socket is guarded by its file mode"
+        problem = "is for an API on TCP; a unix socket is protected by its file mode"
         yield ("oneswitchd", "api_token_file"), problem
     for index, port in enumerate(config.port):
         yield from _port_conflicts(config, index, port)
@@ -88,7 +88,7 @@ def _link_conflicts(switches: list[SwitchConfig]) -> Iterator[Conflict]:
 def _port_conflicts(config: ServerConfig, index: int, port: PortConfig) -> Iterator[Conflict]:
     names = [switch.name for switch in config.switch]
     if port.switch not in names:
-        yield ("port", index, "switch"), f"there is no switch {port.switch!r}; there are {', '.join(names)}"
+        yield ("port", index, "switch"), f"unknown switch {port.switch!r}; expected one of {', '.join(names)}"
     elif port.interface in [pcie.interface for pcie in config.pcie_ports(port.switch)]:
         yield ("port", index, "interface"), f"{port.interface!r} is the PCIe port of {port.switch!r}"
     elif _RESERVED.match(port.interface):
@@ -98,9 +98,9 @@ def _port_conflicts(config: ServerConfig, index: int, port: PortConfig) -> Itera
 def _executor_conflicts(config: ServerConfig, key: KeyPath, executor: str | None) -> Iterator[Conflict]:
     names = [switch.name for switch in config.switch]
     if executor is not None and executor not in (HOME, *names):
-        yield key, f"there is no switch {executor!r}; there are {', '.join(names)}, and {HOME!r}"
+        yield key, f"unknown switch {executor!r}; expected one of {', '.join(names)}, and {HOME!r}"
 
 
 def _reserved(name: str) -> str:
     ours = f"{VIRT}, {EDGE}, {VIRT}-N, {EDGE}-N, {VIRT}-{MULTICAST_PORT} and {EDGE}-{MULTICAST_PORT}"
-    return f"{name!r} is reserved; plumbing makes {ours} itself"
+    return f"{name!r} is reserved; plumbing creates {ours} itself"

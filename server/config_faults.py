@@ -1,4 +1,4 @@
-"""Reads TOML into pydantic models; faults that tomllib and pydantic find become a `ConfigFaultError`."""
+"""Parses TOML into pydantic models; faults found by tomllib and pydantic become a `ConfigFaultError`."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ _KEY_ON_LINE = re.compile(r"""\s*\[*\s*([A-Za-z0-9_."'-]+)\s*[=\]]""")
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Read the text of a file.
 
     Raises:
         ConfigFaultError: it cannot be read.
@@ -33,10 +33,10 @@ def read_text(path: Path) -> str:
 
 
 def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[KeyPath, int]]:
-    """What a TOML text says, and the line of each of its keys for `fault_at`.
+    """Parse a TOML text; return the model, and the line of each key for `fault_at`.
 
     Raises:
-        ConfigFaultError: it is not TOML, or breaks the model's contract.
+        ConfigFaultError: it is not TOML, or violates the model's contract.
     """
     try:
         document = tomllib.loads(text)
@@ -50,7 +50,7 @@ def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[
 
 
 def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigFaultError:
-    """The fault for a text that is not TOML; a key given twice is one."""
+    """Return the fault of a text that is not TOML, such as one with a duplicate key."""
     problem = str(error)
     place = _AT_LINE.search(problem)
     if not place:  # "(at end of document)"
@@ -70,7 +70,7 @@ def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Conf
 
 
 def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigFaultError:
-    """The fault nearest to the top of the file; a key that is missing may only be misspelt, so it comes last."""
+    """Return the first fault in the file; a missing key comes last, because it may only be misspelt."""
     faults = [
         (item["type"] == "missing", fault_at(path, lines, item["loc"], _problem(dict(item)))) for item in error.errors()
     ]
@@ -78,7 +78,7 @@ def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationErro
 
 
 def fault_at(path: Path, lines: Mapping[KeyPath, int], where: Sequence[str | int], problem: str) -> ConfigFaultError:
-    """A fault of the key ``where``, on its line or, where it is missing, on that of the table it belongs in."""
+    """Return a fault of the key ``where``, on its line or, if it is missing, on that of its table."""
     known = tuple(where)
     while known and known not in lines:
         known = known[:-1]

@@ -1,25 +1,25 @@
-"""The errors of knowing one server and asking its parts, as one tree.
+"""The errors of describing and querying one server, as one tree.
 
 ::
 
     ServerError
-    +-- UsageError                  what was asked for cannot be meant
+    +-- UsageError                  an invalid command line
     |   +-- ConfigChoiceError       no configuration file found, or several labs to choose from
     +-- ConfigError                 a configuration file cannot be read or is wrong
     |   +-- ConfigFaultError        ... at one key: names file, line and key
     +-- ToolError                   an Open vSwitch tool or daemon is missing, failed or did not answer in time
     +-- ApiError                    a REST interface
     |   +-- ApiUnreachableError     nothing listens at the address, or no permission
-    |   +-- ApiNoAnswerError        the request arrived and was not answered: the outcome is unknown
-    |   +-- ApiAnswerError          the answer is not what the contract promises
+    |   +-- ApiNoAnswerError        the request arrived but was not answered: the outcome is unknown
+    |   +-- ApiAnswerError          the answer violates the contract
     |   +-- ApiRefusedError         refused: status, code and detail of the problem+json
     +-- PlumbingError               bridges or ports of a switch, over OVSDB
     |   +-- DatabaseError           a switch's OVSDB
-    |   |   +-- DatabaseUnreachableError  cannot be connected to, or the connection broke
+    |   |   +-- DatabaseUnreachableError  cannot connect, or the connection broke
     |   |   +-- DatabaseRefusedError      the database rejected a transaction
     |   |   +-- SwitchNotApplyingError    ovs-vswitchd did not apply the change in time
-    |   +-- InterfaceError          Open vSwitch could not open an interface (its own words are quoted)
-    |   +-- OwnershipError          something of that name exists and is not ours to change
+    |   +-- InterfaceError          Open vSwitch could not open an interface (its message is quoted)
+    |   +-- OwnershipError          something of that name exists but was not created by plumbing
     +-- TextError                   the output of an Open vSwitch tool cannot be understood
         +-- ActionSyntaxError       ... a list of data-path actions
 
@@ -42,7 +42,7 @@ class ServerError(Exception):
 
 
 class UsageError(ServerError):
-    """A command that cannot be carried out as written."""
+    """An invalid command line."""
 
     code = "usage"
     exit_status = 2
@@ -65,9 +65,9 @@ class ConfigFaultError(ConfigError):
 
     Attributes:
         path: the file.
-        line: line number from 1; None where the fault is not at one place (the file is missing).
-        key: dotted key such as ``switch[1].link.local``; "" where there is none.
-        problem: what is wrong with it, and what was expected.
+        line: line number from 1; None if no line is to blame (the file is missing).
+        key: dotted key such as ``switch[1].link.local``; "" if no key is to blame.
+        problem: the fault, and what was expected.
     """
 
     def __init__(self, path: Path, line: int | None, key: str, problem: str) -> None:
@@ -86,7 +86,7 @@ class ToolError(ServerError):
 
 
 class ApiError(ServerError):
-    """Base of what can go wrong with a request to oneswitchd or nfagent."""
+    """Base of errors of requests to oneswitchd or nfagent."""
 
     code = "api"
 
@@ -142,7 +142,7 @@ class PlumbingError(ServerError):
 
 
 class DatabaseError(PlumbingError):
-    """Base of what can go wrong with the OVSDB of one switch."""
+    """Base of errors of one switch's OVSDB."""
 
 
 class DatabaseUnreachableError(DatabaseError):
@@ -154,7 +154,7 @@ class DatabaseRefusedError(DatabaseError):
 
 
 class SwitchNotApplyingError(DatabaseError):
-    """The database took the change, but ovs-vswitchd did not apply it in time."""
+    """The database accepted the change, but ovs-vswitchd did not apply it in time."""
 
 
 class InterfaceError(PlumbingError):
@@ -173,7 +173,7 @@ class InterfaceError(PlumbingError):
 
 
 class OwnershipError(PlumbingError):
-    """Something of that name exists already and was not made by us."""
+    """Something of that name exists but was not created by plumbing."""
 
 
 class TextError(ServerError):

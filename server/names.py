@@ -4,7 +4,7 @@ VIRT = "virt"
 EDGE = "edge"
 
 HOME = "home"
-"""The executor that is a port's own switch; no switch has this name."""
+"""The executor value for a port's own switch; no switch has this name."""
 
 PORT_MIN = 1
 PORT_MAX = 0xFDFF
@@ -18,5 +18,5 @@ NAME_MAX_BYTES = 15  # Linux's IFNAMSIZ without the final NUL, and OpenFlow's OF
 
 
 def patch_names(port: int | str) -> tuple[str, str]:
-    """Names of the two ends, on virt and on edge, of the patch for a virtual port number or `MULTICAST_PORT`."""
+    """Return the names of the patch ports, on virt and on edge, of a virtual port number or `MULTICAST_PORT`."""
     return f"{VIRT}-{port}", f"{EDGE}-{port}"

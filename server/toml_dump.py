@@ -1,4 +1,4 @@
-"""Write the subset of TOML that server.toml uses; the standard library only reads TOML."""
+"""Writes the subset of TOML that server.toml uses; the standard library only reads TOML."""
 
 import json
 import re
@@ -8,10 +8,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+$")
 
 
 def dump_document(document: Mapping[str, object]) -> str:
-    """TOML text of a tree of tables, arrays of tables, strings, integers, floats and booleans.
+    """Return TOML text of a tree of tables, arrays of tables, strings, integers, floats and booleans.
 
     Raises:
-        TypeError: there is a value of another type; None in particular has no TOML form.
+        TypeError: a value has another type, such as None, which has no TOML form.
     """
     return "\n".join(_table(document, ())).lstrip("\n") + "\n"
 

@@ -1,7 +1,7 @@
-"""Which line of a TOML text each key is on.
+"""The line of each key in a TOML text.
 
-``tomllib`` gives values without positions, and an error in a configuration file that names no line sends its reader
-searching. This scans a text that ``tomllib`` has accepted, so it only has to find its way, not to judge.
+``tomllib`` returns values without positions, but an error in a configuration file should name its line. This scans a
+text that ``tomllib`` has accepted, so it need not validate it.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ class _Scanner:
                 self._pair(table)
 
     def _tokens(self) -> Iterator[str]:
-        """The next character that is neither blank nor comment, until the end."""
+        """Yield each character that is neither blank nor comment, until the end."""
         while True:
             self._skip_blank()
             if self._at >= len(self._text):
@@ -79,7 +79,7 @@ class _Scanner:
         return path
 
     def _resolve(self, keys: list[str]) -> Path:
-        """``keys`` of a header with the index of the newest table where one names an array of tables."""
+        """Return ``keys`` of a header, with the index of the newest table of each array of tables."""
         path: Path = ()
         for key in keys[:-1]:
             path = (*path, key)
@@ -98,7 +98,7 @@ class _Scanner:
         self._value(path)
 
     def _dotted(self, end: str) -> list[str]:
-        """Keys up to ``end``, which is left unread."""
+        """Return the keys up to ``end``, which is left unread."""
         keys = []
         while True:
             self._skip_blank()

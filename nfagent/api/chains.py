@@ -49,7 +49,7 @@ def _stored(hop: Hop, index: int) -> str:
     if hop.instance is None:
         return f"{PORT_HOP}{hop.port}"
     if hop.instance.startswith(PORT_HOP):  # names have no colon; this one would be stored as a port
-        raise InvalidError("instance-unknown", f"there is no instance {hop.instance!r}", f"hops.{index}")
+        raise InvalidError("instance-unknown", f"unknown instance {hop.instance!r}", f"hops.{index}")
     return hop.instance
 
 

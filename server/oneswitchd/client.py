@@ -30,9 +30,9 @@ class Client:
 
     Args:
         api: ``unix:PATH`` or ``tcp:HOST:PORT``, as in ``[oneswitchd] api``.
-        timeout_s: how long one request may take.
-        token_file: has the token for ``tcp:``.
-        move_timeout_s: how long one request of a move may take.
+        timeout_s: time limit of one request.
+        token_file: file with the token for ``tcp:``.
+        move_timeout_s: time limit of one request of a move.
 
     Raises:
         ConfigError: ``api`` is neither, or the file cannot be read.
@@ -57,7 +57,7 @@ class Client:
         return cls(daemon.api, timeout_s, daemon.api_token_file, move_timeout_s)
 
     def another(self) -> "Client":
-        """One more connection to the same oneswitchd."""
+        """Open another connection to the same oneswitchd."""
         return Client(self._rest.api, self._rest.timeout_s, self._token_file, self._move_timeout_s)
 
     def __enter__(self) -> Self:
@@ -69,33 +69,33 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back; no other method may follow."""
+        """Close the connection; no other method may follow."""
         self._rest.close()
 
     def status(self) -> Status:
-        """The one switch, its controllers and the switches under it."""
+        """Return the one switch, its controllers and the switches under it."""
         return self._rest.ask(Status, "GET", "/v1/status")
 
     def await_up(self, controllers: int, timeout_s: float) -> Status:
-        """The status when all switches and so many controllers are connected, or when the time is over."""
+        """Return the status when all switches and this many controllers are connected, or after the time limit."""
         query = f"wait=up&controllers={controllers}&timeout_s={max(timeout_s, 0.0):.3f}"
         return self._rest.ask(Status, "GET", f"/v1/status?{query}", timeout_s=timeout_s + self._rest.timeout_s)
 
     def ports(self) -> list[Port]:
-        """Every virtual port, by number."""
+        """Return every virtual port, by number."""
         ports = self._rest.ask(list[Port], "GET", "/v1/ports")
         return sorted(ports, key=lambda port: port.number)
 
     def port(self, number: int) -> Port:
-        """One virtual port."""
+        """Return one virtual port."""
         return self._rest.ask(Port, "GET", f"/v1/ports/{number}")
 
     def find_port(self, virtual_port: str) -> Port:
-        """A virtual port by number or by name; a decimal is a number.
+        """Return a virtual port by number or by name; a decimal is a number.
 
         Raises:
             ApiRefusedError: ``port-unknown``.
-            UsageError: the name belongs to no port.
+            UsageError: unknown name.
         """
         if virtual_port.isdecimal():
             return self.port(int(virtual_port))
@@ -103,8 +103,8 @@ class Client:
         for port in ports:
             if port.name == virtual_port:
                 return port
-        known = ", ".join(f"{port.number} ({port.name})" for port in ports) or "none at all"
-        raise UsageError(f"no virtual port is named '{virtual_port}'; there are: {known}")
+        known = ", ".join(f"{port.number} ({port.name})" for port in ports) or "none exists"
+        raise UsageError(f"unknown virtual port '{virtual_port}'; expected one of: {known}")
 
     def add_port(
         self,
@@ -128,15 +128,15 @@ class Client:
         return self._rest.ask(Port, "POST", "/v1/ports", body)
 
     def delete_port(self, number: int, owner: str | None = None, force: bool = False) -> None:
-        """Unmap a virtual port; the controllers see it go.
+        """Unmap a virtual port; controllers see its deletion.
 
         Raises:
-            ApiRefusedError: ``port-owned``: it has another owner than ``owner``, and ``force`` is not given.
+            ApiRefusedError: ``port-owned``: it has an owner other than ``owner``, and ``force`` is not set.
         """
         self._rest.send("DELETE", f"/v1/ports/{number}", _claim(owner, force) or None)
 
     def give_port(self, number: int, owner: str | None, force: bool = False) -> Port:
-        """Make ``owner`` the port's owner, or nothing with None; errors as for `delete_port`."""
+        """Make ``owner`` the port's owner, or remove the owner with None; errors as for `delete_port`."""
         return self._rest.ask(Port, "PUT", f"/v1/ports/{number}/owner", _claim(owner, force))
 
     def move_port(
@@ -149,13 +149,13 @@ class Client:
         force: bool = False,
         owner: str | None = None,
     ) -> Port:
-        """Start a move; answers when the stage ``until`` is reached.
+        """Start a move; return when the stage ``until`` is reached.
 
-        With ``force`` switches that do not answer are not waited for, because they are known to be dead.
+        With ``force`` it does not wait for switches that do not answer, because they are known to be dead.
 
         Raises:
-            ApiRefusedError: ``move-waits``: some bridge has not confirmed its rules for long; the move itself goes on.
-                ``port-owned``: the port has another owner than ``owner``.
+            ApiRefusedError: ``move-waits``: some bridge has not confirmed its rules for long; the move itself
+                continues. ``port-owned``: the port has an owner other than ``owner``.
         """
         body: dict[str, Any] = {"switch": switch, "interface": interface, "until": until}
         if grace_ms is not None:
@@ -167,7 +167,7 @@ class Client:
     def change_executor(
         self, number: int, executor: str, until: Stage, grace_ms: int | None, force: bool = False
     ) -> Port:
-        """Start to run a port's pipeline at another switch, or at ``home``; answers as `move_port` does."""
+        """Start to run a port's pipeline at another switch, or at ``home``; returns as `move_port` does."""
         body: dict[str, Any] = {"executor": executor, "until": until}
         if grace_ms is not None:
             body["grace_ms"] = grace_ms
@@ -177,7 +177,7 @@ class Client:
         return self._rest.ask(Port, "POST", f"/v1/ports/{number}/executor", body, timeout_s)
 
     def continue_move(self, number: int, until: Stage, force: bool = False) -> Port:
-        """Let a stopped move go on to ``until``; ``force`` and errors as for `move_port`."""
+        """Continue a stopped move to ``until``; ``force`` and errors as for `move_port`."""
         body: dict[str, Any] = {"until": until}
         if force:
             body["force"] = True
@@ -188,11 +188,11 @@ class Client:
         return self._rest.ask(Port, "DELETE", f"/v1/ports/{number}/move", None, self._move_timeout_s)
 
     def log_levels(self) -> dict[str, str]:
-        """Level of each module; ``default`` for the others."""
+        """Return the level of each module; ``default`` for the others."""
         return self._rest.ask(dict[str, str], "GET", "/v1/log")
 
     def set_log_levels(self, levels: Mapping[str, str]) -> dict[str, str]:
-        """Change levels; answers with what is in force now."""
+        """Change levels; return the resulting ones."""
         response = self._rest.send("PUT", "/v1/log", dict(levels))
         return self._rest.read(dict[str, str], response) if response.content else self.log_levels()
 
@@ -202,5 +202,5 @@ def _claim(owner: str | None, force: bool) -> dict[str, Any]:
 
 
 def as_json(value: BaseModel) -> dict[str, Any]:
-    """A model as plain data, with the members that this unoctl does not know."""
+    """Convert a model to plain data, including unknown members."""
     return value.model_dump(mode="json")

@@ -15,7 +15,7 @@ from server.oneswitchd.answers import Problem
 
 T = TypeVar("T")
 
-# A connection each: one kept open would be a broken one after the peer has restarted.
+# One connection per request: a kept one would be broken after the peer's restart.
 _ONE_EACH = httpx.Limits(max_keepalive_connections=0)
 # Both peers speak plain HTTP. Without this httpx reads all certificates of the machine for each client: 15 ms of CPU.
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -23,13 +23,13 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 @dataclass(frozen=True)
 class Peer:
-    """Whose interface it is, in words for errors.
+    """The peer of an interface, in words for errors.
 
     Attributes:
-        name: of the program.
-        start: the command that starts it.
-        look: the command that tells what became of a request.
-        origin: what names its address.
+        name: name of the program.
+        start: command that starts it.
+        look: command that shows the outcome of a request.
+        origin: the configuration of its address.
     """
 
     name: str
@@ -43,13 +43,13 @@ NFAGENT = Peer("nfagent", "nfagent serve", "unoctl nf list", "nfagent's address"
 
 
 class Rest:
-    """Asks one peer.
+    """Sends requests to one peer.
 
     Args:
-        peer: who answers.
+        peer: the peer.
         api: ``unix:PATH`` or ``tcp:HOST:PORT``.
-        token: bearer token, or none.
-        timeout_s: how long a request may take.
+        token: bearer token, or None.
+        timeout_s: time limit of a request.
 
     Raises:
         ConfigError: ``api`` is neither.
@@ -74,22 +74,22 @@ class Rest:
         )
 
     def close(self) -> None:
-        """Give the connection back; no other method may follow."""
+        """Close the connection; no other method may follow."""
         self._http.close()
 
     def ask(self, kind: type[T], method: str, path: str, body: Any = None, timeout_s: float | None = None) -> T:
         """Send a request and return its answer as ``kind``.
 
         Raises:
-            ApiError: any of the tree.
+            ApiError: any subclass.
         """
         return self.read(kind, self.send(method, path, body, timeout_s))
 
     def send(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> httpx.Response:
-        """Send a request; the answer is a success.
+        """Send a request; return a successful answer.
 
         Raises:
-            ApiError: any of the tree, but that the answer is not of the form that was promised.
+            ApiError: any subclass except `ApiAnswerError`.
         """
         self._knock()
         timeout_s = timeout_s or self.timeout_s
@@ -100,10 +100,10 @@ class Rest:
         raise self._refusal(response)
 
     def stream(self, path: str) -> Iterator[str]:
-        """Lines of an answer that does not end, and in which something is said more often than every ``timeout_s``.
+        """Yield the lines of an endless answer with pauses shorter than ``timeout_s``.
 
         Raises:
-            ApiError: it was refused, or nothing comes any more.
+            ApiError: it was refused, or the lines have stopped.
         """
         self._knock()
         with (
@@ -116,7 +116,7 @@ class Rest:
             yield from response.iter_lines()
 
     def read(self, kind: type[T], response: httpx.Response) -> T:
-        """An answer as ``kind``.
+        """Parse an answer as ``kind``.
 
         Raises:
             ApiAnswerError: it is something else.
@@ -127,8 +127,8 @@ class Rest:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the body"
             raise ApiAnswerError(
-                f"{self.api} answered {response.request.url.path} with something else than the contract promises: "
-                f"{where}: {first['msg']}; do unoctl and {self._peer.name} come from the same release?"
+                f"{self.api} answered {response.request.url.path} in violation of the contract: "
+                f"{where}: {first['msg']}; are unoctl and {self._peer.name} from the same release?"
             ) from error
 
     @contextmanager
@@ -141,16 +141,16 @@ class Rest:
             why = f"within {timeout_s:g} s" if isinstance(error, httpx.TimeoutException) else f"({error})"
             raise ApiNoAnswerError(
                 f"{self._peer.name} at {self.api} did not answer {method} {path} {why}; "
-                f"see what became of it: {self._peer.look}",
+                f"check the outcome: {self._peer.look}",
                 self._peer.name,
             ) from error
 
     def _knock(self) -> None:
-        """Try the socket: httpx leaves one that refuses for the garbage collector to close, with a warning."""
+        """Try the socket first: httpx leaves a refused one to the garbage collector, with a warning."""
         if self._path is None:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(self.timeout_s)  # a peer that stands still takes no more connections at some time
+            probe.settimeout(self.timeout_s)  # a hung peer eventually accepts no more connections
             try:
                 probe.connect(self._path)
             except OSError as error:
@@ -169,6 +169,6 @@ class Rest:
             request = response.request
             return ApiAnswerError(
                 f"{request.method} {request.url.path} was answered with HTTP {response.status_code} and no "
-                f"problem+json: {response.text[:200]!r}; is it {self._peer.name} that listens there?"
+                f"problem+json: {response.text[:200]!r}; is {self._peer.name} listening there?"
             )
         return ApiRefusedError(problem.status, problem.code, problem.detail or problem.title, self._peer.name)

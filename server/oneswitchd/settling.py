@@ -1,4 +1,4 @@
-"""What oneswitchd cannot do yet: a port made over OVSDB reaches it a little later, on another connection."""
+"""Retries while oneswitchd catches up: a port made over OVSDB reaches it a little later, on another connection."""
 
 import time
 from collections.abc import Callable, Collection
@@ -9,14 +9,14 @@ from server.errors import ApiRefusedError
 T = TypeVar("T")
 
 LAGGING = frozenset({"patch-missing", "interface-missing"})
-"""Codes of what it then refuses."""
+"""The codes of such refusals."""
 
 _SETTLE_S = 5.0
 _STEP_S = 0.05
 
 
 def settled(request: Callable[[], T], codes: Collection[str] = LAGGING) -> T:
-    """Make a request, for some seconds again while it is refused with one of these codes; raises what it does."""
+    """Make a request, repeated for some seconds while it is refused with one of these codes; raises its errors."""
     deadline = time.monotonic() + _SETTLE_S
     while True:
         try:

@@ -1,6 +1,6 @@
 """The bridges ``virt`` and ``edge`` of one switch, and their ports, over OVSDB.
 
-What plumbing makes carries ``external_ids:oneswitch=...``; what does not carry it is never changed or removed.
+Items created by plumbing carry ``external_ids:oneswitch=...``; others are never changed or removed.
 """
 
 from collections.abc import Iterable
@@ -21,12 +21,12 @@ Role = Literal["bridge", "patch", "pcie", "interface"]
 
 @dataclass(frozen=True)
 class PortState:
-    """A port as the switch has it.
+    """A port on the switch.
 
     Attributes:
-        ofport: OpenFlow port number; None while the switch has not opened the interface, or could not.
-        role: what plumbing made it for; None where somebody else made it.
-        error: Open vSwitch's own words for why it could not be opened.
+        ofport: OpenFlow port number; None if the switch has not opened the interface yet, or could not.
+        role: its purpose for plumbing; None if plumbing did not create it.
+        error: Open vSwitch's message why it could not be opened.
     """
 
     name: str
@@ -39,28 +39,28 @@ class PortState:
 
 @dataclass(frozen=True)
 class SwitchState:
-    """What `Plumbing.describe` found."""
+    """The result of `Plumbing.describe`."""
 
     switch: str
     bridges: tuple[str, ...]
     ports: tuple[PortState, ...]
 
     def find(self, name: str) -> PortState | None:
-        """The port called ``name``."""
+        """Return the port called ``name``."""
         return next((port for port in self.ports if port.name == name), None)
 
 
 class Plumbing:
-    """Makes and removes ports on one switch.
+    """Creates and removes ports on one switch.
 
-    Every change is one OVSDB transaction; it returns once ovs-vswitchd has applied it, and what the switch could not
-    open is taken back out before the error is raised. Methods that change something say whether they had to.
+    Every change is one OVSDB transaction; it returns once ovs-vswitchd has applied it, and removes interfaces that the
+    switch could not open before it raises the error. Methods that change something return whether they had to.
 
     Thread safety: one thread at a time.
 
     Args:
-        switch: names the database. `DatabaseUnreachableError` is raised where it has none or none answers.
-        datapath_type: of bridges that have to be made.
+        switch: names the database. Raises `DatabaseUnreachableError` if it has none or the database does not answer.
+        datapath_type: of new bridges.
         timeout_s: seconds for connecting, and for each change.
         tls: PEM files for an ``ssl:`` database.
 
@@ -80,7 +80,7 @@ class Plumbing:
         tls: TlsConfig | None = None,
     ) -> None:
         if switch.ovsdb is None:
-            raise DatabaseUnreachableError(f"switch {switch.name}: server.toml names no database; add its key ovsdb")
+            raise DatabaseUnreachableError(f"switch {switch.name}: server.toml lacks its database; add the key ovsdb")
         self._switch = switch
         self._datapath_type = datapath_type
         self._db = SwitchDatabase(switch.name, switch.ovsdb, timeout_s, tls)
@@ -96,11 +96,11 @@ class Plumbing:
         self.close()
 
     def ensure(self, layout: Layout) -> bool:
-        """Make what of ``layout`` is missing, both bridges included. Removes nothing.
+        """Create the missing parts of ``layout``, including both bridges. Removes nothing.
 
         Raises:
-            OwnershipError: a bridge, port or interface of a needed name exists and does not fit.
-            InterfaceError: the switch could not open some; they were taken back out, the others stay.
+            OwnershipError: a bridge, port or interface of a needed name exists but is incompatible.
+            InterfaceError: the switch could not open some; these were removed again, the others stay.
             DatabaseError: see `SwitchDatabase.commit`.
         """
         wanted = [
@@ -114,7 +114,7 @@ class Plumbing:
         return self._apply(commands, wanted)
 
     def add_virtual_port(self, number: int) -> bool:
-        """Make the patch pair of virtual port ``number``; every switch of the server needs it.
+        """Create the patch pair of virtual port ``number``, which every switch of the server needs.
 
         Raises:
             ValueError: ``number`` is not a virtual port's.
@@ -123,34 +123,34 @@ class Plumbing:
         return self._apply([], self._patch_pair(number, number))
 
     def remove_virtual_port(self, number: int) -> bool:
-        """Remove the patch pair of virtual port ``number``; nothing happens where it is not there.
+        """Remove the patch pair of virtual port ``number``, if it exists.
 
         Raises:
-            OwnershipError: somebody else made a port of that name.
+            OwnershipError: plumbing did not create the port of that name.
         """
         _check_number(number)
         return self._remove(patch_names(number), "patch")
 
     def attach(self, interface: str | Interface) -> bool:
-        """Attach an interface to ``edge``. One that is there already, whoever put it there, is left as it is.
+        """Attach an interface to ``edge``. Leaves an existing one unchanged, whoever attached it.
 
         Raises:
             OwnershipError: it is on another bridge, or is a patch or PCIe port.
-            InterfaceError: the switch could not open it (its own words); it was taken back out.
+            InterfaceError: the switch could not open it (with its message); it was removed again.
         """
         wanted = Interface(interface) if isinstance(interface, str) else interface
         return self._apply([], [(EDGE, "interface", wanted)])
 
     def detach(self, interface: str) -> bool:
-        """Take an interface off ``edge``; nothing happens where it is not there.
+        """Detach an interface from ``edge``, if it is there.
 
         Raises:
-            OwnershipError: somebody else attached it.
+            OwnershipError: plumbing did not attach it.
         """
         return self._remove([interface], "interface")
 
     def remove(self) -> bool:
-        """Remove everything that plumbing made on this switch, the bridges last."""
+        """Remove everything that plumbing created on this switch, the bridges last."""
         with self._db.lock:
             own = [bridge.name for bridge in self._db.rows("Bridge") if MARK in bridge.external_ids]
             foreign = [
@@ -161,14 +161,14 @@ class Plumbing:
             ]
         if foreign:
             raise OwnershipError(
-                f"switch {self._switch.name}: somebody else's ports are on our bridges: {', '.join(sorted(foreign))}. "
+                f"switch {self._switch.name}: foreign ports are on the bridges: {', '.join(sorted(foreign))}. "
                 "Remove them first."
             )
         self._db.commit([self._db.api.del_br(name) for name in own])
         return bool(own)
 
     def describe(self) -> SwitchState:
-        """All bridges and ports of the switch, ours and others'."""
+        """Return all bridges and ports of the switch, including foreign ones."""
         with self._db.lock:
             bridges = sorted(self._db.rows("Bridge"), key=lambda bridge: bridge.name)
             return SwitchState(
@@ -203,18 +203,18 @@ class Plumbing:
         return commands + self._listener_commands(name, row)
 
     def _check_bridge(self, row: Row) -> None:
-        """A bridge that exists is used as it is; one that would not work as the contract says is refused."""
+        """Accept an existing bridge as it is, unless it violates the contract."""
         found = f"switch {self._switch.name}: bridge {row.name} exists with"
         if row.fail_mode != ["secure"]:
             raise OwnershipError(
-                f"{found} fail_mode {row.fail_mode or 'standalone'}, but secure is needed: "
+                f"{found} fail_mode {row.fail_mode or 'standalone'}, but secure is required: "
                 f"set it (ovs-vsctl set-fail-mode {row.name} secure) or remove the bridge"
             )
         if row.protocols and "OpenFlow13" not in row.protocols:
             raise OwnershipError(f"{found} protocols {row.protocols} without OpenFlow13: add it or remove the bridge")
 
     def _listener_commands(self, name: str, row: Row | None) -> list[Command]:
-        """A bridge that is reached over TCP has to listen there; over its unix socket every bridge does by itself."""
+        """Make a bridge listen if it is reached over TCP; each bridge already listens on its unix socket."""
         kind, _, rest = (self._switch.virt if name == VIRT else self._switch.edge).partition(":")
         if kind == "unix":
             return []
@@ -226,7 +226,7 @@ class Plumbing:
         return [create, self._db.api.db_add("Bridge", name, "controller", create)]
 
     def _exists(self, bridge: str, role: Role, interface: Interface) -> bool:
-        """Whether it is there and fits; raises where something else has its name."""
+        """Tell whether it exists and fits; raise if something else has its name."""
         port = self._db.row("Port", interface.name)
         if port is None:
             return False
@@ -234,14 +234,14 @@ class Plumbing:
         mark = port.external_ids.get(MARK)
         found = f"switch {self._switch.name}: port {interface.name} already exists"
         if owner != bridge:
-            raise OwnershipError(f"{found} on bridge {owner}, but is needed on {bridge}: remove it there")
+            raise OwnershipError(f"{found} on bridge {owner}, but is required on {bridge}: remove it there")
         if mark == role or (mark is None and role in ("interface", "pcie")):
             return True
-        made = f"made as {mark}" if mark else "made by somebody else"
-        raise OwnershipError(f"{found} on {bridge}, {made}, but is needed as {role}: remove it first")
+        made = f"created as {mark}" if mark else "not created by plumbing"
+        raise OwnershipError(f"{found} on {bridge}, {made}, but is required as {role}: remove it first")
 
     def _apply(self, commands: list[Command], wanted: list["_Wanted"]) -> bool:
-        """Run ``commands``, make what of ``wanted`` is missing, and check all of it."""
+        """Run ``commands``, create the missing parts of ``wanted``, and check all of it."""
         api = self._db.api
         with self._db.lock:
             missing = [item for item in wanted if not self._exists(*item)]
@@ -257,7 +257,7 @@ class Plumbing:
         return bool(commands)
 
     def _check_opened(self, wanted: list["_Wanted"], made: set[str]) -> None:
-        """A port that could not be opened advances ``cur_cfg`` like any other: only its columns tell."""
+        """Check the columns, because a port that could not be opened advances ``cur_cfg`` like any other."""
         with self._db.lock:
             failures = {interface.name: problem for _, _, interface in wanted if (problem := self._problem(interface))}
         if failures:
@@ -267,13 +267,13 @@ class Plumbing:
     def _problem(self, wanted: Interface) -> str | None:
         row = self._db.row("Interface", wanted.name)
         if row is None:
-            return "it vanished while it was being made"
+            return "it vanished while it was being created"
         if row.error:
             return row.error[0]
         if row.ofport in ([], [-1]):
-            return "Open vSwitch gave it no port number and no reason; see ovs-vswitchd's log"
+            return "Open vSwitch assigned no port number and gave no reason; see ovs-vswitchd's log"
         if wanted.ofport is not None and row.ofport != [wanted.ofport]:
-            return f"Open vSwitch gave it port number {row.ofport[0]}, not {wanted.ofport}, which another port has"
+            return f"Open vSwitch assigned port number {row.ofport[0]}, because another port has {wanted.ofport}"
         return None
 
     # ---- removing
@@ -284,9 +284,9 @@ class Plumbing:
             for port in present:
                 mark = port.external_ids.get(MARK)
                 if mark != role:
-                    whose = f"as {mark}" if mark else "by somebody else"
+                    whose = f"as {mark}" if mark else "by others"
                     raise OwnershipError(
-                        f"switch {self._switch.name}: port {port.name} was made {whose}; it is not removed here"
+                        f"switch {self._switch.name}: port {port.name} was created {whose}, so it stays"
                     )
             commands = [self._db.api.del_port(port.name) for port in present]
         self._db.commit(commands)

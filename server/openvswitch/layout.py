@@ -1,4 +1,4 @@
-"""What one switch of a server should look like, from server.toml and docs/architecture.md, "Bridges and ports"."""
+"""The wanted layout of one switch, from server.toml and docs/architecture.md, "Bridges and ports"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ class Interface:
         name: at most 15 bytes.
         type: Open vSwitch's interface type; "" is an existing network device.
         options: of that type.
-        ofport: the OpenFlow port number to ask for; None leaves it to the switch.
+        ofport: the requested OpenFlow port number; None: the switch chooses.
         mtu: for types whose MTU Open vSwitch sets itself; None leaves it alone.
-        shaped_elsewhere: leave the device's queueing discipline alone, which Open vSwitch would otherwise remove.
+        shaped_elsewhere: keep the device's queueing discipline, which Open vSwitch would otherwise remove.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Interface:
     shaped_elsewhere: bool = False
 
     def columns(self) -> dict[str, object]:
-        """The columns of OVSDB's table Interface that say so."""
+        """Return the columns of OVSDB's table Interface."""
         columns: dict[str, object] = {"type": self.type, "options": dict(self.options)}
         if self.ofport is not None:
             columns["ofport_request"] = self.ofport
@@ -44,7 +44,7 @@ class Layout:
     """The ports that a switch's two bridges should have.
 
     Attributes:
-        virtual_ports: numbers of *all* virtual ports of the server, wherever they are at home.
+        virtual_ports: numbers of *all* virtual ports of the server, wherever their homes are.
         pcie: the PCIe ports of edge.
         physical: the interfaces, on edge, of the virtual ports homed at this switch.
     """
@@ -55,7 +55,7 @@ class Layout:
 
     @classmethod
     def of(cls, config: ServerConfig, switch: str, interfaces: Mapping[str, Interface] | None = None) -> Self:
-        """The layout of ``switch`` according to ``config``.
+        """Return the layout of ``switch`` according to ``config``.
 
         Args:
             config: the server.

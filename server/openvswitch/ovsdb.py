@@ -1,7 +1,7 @@
 """A connection to one switch's OVSDB that waits until ovs-vswitchd has applied what was written.
 
-``ovsdbapp`` does the work; this module adds what plumbing needs on top: several databases at once (ovsdbapp keeps
-one connection per class), waiting for ``cur_cfg`` as an event, and errors that are raised rather than logged.
+``ovsdbapp`` does the work; this module adds several databases at once (ovsdbapp keeps one connection per class),
+waiting for ``cur_cfg`` as an event, and errors that are raised rather than logged.
 """
 
 import errno
@@ -39,7 +39,7 @@ class SwitchDatabase:
     Args:
         switch: the switch's name, for errors.
         remote: ``unix:PATH``, ``tcp:HOST:PORT`` or ``ssl:HOST:PORT``.
-        timeout_s: seconds that connecting, and applying a change, may take.
+        timeout_s: time limit in seconds for connecting, and for applying a change.
         tls: PEM files, for ``ssl:``. The ovs library keeps them for the whole process.
 
     Raises:
@@ -60,26 +60,26 @@ class SwitchDatabase:
             self._connection.start()
         except (ovsdbapp_errors.TimeoutException, TimeoutError) as error:  # the first of these has no text
             raise self._unreachable(f"no answer within {timeout_s:g} s") from error
-        except Exception as error:  # ovs and ovsdbapp say so of whatever the server answers
+        except Exception as error:  # ovs and ovsdbapp raise it for any answer of the server
             raise self._unreachable(str(error)) from error
         self._changed = idl.changed
         self._ensure_root_row()
 
     def close(self) -> None:
-        """Drop the connection. May be called twice."""
+        """Close the connection; may be called twice."""
         self._connection.stop(timeout=self._timeout_s)
 
     @property
     def lock(self) -> threading.RLock:
-        """Held while rows are read."""
+        """Return the lock for reading rows."""
         return self._connection.lock
 
     def rows(self, table: str) -> list[Row]:
-        """All rows of ``table``; valid until ``lock``, which the caller holds, is released."""
+        """Return all rows of ``table``; valid until the caller releases ``lock``."""
         return list(self.api.tables[table].rows.values())
 
     def row(self, table: str, name: str) -> Row | None:
-        """The row of ``table`` whose column ``name`` is that."""
+        """Return the row of ``table`` with this value of the column ``name``."""
         return idlutils.row_by_value(self.api.idl, table, "name", name, None)
 
     def commit(self, commands: Sequence[Command], *, apply: bool = True) -> None:
@@ -88,7 +88,7 @@ class SwitchDatabase:
         Raises:
             DatabaseRefusedError: the database rejected it; nothing was changed.
             DatabaseUnreachableError: the connection broke.
-            SwitchNotApplyingError: it is in the database, but ovs-vswitchd did not take it over in time.
+            SwitchNotApplyingError: it is in the database, but ovs-vswitchd did not apply it in time.
         """
         if not commands:
             return
@@ -99,13 +99,13 @@ class SwitchDatabase:
             commit.commit()
         except (ovsdbapp_errors.TimeoutException, TimeoutError) as error:
             raise self._unreachable(f"no answer within {self._timeout_s:g} s") from error
-        except Exception as error:  # ovsdbapp hands the database's refusal on as a plain RuntimeError
+        except Exception as error:  # ovsdbapp raises the database's refusal as a plain RuntimeError
             raise DatabaseRefusedError(f"switch {self.switch}: {self.remote} refused a change: {error}") from error
         if apply:
             self.await_applied(commit.next_cfg)
 
     def wait_for(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until ``holds()``, which may read rows, is true; False if that took too long."""
+        """Wait until ``holds()``, which may read rows, is true; return False after the time limit."""
         with self._changed:
             return self._changed.wait_for(holds, self._timeout_s if timeout_s is None else timeout_s)
 
@@ -113,11 +113,11 @@ class SwitchDatabase:
         """Wait until ovs-vswitchd has applied everything up to ``next_cfg`` and the database's present one.
 
         Raises:
-            SwitchNotApplyingError: it took too long.
+            SwitchNotApplyingError: the time limit expired.
         """
 
         def applied() -> bool:
-            # Until a lost connection is back there are no rows.
+            # While a connection is lost there are no rows.
             return any(root.cur_cfg >= max(next_cfg, root.next_cfg) for root in self.rows("Open_vSwitch"))
 
         if not self.wait_for(applied):
@@ -127,7 +127,7 @@ class SwitchDatabase:
             )
 
     def _probe(self, tls: TlsConfig | None) -> None:
-        """Connect once by hand: ovsdbapp would wait without limit, and not say why."""
+        """Connect once by hand, because ovsdbapp would wait without limit or reason."""
         kind, _, rest = self.remote.partition(":")
         try:
             if kind == "unix":
@@ -141,7 +141,7 @@ class SwitchDatabase:
             raise self._unreachable(error.strerror or str(error)) from error
         if kind == "ssl":
             if tls is None:
-                raise self._unreachable("ssl: needs the PEM files of [oneswitchd.tls]")
+                raise self._unreachable("ssl: requires the PEM files of [oneswitchd.tls]")
             ovs.stream.Stream.ssl_set_private_key_file(tls.private_key)
             ovs.stream.Stream.ssl_set_certificate_file(tls.certificate)
             ovs.stream.Stream.ssl_set_ca_cert_file(tls.ca_certificate)
@@ -151,7 +151,7 @@ class SwitchDatabase:
         return DatabaseUnreachableError(f"switch {self.switch}: no database at {self.remote}: {why}; {hint}")
 
     def _ensure_root_row(self) -> None:
-        """A database straight from ovsdb-tool lacks the one row that ``ovs-vsctl init`` makes."""
+        """Create the root row, as ``ovs-vsctl init`` does: a database straight from ovsdb-tool lacks it."""
         with self.lock:
             empty = not self.rows("Open_vSwitch")
         if empty:
@@ -159,7 +159,7 @@ class SwitchDatabase:
 
 
 def _fetch_schema(remote: str, timeout_s: float) -> SchemaHelper:
-    """As ovsdbapp's ``get_schema_helper``, which waits for ever where a server accepts and says nothing."""
+    """Do the same as ovsdbapp's ``get_schema_helper``, which waits without end for an unresponsive server."""
     deadline = ovs.timeval.msec() + round(timeout_s * 1000)
     error, stream = ovs.stream.Stream.open_block(ovs.stream.Stream.open(remote), round(timeout_s * 1000))
     if error:
@@ -187,7 +187,7 @@ def _fetch_schema(remote: str, timeout_s: float) -> SchemaHelper:
 
 
 class _NotifyingIdl(connection.OvsdbIdl):
-    """Wakes whoever waits for a change. ``notify`` runs with the connection's lock held, as ``changed`` needs."""
+    """Wakes threads that wait for a change. ``notify`` runs with the connection's lock held, as ``changed`` needs."""
 
     changed: threading.Condition | None = None
 
@@ -198,7 +198,7 @@ class _NotifyingIdl(connection.OvsdbIdl):
 
 
 class _Api(impl_idl.OvsdbIdl):
-    """ovsdbapp's API bound to an own connection: its base class shares the first one among all instances."""
+    """ovsdbapp's API bound to its own connection: its base class shares the first one among all instances."""
 
     def __init__(self, own: connection.Connection) -> None:
         self._own = own
@@ -214,7 +214,7 @@ class _Api(impl_idl.OvsdbIdl):
 
 
 class _Commit(transaction.Transaction):
-    """Remembers the ``next_cfg`` that it wrote; who commits waits for it, outside of the connection's thread."""
+    """Remembers the ``next_cfg`` that it wrote; the committing thread waits for it."""
 
     def __init__(self, api: _Api, own: connection.Connection, *, bump: bool) -> None:
         super().__init__(api, own, check_error=True, log_errors=False)

@@ -11,10 +11,10 @@ from server.openvswitch.layout import DatapathType, Interface, Layout
 
 
 class ServerPlumbing:
-    """One `Plumbing` for each switch of ``config`` but those that are to be left out (``without``).
+    """One `Plumbing` for each switch of ``config``, except those in ``without``.
 
     Raises:
-        DatabaseUnreachableError: of the first switch whose database does not answer.
+        DatabaseUnreachableError: for the first switch whose database does not answer.
 
     Example:
         >>> with ServerPlumbing(ServerConfig.load()) as server:     # doctest: +SKIP
@@ -44,7 +44,7 @@ class ServerPlumbing:
             undo.pop_all()
 
     def close(self) -> None:
-        """Drop all connections."""
+        """Close all connections."""
         for plumbing in self._switches.values():
             plumbing.close()
 
@@ -55,7 +55,7 @@ class ServerPlumbing:
         self.close()
 
     def on(self, switch: str) -> Plumbing:
-        """The plumbing of one switch.
+        """Return the plumbing of one switch.
 
         Raises:
             ConfigError: there is no such switch; the message lists those there are.
@@ -63,7 +63,7 @@ class ServerPlumbing:
         return self._switches[self._config.find_switch(switch).name]
 
     def ensure(self, interfaces: dict[str, dict[str, Interface]] | None = None) -> list[str]:
-        """Make what server.toml asks for; returns the switches on which something was missing.
+        """Create what server.toml asks for; return the switches on which something was missing.
 
         Args:
             interfaces: by switch and name, those that are not plain network devices.
@@ -76,13 +76,13 @@ class ServerPlumbing:
         ]
 
     def add_virtual_port(self, number: int) -> list[str]:
-        """Make the patch pair of ``number`` on every switch; returns those that lacked it."""
+        """Create the patch pair of ``number`` on every switch; return those that lacked it."""
         return [name for name, plumbing in self._switches.items() if plumbing.add_virtual_port(number)]
 
     def remove_virtual_port(self, number: int) -> list[str]:
-        """Remove the patch pair of ``number`` from every switch; returns those that had it."""
+        """Remove the patch pair of ``number`` from every switch; return those that had it."""
         return [name for name, plumbing in self._switches.items() if plumbing.remove_virtual_port(number)]
 
     def describe(self) -> list[SwitchState]:
-        """What is there, switch by switch."""
+        """Describe each switch."""
         return [plumbing.describe() for plumbing in self._switches.values()]

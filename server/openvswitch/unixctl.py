@@ -17,8 +17,8 @@ class Unixctl:
     Thread safety: one thread at a time.
 
     Args:
-        path: of the socket.
-        answer_s: how long an answer may take.
+        path: path of the socket.
+        answer_s: time limit of an answer.
 
     Raises:
         ToolError: the daemon does not answer.
@@ -37,22 +37,22 @@ class Unixctl:
             raise ToolError(f"no daemon answers at {path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def call(self, command: str, *arguments: str) -> str:
-        """Send a command and return the answer's text.
+        """Send a command and return the text of its answer.
 
         Raises:
-            ToolError: the daemon refused it, or is gone.
+            ToolError: the daemon refused it, or has ended.
         """
         return self.call_at_once((command, *arguments))[0]
 
     def call_at_once(self, *commands: tuple[str, ...]) -> list[str]:
-        """Send several commands, each with its arguments: the daemon does nothing else between them.
+        """Send several commands, each with its arguments, between which the daemon does nothing else.
 
         Raises:
-            ToolError: as for `call`, of the first that was refused.
+            ToolError: as for `call`, for the first refused command.
         """
         requests = []
         for command in commands:
@@ -69,9 +69,9 @@ class Unixctl:
         return [answer.get("result") or "" for answer in answers]
 
     def _answer(self) -> dict[str, str | None]:
-        """JSON-RPC has no framing here: an answer ends where it parses."""
+        """Read an answer, which ends where it parses, because JSON-RPC has no framing here."""
         while True:
-            # Megabytes come in many pieces: only one that may be the last is worth a try.
+            # Megabytes arrive in many pieces: try to parse only one that may be the last.
             if self._received[-_SPACES:].rstrip().endswith(b"}"):
                 with contextlib.suppress(ValueError):
                     text = self._received.decode(errors="replace")

@@ -47,7 +47,7 @@ def test_nothing_needs_to_be_said() -> None:
         ('[[location]]\nswitch = "a"\ncore_factor = -1', 3, "location[0].core_factor", "greater than or equal"),
         ('[[kind]]\nname = "a"', 1, "kind[0].command", "missing"),
         ('[[kind]]\nname = "a b"\ncommand = ["x"]', 2, "kind[0].name", "pattern"),
-        ('[[kind]]\nname = "a"\ncommand = ["x"]\nports = [2, 1]', 4, "kind[0].ports", "the least comes first"),
+        ('[[kind]]\nname = "a"\ncommand = ["x"]\nports = [2, 1]', 4, "kind[0].ports", "expected the minimum first"),
         (
             '[[kind]]\nname = "a"\ncommand = ["x"]\n[[kind]]\nname = "a"\ncommand = ["x"]',
             5,
@@ -55,7 +55,7 @@ def test_nothing_needs_to_be_said() -> None:
             "given twice",
         ),
         ('[[location]]\nswitch = "a"\n[[location]]\nswitch = "a"', 4, "location[1].switch", "given twice"),
-        (SLOT + ', netns = "/n", enter = ["e"] }]', 3, "location[0].slot[0].enter", "without netns"),
+        (SLOT + ', netns = "/n", enter = ["e"] }]', 3, "location[0].slot[0].enter", "excludes netns"),
         (
             SLOT + ' }, { name = "s", wires = [{ edge = "z", inside = "y" }] }]',
             3,

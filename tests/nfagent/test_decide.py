@@ -396,7 +396,7 @@ def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
     assert answer.explanation["functions"][big.id]["text"] == f"big stays at {HYPERVISOR}: {why}"
     moved = world.decider.dry_run({lb.id: NIC}, []).explanation["functions"][lb.id]["text"]
     assert moved == f"lb would move from {HYPERVISOR} to {NIC}: it is hypothetically pinned to {NIC}"
-    with pytest.raises(ConflictError, match="does not run"):
+    with pytest.raises(ConflictError, match="is not running"):
         world.decider.dry_run({"no-such-id": NIC}, [])
     assert world.decider.dry_run({}, []).plan == {lb.id: NIC, big.id: NIC}
     world.traffic["big"] = 9000.0

@@ -155,7 +155,7 @@ def test_until_the_window_is_full_it_is_said_why_nothing_moves(world: DecideWorl
     world.seconds(3)
     waits = "10 periods of traffic must be seen before anything moves for a gain"
     text = world.decider.why(lb)["text"]
-    assert text == f"lb is on hypervisor: snic0 would save the hypervisor 603 millicores, and {waits}"
+    assert text == f"lb is on hypervisor: snic0 would save the hypervisor 603 millicores, but {waits}"
     proposal = world.make_decider(enabled=False)
     proposal.step()
     assert proposal.proposal().explanation["reason"] == "only a proposal: [decide] enabled is false"

@@ -44,5 +44,5 @@ def test_a_flavor_that_is_not_offered_any_more_counts_as_one_worker(desired: Des
     desired.catalog.flavors.pop("large")
     for number in range(6):
         desired.create(TENANT, Order(f"b{number}", "nf", "small"))
-    with pytest.raises(QuotaError, match="has 7 workers"):
+    with pytest.raises(QuotaError, match="has 7 of at most 7 workers"):
         desired.create(TENANT, Order("c", "nf", "small"))

@@ -164,7 +164,7 @@ def test_what_would_save_something_and_has_room_waits() -> None:
     problem = ProblemMaker(situation, Costs(), 10).problem(moment)
     stays = replace(solve(problem, situation.current()), placement={"one": 0})
     said = Words(situation).explanation(stays, problem, moment, REASON, WAITS)["functions"]["id-one"]
-    text = "is on hypervisor: snic0 would save the hypervisor 200 millicores, and that has to wait"
+    text = "is on hypervisor: snic0 would save the hypervisor 200 millicores, but that has to wait"
     assert said["text"] == f"one {text}"
     nowhere = replace(situation, functions=(replace(situation.functions[0], allowed=(HUB,)),))
     alone = ProblemMaker(nowhere, Costs(), 10).problem(moment)

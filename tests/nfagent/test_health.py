@@ -33,7 +33,7 @@ def test_a_process_that_hangs_is_shown_killed_and_started_again(world: World, ki
     made = world.wait_status(world.create("one", kind), "active")
     pid = stop(made)
     shown = world.wait_status(made, "error")
-    assert f"after {HUNG_AFTER_S} s it is killed" in shown["reason"]
+    assert f"after {HUNG_AFTER_S} s nfagent kills" in shown["reason"]
     assert shown["placement"]["pid"] == pid
     world.wait(lambda: world.show(made)["placement"]["pid"] not in (pid, None))
     again = world.wait_status(made, "active")

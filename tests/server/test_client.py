@@ -72,7 +72,7 @@ def test_ports_come_in_order_and_by_name(client: Client) -> None:
     assert [port.number for port in client.ports()] == [1, 2]
     assert client.find_port("vm2").number == 2
     assert client.find_port("2").name == "vm2"
-    with pytest.raises(UsageError, match=r"no virtual port is named 'vm9'; there are: 1 \(vm1\), 2 \(vm2\)"):
+    with pytest.raises(UsageError, match=r"unknown virtual port 'vm9'; expected one of: 1 \(vm1\), 2 \(vm2\)"):
         client.find_port("vm9")
 
 
