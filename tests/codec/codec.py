@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build() -> Path:
-    """Compile the filter; its path."""
+    """Compile the filter; return its path."""
     found = shutil.which("cargo", path=f"{ROOT}/.venv/bin{os.pathsep}{os.environ['PATH']}")
     assert found, "cargo is not installed: make build"
     command = [found, "build", "--locked", "--package=openflow13", "--example=codec", "--message-format=json"]
@@ -28,7 +28,7 @@ def code_of(refusal: dict[str, Any]) -> tuple[int, ...]:
 
 
 class Codec:
-    """A running filter: a command a line, an answer a line."""
+    """A running filter: one command and one answer per line."""
 
     def __init__(self, program: Path) -> None:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -56,7 +56,7 @@ class Codec:
         return self.ask("relate", a.hex(), b.hex())
 
     def round_trip(self, frame: bytes) -> dict[str, Any]:
-        """Decode a frame that must encode to itself; what it holds."""
+        """Decode a frame that must encode to itself; return its content."""
         answer = self.decode(frame)
         assert "refused" not in answer, f"{answer['refused']} {frame.hex()}"
         assert answer["hex"] == frame.hex()

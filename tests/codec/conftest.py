@@ -1,4 +1,4 @@
-"""What the tests of the codec share: the compiled filter and a running Open vSwitch."""
+"""Shared fixtures of the codec's tests: the compiled filter and a running Open vSwitch."""
 
 from collections.abc import Iterator
 from pathlib import Path

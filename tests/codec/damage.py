@@ -1,11 +1,11 @@
-"""Valid messages made bad."""
+"""Damages valid messages."""
 
 import random
 import struct
 
 
 def damaged(frame: bytes, chance: random.Random) -> bytes:
-    """A frame with some bytes changed, taken out or added, and its length set right."""
+    """Return a frame with some bytes changed, removed or added, and a matching length."""
     body = bytearray(frame[8:])
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         if not body:

@@ -1,11 +1,11 @@
-"""os-ken's OpenFlow 1.3 codec, a controller's: it writes requests and reads replies."""
+"""os-ken's OpenFlow 1.3 codec, which writes requests and reads replies."""
 
 from typing import Any
 
 from os_ken.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser
 from os_ken.ofproto.ofproto_protocol import ProtocolDesc
 
-# Both get many of their names when they are imported.
+# Both define many of their names on import.
 OF: Any = ofproto_v1_3
 P: Any = ofproto_v1_3_parser
 DATAPATH = ProtocolDesc(version=OF.OFP_VERSION)
@@ -13,34 +13,34 @@ XID = 0x12345678
 
 
 def written(message: Any) -> bytes:
-    """The bytes that os-ken writes for a message."""
+    """Encode a message with os-ken."""
     message.xid = XID
     message.serialize()
     return bytes(message.buf)
 
 
 def read(frame: bytes) -> Any:
-    """A message as os-ken reads it."""
+    """Decode a message with os-ken."""
     header = ofproto_parser.header(frame)
     return ofproto_parser.msg(DATAPATH, *header, frame)
 
 
 def oxm_of(match: Any) -> bytes:
-    """The OXM fields of a match, without its header and padding."""
+    """Return the OXM fields of a match, without its header and padding."""
     buffer = bytearray()
     match.serialize(buffer, 0)
     return bytes(buffer[4 : int.from_bytes(buffer[2:4], "big")])
 
 
 def set_value_of(action: Any) -> bytes:
-    """The value that a set-field action writes."""
+    """Return the value that a set-field action writes."""
     buffer = bytearray()
     action.serialize(buffer, 0)
     return bytes(buffer[8 : 8 + buffer[7]])
 
 
 def assert_same(ours: Any, theirs: Any, where: str = "") -> None:
-    """Check that all that the Rust codec found in a message, os-ken has under the same names."""
+    """Check that os-ken has everything that the Rust codec found in a message, under the same names."""
     if isinstance(ours, dict):
         other: Any = theirs[0] if isinstance(theirs, list) and len(theirs) == 1 else theirs
         for key, value in ours.items():

@@ -1,4 +1,4 @@
-"""Random matches, written field by field without any codec's help."""
+"""Random matches, written field by field without a codec."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def tlv(header: Header, width: int, value: int, mask: int | None = None, experim
 
 
 class Generator:
-    """Matches that Open vSwitch takes, mostly: few values, so that pairs often meet, and every spelling of a field.
+    """Generates matches that Open vSwitch mostly accepts: few values, so that pairs often collide, in every spelling.
 
     Args:
         seed: of the random numbers.
@@ -247,7 +247,7 @@ class Generator:
         return fields
 
     def match(self) -> list[bytes]:
-        """The fields of a match, prerequisites first."""
+        """Return the fields of a match, prerequisites first."""
         if self.random.random() < 0.05:
             packet_type = tlv((BASIC, 44), 4, self.random.choice([0, 0, 0x1894F]))
             return [packet_type, *self.metadata()]
@@ -256,7 +256,7 @@ class Generator:
         return parts[0] + parts[1]
 
     def related(self, fields: list[bytes]) -> list[bytes]:
-        """A match that has much in common with another: some fields left out, some drawn again."""
+        """Return a match similar to another: some fields omitted, some redrawn."""
         match self.random.randrange(3):
             case 0:
                 return self.match()
@@ -267,7 +267,7 @@ class Generator:
                 return [self.respelled(field) for field in fields]
 
     def respelled(self, field: bytes) -> bytes:
-        """The same field with a full mask, or with another value."""
+        """Return the same field with a full mask, or with another value."""
         is_basic = field[:2] == b"\x80\x00"
         if field[2] & 1 == 0 and is_basic and self.random.random() < 0.5:
             value = field[4:]

@@ -1,4 +1,4 @@
-"""A switch that only listens: what ovs-ofctl says to it is recorded."""
+"""A passive switch that records what ovs-ofctl sends."""
 
 import socket
 import struct
@@ -14,7 +14,7 @@ PORT_DESC = 13
 
 
 def answer(message: bytes) -> bytes | None:
-    """What keeps ovs-ofctl going: barriers, echoes, features, one port and bundle controls."""
+    """Answer what ovs-ofctl needs to continue: barriers, echoes, features, one port and bundle controls."""
     kind, xid = message[1], xid_of(message)
     if kind == BARRIER_REQUEST:
         return frame(BARRIER_REPLY, xid)
@@ -71,12 +71,12 @@ class Recorder:
 
 
 def record(folder: Path, *arguments: str, stdin: str = "") -> list[bytes]:
-    """The messages that ``ovs-ofctl -O OpenFlow13`` sends; the word SWITCH stands for the switch."""
+    """Return the messages of ``ovs-ofctl -O OpenFlow13``; the word SWITCH stands for the switch."""
     path = folder / f"{threading.get_native_id()}.sock"
     path.unlink(missing_ok=True)
     recorder = Recorder(path)
     words = [f"unix:{path}" if word == "SWITCH" else word for word in arguments]
-    # ovs-ofctl waits for more replies than this switch has: it is ended when it says nothing any more.
+    # ovs-ofctl waits for more replies than this switch sends, so end it when it stops sending.
     command = ["ovs-ofctl", "-O", "OpenFlow13", "--timeout=2", *words]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     messages = recorder.finish()

@@ -1,4 +1,4 @@
-"""Every message that os-ken can write, with every field set to something that differs."""
+"""Every message that os-ken can write, with a distinctive value in every field."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What ovs-ofctl sends: every kind of request that it knows, written again with the same bytes."""
+"""Every kind of request of ovs-ofctl is decoded and encoded again to the same bytes."""
 
 from pathlib import Path
 

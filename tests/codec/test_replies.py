@@ -1,4 +1,4 @@
-"""What Open vSwitch sends: read with the meaning that os-ken finds, and written again with the same bytes."""
+"""Messages of Open vSwitch are decoded with os-ken's meaning, and encoded again to the same bytes."""
 
 import struct
 import time
@@ -74,7 +74,7 @@ REQUESTS = {
     "error_experimenter": P.OFPBarrierReply(DATAPATH),
     "experimenter": P.OFPExperimenter(DATAPATH, 0x2320, 25, b""),
 }
-# os-ken cannot read what these return.
+# os-ken cannot parse these replies.
 UNREADABLE = {"table_features", "experimenter"}
 
 
@@ -115,7 +115,7 @@ def test_hello(codec: Codec, switch: DummySwitch) -> None:
 
 @pytest.fixture
 def listening(connection: Connection) -> Connection:
-    """A connection that gets every asynchronous message."""
+    """Return a connection that gets every asynchronous message."""
     # OFPT_SET_CONFIG gives a service controller whole packets; the masks ask for all kinds.
     everything = [0x3F, 0x3F]
     connection.ask(

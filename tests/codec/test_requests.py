@@ -1,4 +1,4 @@
-"""What os-ken writes: read with the same meaning, and written again with the same bytes."""
+"""Messages of os-ken are decoded with the same meaning, and encoded again to the same bytes."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.codec.requests import messages
 
 MESSAGES = messages()
 BAD_ACTION_TYPE = (2, 0)
-# Open vSwitch has no such actions.
+# Open vSwitch lacks these actions.
 UNSUPPORTED = {f"flow-action_{name}" for name in ("push_pbb", "pop_pbb", "copy_ttl_out", "copy_ttl_in")}
 
 

@@ -1,8 +1,8 @@
-"""When two matches are one rule, when one covers or overlaps another: as Open vSwitch's own tables say.
+"""Two matches are equal, or one covers or overlaps the other, exactly as in Open vSwitch's own tables.
 
-A pair of matches A and B is put to three tables. In the first both are added with one priority: one rule is left if
-they are the same. In the second B is added, and A deleted non-strictly, limited to B's cookie: B is gone if A covers
-it. In the third B is added after A with CHECK_OVERLAP: refused if they overlap (and are not the same).
+A pair of matches A and B is tested in three tables. In the first both are added with one priority: one rule remains if
+they are equal. In the second B is added, and A deleted non-strictly, limited to B's cookie: B is deleted if A covers
+it. In the third B is added after A with CHECK_OVERLAP: it is refused if they overlap (and are not equal).
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What the Rust library's builders write, as Open vSwitch prints it."""
+"""Messages of the Rust library's builders, as Open vSwitch prints them."""
 
 from typing import Any
 

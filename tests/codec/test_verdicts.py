@@ -1,4 +1,4 @@
-"""Damaged requests: what the codec refuses, Open vSwitch refuses with the same error."""
+"""Open vSwitch refuses every damaged request that the codec refuses, with the same error."""
 
 import random
 import struct
@@ -19,24 +19,24 @@ KINDS = {9, 13, FLOW_MOD, GROUP_MOD, 16, 17, MULTIPART_REQUEST, 22, 29}
 
 
 NICIRA = 0x2320
-# The codec does not look into the arguments of actions: where a message has two faults, Open vSwitch may name one of
-# these first. BAD_SET_LEN is here because Open vSwitch says it instead of BAD_SET_TYPE where the hash of an unknown
-# field happens to meet that of a field of another length (nxm_field_by_header).
+# The codec does not check the arguments of actions: of two faults in a message, Open vSwitch may report one of these
+# first. BAD_SET_LEN is here because Open vSwitch reports it instead of BAD_SET_TYPE if the hash of an unknown field
+# happens to equal that of a field with another length (nxm_field_by_header).
 BAD_ARGUMENT, BAD_SET_TYPE, BAD_SET_LEN, BAD_SET_ARGUMENT = (2, 5), (2, 13), (2, 14), (2, 15)
 ARGUMENTS = {BAD_ARGUMENT, BAD_SET_TYPE, BAD_SET_LEN, BAD_SET_ARGUMENT}
 UNMAPPED_OPTION = (0xFFFF, NICIRA, 37)
 
 
 def is_left_to_open_vswitch(error: tuple[int, ...] | None, message: bytes) -> bool:
-    """Whether an error can be about something that the codec does not look at.
+    """Tell whether an error may concern something that the codec does not check.
 
-    That is the inside of Nicira's actions, other actions' arguments, and whether the switch maps a tunnel option.
+    That is the content of Nicira's actions, other actions' arguments, and whether the switch maps a tunnel option.
     """
     return error in ARGUMENTS or error == UNMAPPED_OPTION or NICIRA.to_bytes(4, "big") in message
 
 
 def is_piece(message: bytes) -> bool:
-    """Whether Open vSwitch waits for another piece before it looks into a multipart request."""
+    """Tell whether Open vSwitch waits for another part before it checks a multipart request."""
     return message[1] == MULTIPART_REQUEST and message[11:12] != b"" and message[11] & 1 == 1
 
 

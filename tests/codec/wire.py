@@ -1,4 +1,4 @@
-"""OpenFlow 1.3 over a unix socket, without any codec's help."""
+"""OpenFlow 1.3 over a unix socket, without a codec."""
 
 import socket
 import struct
@@ -24,7 +24,7 @@ class Connection:
     """A controller's connection to a bridge.
 
     Attributes:
-        seen: every message that came, oldest first.
+        seen: every received message, oldest first.
     """
 
     path: Path
@@ -46,10 +46,10 @@ class Connection:
         self._socket.sendall(b"".join(messages))
 
     def next(self, patience: float = PATIENCE_S) -> bytes:
-        """The next message; echo requests are answered and left out.
+        """Return the next message; answer and skip echo requests.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: no message arrived.
         """
         deadline = time.monotonic() + patience
         while True:
@@ -68,7 +68,7 @@ class Connection:
             self._buffer += received
 
     def ask(self, *messages: bytes) -> list[bytes]:
-        """Send messages and a barrier; what came before its reply."""
+        """Send messages and a barrier; return the messages before its reply."""
         self._xid += 1
         self.send(*messages, frame(BARRIER_REQUEST, self._xid))
         answers = []
@@ -79,7 +79,7 @@ class Connection:
             answers.append(message)
 
     def await_kind(self, kind: int) -> bytes:
-        """The next message of a kind."""
+        """Return the next message of a kind."""
         while True:
             message = self.next()
             if message[1] == kind:
@@ -87,7 +87,7 @@ class Connection:
 
 
 def error_of(message: bytes) -> tuple[int, ...] | None:
-    """Type and code of an error message; for extensions 0xffff, whose, and its type."""
+    """Return type and code of an error message; for extensions 0xffff, the experimenter, and its type."""
     if message[1] != ERROR:
         return None
     kind, code = struct.unpack_from("!HH", message, 8)

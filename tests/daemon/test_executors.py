@@ -1,4 +1,4 @@
-"""Ports whose pipeline runs at another switch than their home, as an operator configures, changes and sees it."""
+"""Ports whose pipeline runs on a switch other than their home: configuring, changing and showing it."""
 
 import signal
 import subprocess
@@ -38,7 +38,7 @@ def daemon(lab: Lab) -> Iterator[Oneswitchd]:
 
 
 def findings(lab: Lab) -> list[str]:
-    """What the doctor has against the rules on the switches."""
+    """Return the doctor's findings about the rules on the switches."""
     found = list(drift.drift(Facts(ServerConfig.load(lab.server_toml))))
     assert len(found) == 6
     return [f"{each.subject}: {each.message}" for each in found if each.level is not Level.OK]
@@ -56,7 +56,7 @@ def test_an_executor_is_changed_and_stays_so_after_a_restart(lab: Lab, daemon: O
         port = client.change_executor(number, executor, "done", 0)
         assert (port.executor, port.move) == (executor, None)
         assert findings(lab) == []
-    # What enters at no port is the hypervisor's.
+    # Packets without an ingress port belong to the hypervisor.
     assert client.status().virtual.executors == ("hypervisor", "snic0", "snic1")
     daemon.stop(signal.SIGKILL)
     with Oneswitchd(lab.server_toml) as again, again.client:
@@ -67,7 +67,7 @@ def test_an_executor_is_changed_and_stays_so_after_a_restart(lab: Lab, daemon: O
 
 
 def test_an_audit_finds_nothing_amiss(lab: Lab) -> None:
-    """The rules that parse a packet anew come back as they were written."""
+    """The rules that make Open vSwitch parse a packet again are read back as written."""
     config = lab.server_toml.read_text()
     for key, old, new in (("executor", f'"{HOME}"', '"snic0"'), ("audit_s", "30", "1"), ("log", '"info"', '"debug"')):
         assert f"{key} = {old}\n" in config

@@ -1,4 +1,4 @@
-"""State that all ports share, at their one executor: as on one bridge."""
+"""State shared by all ports behaves at their one executor as on one bridge."""
 
 import dataclasses
 import re
@@ -37,12 +37,12 @@ class Twin:
         return self.daemon.management, self.labs[1].state.switches[0].virt
 
     def ofctl(self, command: str, *arguments: str) -> tuple[str, str]:
-        """The same ovs-ofctl command on both; its answers."""
+        """Run the same ovs-ofctl command on both; return its answers."""
         ours, reference = (_ofctl(command, target, *arguments) for target in self.targets)
         return ours, reference
 
     def send(self, port: int, frame: bytes, count: int = 1) -> dict[int, list[bytes]]:
-        """A frame into the same port of both; what left by each port, which is the same."""
+        """Inject a frame at the same port of both; return the frames that left each port, which must be equal."""
         ours, reference = (
             _sent(spec, wires, port, frame, count) for spec, wires in zip((SPEC, REFERENCE), self.wires, strict=True)
         )
@@ -87,7 +87,7 @@ def test_normal_learns_and_floods(twin: Twin) -> None:
     assert set(twin.send(2, frame(2, 1))) == {1}
     assert set(twin.send(1, frame(1, 2))) == {2}
     assert set(twin.send(3, frame(3, 1))) == {1}
-    # It has moved to another port; now that is where it is.
+    # The address has moved to another port, which has it now.
     assert set(twin.send(3, frame(2, 1))) == {1}
     assert set(twin.send(1, frame(1, 2))) == {3}
 
@@ -107,7 +107,7 @@ def test_connections_are_known_from_whichever_port_they_come(twin: Twin) -> None
 
 
 def test_a_meter_is_shared(twin: Twin) -> None:
-    """At a standstill of the clocks, exactly the burst gets through, wherever it comes from."""
+    """With stopped clocks exactly the burst passes, from whatever port."""
     for lab in twin.labs:
         for switch in lab.state.switches:
             unixctl(Path(switch.control), "time/stop")
@@ -133,7 +133,7 @@ def test_state_is_not_split(twin: Twin) -> None:
         _ofctl("add-flow", twin.daemon.management, "actions=NORMAL")
     with pytest.raises(AssertionError, match="OFPBAC_BAD"):
         _ofctl("add-flow", twin.daemon.management, "tcp,actions=ct(commit)")
-    # A journal and a configuration that do not fit are not made to.
+    # A journal that contradicts the configuration is refused.
     client.change_executor(1, "snic0", "done", 0)
     _ofctl("add-flow", twin.daemon.management, "actions=NORMAL")
     twin.daemon.stop()

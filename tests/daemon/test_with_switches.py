@@ -1,6 +1,6 @@
 """oneswitchd as a process in front of real Open vSwitch instances: restarts, slow peers, TLS, the state file.
 
-What the rules do to packets is another test's matter.
+Other tests check what the rules do to packets.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
 def started(lab: Lab) -> Iterator[Oneswitchd]:
     """oneswitchd on the lab's configuration."""
     with Oneswitchd(lab.server_toml) as daemon, daemon.client:
-        # A client that comes too early leaves a socket to the garbage collector, which pytest reports.
+        # A client that connects too early leaves a socket to the garbage collector, which pytest reports.
         wait_for("the first line of the log", lambda: daemon.require_running() or "waits for" in last_start(daemon.log))
         yield daemon
 
 
 def last_start(log: Path) -> str:
-    """What the log says since the last end of a daemon."""
+    """Return the log since the last end of a daemon."""
     return log.read_text().rpartition("ending")[2]
 
 
@@ -51,7 +51,7 @@ def daemon(lab: Lab) -> Iterator[Oneswitchd]:
 
 
 def wait_for(what: str, holds: Callable[[], object]) -> None:
-    """Poll what there is no event for."""
+    """Poll for something that has no event."""
     deadline = time.monotonic() + SETTLE_S
     while not holds():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -59,7 +59,7 @@ def wait_for(what: str, holds: Callable[[], object]) -> None:
 
 
 def ofctl(command: str, target: str, *arguments: str, tls: tuple[str, ...] = ()) -> str:
-    """Run ovs-ofctl; its stderr is the test's failure."""
+    """Run ovs-ofctl; fail the test if it prints to stderr."""
     argv = ["ovs-ofctl", "-O", "OpenFlow13", *tls, command, target, *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
@@ -110,7 +110,7 @@ class Controller:
         return data
 
     def send_while_taken(self, data: bytes, pause_s: float) -> int:
-        """Send until nothing has been taken for ``pause_s``; returns the number of bytes that were."""
+        """Send until nothing has been accepted for ``pause_s``; return the number of accepted bytes."""
         sent, last = 0, time.monotonic()
         self.socket.setblocking(False)
         while sent < len(data) and time.monotonic() < last + pause_s:
@@ -168,7 +168,7 @@ def test_a_stopped_switch_slows_controllers_down_and_loses_nothing(lab: Lab, dae
             sent = controller.send_while_taken(data, pause_s=0.5)
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert sent < len(data) // 2, "a switch that acknowledges nothing was not waited for"
+        assert sent < len(data) // 2, "oneswitchd did not wait for a switch that acknowledges nothing"
         controller.socket.sendall(data[sent:] + struct.pack("!BBHI", 4, 20, 8, 0xABCD))
         reply = controller.message()
         assert reply == struct.pack("!BBHI", 4, 21, 8, 0xABCD), "no errors, and then the barrier"
@@ -212,7 +212,7 @@ def test_it_ends_while_a_move_is_under_way(lab: Lab, daemon: Oneswitchd) -> None
 
 @pytest.fixture
 def pki(lab: Lab) -> Path:
-    """Keys and certificates of a switch and a controller, as ovs-pki makes them."""
+    """Create keys and certificates of a switch and a controller with ovs-pki."""
     if shutil.which("ovs-pki") is None:
         pytest.skip("ovs-pki is not installed")
     folder = lab.directory / "tls"

@@ -1,4 +1,4 @@
-"""A server with oneswitchd in front, parts of which are killed and started again."""
+"""A server with oneswitchd in front, parts of which are killed and restarted."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ class Server:
     # ---- parts
 
     def kill(self, part: str) -> None:
-        """Kill -9 ``oneswitchd``, or a daemon of a switch: ``vswitchd snic0``."""
+        """Kill ``oneswitchd`` with SIGKILL, or a daemon of a switch: ``vswitchd snic0``."""
         if part == "oneswitchd":
             self.oneswitchd.stop(signal.SIGKILL)
             self.running = False
@@ -52,7 +52,7 @@ class Server:
             self.lab.switch(switch).kill(daemon)
 
     def start(self, part: str) -> None:
-        """Start what was killed."""
+        """Start a killed part."""
         if part == "oneswitchd":
             self.oneswitchd = Oneswitchd(self._server_toml)
             self.running = True
@@ -61,7 +61,7 @@ class Server:
             try:
                 self.lab.switch(switch).start(daemon)
             except ControlError as error:
-                # After some kills in a row Open vSwitch takes its time to connect the dummy PCIe link; rules need none.
+                # After several kills Open vSwitch takes long to connect the dummy PCIe link, which rules do not need.
                 if "did not connect" not in str(error):
                     raise
 
@@ -72,7 +72,7 @@ class Server:
 
     @contextlib.contextmanager
     def halted(self) -> Iterator[None]:
-        """Within, oneswitchd does nothing: whatever is done meanwhile, it finds afterwards."""
+        """Stop oneswitchd meanwhile, so that it finds all changes afterwards."""
         os.kill(self.oneswitchd.pid, signal.SIGSTOP)
         try:
             yield
@@ -84,10 +84,10 @@ class Server:
         if self.running:
             self.oneswitchd.stop()
 
-    # ---- what is there
+    # ---- queries
 
     def ofctl(self, command: str, *arguments: str, target: str | None = None) -> str:
-        """``ovs-ofctl COMMAND TARGET ...``; the target is the one switch unless another one is named."""
+        """Run ``ovs-ofctl COMMAND TARGET ...``; the default target is the one switch."""
         argv = ["ovs-ofctl", "-O", "OpenFlow13", command, target or self.oneswitchd.management, *arguments]
         environ = environment() | {"OVS_RUNDIR": str(self.lab.directory)}
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30, env=environ, check=False)
@@ -95,20 +95,20 @@ class Server:
         return done.stdout
 
     def cookies(self, target: str | None = None) -> set[int]:
-        """Cookies of all rules of the one switch, or of a bridge."""
+        """Return the cookies of all rules of the one switch, or of a bridge."""
         return {
             int(cookie, 16) for cookie in re.findall(r"cookie=(0x[0-9a-f]+)", self.ofctl("dump-flows", target=target))
         }
 
     def bridge(self, switch: str, name: str = "virt") -> str:
-        """OpenFlow target of a bridge."""
+        """Return the OpenFlow target of a bridge."""
         found = next(each for each in self.lab.state.switches if each.name == switch)
         return found.virt if name == "virt" else str(found.edge)
 
     def tables(self) -> list[str]:
-        """Everything on all bridges, as text without counters and times.
+        """Return everything on all bridges, as text without counters and times.
 
-        A rule that is written anew has as much of its hard timeout as is left.
+        A rewritten rule has the rest of its hard timeout.
         """
         texts: list[str] = []
         for switch in self.lab.state.switches:
@@ -120,21 +120,21 @@ class Server:
         return texts
 
     def repairs(self) -> int:
-        """What oneswitchd has put right since it started."""
+        """Return the number of oneswitchd's repairs since its start."""
         return sum(switch.repairs for switch in self.oneswitchd.client.status().switches)
 
     def place(self, port: str) -> Place:
-        """Where a virtual port is plugged in."""
+        """Return where a virtual port is plugged in."""
         there = self.oneswitchd.client.find_port(port)
         return there.switch, there.interface
 
     def wires(self) -> Wires:
-        """The hosts' interfaces."""
+        """Return the hosts' interfaces."""
         return Wires(self.lab.state)
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
-    """Whether it comes true in time; for what nothing tells of."""
+    """Tell whether a condition without an event becomes true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -154,5 +154,5 @@ def server(lab: Lab) -> Iterator[Server]:
 
 @pytest.fixture
 def server_dir(lab: Lab) -> Path:
-    """Where its files are."""
+    """Return the directory of its files."""
     return lab.directory

@@ -1,4 +1,4 @@
-"""A controller that knows what it wants: it repeats whatever it got no barrier reply for."""
+"""A controller that knows its intent: it repeats every message without a barrier reply."""
 
 import itertools
 import random
@@ -31,14 +31,14 @@ class Key:
 
 @dataclass
 class Intent:
-    """What the tables would hold if every message had its effect at once."""
+    """The tables' content if every message took effect at once."""
 
     rules: dict[Key, tuple[int, int | None]] = field(default_factory=dict)
     """Cookie and group of each rule."""
     groups: set[int] = field(default_factory=set)
 
     def cookies(self, ports: set[int] | None = None) -> set[int]:
-        """Cookies of all rules, or of those that some of the ports need."""
+        """Return the cookies of all rules, or of those that some of the ports need."""
         wanted = (key for key in self.rules if ports is None or key.port is None or key.port in ports)
         return {self.rules[key][0] for key in wanted}
 
@@ -53,8 +53,8 @@ class Controller:
     """Writes rules at random.
 
     Args:
-        target: ``unix:PATH`` of the switch; nobody needs to be there yet.
-        chance: where the rules come from.
+        target: ``unix:PATH`` of the switch, which need not be listening yet.
+        chance: source of the rules.
     """
 
     def __init__(self, target: Callable[[], str], chance: random.Random) -> None:
@@ -68,7 +68,7 @@ class Controller:
         self._received = bytearray()
 
     def connect(self) -> None:
-        """Connect and repeat what is open."""
+        """Connect and repeat unacknowledged messages."""
         self.kill()
         deadline = time.monotonic() + _CONNECT_S
         while True:
@@ -86,13 +86,13 @@ class Controller:
         self._send(of.message(of.HELLO, 0) + b"".join(batch.frames for batch in self._unacknowledged))
 
     def kill(self) -> None:
-        """Vanish, in the middle of whatever was going on."""
+        """Disconnect in the middle of anything."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def write(self) -> None:
-        """Change something, and ask for a barrier."""
+        """Change something, and request a barrier."""
         frames = b"".join(self._change() for _ in range(self._chance.randint(1, 20)))
         xid = next(self._numbers)
         batch = _Batch(xid, frames + of.message(of.BARRIER_REQUEST, xid))
@@ -100,14 +100,14 @@ class Controller:
         self._send(batch.frames)
 
     def pump(self, seconds: float) -> None:
-        """Read what comes, for so long."""
+        """Read for this long."""
         deadline = time.monotonic() + seconds
         while self._socket is not None and (left := deadline - time.monotonic()) > 0:
             if select.select([self._socket], [], [], left)[0]:
                 self._read()
 
     def finish(self) -> None:
-        """Until everything is acknowledged.
+        """Wait until everything is acknowledged.
 
         Raises:
             TimeoutError: it was not.
@@ -146,7 +146,7 @@ class Controller:
             if kind == of.ECHO_REQUEST:
                 self._send(of.message(of.ECHO_REPLY, xid, frame[_HEADER.size :]))
             elif kind == of.BARRIER_REPLY:
-                # Barriers repeated after a reconnect are the same ones.
+                # Barriers repeated after a reconnect count as the same ones.
                 while self._unacknowledged and self._unacknowledged[0].xid <= xid:
                     self._unacknowledged.popleft()
                     self.acknowledged += 1
@@ -162,7 +162,7 @@ class Controller:
             usable = sorted(intent.groups)
             group = self._chance.choice(usable) if usable and self._chance.random() < 0.2 else None
             intent.rules[key] = (cookie, group)
-            # Repeated when its group has gone again, it is refused: the rule that it replaced must be gone then, too.
+            # Repeated after its group was deleted it is refused; the rule that it replaced must be gone then, too.
             first = b"" if group is None else _flow_mod(_DELETE_STRICT, key, 0, None, 0)
             return first + _flow_mod(_ADD, key, cookie, group, self._chance.randint(1, PORTS))
         if kind < 0.85:

@@ -1,4 +1,4 @@
-"""Connections to the northbound port that send garbage: valid messages mutated, pieces, silence, and no reading."""
+"""Hostile connections to the northbound port: mutated valid messages, fragments, silence, and no reading."""
 
 import random
 import socket
@@ -12,9 +12,9 @@ from tests.codec.requests import messages
 from tests.oracle import openflow as of
 
 TABLES = range(10, 200)
-"""The garbage's own: well-behaved rules are in none of them."""
+"""Tables for the garbage only: well-behaved rules are in none of them."""
 GROUPS_BELOW = 9
-"""Groups that are not the garbage's."""
+"""Groups that garbage must not use."""
 _HEADER = struct.Struct("!BBHI")
 _TABLE_OF_FLOW_MOD = 24
 _MASTER = 2
@@ -26,7 +26,7 @@ def _originals() -> tuple[bytes, ...]:
 
 
 def valid(chance: random.Random) -> bytes:
-    """A message that os-ken wrote; rules are in a table of the garbage's, and most are added."""
+    """Return a message of os-ken; its rules are in a garbage table, and mostly added."""
     frame = bytearray(chance.choice(_originals()))
     frame[4:8] = chance.randbytes(4)
     if frame[1] == of.FLOW_MOD:
@@ -41,7 +41,7 @@ def valid(chance: random.Random) -> bytes:
 
 
 def mutated(chance: random.Random) -> bytes:
-    """A valid message with something wrong, perhaps."""
+    """Return a valid message, possibly damaged."""
     frame = bytearray(valid(chance))
     match chance.choices(range(7), (20, 60, 10, 8, 4, 2, 1))[0]:
         case 0:
@@ -65,7 +65,7 @@ def mutated(chance: random.Random) -> bytes:
 
 
 def touches_others(frame: bytes) -> bool:
-    """Whether a frame, if accepted, may change what is not the garbage's, or take the right to write from others."""
+    """Tell whether a frame, if accepted, may affect others' rules or their right to write."""
     kind, rest = frame[1], frame[8:]
     if kind == of.FLOW_MOD:
         return len(frame) > _TABLE_OF_FLOW_MOD and frame[_TABLE_OF_FLOW_MOD] not in TABLES
@@ -79,11 +79,11 @@ def touches_others(frame: bytes) -> bool:
 
 @dataclass
 class Attacker:
-    """One connection after the other.
+    """Opens one connection after the other.
 
     Args:
         path: of the unix socket.
-        chance: what decides all.
+        chance: source of all random choices.
     """
 
     path: str
@@ -93,12 +93,12 @@ class Attacker:
     _socket: socket.socket | None = None
     _out: bytearray = field(default_factory=bytearray)
     _frame: bytes = b""
-    """The frame that is not whole yet, as the other side sees it."""
+    """The incomplete frame, as the other side sees it."""
     _lost: bool = False
-    """The other side cannot tell frames apart any more."""
+    """Whether the other side has lost track of the frames."""
 
     def act(self) -> None:
-        """A burst; what the other side does not take now is kept."""
+        """Send a burst; keep what the other side does not accept yet."""
         if self._socket is None:
             self._connect()
             return
@@ -130,7 +130,7 @@ class Attacker:
         return mutated(self.chance)
 
     def _put(self, piece: bytes) -> None:
-        """Send it, unless the frames that the other side reads with it may touch what is others'."""
+        """Send it, unless the resulting frames may affect others."""
         data = self._frame + piece
         while not self._lost and len(data) >= _HEADER.size:
             length = int.from_bytes(data[2:4], "big")
@@ -168,7 +168,7 @@ class Attacker:
 
 
 class SlowReader(Attacker):
-    """Asks and asks, and reads nothing."""
+    """Sends requests and never reads."""
 
     def _piece(self) -> bytes:
         return (
@@ -180,7 +180,7 @@ class SlowReader(Attacker):
 
 
 class HalfOpen(Attacker):
-    """Says a part of something and waits."""
+    """Sends part of a message and waits."""
 
     def act(self) -> None:
         if self._socket is None:
@@ -195,7 +195,7 @@ class HalfOpen(Attacker):
 
 
 class Noise(Attacker):
-    """No OpenFlow at all."""
+    """Sends something other than OpenFlow."""
 
     def _greeting(self) -> bytes:
         return of.message(of.HELLO, 1) if self.chance.random() < 0.5 else b""

@@ -1,4 +1,4 @@
-"""kill -9 of anything at any moment: in the end the tables are what the controller wants."""
+"""kill -9 of any part at any moment: in the end the tables match the controller's intent."""
 
 import random
 
@@ -13,7 +13,7 @@ HOMES = {"hypervisor": {1, 2}, "snic0": {3, 4}}
 
 
 def check(server: Server, controller: Controller, history: list[str]) -> None:
-    """The one switch has what the controller wants, and each bridge its share, once what came back is repaired."""
+    """Check that the one switch matches the controller's intent, and each bridge its share, after repairs."""
     controller.finish()
     server.oneswitchd.wait_up()
     where = "\n".join(history)
@@ -28,12 +28,12 @@ def check(server: Server, controller: Controller, history: list[str]) -> None:
 
 
 def settled(server: Server, intent: Intent) -> bool:
-    """Whether every bridge has its share of the rules."""
+    """Tell whether every bridge has its share of the rules."""
     return all(server.cookies(server.bridge(switch)) == intent.cookies(ports) for switch, ports in HOMES.items())
 
 
 def crash(server: Server, controller: Controller, chance: random.Random) -> str:
-    """One kill at a random moment of a random workload, and the start of the victim some time later."""
+    """Kill one part at a random moment of a random workload, and start it some time later."""
     victim = chance.choice(VICTIMS)
     victims = ["oneswitchd", chance.choice(VSWITCHDS)] if victim == "both" else [victim]
     for _ in range(chance.randint(1, 6)):

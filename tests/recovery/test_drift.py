@@ -1,4 +1,4 @@
-"""What others do to the bridges is found, put right and reported; dead links are told."""
+"""External changes to the bridges are detected, repaired and reported; dead links are reported."""
 
 import re
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from tests.recovery.test_restarts import fill
 
 @pytest.fixture
 def watchful(lab: Lab) -> Iterator[Server]:
-    """A server whose oneswitchd looks every second."""
+    """A server whose oneswitchd audits every second."""
     server = Server(lab, audit_s=1)
     yield server
     server.stop()
 
 
 def change(server: Server) -> None:
-    """One rule less, one more, one different, one group less; on edge, too."""
+    """Remove a rule, add one, change one, remove a group; on edge, too."""
     hypervisor, snic0 = server.bridge("hypervisor"), server.bridge("snic0")
     server.ofctl("del-flows", "in_port=1", target=hypervisor)
     server.ofctl("add-flow", "cookie=99,in_port=2,actions=drop", target=snic0)
@@ -34,7 +34,7 @@ def change(server: Server) -> None:
 def test_drift_is_repaired_and_reported(watchful: Server) -> None:
     fill(watchful)
     before, repairs = watchful.tables(), watchful.repairs()
-    with watchful.halted():  # it looks every second, and must not be faster than this
+    with watchful.halted():  # it audits every second, and must not run during this change
         change(watchful)
         assert watchful.tables() != before
     assert eventually(lambda: watchful.tables() == before)
@@ -54,7 +54,7 @@ def test_nothing_is_repaired_where_nothing_differs(watchful: Server) -> None:
 
     first = dumps()
     watchful.ofctl("dump-flows", target=bridge)
-    # Three audits at least: each asks four questions of two bridges.
+    # At least three audits, each with four requests to two bridges.
     assert eventually(lambda: dumps() > first + 30)
     assert watchful.repairs() == repairs
     assert watchful.tables() == before
@@ -66,7 +66,7 @@ def test_what_is_behind_a_fault_is_down_and_nothing_else(server: Server, fault: 
         return {port.name: port.state for port in server.oneswitchd.client.ports()}
 
     def seen_by_controllers() -> dict[str, bool]:
-        """From the ports' description: the one switch's."""
+        """Return the link states in the one switch's port description."""
         states = re.findall(r"\d+\((\S+)\):.*?state: *(\S+)", server.ofctl("dump-ports-desc"), re.DOTALL)
         return {name: state == "LINK_DOWN" for name, state in states}
 
@@ -75,7 +75,7 @@ def test_what_is_behind_a_fault_is_down_and_nothing_else(server: Server, fault: 
     else:
         server.kill("vswitchd snic0")
     behind = {"vm1": "up", "vm2": "up", "nf1": "down", "out1": "down"}
-    # While a switch is away its patch ports are not looked at: only what is behind it is down.
+    # The patch ports of a disconnected switch are not checked: only the ports behind it are down.
     assert eventually(lambda: states() == behind), states()
     assert seen_by_controllers() == {name: state == "down" for name, state in behind.items()}
     reasons = {port.name: port.reason or "" for port in server.oneswitchd.client.ports()}

@@ -1,4 +1,4 @@
-"""Garbage on the northbound port: nothing crashes, leaks or fills the disk, and other controllers notice nothing."""
+"""Garbage on the northbound port: no crash, no leak, no full disk, no effect on other controllers."""
 
 import contextlib
 import itertools
@@ -36,7 +36,7 @@ UNASKED = {of.HELLO, of.PACKET_IN, of.PORT_STATUS, of.FLOW_REMOVED}
 
 @pytest.fixture
 def guarded(lab: Lab) -> Iterator[Server]:
-    """A server as it is deployed, whose oneswitchd looks at its bridges every second."""
+    """A server as deployed, whose oneswitchd audits its bridges every second."""
     with contextlib.ExitStack() as stack:
         server = Server(lab, audit_s=1, log="info")
         stack.callback(server.stop)
@@ -44,7 +44,7 @@ def guarded(lab: Lab) -> Iterator[Server]:
 
 
 class Watcher:
-    """A controller that knows what the answers are."""
+    """A controller that knows the right answers."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -58,7 +58,7 @@ class Watcher:
         self._socket.close()
 
     def check(self) -> None:
-        """An echo, a refusal, a barrier, and a packet up to the controller: answered as if nobody else were there."""
+        """Send an echo, an invalid message, a barrier, and a packet to the controller: all are answered normally."""
         echo, refused, barrier = (next(self._xids) for _ in range(3))
         payload = f"echo {echo}".encode()
         rule = of.FlowMod(table=0, instructions=of.apply_actions(of.group_action(MISSING_GROUP))).encode(refused)
@@ -77,7 +77,7 @@ class Watcher:
         self._packet_in()
 
     def _packet_in(self) -> None:
-        """Open vSwitch drops packet-ins beyond a hundred at once: it is asked again then."""
+        """Request again if necessary: Open vSwitch drops packet-ins beyond a burst of a hundred."""
         marker = b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + f"packet {next(self._xids)}".encode().ljust(46)
         for _ in range(100):
             barrier = next(self._xids)
@@ -115,7 +115,7 @@ def resident_kib(server: Server) -> int:
 
 
 def tidy(server: Server) -> None:
-    """Take away what garbage has made that was valid."""
+    """Remove the effects of valid garbage."""
     rules = "".join(f"delete table={table}\n" for table in TABLES)
     path = server.lab.directory / "garbage"
     path.write_text(rules)
@@ -128,7 +128,7 @@ def tidy(server: Server) -> None:
 
 
 def window(server: Server, chance: random.Random, controller: Controller, watcher: Watcher) -> list[Attacker]:
-    """One window of equal work, and nothing of it left."""
+    """Run one window of equal work, and remove its effects."""
     path = server.oneswitchd.management.removeprefix("unix:")
     hostile = attackers(path, chance)
     try:
@@ -181,7 +181,7 @@ def garbage(server: Server, seconds: float, seed: int) -> None:
 
 
 def nothing_is_left_to_repair(server: Server, controller: Controller) -> None:
-    """The next audit finds what is done now behind oneswitchd's back, and no more than that."""
+    """Check that the next audit repairs exactly an external change made now."""
     repairs = server.repairs()
     key = next(key for key in controller.intent.rules if key.port in (None, 1))
     cookie = controller.intent.rules[key][0]

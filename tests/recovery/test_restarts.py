@@ -1,4 +1,4 @@
-"""oneswitchd, the switches and their databases stop and start in any order; packets go on meanwhile."""
+"""oneswitchd, the switches and their databases stop and start in any order; packets keep flowing meanwhile."""
 
 import itertools
 
@@ -18,7 +18,7 @@ RULES = (
 
 
 def fill(server: Server) -> None:
-    """Something of everything."""
+    """Install some of everything."""
     server.ofctl("add-group", "group_id=1,type=all,bucket=output:1,bucket=output:4")
     server.ofctl("add-group", "group_id=2,type=indirect,bucket=flood")
     server.ofctl("add-group", "group_id=3,type=ff,bucket=watch_port:1,output:1,bucket=watch_port:4,output:4")
@@ -96,7 +96,7 @@ def test_any_order_of_stop_and_start(server: Server, number: int) -> None:
     before = server.tables()
     for part in ORDERS[number]:
         server.kill(part)
-    # A vswitchd comes up only when its database is there.
+    # A vswitchd starts only with its database.
     for part in sorted(ORDERS[-1 - number // 2], key=lambda part: part == "vswitchd snic0"):
         server.start(part)
     server.oneswitchd.wait_up()
@@ -117,7 +117,7 @@ def test_a_journal_that_is_damaged_is_not_ignored(server: Server) -> None:
     server.start("oneswitchd")
     assert eventually(lambda: "damaged at byte" in server.oneswitchd.log.read_text())
     server.stop()
-    # One that ends in the middle of a record is what a kill leaves.
+    # A kill leaves a file that ends in the middle of a record.
     journal.write_bytes(whole[:-3])
     server.start("oneswitchd")
     server.oneswitchd.wait_up()

@@ -1,4 +1,4 @@
-"""Open vSwitch reports rules in its own spelling: what means the same is not rewritten, at a restart or by an audit."""
+"""Open vSwitch reports rules in its own spelling: neither a restart nor an audit rewrites equivalent rules."""
 
 import struct
 from pathlib import Path

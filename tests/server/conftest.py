@@ -26,7 +26,7 @@ class OneSwitch:
     oneswitchd: Oneswitchd
 
     def ofctl(self, *arguments: str, target: str | None = None, check: bool = True) -> str:
-        """``ovs-ofctl COMMAND TARGET ...``; the target is the one switch unless another one is named."""
+        """Run ``ovs-ofctl COMMAND TARGET ...``; the default target is the one switch."""
         command, *rest = arguments
         argv = ["ovs-ofctl", "-O", "OpenFlow13", command, target or self.oneswitchd.management, *rest]
         environ = environment() | {"OVS_RUNDIR": str(self.lab.directory)}
@@ -39,12 +39,12 @@ class OneSwitch:
             self.ofctl("add-flow", flow)
 
     def place(self, port: str) -> Place:
-        """Where a virtual port is plugged in now."""
+        """Return where a virtual port is plugged in now."""
         there = self.oneswitchd.client.find_port(port)
         return there.switch, there.interface
 
     def exchange(self, wires: Wires, port: str, *frames: bytes) -> dict[str, list[bytes]]:
-        """Inject at a virtual port; what left, by virtual port."""
+        """Inject at a virtual port; return the frames that left, by virtual port."""
         for frame in frames:
             wires.inject(self.place(port), frame)
         return self.by_port(wires.settle())

@@ -12,7 +12,7 @@ TAGGED = bytes.fromhex("ffffffffffff020000000001") + b"\x81\x00\x00\x0a\x08\x06"
 
 
 def link_packets(one) -> dict[str, int]:
-    """Packets that each PCIe port of the hypervisor has carried, both directions together."""
+    """Return the packets that each PCIe port of the hypervisor has carried, both directions together."""
     for switch in one.lab.state.switches:
         one.lab.switch(switch.name).appctl("revalidator/purge")
     ports = one.ofctl("dump-ports", "--names", target=one.lab.state.switches[0].edge)

@@ -1,4 +1,4 @@
-"""A port moves under traffic in both directions: nothing is lost, nothing comes twice."""
+"""A port moves under traffic in both directions without loss or duplication."""
 
 import signal
 
@@ -35,7 +35,7 @@ def test_every_stage_delivers_both_ways(start) -> None:
         for stage, arrives_at in (("prepared", 0), ("flipped", 1)):
             if stage == "flipped":
                 client.continue_move(2, "flipped")
-                wires.purge()  # until the datapaths' caches are renewed, some packets go the old way
+                wires.purge()  # until the datapaths' caches are renewed, some packets take the old path
             wires.inject(("snic0", "p0"), FRAME)
             assert wires.settle() == {places[arrives_at]: [FRAME]}
             for place in places:  # the host may send on either interface meanwhile

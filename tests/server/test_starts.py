@@ -1,4 +1,4 @@
-"""Any order of start; mappings that cannot be."""
+"""Starting in any order; impossible mappings."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""ovs-ofctl, as it is, against the one switch."""
+"""The stock ovs-ofctl with the one switch."""
 
 import re
 import select
@@ -67,7 +67,7 @@ def test_monitor_sees_packets_ports_and_removals(demo) -> None:
     environ = environment() | {"OVS_RUNDIR": str(demo.lab.directory)}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ) as monitor:
         assert monitor.stdout is not None
-        # Its set-config and our packet-out come by different connections: ask until it hears.
+        # Its set-config and our packet-out use different connections, so repeat until it receives one.
         demo.add_flows("in_port=3,send_flow_rem,actions=controller")
         heard = ""
         while "OFPT_PACKET_IN" not in heard:

@@ -1,4 +1,4 @@
-"""``uno-lab tour`` holds, again and again, whatever was killed before."""
+"""``uno-lab tour`` succeeds repeatedly, whatever was killed before."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def run_tour() -> dict:
 
 
 def pids_of(lab_dir: Path, tour: "subprocess.Popen[str]") -> dict[str, int]:
-    """Process ids of everything that a kept tour consists of."""
+    """Return the process ids of all parts of a kept tour."""
     state = Lab.attach("tour").state
     found = {"supervisor": state.pid, "tour": tour.pid, **state.switches[0].processes}
     for child in Path(f"/proc/{tour.pid}/task/{tour.pid}/children").read_text().split():

@@ -174,7 +174,11 @@ def down(link: str = "up", state: str = "up") -> Switches:
             "snic0 is down. oneswitchd cannot reach its bridge virt: connection refused",
             "snic0 smart NIC down",
         ),
-        (down(state="syncing"), "snic0 is syncing. oneswitchd is comparing the rules of its bridge virt", "snic0 smart NIC syncing"),
+        (
+            down(state="syncing"),
+            "snic0 is syncing. oneswitchd is comparing the rules of its bridge virt",
+            "snic0 smart NIC syncing",
+        ),
         (
             Switches(None, "nobody answers at /run/x.sock"),
             "The state of the switches and their links is unknown. nobody answers at /run/x.sock",

@@ -178,7 +178,7 @@ async fn an_empty_token_is_no_token() {
     std::fs::write(&path, " \n").unwrap();
     assert!(read_token(&path)
         .unwrap_err()
-        .ends_with("token: no token in it"));
+        .ends_with("token: contains no token"));
     assert!(read_token(&folder.path().join("none"))
         .unwrap_err()
         .contains("none: cannot be read"));
