@@ -178,13 +178,13 @@ class ServerConfig(_Section):
         """Return the switch called ``name``.
 
         Raises:
-            ConfigError: there is none; the message lists those there are.
+            ConfigError: unknown switch; the message lists the known ones.
         """
         for switch in self.switch:
             if switch.name == name:
                 return switch
         known = ", ".join(switch.name for switch in self.switch)
-        raise ConfigError(f"{self.path}: no switch is named '{name}'; expected one of {known}")
+        raise ConfigError(f"{self.path}: unknown switch '{name}'; expected one of {known}")
 
     def pcie_ports(self, switch: str) -> list[PciePort]:
         """Return the PCIe ports on the edge bridge of ``switch``: one on an sNIC, one per sNIC on the hypervisor."""

@@ -164,7 +164,7 @@ def test_log_levels(config: Path, fake: FakeOneswitchd) -> None:
         (["trace", "vm1", "tcp,foo=1"], 2, "PACKET 'tcp,foo=1' is no packet"),
         (["trace", "vm1", "in_port=3,tcp"], 2, "PACKET names in_port"),
         (["trace", "vm1", "0102"], 2, "PACKET has 4 hex digits"),
-        (["dump-flows", "physical", "--switch", "snic9"], 1, "no switch is named 'snic9'"),
+        (["dump-flows", "physical", "--switch", "snic9"], 1, "unknown switch 'snic9'"),
         (["dump-flows", "virtual"], 1, "mgmt"),
         (["nonsense"], 2, "nonsense"),
         (["dump-flows", "imaginary"], 2, "imaginary"),

@@ -192,7 +192,7 @@ def test_oneswitchd_may_hear_of_new_ports_late(world: World) -> None:
 
 
 def test_an_unknown_switch(world: World) -> None:
-    with pytest.raises(ConfigError, match="no switch is named 'snic7'; expected one of hypervisor, snic0"):
+    with pytest.raises(ConfigError, match="unknown switch 'snic7'; expected one of hypervisor, snic0"):
         world.add(5, "snic7", "pf0vf0")
 
 
