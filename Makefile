@@ -10,8 +10,8 @@ FUZZ_SECONDS ?= 600
 # Lints are errors with this compiler and in CI; a newer compiler has new lints, which must not break `make test`.
 CLIPPY_VERSION := 1.95
 PYTEST_ARGS ?=
-# Most tests wait for something: two at a time take little more of the machine than one.
-TEST_WORKERS ?= 2
+# Most tests wait for something: three at a time keep two cores busy.
+TEST_WORKERS ?= 3
 # Tests that need more are skipped: none (any user), namespaces, root.
 TEST_NEEDS ?= root
 MUTANTS_ARGS ?=
