@@ -2,9 +2,7 @@
 
 import queue
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +13,8 @@ from nfagent.measurement import Coefficient
 from nfagent.model import Event
 from nfagent.store import decisions, events, instances
 from placement import PlacementError
-from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[DecideWorld]:
-    made = DecideWorld(tmp_path)
-    yield made
-    made.store.close()
-
-
-def other(tmp_path: Path, **options: Any) -> DecideWorld:
-    return DecideWorld(tmp_path / "other", **options)
+from tests.nfagent.decide.conftest import Make
+from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
 
 
 def decided(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -43,9 +31,9 @@ def decided(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_it_decides_when_a_sample_is_complete_or_something_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = other(tmp_path, window=30)  # samples of three seconds
+    world = other(window=30)  # samples of three seconds
     asked = decided(world, monkeypatch)
     world.create("lb", mbps=1.0)
     world.seconds(7)
@@ -71,8 +59,8 @@ def test_it_decides_when_a_sample_is_complete_or_something_has_changed(
     assert asked[7:] == [13]
 
 
-def test_the_same_measurement_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = other(tmp_path, window=20)
+def test_the_same_measurement_counts_once(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = other(window=20)
     asked = decided(world, monkeypatch)
     world.create("lb", mbps=1.0)
     world.second()
@@ -84,8 +72,8 @@ def test_the_same_measurement_counts_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked == [1, 3]
 
 
-def test_what_breaks_a_limit_is_decided_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = other(tmp_path, window=30, cores=1000)
+def test_what_breaks_a_limit_is_decided_at_once(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = other(window=30, cores=1000)
     world.create("lb", NIC, mbps=10.0)
     world.second()
     asked = decided(world, monkeypatch)
@@ -97,9 +85,9 @@ def test_what_breaks_a_limit_is_decided_at_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_has_no_plan_is_asked_again_after_five_seconds_or_a_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = other(tmp_path, cores=10, host_cores=10)
+    world = other(cores=10, host_cores=10)
     asked = decided(world, monkeypatch)
     world.create("lb", mbps=100.0)
     world.seconds(12)
@@ -163,8 +151,8 @@ def test_until_the_window_is_full_it_is_said_why_nothing_moves(world: DecideWorl
     assert proposal.proposal().moves == (lb.id,)
 
 
-def test_errors_say_what_is_missing(tmp_path: Path) -> None:
-    world = other(tmp_path, slots=1)
+def test_errors_say_what_is_missing(other: Make) -> None:
+    world = other(slots=1)
     world.silent = True
     lb = world.create("lb", ports=0)
     for ask in (world.decider.proposal, lambda: world.decider.why(lb)):
@@ -186,8 +174,8 @@ def test_errors_say_what_is_missing(tmp_path: Path) -> None:
         assert refused.value.code == "instance-not-active"
 
 
-def test_a_dry_run_says_where_limits_forbid_it(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=100)
+def test_a_dry_run_says_where_limits_forbid_it(other: Make) -> None:
+    world = other(cores=100)
     lb = world.create("lb", mbps=300.0)
     world.second()
     told = world.decider.dry_run({lb.id: NIC}, [])
@@ -201,8 +189,8 @@ def test_a_dry_run_says_where_limits_forbid_it(tmp_path: Path) -> None:
     assert answer.explanation["reason"] == "hypothetical; nothing is carried out"
 
 
-def test_instances_begin_apart_except_on_the_hypervisor(tmp_path: Path) -> None:
-    world = other(tmp_path, slots=2)
+def test_instances_begin_apart_except_on_the_hypervisor(other: Make) -> None:
+    world = other(slots=2)
     first = world.create("first", labels={APART: "ha"})
     assert world.decider.place(first) == HYPERVISOR  # also beside another one
     world.create("more")
@@ -222,8 +210,8 @@ def test_instances_begin_apart_except_on_the_hypervisor(tmp_path: Path) -> None:
         world.decider.place(replace(rival, labels={}))
 
 
-def test_a_limit_that_conflicts_is_told_again_when_it_is_another(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=400, host_cores=400)
+def test_a_limit_that_conflicts_is_told_again_when_it_is_another(other: Make) -> None:
+    world = other(cores=400, host_cores=400)
     world.create("lb", mbps=900.0)
     world.seconds(12)
     (told,) = world.events("placement.infeasible")

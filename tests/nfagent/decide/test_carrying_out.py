@@ -1,8 +1,7 @@
 """Carrying out the moves of a decision: what each of them comes to, and what the journal says of earlier ones."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +10,7 @@ import pytest
 from nfagent.decide.carrying_out import CarryingOut, Step
 from nfagent.decide.setbacks import Setbacks
 from nfagent.store import instances, migrations, processes
-from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[DecideWorld]:
-    made = DecideWorld(tmp_path)
-    yield made
-    made.store.close()
+from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
 
 
 def ordered(world: DecideWorld) -> CarryingOut:

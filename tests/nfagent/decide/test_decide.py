@@ -1,8 +1,6 @@
 """Deciding, over traffic that is made up: what pays is moved, in order, and nothing flaps."""
 
 import queue
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +13,8 @@ from nfagent.measurement import Coefficient
 from nfagent.store import decisions, instances, migrations
 from placement import PlacementError
 from placement.errors import InfeasibleError
-from tests.nfagent.decide_world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[DecideWorld]:
-    made = DecideWorld(tmp_path)
-    yield made
-    made.store.close()
-
-
-def other(tmp_path: Path, **options: Any) -> DecideWorld:
-    return DecideWorld(tmp_path / "other", **options)
-
+from tests.nfagent.decide.conftest import Make
+from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld, noise, sine, square
 
 # ---- what pays
 
@@ -55,8 +42,8 @@ def test_what_cannot_be_moved_with_its_state_has_to_save_more(world: DecideWorld
     assert world.seconds(15) == [("opaque", HYPERVISOR, NIC)]
 
 
-def test_the_snic_is_filled_with_what_saves_most(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=1700)
+def test_the_snic_is_filled_with_what_saves_most(other: Make) -> None:
+    world = other(cores=1700)
     for name, mbps in (("small", 100.0), ("large", 350.0), ("middle", 200.0)):
         world.create(name, mbps=mbps)
     world.seconds(20)
@@ -106,8 +93,8 @@ def test_one_burst_moves_nothing_there_and_back(world: DecideWorld) -> None:
 # ---- limits
 
 
-def test_an_overload_is_mended_one_feasible_step_at_a_time(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=1600)
+def test_an_overload_is_mended_one_feasible_step_at_a_time(other: Make) -> None:
+    world = other(cores=1600)
     for number in range(4):
         world.create(f"lb{number}", NIC, mbps=90.0)
     world.seconds(15)
@@ -120,8 +107,8 @@ def test_an_overload_is_mended_one_feasible_step_at_a_time(tmp_path: Path) -> No
     assert len({name for name, _, _ in world.moves}) == len(world.moves)
 
 
-def test_the_pcie_link_limits_what_is_moved(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=64_000, pcie_mbps=700)
+def test_the_pcie_link_limits_what_is_moved(other: Make) -> None:
+    world = other(cores=64_000, pcie_mbps=700)
     for number in range(3):  # from the wire to the VM: the link carries it once wherever it runs, unless it goes back
         world.create(f"lb{number}", mbps=200.0)
     world.seconds(20)
@@ -129,8 +116,8 @@ def test_the_pcie_link_limits_what_is_moved(tmp_path: Path) -> None:
     assert limits["pcie up of snic0"]["used"] <= limits["pcie up of snic0"]["allowed"] == 700
 
 
-def test_a_swap_is_done_in_an_order_that_keeps_every_limit(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=1200, slots=4)
+def test_a_swap_is_done_in_an_order_that_keeps_every_limit(other: Make) -> None:
+    world = other(cores=1200, slots=4)
     world.create("was-large", NIC, mbps=200.0)
     world.create("gets-large", HYPERVISOR, mbps=10.0)
     world.seconds(12)
@@ -143,8 +130,8 @@ def test_a_swap_is_done_in_an_order_that_keeps_every_limit(tmp_path: Path) -> No
     assert world.where("gets-large") == NIC
 
 
-def test_infeasible_is_told_once_with_reasons_and_nothing_moves(tmp_path: Path) -> None:
-    world = other(tmp_path, cores=400, host_cores=400)
+def test_infeasible_is_told_once_with_reasons_and_nothing_moves(other: Make) -> None:
+    world = other(cores=400, host_cores=400)
     world.create("lb", mbps=50.0)
     world.seconds(12)
     world.traffic["lb"] = 900.0
@@ -204,8 +191,8 @@ def test_an_optimiser_that_breaks_is_said_in_rest_and_asked_again(
     assert world.decider.proposal().explanation["feasible"] is True
 
 
-def test_a_location_without_a_free_slot_takes_no_more(tmp_path: Path) -> None:
-    world = other(tmp_path, slots=2)
+def test_a_location_without_a_free_slot_takes_no_more(other: Make) -> None:
+    world = other(slots=2)
     for number in range(2):
         world.create(f"idle{number}", NIC, pin=NIC)
     world.create("busy", mbps=300.0)
@@ -295,8 +282,8 @@ def test_instances_that_are_apart_do_not_share_an_snic(world: DecideWorld) -> No
     assert sorted(name for name, _, _ in world.moves) == ["lb1", "third"]
 
 
-def test_what_clients_do_shortens_no_window(tmp_path: Path) -> None:
-    world = other(tmp_path, window=30)
+def test_what_clients_do_shortens_no_window(other: Make) -> None:
+    world = other(window=30)
     world.create("lb", mbps=300.0)
     for _ in range(20):
         world.second(urgent=True)
@@ -305,8 +292,8 @@ def test_what_clients_do_shortens_no_window(tmp_path: Path) -> None:
     assert world.where("lb") == NIC
 
 
-def test_a_chain_keeps_its_bound(tmp_path: Path) -> None:
-    world = other(tmp_path)
+def test_a_chain_keeps_its_bound(other: Make) -> None:
+    world = other()
     world.decider = world.make_decider(crossing_us=10)
     world.create("near", mbps=300.0)
     world.chain("fast", "port:1", "near", "port:1", latency_us=15)
@@ -326,8 +313,8 @@ def test_a_new_instance_begins_on_the_hypervisor_and_that_is_said(world: DecideW
     assert "it has no measured traffic" in world.decider.why(made)["text"]
 
 
-def test_a_new_instance_begins_where_there_is_room(tmp_path: Path) -> None:
-    world = other(tmp_path, slots=2)
+def test_a_new_instance_begins_where_there_is_room(other: Make) -> None:
+    world = other(slots=2)
     for number in range(2):
         world.create(f"lb{number}")
     made = world.instance("lb0")

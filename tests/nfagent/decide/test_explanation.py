@@ -15,7 +15,7 @@ from nfagent.model import Decision
 from placement import Plan, Problem, robust, solve
 from placement.errors import InfeasibleError
 from placement.schema import to_json
-from tests.nfagent.test_situation import FAR, HUB, NIC, chain, instance, taken, view
+from tests.nfagent.decide.test_situation import FAR, HUB, NIC, chain, instance, taken, view
 
 REASON, WAITS = "it was asked", "that has to wait"
 TRAFFIC = Moment(

@@ -8,11 +8,12 @@ from nfagent.decide.situation import APART, Function, Situation
 from nfagent.decide.wishes import Wishes, least_crossings
 from nfagent.model import Chain
 from nfagent.store import Store, chains
-from tests.nfagent.decide_world import HYPERVISOR, NIC, VM, WIRE, DecideWorld
+from tests.nfagent.decide.conftest import Make
+from tests.nfagent.decide.world import HYPERVISOR, NIC, VM, WIRE
 
 
-def test_a_bound_that_cannot_be_kept_costs_its_project_only(tmp_path: Path) -> None:
-    world = DecideWorld(tmp_path, window=4)
+def test_a_bound_that_cannot_be_kept_costs_its_project_only(other: Make) -> None:
+    world = other(window=4)
     lb = world.create("lb", mbps=300.0)
     world.chain("hopeless", f"port:{VM}", f"port:{WIRE}", latency_us=1)
     world.chain("fine", f"port:{VM}", "lb", f"port:{WIRE}", latency_us=10)
@@ -31,9 +32,9 @@ def test_a_bound_that_cannot_be_kept_costs_its_project_only(tmp_path: Path) -> N
     assert lb.id in world.decider.proposal().plan
 
 
-def test_of_bounds_that_do_not_go_together_the_youngest_goes(tmp_path: Path) -> None:
+def test_of_bounds_that_do_not_go_together_the_youngest_goes(other: Make) -> None:
     # Alone each can be kept: the sNIC has room for one of the two.
-    world = DecideWorld(tmp_path, cores=60)
+    world = other(cores=60)
     world.create("one", mbps=10.0)
     world.create("two", mbps=10.0)
     world.chain("first", f"port:{WIRE}", "one", latency_us=1)
@@ -100,8 +101,8 @@ def test_links_that_a_chain_has_to_cross(hops: tuple[str, ...], least: int) -> N
     assert least_crossings(situation, Chain("c", "c", "acme", hops, 1, 0.0)) == least
 
 
-def test_chains_of_one_name_in_two_projects_are_told_apart(tmp_path: Path) -> None:
-    world = DecideWorld(tmp_path)
+def test_chains_of_one_name_in_two_projects_are_told_apart(other: Make) -> None:
+    world = other()
     world.create("near", mbps=10.0)
     for bound in (20, 30):
         world.chain("same", f"port:{VM}", "near", f"port:{WIRE}", latency_us=bound)
@@ -113,9 +114,9 @@ def test_chains_of_one_name_in_two_projects_are_told_apart(tmp_path: Path) -> No
     assert {"latency of chain p20/same", "latency of chain acme/same"} <= limits
 
 
-def test_instances_that_cannot_be_apart_stop_nobody_else(tmp_path: Path) -> None:
+def test_instances_that_cannot_be_apart_stop_nobody_else(other: Make) -> None:
     # The hypervisor has room for neither, and there is one sNIC.
-    world = DecideWorld(tmp_path, host_cores=20, window=4)
+    world = other(host_cores=20, window=4)
     for name in ("one", "two"):
         world.create(name, mbps=12.0, labels={APART: "x"})
     world.seconds(8)
