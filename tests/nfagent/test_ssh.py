@@ -20,7 +20,7 @@ from nfagent.launch import Task
 from nfagent.launch.ssh import SshLauncher
 from tests.nfagent.world import World, processes_of, wait_until
 
-UNPACKED = Path(__file__).resolve().parents[2] / ".venv/sshd/usr/sbin/sshd"
+UNPACKED = Path(__file__).resolve().parents[2] / ".venv/openssh-server/usr/sbin/sshd"
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or (
     str(UNPACKED) if UNPACKED.exists() else ""
 )
