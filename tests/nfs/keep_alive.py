@@ -1,6 +1,6 @@
-"""Run inside a host: HTTP connections that are kept, and used in turn until the input ends.
+"""Keep HTTP connections open inside a host, and use them in turn until the input ends.
 
-Prints who answered each connection, and failures.
+Prints which servers answered each connection, and the failures.
 """
 
 import http.client

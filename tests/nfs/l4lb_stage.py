@@ -1,7 +1,7 @@
 """A client, a load balancer and two web servers on one bridge, each in a network namespace.
 
-Run by test_l4lb.py, inside namespaces of its own.
-Prints one JSON object: what the client saw. The servers answer with their name and the client's address as they see it.
+test_l4lb.py runs it inside namespaces of its own.
+It prints the client's observations as one JSON object. Each server answers with its name and the client's address.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
-    """Who answers, and to whom."""
+    """An answer with the server's name and the client's address."""
 
     name = ""
     proxied = False
@@ -57,7 +57,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
 
 
 def network() -> None:
-    """Host `client` in 10.1.0.0/24, the servers in 10.0.0.0/24; the load balancer has no address in its kernel."""
+    """Put `client` into 10.1.0.0/24 and the servers into 10.0.0.0/24; the load balancer's kernel gets no address."""
     add(["client", "balancer", *SERVERS])
     lines = ["link add bridge type bridge", "link set bridge up"]
     for index, name in enumerate(["client", "balancer", *SERVERS]):
@@ -91,7 +91,7 @@ def network() -> None:
 
 
 def tunnels(mode: str) -> None:
-    """The servers have the VIP and take what comes for it out of tunnels; they answer straight to the client."""
+    """Give the servers the VIP and a tunnel's end, so that they answer the client directly."""
     for name in SERVERS:
         with entered(name):
             tunnel = open_tun()
@@ -99,7 +99,7 @@ def tunnels(mode: str) -> None:
             settings = Path("/proc/sys/net/ipv4/conf")
             for device in ("all", "tun-in"):
                 (settings / device / "rp_filter").write_text("0")
-            # Neither answers for the VIP nor tells of it when it asks for others.
+            # The server must not answer for the VIP, nor use it as the source of its own ARP requests.
             (settings / "all/arp_ignore").write_text("1")
             (settings / "all/arp_announce").write_text("2")
             threading.Thread(target=decapsulate, args=(receiver(mode), tunnel, mode), daemon=True).start()
@@ -108,7 +108,7 @@ def tunnels(mode: str) -> None:
 
 
 def open_tun() -> int:
-    """A device whose packets come from here. Not every kernel has devices for IPIP and GUE."""
+    """Open a TUN device for decapsulated packets: not every kernel has devices for IPIP and GUE."""
     tunnel = os.open("/dev/net/tun", os.O_RDWR)
     set_interface, is_tun_without_header = 0x400454CA, 0x1001
     fcntl.ioctl(tunnel, set_interface, struct.pack("16sH22x", b"tun-in", is_tun_without_header))
@@ -124,7 +124,7 @@ def receiver(mode: str) -> socket.socket:
 
 
 def decapsulate(receiving: socket.socket, tunnel: int, mode: str) -> None:
-    """A raw socket gives the outer header as well."""
+    """Write the inner packets of a raw socket, which also returns the outer header, to the device."""
     outer = 20 if mode == "ipip" else 0
     while True:
         os.write(tunnel, receiving.recv(65536)[outer:])
@@ -132,7 +132,7 @@ def decapsulate(receiving: socket.socket, tunnel: int, mode: str) -> None:
 
 class Server(http.server.ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Health checks end with a reset."""
+        """Ignore the resets with which health checks end."""
         del request, client_address
 
 
@@ -186,7 +186,7 @@ def await_that(what: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         if time.monotonic() > deadline:
-            raise AssertionError("it did not come to pass")
+            raise AssertionError("the condition did not become true in time")
         time.sleep(0.02)
 
 
@@ -219,7 +219,7 @@ def balancer(nf: str, folder: Path, mode: str) -> Iterator[Control]:
 
 @contextlib.contextmanager
 def told(control: Control) -> Iterator[None]:
-    """What the load balancer knows, where something goes wrong."""
+    """Print the load balancer's view when the test fails."""
     try:
         yield
     except BaseException:
@@ -229,14 +229,14 @@ def told(control: Control) -> Iterator[None]:
 
 
 def get(path: str = "/") -> bytes:
-    """Over a new connection."""
+    """Request a page over a new connection."""
     with socket.create_connection((VIP, 80), timeout=10) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n".encode())
         return connection.makefile("rb").read().partition(b"\r\n\r\n")[2]
 
 
 def ask_again(connection: http.client.HTTPConnection) -> str:
-    """Who answers on a connection that stays open."""
+    """Return which servers answer on a connection that stays open."""
     connection.request("GET", "/")
     return connection.getresponse().read().decode().split()[0]
 
@@ -271,7 +271,7 @@ def main() -> None:
         result["dropped"] = control.ask(do="status").get("dropped")
     print(json.dumps(result))
     sys.stdout.flush()
-    os._exit(0)  # the servers' threads have no end
+    os._exit(0)  # the servers' threads never end
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Runs inside namespaces of its own.
 
 Usage: moving_processes.py DIRECTORY NF COUNT SEED; prints a JSON object per move.
 
-There is no switch: a sender gives its packets to the interface of the one or the other instance. Backends are chosen in
-turn, so a flow whose state was lost most likely gets another one.
+Without a switch, a sender gives its packets to the interface of one instance. Backends are chosen in turn, so a flow
+whose state was lost most likely gets another one.
 """
 
 import contextlib
@@ -34,13 +34,13 @@ GATEWAY = bytes.fromhex("040404040404")
 FLOWS = 50
 SECRET = "5e" * 32
 INNER = 14 + 20
-"""Where the packet in a tunnel begins."""
+"""The offset of the inner packet in a tunnel's frame."""
 STEPS = ("prepare", "hold", "freeze", "delta", "commit new", "commit old", "flip", "drain", "handover")
 COMMITTED = STEPS.index("commit new")
 
 
 def config() -> dict[str, Any]:
-    """A VIP with ten backends behind tunnels."""
+    """Return the configuration of a VIP with ten backends behind tunnels."""
     backends = [{"name": f"b{number}", "address": f"10.0.0.{number}"} for number in range(10, 20)]
     vip = {"name": "dns", "address": "192.0.2.1", "port": 53, "protocol": "udp", "mode": "ipip"}
     return {
@@ -52,7 +52,7 @@ def config() -> dict[str, Any]:
 
 
 def packet(flow: int, number: int) -> bytes:
-    """A UDP packet to the VIP that says which one it is."""
+    """Build a UDP packet to the VIP that carries its flow and number."""
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 64, 17, 0, bytes([100, 64, 0, 1]), bytes([192, 0, 2, 1]))
     total = sum(struct.unpack("!10H", ip))
     total = (total & 0xFFFF) + (total >> 16)
@@ -62,7 +62,7 @@ def packet(flow: int, number: int) -> bytes:
 
 
 def last_marker(epoch: int) -> bytes:
-    """Of path 0."""
+    """Build the marker of path 0."""
     return marker(MAC.hex(":"), SECRET, epoch, 0)
 
 
@@ -97,7 +97,7 @@ class Cable:
             self.refused += 1
 
     def unseen(self) -> int:
-        """Packets that came out while this observer was too slow to see them."""
+        """Return the number of packets that came out while this observer was too slow to see them."""
         self._unseen += overflowed(self._observer)
         return self._unseen
 
@@ -154,7 +154,7 @@ class Instance:
 
 @dataclass
 class Traffic:
-    """Numbered packets of all flows in turn, to the cable that is active."""
+    """A sender of numbered packets of all flows in turn, to the active cable."""
 
     active: Cable
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -170,13 +170,13 @@ class Traffic:
             time.sleep(0.002)
 
     def flip(self, cable: Cable) -> None:
-        """When it returns, nothing is on its way to the cable that was active."""
+        """Switch to another cable; on return, no packet is in flight to the former one."""
         with self.lock:
             self.active = cable
 
 
 class Move:
-    """A move from one instance to another, of which one is killed while a step is done."""
+    """A move between two instances, one of which is killed during a step."""
 
     def __init__(self, nf: str, directory: Path, chance: random.Random, victim: str, step: int, how: str) -> None:
         self.nf, self.directory, self.chance = nf, directory, chance
@@ -273,12 +273,12 @@ class Move:
                 self.old.ask("drain", epoch=1, paths=1)
             else:
                 self.traffic.flip(self.cables[2])
-            # The one that died may have read the ends of the rings; after `drain` nothing is written into them.
+            # The dead instance may have read the ends of the rings; nothing is written into them after `drain`.
             self.third.ask("orphaned", epoch=1)
             self.third.ask("handover", epoch=1)
 
     def _verdict(self) -> dict[str, Any]:
-        """What the packets saw, instance after instance."""
+        """Return the observations of the packets, one instance after the other."""
         expected = self.traffic.sent * FLOWS - sum(cable.refused for cable in self.cables)
         end = time.monotonic() + (2 if self._may_lose() else 20)
         while sum(len(each.seen) + each.unseen() for each in self.cables) < expected and time.monotonic() < end:
@@ -313,7 +313,7 @@ class Move:
         }
 
     def _may_lose(self) -> bool:
-        """A process that is killed takes what it had received with it."""
+        """Tell whether packets may be lost: those that a killed process had received are."""
         return self.victim == "old" or (self.victim == "new" and self.step >= COMMITTED)
 
 
@@ -323,9 +323,9 @@ def main() -> None:
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     for _ in range(count):
         victim = chance.choice(("old", "new", "new", "none"))
-        # Before `prepare` has answered nobody else has the old one's state.
+        # Before `prepare` has answered, only the old instance has its state.
         step = chance.randrange(0 if victim == "new" else 1, len(STEPS))
-        # In copy mode what only the new one had is lost with it.
+        # In copy mode, state that only the new instance had is lost with it.
         how = "memfd" if victim == "new" and step >= COMMITTED else chance.choice(("memfd", "copy"))
         print(json.dumps(Move(nf, directory, chance, victim, step, how).run()), flush=True)
 

@@ -12,12 +12,12 @@ PORT = 7000
 
 
 def ready() -> None:
-    """Whoever started this may go on."""
+    """Report to the parent process that this program is ready."""
     print("ready", flush=True)
 
 
 def tcp_sink() -> None:
-    """Takes one connection to its end; length and digest of what came."""
+    """Receive one connection to its end; report length and digest of its data."""
     with socket.create_server(("", PORT)) as server:
         ready()
         connection, _ = server.accept()
@@ -30,7 +30,7 @@ def tcp_sink() -> None:
 
 
 def tcp_source(target: str, megabytes: str) -> None:
-    """Sends so much to a `tcp_sink`; length and digest."""
+    """Send this many bytes to a `tcp_sink`; report length and digest."""
     ready()
     digest, length = hashlib.sha256(), 0
     with socket.create_connection((target, PORT), timeout=30) as connection:
@@ -42,7 +42,7 @@ def tcp_source(target: str, megabytes: str) -> None:
 
 
 def udp_sink(flows: str, count: str) -> None:
-    """Per source port the numbers that came, in their order, until all are there or none comes any more."""
+    """Report the numbers received from each source port, in order, once all have arrived or no more arrive."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
         server.bind(("", PORT))
@@ -63,7 +63,7 @@ def udp_sink(flows: str, count: str) -> None:
 
 
 def udp_source(target: str, flows: str, count: str) -> None:
-    """Numbered datagrams, in turn from so many source ports, at some thousands a second."""
+    """Send numbered datagrams from this many source ports in turn, at some thousands a second."""
     ready()
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(int(flows))]
     for number in range(int(count)):
@@ -74,7 +74,7 @@ def udp_source(target: str, flows: str, count: str) -> None:
 
 
 def frames(interface: str, *sizes: str) -> None:
-    """Sends frames of those sizes, of an EtherType that nobody knows."""
+    """Send frames of these sizes, of an unknown EtherType."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind((interface, 0))
         ready()
@@ -86,7 +86,7 @@ def frames(interface: str, *sizes: str) -> None:
 _ETH_P_ALL = 3
 _SOL_PACKET, _PACKET_AUXDATA = 263, 8
 _TAGS = ("81000005", "81006fff", "88a800078100c005")
-"""Tags in front of the EtherType: one, one with all priority bits, and one in another."""
+"""VLAN tags before the EtherType: one, one with all priority bits, and two nested ones."""
 
 
 def _tagged(tag: str) -> bytes:
@@ -94,7 +94,7 @@ def _tagged(tag: str) -> bytes:
 
 
 def tagged_source(interface: str) -> None:
-    """Sends a frame with each of those tags; the frames."""
+    """Send a frame with each of these tags; report the frames."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind((interface, 0))
         ready()
@@ -104,7 +104,7 @@ def tagged_source(interface: str) -> None:
 
 
 def tagged_sink(interface: str) -> None:
-    """As many frames of that kind as came, with the tag that the kernel took out put in again."""
+    """Report the received frames of this kind, with the tag that the kernel removed inserted again."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)) as raw:
         raw.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         raw.bind((interface, _ETH_P_ALL))

@@ -1,4 +1,4 @@
-"""The smallest network function between two hosts, on each back end: what runtime and ports do for any."""
+"""The smallest network function between two hosts, on each back end: runtime and ports."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from tests.nfs.wire import Nf, Wire, nf_program
 pytestmark = pytest.mark.namespaces
 
 BACKENDS = {"xdp": "AF_XDP", "packet": "AF_PACKET"}
-"""By what the command line calls them."""
+"""The back ends by their names on the command line."""
 
 # A user namespace is not enough for AF_XDP: the kernel loads no programs there.
 backends = pytest.mark.parametrize("backend", [pytest.param("xdp", marks=pytest.mark.root), "packet"])
@@ -21,14 +21,14 @@ backends = pytest.mark.parametrize("backend", [pytest.param("xdp", marks=pytest.
 
 @pytest.mark.parametrize("workers", [1, 2])
 @backends
-def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> None:
+def test_hosts_communicate_through_it(directory: Path, backend: str, workers: int) -> None:
     with Wire(directory, queues=workers) as wire:
         if backend == "packet":
             wire.run("a", "ethtool", "-K", "a0", "tso", "off", "gso", "off")
         with wire.nf(f"--backend={backend}", f"--workers={workers}") as nf:
             wire.ping()
             wire.ping(size=1472)
-            # Checksums are left to a network card that there is not: the hosts' offloads are on.
+            # The hosts leave checksums to a network card that does not exist, since their offloads are on.
             sink = wire.peer("b", "tcp_sink")
             sent = wire.peer("a", "tcp_source", "10.9.0.2", "8").result()
             assert sink.result() == sent
@@ -45,7 +45,7 @@ def test_hosts_talk_through_it(directory: Path, backend: str, workers: int) -> N
 def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, backend: str) -> None:
     with Wire(directory, queues=2) as wire, wire.nf(f"--backend={backend}", "--workers=2") as nf:
         wire.ping(count=1)
-        # So many flows that hardly ever one worker gets all of them: their ports, and with them the queues, are chance.
+        # Enough flows that one worker hardly ever gets all: ports, and thereby queues, are random.
         sink = wire.peer("b", "udp_sink", "16", "150")
         wire.peer("a", "udp_source", "10.9.0.2", "16", "150").result()
         came = sink.result()
@@ -58,13 +58,13 @@ def test_flows_are_spread_over_workers_and_keep_their_order(directory: Path, bac
 
 
 @pytest.mark.root
-def test_queues_that_an_interface_gets_later_are_served(directory: Path) -> None:
-    """AF_XDP is bound to the queues of the start; what comes by the others goes on, and status says so."""
+def test_queues_added_after_the_start_are_served(directory: Path) -> None:
+    """AF_XDP is bound to the queues of the start; frames of others are forwarded, and status reports them."""
     ends = (("nf", "n0"), ("nf", "n1"), ("a", "a0"), ("b", "b0"))
     with Wire(directory, queues=2) as wire:
 
         def set_queues(count: str) -> None:
-            # Never more to send by than the other end has to receive by.
+            # An interface never has more transmit queues than its peer has receive queues.
             for where, name in ends if count == "2" else reversed(ends):
                 wire.run(where, "ethtool", "-L", name, "rx", count, "tx", count)
 
@@ -96,7 +96,7 @@ def test_vlan_tags_go_through(directory: Path, backend: str) -> None:
 
 
 @backends
-def test_idle_it_sleeps(directory: Path, backend: str) -> None:
+def test_an_idle_instance_sleeps(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
         wire.ping()
         _settle(nf)
@@ -104,20 +104,20 @@ def test_idle_it_sleeps(directory: Path, backend: str) -> None:
 
 
 def _share_of_a_core(nf: Nf, seconds: float) -> float:
-    """What it uses while nothing is sent. Now and then a host says something, or something else disturbs it."""
+    """Return the CPU time used while no traffic is sent; hosts send a frame now and then."""
     before = nf.cpu_ns()
     time.sleep(seconds)
     return (nf.cpu_ns() - before) / (seconds * 1e9)
 
 
 def _all_left(nf: Nf) -> bool:
-    """Whether all that came in has left; something may be on its way."""
+    """Tell whether all received packets have left."""
     status = nf.ask("status")
     return status["packets_in"] == status["packets_out"]
 
 
 def _settle(nf: Nf) -> None:
-    """Until the hosts have said all that hosts say at their start."""
+    """Wait until the hosts have sent the frames of their start."""
     for _ in range(50):
         before = nf.ask("status")["packets_in"]
         time.sleep(0.2)
@@ -126,7 +126,7 @@ def _settle(nf: Nf) -> None:
 
 
 @backends
-def test_it_stops_and_leaves_nothing(directory: Path, backend: str) -> None:
+def test_a_stopped_instance_leaves_nothing_behind(directory: Path, backend: str) -> None:
     with Wire(directory) as wire:
         with wire.nf(f"--backend={backend}") as nf:
             assert ("xdp" in wire.run("nf", "ip", "link", "show", "n0")) == (backend == "xdp")
@@ -139,7 +139,7 @@ def test_it_stops_and_leaves_nothing(directory: Path, backend: str) -> None:
 
 
 @pytest.mark.root
-def test_a_killed_one_can_be_started_again_at_once(directory: Path) -> None:
+def test_a_killed_instance_can_restart_at_once(directory: Path) -> None:
     with Wire(directory) as wire:
         for _ in range(2):
             with wire.nf("--backend=xdp") as nf:
@@ -147,10 +147,10 @@ def test_a_killed_one_can_be_started_again_at_once(directory: Path) -> None:
                 nf.kill()
 
 
-def test_odd_frames_are_counted_and_the_others_go_on(directory: Path) -> None:
+def test_odd_frames_are_counted_and_others_forwarded(directory: Path) -> None:
     with Wire(directory, mtu=9500) as wire, wire.nf() as nf:
         status = nf.ask("status")
-        # AF_XDP takes no frames of that length: it says so.
+        # AF_XDP accepts no frames of this length, and reports it.
         assert status["ports"][0]["backend"] == "AF_PACKET"
         assert "AF_XDP was not possible: port n0: its MTU is 9500" in status["ports"][0]["how"]
         assert "AF_XDP was not possible" in nf.said()
@@ -169,7 +169,7 @@ def test_segments_in_one_frame_are_dropped_with_a_hint(directory: Path) -> None:
     with Wire(directory) as wire, wire.nf("--backend=packet") as nf:
         sink = wire.peer("b", "tcp_sink")
         source = wire.peer("a", "tcp_source", "10.9.0.2", "1")
-        # Slow, but TCP gets it through in the end: it falls back to single segments.
+        # TCP succeeds slowly in the end: it falls back to single segments.
         _await(lambda: nf.ask("status")["ports"][0]["receive_unsegmented"] > 0)
         notes = nf.ask("status")["ports"][0]["notes"]
         assert any("ethtool -K INTERFACE tso off gso off" in note for note in notes)
@@ -184,7 +184,7 @@ def _await(condition) -> None:
         time.sleep(0.01)
 
 
-def test_what_cannot_be_is_refused_with_what_to_do(directory: Path) -> None:
+def test_refusals_name_the_remedy(directory: Path) -> None:
     with Wire(directory) as wire:
         config = directory / "empty.toml"
         config.write_text("")
@@ -214,7 +214,7 @@ def test_more_workers_than_queues_is_possible_on_af_packet(directory: Path) -> N
 
 @backends
 def test_two_instances_do_not_share_an_interface(directory: Path, backend: str) -> None:
-    """The second is refused and told who is there; one that waits for the first's state may be there."""
+    """The second instance is refused with the name of the first; one that waits for its state is accepted."""
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
         config = directory / "other.toml"
         config.write_text("")
@@ -230,7 +230,7 @@ def test_two_instances_do_not_share_an_interface(directory: Path, backend: str) 
 
 
 @backends
-def test_an_interface_that_goes_away_is_told(directory: Path, backend: str) -> None:
+def test_a_removed_interface_is_reported(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
 
         def states() -> list[str]:
@@ -250,7 +250,7 @@ def test_an_interface_that_goes_away_is_told(directory: Path, backend: str) -> N
         _await(lambda: _share_of_a_core(nf, 0.5) < 0.05)
 
 
-def test_on_hold_it_keeps_what_arrives(directory: Path) -> None:
+def test_an_instance_on_hold_keeps_arriving_frames(directory: Path) -> None:
     with Wire(directory) as wire, wire.nf("--hold") as nf:
         assert nf.ask("status")["mode"] == "hold"
         assert "0 received" in wire.run("a", "ping", "-c", "2", "-i", "0.1", "-w", "1", "10.9.0.2", check=False)
@@ -289,6 +289,6 @@ def test_list_and_replay(directory: Path) -> None:
     assert results[0] == results[1]
     summary = json.loads(results[0][0])
     assert (summary["packets_in"], summary["packets_out"]) == (50, 50)
-    # With a packet a second and 2 s to live, two of the three pairs of addresses are known at the end.
+    # With a packet a second and a lifetime of 2 s, two of the three pairs of addresses are known at the end.
     assert summary["counters"]["flows"] == 2
     assert [bytes(packet) for packet in rdpcap(str(directory / "one.pcap"))] == [bytes(packet) for packet in packets]

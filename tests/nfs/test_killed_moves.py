@@ -1,4 +1,4 @@
-"""kill -9 of the old or the new instance of a move: nothing twice or out of order, every flow keeps its backend."""
+"""kill -9 of the old or the new instance of a move: no packet twice or out of order, every flow keeps its backend."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.nfs.wire import nf_program
 PROGRAM = Path(__file__).with_name("moving_processes.py")
 SEED = int(os.environ.get("MOVES_SEED", "1"))
 MOVE_S = 15
-"""A move at most, on a busy machine."""
+"""The limit for one move on a busy machine."""
 
 
 def moves(directory: Path, count: int) -> None:

@@ -1,4 +1,4 @@
-"""curl, wrk and kept connections through the load balancer to nginx, while backends come, drain and die."""
+"""curl, wrk and keep-alive connections through the load balancer to nginx, while backends are added, drain and die."""
 
 import json
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from tests.nfs.web import WEBS, WebService, backend, web_service, wrk_report
 
-# A backend that dies refuses at once. One that is only slow, on a machine that is busy with the load, is not down.
+# A dead backend refuses at once. A slow one, on a machine busy with the load, is not down.
 FAST_CHECKS = {"kind": "http", "interval": "500ms", "timeout": "500ms", "rise": 1, "fall": 2}
 NO_FAILURE = {"connect": 0, "read": 0, "write": 0, "timeout": 0, "status": 0}
 
@@ -35,7 +35,7 @@ def test_every_request_is_answered_by_every_backend_in_turn(tmp_path, snat: bool
 
 
 @pytest.mark.namespaces
-def test_backends_come_and_drain_under_load_without_a_failed_request(tmp_path) -> None:
+def test_backends_are_added_and_drain_under_load_without_a_failed_request(tmp_path) -> None:
     with web_service(tmp_path) as service:
         kept = service.keep_alive(20)
         assert kept.stdout is not None
@@ -74,7 +74,7 @@ def test_a_backend_that_dies_takes_only_its_own_requests_with_it(tmp_path) -> No
         wait_until_up(service, "web2")
         assert set(service.curl(60)) == set(WEBS)
     failed = sum(failures(report).values())
-    # Its connections break once each; until two checks have failed, some reconnects are refused by its host.
+    # Its connections break once each. Until two checks have failed, its host refuses some new ones.
     assert failed > 0, "nothing was in flight to it: the test tests nothing"
     assert report["timeout"] == 0
     assert report["requests"] > 100, (report, found)

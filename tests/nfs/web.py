@@ -18,17 +18,17 @@ from nfagent.control import Control
 
 WEBS = ("web1", "web2", "web3")
 VIP = "10.0.0.100"
-# Not the address of the host that it runs on: to that the host's kernel would answer.
+# Not an address of its host, whose kernel would answer for it.
 LB = "10.0.0.50"
 CLIENT = "10.0.0.1"
 _SOON_S = 30.0
 _SLOW_S = 20
-"""Without an answer for so long, wrk counts a request as failed; by default for 2 s, which a busy machine can take."""
+"""The time after which wrk counts a request as failed; its default of 2 s is too short for a busy machine."""
 _HERE = Path(__file__).parent
 
 
 def address(name: str) -> str:
-    """A host's address."""
+    """Return a host's address."""
     return f"10.0.0.{10 + WEBS.index(name)}"
 
 
@@ -43,7 +43,7 @@ def _spec() -> LabSpec:
 
 
 def find(program: str) -> str:
-    """A program of the test stage, on PATH or in .venv/bin."""
+    """Find a program of the test stage on PATH or in .venv/bin."""
     path = search_path() + ":" + str(Path(sys.executable).parent)
     found = shutil.which(program, path=path)
     assert found, f"{program} is missing: tools/prepare test installs it"
@@ -63,7 +63,7 @@ class WebService:
     # ---- backends
 
     def start_web(self, name: str) -> None:
-        """nginx on a host, which answers every request with the host's name."""
+        """Start nginx on a host; it answers every request with the host's name."""
         home = self.directory / name
         home.mkdir(exist_ok=True)
         temporary = "\n".join(
@@ -80,7 +80,7 @@ class WebService:
         self.lab.exec(name, ["sh", "-c", "until ss -Hltn sport = :80 | grep -q .; do :; done"], timeout_s=_SOON_S)
 
     def kill_web(self, name: str) -> None:
-        """End it without a word; its kernel still answers with resets."""
+        """Kill it; its kernel still answers with resets."""
         process = self.nginx.pop(name)
         process.kill()
         process.wait()
@@ -88,31 +88,31 @@ class WebService:
     # ---- the load balancer
 
     def configure(self, *, backends: list[dict[str, Any]]) -> None:
-        """Other backends, while packets flow."""
+        """Configure other backends while packets flow."""
         config = copy.deepcopy(self.config)
         config["vips"][0]["backends"] = backends
         self.control.ask("configure", config=config)
         self.config = config
 
     def connections(self) -> dict[str, int]:
-        """Open connections per backend, as the load balancer counts them."""
+        """Return the open connections of each backend as the load balancer counts them."""
         return {name: each["active"] for name, each in self.backends().items()}
 
     def backends(self) -> dict[str, dict[str, Any]]:
-        """What the load balancer says of each."""
+        """Return the load balancer's report on each backend."""
         told = self.control.ask("l4lb.backends", vip="web")["backends"]
         return {each["name"]: each for each in told}
 
     # ---- clients
 
     def curl(self, count: int) -> list[str]:
-        """So many requests, a connection each; which backend answered each."""
+        """Send this many requests, a connection each; return the backend that answered each."""
         urls = [f"http://{VIP}/{number}" for number in range(count)]
         argv = ["curl", "-sS", "--fail", "--no-keepalive", "-H", "Connection: close", "--max-time", "20", *urls]
         return self.lab.exec("client", argv, timeout_s=120).stdout.split()
 
     def wrk(self, seconds: int, connections: int, *, close: bool = False) -> HostProcess:
-        """Load in the background; `wrk_report` waits for its end."""
+        """Start a load in the background; `wrk_report` waits for its end."""
         header = ["-H", "Connection: close"] if close else []
         script = str(_HERE / "wrk_report.lua")
         argv = [
@@ -133,13 +133,13 @@ class WebService:
         return self.lab.popen("client", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
     def keep_alive(self, connections: int) -> HostProcess:
-        """Connections that ask again and again; at the end of its input it reports which backends answered each."""
+        """Start connections that repeat requests; when its input ends, it reports which backends answered each."""
         argv = [sys.executable, str(_HERE / "keep_alive.py"), VIP, str(connections)]
         return self.lab.popen("client", argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def wrk_report(process: HostProcess) -> dict[str, int]:
-    """Requests, and failures by kind."""
+    """Return the numbers of requests and of failures by kind."""
     out, _ = process.communicate(timeout=120)
     return json.loads(out.strip().splitlines()[-1])
 
@@ -150,7 +150,7 @@ def backend(name: str, **more: Any) -> dict[str, Any]:
 
 @contextmanager
 def web_service(directory: Path, *, snat: bool = True, vip: dict[str, Any] | None = None) -> Iterator[WebService]:
-    """Everything up, web1 and web2 behind the VIP, web3 ready to be added."""
+    """Start the service with web1 and web2 behind the VIP; web3 can be added."""
     config = {
         "interfaces": [{"addresses": [f"{LB}/24"]}],
         "vips": [
@@ -171,7 +171,7 @@ def web_service(directory: Path, *, snat: bool = True, vip: dict[str, Any] | Non
         bridge = lab.state.switches[0].virt
         subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", "add-flow", bridge, "actions=NORMAL"], check=True)
         for host in ("client", "lb", *WEBS):
-            # Without an offload a frame carries the checksum that it was given, and no more than 1,500 bytes.
+            # Without offloads, a frame carries a complete checksum and at most 1,500 bytes.
             lab.exec(
                 host, ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off", "gro", "off"], check=False
             )

@@ -1,4 +1,4 @@
-"""Two hosts with an `nf` between them, each in a network namespace of its own. No root where user namespaces work."""
+"""Two hosts with an `nf` between them, each in a network namespace of its own; user namespaces suffice."""
 
 import json
 import os
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 def nf_program() -> str:
-    """The program that `make build` installed."""
+    """Return the path of the program that `make build` installed."""
     beside = Path(sys.executable).with_name("nf")
     found = str(beside) if beside.exists() else shutil.which("nf")
     assert found is not None, "nf is not built: make build"
@@ -79,7 +79,7 @@ class Wire:
             self.run("nf", "ip", "link", "set", port, "up")
 
     def close(self) -> None:
-        """Everything that was started in it ends."""
+        """End every process started in it."""
         self._keeper.communicate("")
 
     def __enter__(self) -> Self:
@@ -89,12 +89,12 @@ class Wire:
         self.close()
 
     def enter(self, host: str) -> list[str]:
-        """The command, without what it is to run, into a host's namespaces."""
+        """Return the command that enters a host's namespaces; the program to run follows it."""
         netns = f"/proc/{self._inside}/root{NETNS_DIRECTORY}/{host}"
         return enter_command(self._inside, netns, user_namespace=self._user_namespace)
 
     def run(self, host: str, *command: str, check: bool = True) -> str:
-        """Runs a command to its end; what it said."""
+        """Run a command to its end; return its output."""
         done = subprocess.run(
             [*self.enter(host), *command],
             stdout=subprocess.PIPE,
@@ -108,17 +108,17 @@ class Wire:
         return done.stdout
 
     def peer(self, host: str, *arguments: str) -> "Peer":
-        """Starts one of the programs of peers.py and waits until it is ready."""
+        """Start a program of peers.py and wait until it is ready."""
         return Peer([*self.enter(host), sys.executable, str(PEERS), *arguments])
 
     def ping(self, target: str = "10.9.0.2", *, count: int = 3, size: int = 56) -> None:
-        """From a; every echo has to come back, however long it takes on a busy machine: hence one at a time."""
+        """Ping from a. Every echo must return, however late on a busy machine: hence one at a time."""
         for _ in range(count):
             said = self.run("a", "ping", "-c", "1", "-W", "20", "-s", str(size), target)
             assert "1 received, 0% packet loss" in said, said
 
     def nf(self, *options: str, kind: str = "forward", config: str = "") -> "Nf":
-        """Starts an instance on n0 and n1 and waits until it answers."""
+        """Start an instance on n0 and n1 and wait until it answers."""
         return Nf(self, kind, config, options)
 
 
@@ -132,14 +132,14 @@ class Peer:
         assert line == "ready\n", line
 
     def result(self) -> Any:
-        """What it found out, when it has ended."""
+        """Wait for its end; return its report."""
         said, _ = self._process.communicate(timeout=60)
         assert self._process.returncode == 0, said
         return json.loads(said)
 
 
 class Nf:
-    """A running instance; a context that ends with it."""
+    """A running instance; leaving the context ends it."""
 
     def __init__(self, wire: Wire, kind: str, config: str, options: Sequence[str]) -> None:
         path = wire.directory / "nf.toml"
@@ -179,17 +179,17 @@ class Nf:
         self.kill()
 
     def kill(self) -> None:
-        """At once, if it still runs."""
+        """Kill it if it still runs."""
         if self.process.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
         self.process.wait(timeout=30)
 
     def said(self) -> str:
-        """All that it printed."""
+        """Return its whole output."""
         return self.log.read_text()
 
     def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
-        """A request on the control socket."""
+        """Send a request on the control socket; return the answer."""
         assert self._client is not None
         self._client.sendall(json.dumps({"do": verb, **arguments}).encode() + b"\n")
         answer = b""
@@ -203,16 +203,16 @@ class Nf:
 
     @property
     def pid(self) -> int:
-        """Of the process itself: nsenter forks where it enters a PID namespace."""
+        """Return the PID of the instance itself: nsenter forks when it enters a PID namespace."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0]) if children else self.process.pid
 
     def cpu_ns(self) -> int:
-        """What all threads have used of the processors."""
+        """Return the CPU time of all threads."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
     def terminate(self) -> int:
-        """SIGTERM; its exit status."""
+        """Send SIGTERM; return the exit status."""
         os.kill(self.pid, signal.SIGTERM)
         return self.process.wait(timeout=30)

@@ -3,6 +3,7 @@
 use std::{fmt::Display, net::IpAddr, time::Duration};
 
 use nf_runtime::Refusal;
+use nf_tables::Class;
 use serde::{de::Error, Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,6 +83,19 @@ pub struct Timeouts {
     /// TCP after FIN or RST.
     pub closing: Time,
     pub udp: Time,
+}
+
+impl Timeouts {
+    /// Returns a session's lifetime after its last packet, in nanoseconds: it outlasts the connection's record.
+    pub(crate) fn of_session(&self, class: Class) -> u64 {
+        let time = match class {
+            Class::Opening => self.opening,
+            Class::Established => self.established,
+            Class::Closing => self.closing,
+            Class::Datagram => self.udp,
+        };
+        time.nanos() + time.nanos() / 16 + 8_000_000_000
+    }
 }
 
 impl Default for Timeouts {

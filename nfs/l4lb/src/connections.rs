@@ -1,16 +1,113 @@
-//! Opens connections, moves them to other backends, and ends them.
+//! Decides the packets of VIPs: continues connections, opens them, moves them to other backends, and ends them.
 
 use std::sync::atomic::Ordering;
 
-use nf_packet::{protocol, tcp_flags, Headers};
+use nf_packet::{protocol, rewrite_address, tcp_flags, Fragment, Headers, Side};
 use nf_runtime::Packet;
 use nf_tables::{Class, Entry, Full};
 
-use crate::{events::Event, flow::Flow, frames::Frame, pass::Pass, snapshot::Vip};
+use crate::{
+    config::{Algorithm, Mode, WhenDown},
+    events::Event,
+    flow::Flow,
+    frames::Frame,
+    pass::Pass,
+    sessions::Rewritten,
+    snapshot::{Backend, Vip, NONE},
+    state::{health, traffic},
+};
 
 impl Pass<'_> {
+    /// Decides a packet after the lookup of its record.
+    #[inline]
+    pub(crate) fn decide<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        answer: u16,
+        entry: Option<Entry>,
+    ) {
+        // If another packet has recorded the connection meanwhile, `first` finds its record.
+        let is_new =
+            entry.is_none() && (headers.protocol != protocol::TCP || is_opening(headers.tcp_flags));
+        let entry = if is_new {
+            None
+        } else {
+            self.records.current(flow, entry)
+        };
+        if answer != NONE {
+            return self.answer(packet, headers, flow, answer, entry);
+        }
+        match entry {
+            Some(entry) => self.known(packet, headers, flow, entry),
+            None => self.first(packet, headers, flow),
+        }
+    }
+
+    /// Handles a packet of a connection that has a record.
+    #[inline]
+    fn known<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F, entry: Entry) {
+        let snapshot = self.snapshot;
+        let Some(backend) = self.records.backend_of(flow, entry.value) else {
+            return self.choose_again(packet, headers, flow, entry);
+        };
+        if backend.health == health::DOWN {
+            let vip = &snapshot.vips[backend.vip];
+            let not_yet = entry.class == Class::Opening;
+            if (not_yet || vip.when_down == WhenDown::Move) && !vip.open.is_empty() {
+                return self.choose_again(packet, headers, flow, entry);
+            }
+        }
+        let ends = self.ends_by_client(packet, headers, flow, backend);
+        let class = class_after(headers, entry.class, ends);
+        // The client reuses its port.
+        if class == Class::Opening && entry.class == Class::Closing && !backend.is_open() {
+            return self.choose_again(packet, headers, flow, entry);
+        }
+        let after = Entry { class, ..entry };
+        if after != entry {
+            match self.records.replace(flow, entry, after) {
+                Ok(()) => {}
+                Err(Some(current)) => return self.known(packet, headers, flow, current),
+                Err(None) => return self.first(packet, headers, flow),
+            }
+        }
+        self.send_to(packet, headers, flow, after, backend);
+    }
+
+    /// Sends a flood's SYN on without a lookup or a record, if its VIP's records always agree with the Maglev table. False: it needs the lookup.
+    pub(crate) fn send_unrecorded<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+    ) -> bool {
+        let snapshot = self.snapshot;
+        let (address, port) = flow.destination();
+        let Some(index) = snapshot.service(address, port, flow.protocol()) else {
+            return false;
+        };
+        let vip = &snapshot.vips[index];
+        let is_placed = vip.needs_no_records() && self.is_flooded(vip);
+        let Some(number) = vip.agreed(flow.flow_hash()).filter(|_| is_placed) else {
+            return false;
+        };
+        self.count(Some(index), Event::Unrecorded);
+        let entry = Entry {
+            value: number,
+            class: Class::Opening,
+        };
+        self.send_to_backend(packet, headers, flow, entry);
+        true
+    }
+
+    fn is_flooded(&self, vip: &Vip) -> bool {
+        self.state.half_open.get(vip.row) >= vip.half_open_limit
+    }
+
     /// Handles a packet without a record: the first of a connection, or one whose record is gone.
-    pub(crate) fn first<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F) {
+    fn first<F: Flow>(&mut self, packet: &mut Packet, headers: &Headers, flow: &F) {
         let snapshot = self.snapshot;
         let (address, port) = flow.destination();
         let Some(index) = snapshot.service(address, port, flow.protocol()) else {
@@ -23,7 +120,7 @@ impl Pass<'_> {
             return self.end_without_session(packet, headers, index);
         }
         let hash = flow.flow_hash();
-        let flooded = opening && self.state.half_open.get(vip.row) >= vip.half_open_limit;
+        let flooded = opening && self.is_flooded(vip);
         if flooded && vip.has_sessions() {
             return self.refuse(packet, Some(index), Event::HalfOpenLimit);
         }
@@ -58,7 +155,7 @@ impl Pass<'_> {
         if is_tcp && headers.tcp_flags & tcp_flags::RST != 0 {
             return self.send_to_backend(packet, headers, flow, entry);
         }
-        match self.record(flow, entry) {
+        match self.records.create(flow, entry) {
             Ok(None) => {}
             Ok(Some(entry)) => return self.known(packet, headers, flow, entry),
             Err(Full) if vip.has_sessions() => {
@@ -72,17 +169,17 @@ impl Pass<'_> {
             }
         }
         if vip.has_sessions() && !self.open_session(flow, vip, entry) {
-            self.forget(flow);
+            self.records.remove(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
-        if vip.mode == crate::config::Mode::Nat {
+        if vip.mode == Mode::Nat {
             self.seek_client(packet.bytes(), headers);
         }
         self.send_to_backend(packet, headers, flow, entry);
     }
 
     /// Replaces a connection's backend that is gone or down, or that does not take this new connection.
-    pub(crate) fn choose_again<F: Flow>(
+    fn choose_again<F: Flow>(
         &mut self,
         packet: &mut Packet,
         headers: &Headers,
@@ -92,13 +189,13 @@ impl Pass<'_> {
         let snapshot = self.snapshot;
         let (address, port) = flow.destination();
         let Some(index) = snapshot.service(address, port, flow.protocol()) else {
-            self.forget(flow);
+            self.records.remove(flow);
             return self.not_ours(packet, headers);
         };
         let vip = &snapshot.vips[index];
         let opening = flow.protocol() != protocol::TCP || is_opening(headers.tcp_flags);
         if vip.has_sessions() && !opening {
-            self.forget(flow);
+            self.records.remove(flow);
             return self.end_without_session(packet, headers, index);
         }
         let hash = flow.flow_hash();
@@ -109,8 +206,8 @@ impl Pass<'_> {
         };
         let Some(number) = chosen else {
             // Packets must not keep a record of a removed backend alive, since its number will be reused.
-            if self.backend_of(flow, seen.value).is_none() {
-                self.forget(flow);
+            if self.records.backend_of(flow, seen.value).is_none() {
+                self.records.remove(flow);
             }
             return self.refuse(packet, Some(index), Event::NoBackend);
         };
@@ -129,13 +226,13 @@ impl Pass<'_> {
             value: number,
             class,
         };
-        match self.replace(flow, seen, entry) {
+        match self.records.replace(flow, seen, entry) {
             Ok(()) => self.count(Some(index), Event::Moved),
             Err(Some(current)) => return self.known(packet, headers, flow, current),
             Err(None) => return self.first(packet, headers, flow),
         }
         if vip.has_sessions() && !self.open_session(flow, vip, entry) {
-            self.forget(flow);
+            self.records.remove(flow);
             return self.refuse(packet, Some(index), Event::SessionsFull);
         }
         self.send_to_backend(packet, headers, flow, entry);
@@ -143,7 +240,6 @@ impl Pass<'_> {
 
     /// Chooses by the VIP's algorithm. The choice is recorded, so it need not be repeatable.
     fn choose(&self, vip: &Vip, hash: u64) -> Option<u16> {
-        use crate::config::Algorithm;
         match vip.algorithm {
             Algorithm::Maglev => vip.agreed(hash),
             Algorithm::RoundRobin => vip.in_turn(self.state.turns.add(self.worker, vip.row, 1)),
@@ -168,17 +264,97 @@ impl Pass<'_> {
         }
     }
 
-    /// Resets a connection that cannot continue without its session.
-    pub(crate) fn end_without_session(
+    /// Sends a client's packet to the chosen backend.
+    #[inline]
+    fn send_to_backend<F: Flow>(
         &mut self,
         packet: &mut Packet,
         headers: &Headers,
-        vip: usize,
+        flow: &F,
+        entry: Entry,
     ) {
+        let Some(backend) = self.snapshot.backend_at(entry.value) else {
+            return self.refuse(packet, None, Event::NoBackend);
+        };
+        self.send_to(packet, headers, flow, entry, backend);
+    }
+
+    #[inline]
+    fn send_to<F: Flow>(
+        &mut self,
+        packet: &mut Packet,
+        headers: &Headers,
+        flow: &F,
+        entry: Entry,
+        backend: &Backend,
+    ) {
+        let number = entry.value;
+        let snapshot = self.snapshot;
+        let Some(mac) = backend.way.mac() else {
+            return self.unresolved(packet, backend);
+        };
+        if headers.fragment == Fragment::First {
+            self.note_fragment(packet, headers, number);
+        }
+        let bytes = u64::from(headers.end) - u64::from(headers.network);
+        if backend.tunnel.is_some() {
+            // The source port carries the flow's hash, by which the receiver spreads flows over its queues.
+            let entropy = headers.source_port ^ headers.destination_port;
+            if !self.encapsulate(packet, headers, backend, entropy) {
+                return;
+            }
+        } else if snapshot.vips[backend.vip].has_sessions() {
+            let behind = self.is_behind(flow);
+            match self.session_to_backend(packet, headers, flow, entry.class, backend) {
+                Rewritten::Done => {}
+                Rewritten::Dropped => return,
+                Rewritten::Unfit => {
+                    self.records.remove(flow);
+                    return self.first(packet, headers, flow);
+                }
+            }
+            if behind {
+                self.send(packet, backend.way.interface, mac);
+                self.send_behind(packet, backend.way.interface);
+                return self.count_traffic(number, traffic::PACKETS, bytes);
+            }
+        } else {
+            if !self.live_on(packet, headers, backend.vip) {
+                return;
+            }
+            let side = Side::Destination;
+            rewrite_address(
+                packet.bytes_mut(),
+                headers,
+                side,
+                backend.address,
+                backend.port,
+            );
+        }
+        self.send(packet, backend.way.interface, mac);
+        self.count_traffic(number, traffic::PACKETS, bytes);
+    }
+
+    /// Resets a connection that cannot continue without its session.
+    fn end_without_session(&mut self, packet: &mut Packet, headers: &Headers, vip: usize) {
         if let Some(frame) = Frame::reset(packet.bytes(), headers) {
             self.out.emit(packet.port(), frame.bytes());
         }
         self.refuse(packet, Some(vip), Event::NoSession);
+    }
+}
+
+/// Returns a connection's class after a packet from its client.
+fn class_after(headers: &Headers, class: Class, ends: bool) -> Class {
+    let flags = headers.tcp_flags;
+    match class {
+        _ if headers.protocol != protocol::TCP => class,
+        _ if ends => Class::Closing,
+        // The segment is forged or belongs to another connection.
+        _ if flags & (tcp_flags::FIN | tcp_flags::RST) != 0 => class,
+        Class::Opening if flags & tcp_flags::SYN == 0 => Class::Established,
+        Class::Closing if flags & tcp_flags::SYN != 0 => Class::Opening,
+        class => class,
     }
 }
 

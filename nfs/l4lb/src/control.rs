@@ -6,11 +6,11 @@ use nf_runtime::{CounterSink, Refusal};
 use serde_json::{json, Value};
 
 use crate::{
+    balancer::L4lb,
     events::Event,
     snapshot::{Backend, Snapshot, Vip},
     source_nat::LOCAL_PORTS,
     state::{health, traffic, State},
-    L4lb,
 };
 
 impl L4lb {
@@ -49,18 +49,12 @@ impl L4lb {
 
     /// Counts the used entries of each table; it scans all sessions.
     fn usage(&self) -> [Usage; 3] {
-        let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
-        let now = self.now.load(Ordering::Relaxed);
-        // A session needs an entry in both tables, and its port outlives it.
-        let sessions = self
-            .state
-            .sessions
-            .len(now)
-            .max(self.state.clients.len(now));
+        let [ipv4, ipv6] = self.records.connections();
+        let sessions = self.records.sessions(self.now.load(Ordering::Relaxed));
         let possible = self.snapshot().config.tables.sessions;
         [
-            ("connections_ipv4", four.len(), four.capacity()),
-            ("connections_ipv6", six.len(), six.capacity()),
+            ("connections_ipv4", ipv4.0, ipv4.1),
+            ("connections_ipv6", ipv6.0, ipv6.1),
             ("sessions", sessions, possible),
         ]
         .map(|(table, used, capacity)| Usage {
@@ -211,7 +205,7 @@ impl L4lb {
         why
     }
 
-    pub(crate) fn count(&self, out: &mut CounterSink) {
+    pub(crate) fn report(&self, out: &mut CounterSink) {
         let snapshot = self.snapshot();
         let columns = [
             ("packets", traffic::PACKETS),

@@ -7,11 +7,12 @@ use nf_packet::Headers;
 use nf_tables::{Cuckoo, Ipv4Flow, Ipv6Flow, Key};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::state::{State, Tuple};
+use crate::state::Tuple;
 
 /// A connection in the client's direction: the source is the client, the destination the VIP.
 pub trait Flow: Key {
-    fn table(state: &State) -> &Cuckoo<Self, Region>;
+    /// Returns its table; only the owner of the tables can call this.
+    fn table(tables: &Tables) -> &Cuckoo<Self, Region>;
 
     /// Builds the flow of a client's packet.
     fn of(frame: &[u8], headers: &Headers) -> Self;
@@ -40,6 +41,12 @@ pub trait Flow: Key {
     }
 }
 
+/// The connection tables of both versions. `records` owns them and makes every change.
+pub struct Tables {
+    pub ipv4: Cuckoo<Ipv4Flow, Region>,
+    pub ipv6: Cuckoo<Ipv6Flow, Region>,
+}
+
 /// The endpoints and protocol of a flow of either version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyFlow {
@@ -63,6 +70,14 @@ impl AnyFlow {
         match self {
             Self::V4(flow) => flow.tuple(),
             Self::V6(flow) => flow.tuple(),
+        }
+    }
+
+    #[must_use]
+    pub fn flow_hash(&self) -> u64 {
+        match self {
+            Self::V4(flow) => flow.flow_hash(),
+            Self::V6(flow) => flow.flow_hash(),
         }
     }
 
@@ -92,8 +107,8 @@ impl AnyFlow {
 
 impl Flow for Ipv4Flow {
     #[inline]
-    fn table(state: &State) -> &Cuckoo<Self, Region> {
-        &state.connections_ipv4
+    fn table(tables: &Tables) -> &Cuckoo<Self, Region> {
+        &tables.ipv4
     }
 
     #[inline(always)]
@@ -144,8 +159,8 @@ impl Flow for Ipv4Flow {
 
 impl Flow for Ipv6Flow {
     #[inline]
-    fn table(state: &State) -> &Cuckoo<Self, Region> {
-        &state.connections_ipv6
+    fn table(tables: &Tables) -> &Cuckoo<Self, Region> {
+        &tables.ipv6
     }
 
     #[inline(always)]

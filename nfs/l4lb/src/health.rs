@@ -3,13 +3,7 @@
 //! A check is a connection from one of the load balancer's own addresses to the backend's, not through the tunnel. It always ends with a reset. The
 //! backend's record holds its progress, so checks survive a move.
 
-use std::{
-    net::IpAddr,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        Mutex, PoisonError,
-    },
-};
+use std::net::IpAddr;
 
 use nf_packet::{tcp_flags, Headers, Tcp};
 use nf_runtime::Packet;
@@ -19,41 +13,14 @@ use crate::{
     config::{self, HealthKind},
     events::Event,
     frames::Frame,
-    neighbours::TAKEN,
-    pass::Pass,
-    sessions::FIRST_HEALTH_PORT,
+    pass::{Pass, TAKEN},
     snapshot::Backend,
-    state::{health, BackendRecord},
+    source_nat::FIRST_HEALTH_PORT,
+    state::{health, phase, BackendRecord, Probe},
 };
-
-pub mod phase {
-    pub const IDLE: u8 = 0;
-    pub const SYN_SENT: u8 = 1;
-    pub const REQUEST_SENT: u8 = 2;
-}
 
 /// The number of port pairs. A backend alternates between the two ports of its pair; backends whose numbers differ by a multiple of `PAIRS` share one.
 const PAIRS: u16 = (u16::MAX - FIRST_HEALTH_PORT) / 2;
-
-/// A lock between the tick and packets, and the news for the next snapshot.
-#[derive(Default)]
-pub struct Checks {
-    writing: Mutex<()>,
-    changed: AtomicBool,
-}
-
-impl Checks {
-    /// Changes backends' records while no check changes them.
-    pub fn with_records(&self, change: impl FnOnce()) {
-        let _lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        change();
-    }
-
-    /// Tells whether a backend has come up or gone down since the last call.
-    pub fn take_changed(&self) -> bool {
-        self.changed.swap(false, Ordering::Relaxed)
-    }
-}
 
 /// The next segment of a check: sequence number, acknowledgement, flags, payload.
 struct Segment {
@@ -68,7 +35,7 @@ impl Pass<'_> {
     pub(crate) fn check_health(&mut self) {
         let now = self.context.now();
         let snapshot = self.snapshot;
-        let checks = self.health;
+        let checks = self.checks;
         for vip in &snapshot.vips {
             let Some(health) = &vip.health else {
                 continue;
@@ -77,10 +44,7 @@ impl Pass<'_> {
                 let Some(backend) = snapshot.backend_at(*number) else {
                     continue;
                 };
-                let _lock = checks
-                    .writing
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
+                let _lock = checks.lock();
                 let mut record = self.state.backends.get(usize::from(*number));
                 let before = record;
                 self.step(*number, backend, health, &mut record, now);
@@ -153,7 +117,7 @@ impl Pass<'_> {
         if record.probe.streak >= needed {
             record.health = result;
             record.probe.streak = 0;
-            self.health.changed.store(true, Ordering::Relaxed);
+            self.checks.note_change();
         }
     }
 
@@ -207,11 +171,8 @@ impl Pass<'_> {
         let Some((number, backend, health)) = found else {
             return self.refuse(packet, None, Event::NotForUs);
         };
-        let checks = self.health;
-        let _lock = checks
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let checks = self.checks;
+        let _lock = checks.lock();
         let mut record = self.state.backends.get(usize::from(number));
         if record.probe.local_port == port && record.probe.phase != phase::IDLE {
             if let Ok(tcp) = Tcp::new_checked(headers.segment(packet.bytes())) {
@@ -280,7 +241,7 @@ impl Pass<'_> {
     }
 }
 
-impl crate::state::Probe {
+impl Probe {
     fn syn(&self) -> Segment {
         Segment {
             sequence: self.sequence,

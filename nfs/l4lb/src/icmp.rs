@@ -12,10 +12,10 @@ use crate::{
     events::Event,
     flow::AnyFlow,
     frames::Frame,
-    pass::{Pass, Station},
-    sessions::FIRST_HEALTH_PORT,
+    pass::{Pass, TAKEN},
     snapshot::{Backend, Owner},
-    source_nat::Translated,
+    source_nat::{Translated, FIRST_HEALTH_PORT},
+    stations::Station,
 };
 
 impl Pass<'_> {
@@ -92,9 +92,9 @@ impl Pass<'_> {
             return self.refuse(packet, None, Event::IcmpErrorOrphan);
         };
         // Without a record, the backend was chosen by the common Maglev table.
-        let number = match self.entry_of(&flow) {
+        let number = match self.records.named(&flow) {
             Some(entry) => Some(entry.value),
-            None => self.snapshot.vips[index].agreed(Self::hash_of(&flow)),
+            None => self.snapshot.vips[index].agreed(flow.flow_hash()),
         };
         let Some(backend) = number.and_then(|number| self.snapshot.backend_at(number)) else {
             return self.refuse(packet, Some(index), Event::IcmpErrorOrphan);
@@ -130,7 +130,7 @@ impl Pass<'_> {
         if !self.snapshot.vips[backend.vip].snat {
             return None;
         }
-        let session = self.session_of(flow)?;
+        let session = self.records.session(&flow.tuple())?;
         let local = self.snapshot.interfaces[backend.way.interface].address(backend.address)?;
         Some((local, session.local_port))
     }
@@ -144,7 +144,7 @@ impl Pass<'_> {
         let (local, target) = (quoted.source(bytes), quoted.destination(bytes));
         if quoted.protocol == protocol::TCP && quoted.source_port >= FIRST_HEALTH_PORT {
             // It concerns a health check, which will time out.
-            return packet.drop_for(crate::neighbours::TAKEN);
+            return packet.drop_for(TAKEN);
         }
         let end = (target, quoted.destination_port);
         if self
@@ -208,7 +208,10 @@ impl Pass<'_> {
             AnyFlow::V4(flow) => (IpAddr::from(flow.source), flow.source_port),
             AnyFlow::V6(flow) => (IpAddr::from(flow.source), flow.source_port),
         };
-        let session = self.session_of(flow).filter(|session| session.inserted > 0);
+        let session = self
+            .records
+            .session(&flow.tuple())
+            .filter(|session| session.inserted > 0);
         let inner = quoted_bytes_mut(packet, headers);
         rewrite_address(inner, quoted, Side::Destination, vip.address, vip.port);
         if translated {
@@ -286,7 +289,7 @@ impl Pass<'_> {
             self.out.emit(interface, frame.bytes());
         }
         self.count(Some(index), Event::IcmpErrorForwarded);
-        packet.drop_for(crate::neighbours::TAKEN);
+        packet.drop_for(TAKEN);
     }
 
     /// Sets the message's addresses and its checksum.

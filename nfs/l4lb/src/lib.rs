@@ -1,14 +1,23 @@
 //! A stateful layer-4 load balancer with a VIP table and a connection table (HNLB, section II-A); see `docs/l4lb.md`.
 //!
-//! Data flows one way: [`Config`] -> `check` -> `rows` (assigns rows of the state) -> `snapshot` (what workers read) -> `pass` (one batch) ->
-//! `deliver`. Everything that packets change is in `state`, in the arena.
+//! Configuration: [`Config`] -> `check` -> `rows` (assigns rows of the state) -> `snapshot` (what workers read). `balancer` puts one in force.
+//!
+//! Packets: `dispatch` (parses a batch, and looks up its flows) -> `connections` (chooses backends), `answers`, `icmp`, `fragments`, `neighbours` ->
+//! `sessions`, `routing` -> `deliver` -> `stations` -> `pass` (the context of the batch). Each is an `impl Pass` and calls only those after it.
+//!
+//! Everything that packets change is in the arena: connections and their sessions in `records`, the one door to their changes, and the rest in `state`.
 
+mod answers;
+mod balancer;
+mod cells;
 mod check;
+mod checks;
 mod claims;
 pub mod config;
 mod connections;
 mod control;
 mod deliver;
+mod dispatch;
 mod events;
 mod flow;
 mod fragments;
@@ -21,6 +30,7 @@ mod neighbours;
 mod pass;
 mod proxy;
 mod records;
+mod routing;
 mod rows;
 mod service;
 mod sessions;
@@ -32,116 +42,45 @@ mod stations;
 mod stream;
 mod ways;
 
-use std::{
-    cell::Cell,
-    sync::{
-        atomic::{AtomicBool, AtomicU64, Ordering},
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-    },
+use std::sync::atomic::Ordering;
+
+use nf_runtime::{
+    state::StateBuilder, Batch, Context, CounterSink, Emitted, NetworkFunction, Refusal,
 };
 
-use nf_runtime::{state::StateBuilder, Batch, Context, CounterSink, NetworkFunction, Refusal};
-
+pub use balancer::L4lb;
+use cells::Worker;
 pub use config::Config;
 use pass::Pass;
+use records::{NoListener, Records};
 use rows::Patience;
 use snapshot::Snapshot;
-use state::{State, Worker};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// The duration of one aging pass over the tables: less than half of what they allow.
 const AGING: u64 = 50 * SECOND;
 
-pub struct L4lb {
-    state: State,
-    snapshot: RwLock<Arc<Snapshot>>,
-    /// Held while the next snapshot is made.
-    changing: Mutex<()>,
-    checks: health::Checks,
-    /// See [`Pass::flooded`]. Every tick evaluates it again.
-    flooded: AtomicBool,
-    /// The time of the latest batch or tick.
-    now: AtomicU64,
-    aged: AtomicU64,
-    refreshed: AtomicU64,
-    /// The VIPs must still be announced.
-    unannounced: AtomicBool,
-}
-
 impl L4lb {
-    fn snapshot(&self) -> Arc<Snapshot> {
-        // The snapshot is replaced as a whole, so it is valid even after a panic.
-        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn change(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a configuration in force.
-    fn install(&self, config: Config, now: u64, patience: Patience) -> Result<(), Refusal> {
-        let _changing = self.change();
-        let lifetimes = check::check(&config)?;
-        let rows = self.state.assign(&config, now, patience)?;
-        self.checks
-            .with_records(|| self.state.occupy(&config, &rows, now));
-        let old = self.snapshot();
-        let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old));
-        self.publish(new, now);
-        self.unannounced.store(true, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn publish(&self, snapshot: Snapshot, now: u64) {
-        snapshot.resolve(&self.state, now);
-        *self
-            .snapshot
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
-    }
-
-    /// Rebuilds the snapshot from the same configuration after a backend's condition changed.
-    fn renew(&self) {
-        let _changing = self.change();
-        let old = self.snapshot();
-        let rows = old.rows();
-        let new = Snapshot::new(
-            old.config.clone(),
-            old.lifetimes,
-            &rows,
-            &self.state,
-            Some(&old),
-        );
-        self.publish(new, self.now.load(Ordering::Relaxed));
-    }
-
-    fn set_drained(&self, number: u16, on: bool) {
-        self.checks.with_records(|| {
-            let mut record = self.state.backends.get(number.into());
-            record.drained = on.into();
-            self.state.backends.put(number.into(), &record);
-        });
-        self.renew();
-    }
-
-    /// Removes expired records, a piece of each table at a time.
-    fn age(&self, pass: &Pass<'_>) {
-        let now = pass.context.now();
-        let last = self.aged.swap(now, Ordering::Relaxed);
-        let elapsed = u128::from(now.saturating_sub(last).min(AGING));
-        let budget = |capacity: usize| {
-            // The tables have more places than records, and at least 4096.
-            let places = (capacity * 5 / 4).max(4096) as u128;
-            (places * elapsed / u128::from(AGING)) as usize + 8
-        };
-        let (four, six) = (&self.state.connections_ipv4, &self.state.connections_ipv6);
-        four.age(budget(four.capacity()), &pass.now, &mut |_, entry| {
-            pass.ended(entry);
-        });
-        six.age(budget(six.capacity()), &pass.now, &mut |_, entry| {
-            pass.ended(entry);
-        });
+    fn pass<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        context: &'a Context<'a>,
+        out: &'a mut Emitted,
+    ) -> Pass<'a> {
+        let worker = Worker::of(context);
+        let (tables, state, now) = (&self.records, &self.state, context.now());
+        Pass {
+            state,
+            snapshot,
+            context,
+            checks: &self.checks,
+            flooded: &self.flooded,
+            worker,
+            records: Records::new(tables, state, snapshot, worker, now, NoListener),
+            behind: 0,
+            out,
+        }
     }
 }
 
@@ -156,42 +95,17 @@ impl NetworkFunction for L4lb {
     }
 
     fn create(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
-        let lifetimes = check::check(&config)?;
-        let state = State::declare(&config.tables, state)?;
-        let empty = Snapshot::waiting(config, lifetimes, &state);
-        Ok(Self {
-            state,
-            snapshot: RwLock::new(Arc::new(empty)),
-            changing: Mutex::new(()),
-            checks: health::Checks::default(),
-            flooded: AtomicBool::new(false),
-            now: AtomicU64::new(0),
-            aged: AtomicU64::new(0),
-            refreshed: AtomicU64::new(0),
-            unannounced: AtomicBool::new(false),
-        })
+        L4lb::new(config, state)
     }
 
     fn process(&self, batch: &mut Batch, context: &Context<'_>) {
         let snapshot = self.snapshot();
-        let worker = Worker::of(context);
         let (packets, out) = batch.parts();
         let count = packets.len();
-        Pass {
-            state: &self.state,
-            snapshot: &snapshot,
-            context,
-            health: &self.checks,
-            flooded: &self.flooded,
-            now: snapshot.lifetimes.at(context.now()),
-            worker,
-            changed: Cell::default(),
-            behind: 0,
-            out,
-        }
-        .run(packets);
+        self.pass(&snapshot, context, out).run(packets);
         self.now.store(context.now(), Ordering::Relaxed);
         if count > 0 {
+            let worker = Worker::of(context);
             self.state.load.spent(worker, context.last_turn(), count);
         }
     }
@@ -232,18 +146,7 @@ impl NetworkFunction for L4lb {
         }
         let snapshot = self.snapshot();
         let (_, out) = out.parts();
-        let mut pass = Pass {
-            state: &self.state,
-            snapshot: &snapshot,
-            context,
-            health: &self.checks,
-            flooded: &self.flooded,
-            now: snapshot.lifetimes.at(context.now()),
-            worker: Worker::of(context),
-            changed: Cell::default(),
-            behind: 0,
-            out,
-        };
+        let mut pass = self.pass(&snapshot, context, out);
         if self.unannounced.swap(false, Ordering::Relaxed) {
             pass.announce();
         }
@@ -253,7 +156,9 @@ impl NetworkFunction for L4lb {
             pass.refresh_neighbours();
         }
         pass.check_health();
-        self.age(&pass);
+        let last = self.aged.swap(context.now(), Ordering::Relaxed);
+        let elapsed = context.now().saturating_sub(last);
+        pass.records.age(elapsed.min(AGING), AGING);
         let is_flooded = |vip: &snapshot::Vip| {
             vip.needs_no_records() && self.state.half_open.get(vip.row) >= vip.half_open_limit
         };
@@ -263,7 +168,7 @@ impl NetworkFunction for L4lb {
     }
 
     fn counters(&self, _context: &Context<'_>, out: &mut CounterSink) {
-        self.count(out);
+        self.report(out);
     }
 
     fn control(

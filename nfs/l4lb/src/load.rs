@@ -6,7 +6,7 @@
 
 use nf_runtime::{state::StateBuilder, Batch, Refusal};
 
-use crate::state::{Gauges, Stripes, Worker};
+use crate::cells::{Gauges, Stripes, Worker};
 
 /// Columns of the workers' counters.
 const BUSY: usize = 0;

@@ -8,10 +8,13 @@ use nf_packet::{
 };
 use nf_runtime::Packet;
 
-use crate::{claims::Manner, events::Event, frames::Frame, pass::Pass, snapshot::Owner};
-
-/// The drop reason of packets that the load balancer itself consumed.
-pub const TAKEN: &str = "for the load balancer";
+use crate::{
+    claims::Manner,
+    events::Event,
+    frames::Frame,
+    pass::{Pass, TAKEN},
+    snapshot::Owner,
+};
 
 impl Pass<'_> {
     pub(crate) fn arp(&mut self, packet: &mut Packet, offset: usize) {

@@ -11,8 +11,13 @@ use nf_packet::{tcp_flags, Headers, Tcp, TcpOption};
 use nf_runtime::Packet;
 
 use crate::{
-    events::Event, flow::Flow, frames, neighbours::TAKEN, pass::Pass, records::mark,
-    snapshot::Backend, state::Session,
+    events::Event,
+    flow::Flow,
+    frames,
+    pass::{Pass, TAKEN},
+    records::mark,
+    snapshot::Backend,
+    stream::Session,
 };
 
 impl Pass<'_> {

@@ -7,7 +7,6 @@ use nf_runtime::Refusal;
 
 use crate::{
     config::{Config, Vip},
-    snapshot::Rows,
     state::{usage, Address, BackendRecord, Probe, State, VipRecord},
 };
 
@@ -19,6 +18,13 @@ const QUARANTINE: u64 = 1_200_000_000_000;
 pub enum Patience {
     Quarantine,
     None,
+}
+
+/// The rows of the state assigned to a configuration's VIPs and backends.
+pub struct Rows {
+    pub vips: Vec<usize>,
+    /// The rows of each VIP's backends.
+    pub backends: Vec<Vec<u16>>,
 }
 
 type Identity = (Address, u16, u8);

@@ -1,43 +1,32 @@
 //! Sessions: the state that source NAT (`source_nat`) and the PROXY protocol (`proxy`) add to a connection.
 
+use bytemuck::Zeroable;
 use nf_packet::{protocol, rewrite_address, tcp_flags, Fragment, Headers, Side};
 use nf_runtime::Packet;
 use nf_tables::{Class, Entry};
 
 use crate::{
-    config::Timeouts,
     events::Event,
-    flow::{AnyFlow, Flow},
+    flow::Flow,
     frames,
     pass::Pass,
     snapshot::{Backend, Vip},
-    state::{Session, Tuple},
-    stream::{Progress, Segment},
+    state::Tuple,
+    stream::{Segment, Session},
 };
 
-/// The first port reserved for health checks; source NAT uses the ports below.
-pub const FIRST_HEALTH_PORT: u16 = 61_000;
+/// The result of rewriting a packet by its session.
+pub(crate) enum Rewritten {
+    Done,
+    /// The packet was dropped, and its record removed if it cannot continue.
+    Dropped,
+    /// The connection has no session that fits its VIP: it began with other options.
+    Unfit,
+}
 
 impl Pass<'_> {
-    /// Returns a session's lifetime after its last packet, in nanoseconds: it outlasts the connection's record.
-    pub(crate) fn session_lifetime(&self, class: Class) -> u64 {
-        let Timeouts {
-            opening,
-            established,
-            closing,
-            udp,
-        } = self.snapshot.config.timeouts;
-        let time = match class {
-            Class::Opening => opening,
-            Class::Established => established,
-            Class::Closing => closing,
-            Class::Datagram => udp,
-        };
-        time.nanos() + time.nanos() / 16 + 8_000_000_000
-    }
-
     /// Creates the session of a new connection. False: the table is full, or no local port is free.
-    pub(crate) fn open_session<F: Flow>(&mut self, flow: &F, vip: &Vip, entry: Entry) -> bool {
+    pub(crate) fn open_session<F: Flow>(&self, flow: &F, vip: &Vip, entry: Entry) -> bool {
         let Some(backend) = self.snapshot.backend_at(entry.value) else {
             return false;
         };
@@ -50,6 +39,7 @@ impl Pass<'_> {
         } else {
             0
         };
+        // The client's SYN sets the rest when it is forwarded.
         let session = Session {
             local_port,
             inserted: if vip.proxy_protocol {
@@ -57,29 +47,17 @@ impl Pass<'_> {
             } else {
                 0
             },
-            acknowledged: 0,
-            answered: 0,
-            // The client's SYN sets it when it is forwarded.
-            start: 0,
-            reserved: 0,
-            renewed: 0,
-            client: Progress::default(),
-            backend: Progress::default(),
+            ..Session::zeroed()
         };
-        let lifetime = self.session_lifetime(entry.class);
-        let now = self.context.now();
-        let sessions = &self.state.sessions;
-        let put = |old: &mut Session| *old = session;
-        let has_room = sessions
-            .update_or_insert(&tuple, now, lifetime, || session, put)
-            .is_some();
+        let lifetime = self.snapshot.config.timeouts.of_session(entry.class);
+        let has_room = self.records.open_session(&tuple, lifetime, session);
         if !has_room && local_port != 0 {
             self.release_port(&tuple, backend, local_port);
         }
         has_room
     }
 
-    /// Rewrites a client's packet for its backend; `class` is the record's after the packet. False: the packet was handled otherwise.
+    /// Rewrites a client's packet for its backend; `class` is the record's after the packet.
     pub(crate) fn session_to_backend<F: Flow>(
         &mut self,
         packet: &mut Packet,
@@ -87,13 +65,12 @@ impl Pass<'_> {
         flow: &F,
         class: Class,
         backend: &Backend,
-    ) -> bool {
+    ) -> Rewritten {
         let tuple = flow.tuple();
         let now = self.context.now();
-        let lifetime = self.session_lifetime(class);
+        let lifetime = self.snapshot.config.timeouts.of_session(class);
         let segment = segment_of(packet, headers);
-        let sessions = &self.state.sessions;
-        let noted = sessions.update(&tuple, now, lifetime, |session| {
+        let noted = self.records.update_session(&tuple, lifetime, |session| {
             if let Some(segment) = &segment {
                 session.note_client(segment, class);
             }
@@ -102,31 +79,28 @@ impl Pass<'_> {
                 // Zero makes the packet after the SYN renew it, with a longer lifetime.
                 session.renewed = if class == Class::Opening { 0 } else { now };
             }
-            (*session, renew)
+            renew
         });
         let vip = &self.snapshot.vips[backend.vip];
         let Some((session, renew)) = noted.filter(|(session, _)| session.fits(vip)) else {
-            // The connection began with other options of its VIP.
-            self.forget(flow);
-            self.first(packet, headers, flow);
-            return false;
+            return Rewritten::Unfit;
         };
         if session.inserted > 0 && headers.fragment != Fragment::Whole {
             self.refuse(packet, Some(backend.vip), Event::ProtocolUnsupported);
-            return false;
+            return Rewritten::Dropped;
         }
         if !self.live_on(packet, headers, backend.vip) {
-            return false;
+            return Rewritten::Dropped;
         }
         if session.local_port != 0 {
             let Some(local) = self.local_address(backend) else {
                 self.refuse(packet, Some(backend.vip), Event::NoRoute);
-                return false;
+                return Rewritten::Dropped;
             };
             if renew && !self.hold_port(&tuple, backend, (local, session.local_port), class) {
-                self.forget(flow);
+                self.records.remove(flow);
                 self.refuse(packet, Some(backend.vip), Event::NoSession);
-                return false;
+                return Rewritten::Dropped;
             }
             let side = Side::Source;
             rewrite_address(packet.bytes_mut(), headers, side, local, session.local_port);
@@ -142,7 +116,7 @@ impl Pass<'_> {
         if session.inserted > 0 {
             self.insert_header(packet, headers, &session, flow, backend);
         }
-        true
+        Rewritten::Done
     }
 
     /// Notes a backend's packet and translates its numbers for the client.
@@ -153,17 +127,14 @@ impl Pass<'_> {
         tuple: &Tuple,
         class: Class,
     ) {
-        let now = self.context.now();
-        let lifetime = self.session_lifetime(class);
+        let lifetime = self.snapshot.config.timeouts.of_session(class);
         let segment = segment_of(packet, headers);
-        let sessions = &self.state.sessions;
-        let session = sessions.update(tuple, now, lifetime, |session| {
+        let noted = self.records.update_session(tuple, lifetime, |session| {
             if let Some(segment) = &segment {
                 session.note_backend(segment);
             }
-            *session
         });
-        if let (Some(session), Some(_)) = (session, segment) {
+        if let (Some((session, ())), Some(_)) = (noted, segment) {
             session.shift_back(packet, headers);
         }
     }
@@ -206,15 +177,10 @@ impl Pass<'_> {
         if !self.snapshot.vips[backend.vip].has_sessions() {
             return true;
         }
-        let session = self.state.sessions.look(&flow.tuple(), self.context.now());
+        let session = self.records.session(&flow.tuple());
         session
             .zip(segment_of(packet, headers))
             .is_some_and(|(session, segment)| is_ended(&session, &segment))
-    }
-
-    /// Returns the session of a connection.
-    pub(crate) fn session_of(&self, flow: &AnyFlow) -> Option<Session> {
-        self.state.sessions.look(&flow.tuple(), self.context.now())
     }
 }
 

@@ -1,5 +1,7 @@
 //! The snapshot that workers read: the configuration and the backends' condition, built once and shared until the next change.
 
+mod build;
+
 use std::{
     collections::{HashMap, HashSet},
     hash::BuildHasherDefault,
@@ -7,17 +9,15 @@ use std::{
     sync::Arc,
 };
 
-use nf_packet::{MacAddress, Tunnel, TunnelKind};
+use nf_packet::{MacAddress, Tunnel};
 use nf_tables::Lifetimes;
 
 use crate::{
     config::{self, Algorithm, Config, Mode, WhenDown},
-    flow,
-    maglev::Candidate,
-    rows::Patience,
+    rows::Rows,
     service::{Service, ServiceHasher},
     spread::Spread,
-    state::{health, BackendRecord, State},
+    state::{health, Address, State},
     ways::{Interface, Way},
 };
 
@@ -42,9 +42,9 @@ pub struct Snapshot {
     answering_ports: Box<[u64]>,
     addresses: HashMap<IpAddr, Owner>,
     /// The next hops of all ways.
-    pub(crate) nexts: HashSet<IpAddr>,
+    nexts: HashSet<IpAddr>,
     /// The configured neighbours.
-    pub(crate) fixed: HashMap<IpAddr, MacAddress>,
+    fixed: HashMap<IpAddr, MacAddress>,
 }
 
 type Services<T> = HashMap<Service, T, BuildHasherDefault<ServiceHasher>>;
@@ -156,39 +156,15 @@ impl Backend {
     pub fn is_open(&self) -> bool {
         self.weight > 0 && !self.drained && self.health != health::DOWN
     }
-}
 
-/// The rows of the state assigned to a configuration's VIPs and backends.
-pub struct Rows {
-    pub vips: Vec<usize>,
-    /// The rows of each VIP's backends.
-    pub backends: Vec<Vec<u16>>,
+    /// Returns the endpoint that connections go to.
+    #[must_use]
+    pub fn end(&self) -> (IpAddr, u16) {
+        (self.address, self.port)
+    }
 }
 
 impl Snapshot {
-    /// Builds a snapshot without VIPs, used until this instance owns the state. It prepares the slow parts, since packets will wait for the real one.
-    #[must_use]
-    pub fn waiting(wanted: Config, lifetimes: Lifetimes, state: &State) -> Self {
-        let expected = state.assign(&wanted, 0, Patience::None);
-        let spreads = expected.map_or_else(
-            |_| HashMap::default(),
-            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None).spreads,
-        );
-        let without = Config {
-            vips: Vec::new(),
-            ..wanted.clone()
-        };
-        let rows = Rows {
-            vips: Vec::new(),
-            backends: Vec::new(),
-        };
-        Self {
-            wanted,
-            spreads,
-            ..Self::new(without, lifetimes, &rows, state, None)
-        }
-    }
-
     /// Returns the rows it was built with.
     #[must_use]
     pub fn rows(&self) -> Rows {
@@ -196,181 +172,6 @@ impl Snapshot {
             vips: self.vips.iter().map(|vip| vip.row).collect(),
             backends: self.vips.iter().map(|vip| vip.backends.clone()).collect(),
         }
-    }
-
-    /// Builds a snapshot, reusing the unchanged parts of `old`.
-    #[must_use]
-    pub fn new(
-        config: Config,
-        lifetimes: Lifetimes,
-        rows: &Rows,
-        state: &State,
-        old: Option<&Self>,
-    ) -> Self {
-        let interfaces: Vec<Interface> = config
-            .interfaces
-            .iter()
-            .enumerate()
-            .map(|(index, interface)| Interface {
-                mtu: interface.mtu.into(),
-                prefixes: interface.addresses.clone(),
-                gateways: interface
-                    .gateways
-                    .iter()
-                    .map(|gateway| Way::new(*gateway, index, interface.mtu.into()))
-                    .collect(),
-            })
-            .collect();
-        let mut snapshot = Self {
-            lifetimes,
-            vips: Vec::new(),
-            backends: (0..state.backends.len()).map(|_| None).collect(),
-            services: HashMap::default(),
-            spreads: HashMap::default(),
-            endpoints: HashMap::default(),
-            answering_ports: vec![0; 1 << 10].into_boxed_slice(),
-            addresses: HashMap::new(),
-            nexts: HashSet::new(),
-            fixed: config
-                .neighbours
-                .iter()
-                .filter_map(|neighbour| Some((neighbour.address, neighbour.mac.parse().ok()?)))
-                .collect(),
-            interfaces,
-            wanted: config.clone(),
-            config,
-        };
-        for (index, interface) in snapshot.interfaces.iter().enumerate() {
-            for prefix in &interface.prefixes {
-                snapshot.addresses.insert(prefix.address, Owner::Own(index));
-            }
-        }
-        let wanted = snapshot.config.vips.clone();
-        for (index, vip) in wanted.iter().enumerate() {
-            snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
-        }
-        snapshot.nexts = snapshot.ways().map(|way| way.next).collect();
-        snapshot
-    }
-
-    fn add(
-        &mut self,
-        vip: &config::Vip,
-        row: usize,
-        numbers: &[u16],
-        state: &State,
-        old: Option<&Self>,
-    ) {
-        let index = self.vips.len();
-        let protocol = vip.protocol.number();
-        for (backend, number) in vip.backends.iter().zip(numbers) {
-            let record = state.backends.get(usize::from(*number));
-            let backend = self.backend(vip, backend, index, &record);
-            if vip.mode == Mode::Nat {
-                let service = Service::new(backend.address, backend.port, protocol);
-                let end = self.endpoints.entry(service).or_default();
-                if vip.snat {
-                    end.is_translated = true;
-                } else {
-                    end.plain = *number;
-                }
-                self.answering_ports[usize::from(backend.port >> 6)] |= 1 << (backend.port & 63);
-                self.addresses
-                    .entry(backend.address)
-                    .or_insert(Owner::Backend);
-            }
-            self.backends[usize::from(*number)] = Some(backend);
-        }
-        let service = Service::new(vip.address, vip.port, protocol);
-        self.services.insert(service, index as u32);
-        self.addresses.insert(vip.address, Owner::Vip);
-        let capacity = if vip.snat || vip.proxy_protocol {
-            self.config.tables.sessions
-        } else if vip.address.is_ipv4() {
-            self.config.tables.connections_ipv4
-        } else {
-            self.config.tables.connections_ipv6
-        };
-        let mut view = Vip {
-            name: vip.name.clone(),
-            row,
-            address: vip.address,
-            port: vip.port,
-            protocol,
-            mode: vip.mode,
-            algorithm: vip.algorithm,
-            snat: vip.snat,
-            proxy_protocol: vip.proxy_protocol,
-            when_down: vip.when_down,
-            half_open_limit: vip.half_open_limit.map_or(capacity as u64 / 8, u64::from),
-            health: vip.health.clone(),
-            backends: numbers.to_vec(),
-            open: Vec::new(),
-            spread: Arc::default(),
-        };
-        self.open(&mut view, old.and_then(|old| old.spreads.get(&service)));
-        self.spreads.insert(service, Arc::clone(&view.spread));
-        self.vips.push(view);
-    }
-
-    fn backend(
-        &self,
-        vip: &config::Vip,
-        backend: &config::Backend,
-        index: usize,
-        record: &BackendRecord,
-    ) -> Backend {
-        let (interface, next) = self.route(backend.address).unwrap_or((0, backend.address));
-        let source = self.interfaces[interface]
-            .address(backend.address)
-            .or_else(|| {
-                self.interfaces
-                    .iter()
-                    .find_map(|interface| interface.address(backend.address))
-            });
-        let kind = match vip.mode {
-            Mode::Nat => None,
-            Mode::Ipip => Some(TunnelKind::Ipip),
-            Mode::Gue => Some(TunnelKind::Gue { port: vip.gue_port }),
-        };
-        Backend {
-            name: backend.name.clone(),
-            vip: index,
-            service: flow::service(vip.address, vip.port, vip.protocol.number()),
-            address: backend.address,
-            port: backend.port.unwrap_or(vip.port),
-            weight: backend.weight,
-            health: if vip.health.is_some() {
-                record.health
-            } else {
-                health::UP
-            },
-            drained: backend.drain || record.drained != 0,
-            tunnel: kind
-                .zip(source)
-                .and_then(|(kind, source)| Tunnel::new(source, backend.address, kind).ok()),
-            way: Way::new(next, interface, self.interfaces[interface].mtu),
-        }
-    }
-
-    /// Fills in the backends that take new connections.
-    fn open(&self, vip: &mut Vip, before: Option<&Arc<Spread>>) {
-        let backends = vip.backends.iter().filter_map(|number| {
-            let backend = self.backends[usize::from(*number)].as_ref()?;
-            backend.is_open().then_some((*number, backend))
-        });
-        let mut candidates = Vec::new();
-        for (number, backend) in backends {
-            vip.open.push((number, backend.weight));
-            candidates.push(Candidate {
-                identity: format!("{} {}", backend.address, backend.port),
-                weight: backend.weight,
-            });
-        }
-        vip.spread = match before {
-            Some(before) if before.is_of(&candidates) => Arc::clone(before),
-            _ => Arc::new(Spread::new(candidates)),
-        };
     }
 
     #[cfg(test)]
@@ -419,5 +220,88 @@ impl Snapshot {
     #[inline]
     pub fn backend_at(&self, number: u16) -> Option<&Backend> {
         self.backends.get(usize::from(number))?.as_ref()
+    }
+
+    /// Returns the interface and next hop for an address: its own link first, else a gateway.
+    #[must_use]
+    pub fn route(&self, address: IpAddr) -> Option<(usize, IpAddr)> {
+        self.on_link(address)
+            .map(|interface| (interface, address))
+            .or_else(|| {
+                self.gateway(address)
+                    .map(|gateway| (gateway.interface, gateway.next))
+            })
+    }
+
+    #[must_use]
+    pub fn on_link(&self, address: IpAddr) -> Option<usize> {
+        self.interfaces.iter().position(|interface| {
+            interface
+                .prefixes
+                .iter()
+                .any(|prefix| prefix.contains(address))
+        })
+    }
+
+    /// Returns the first gateway of the address's IP version.
+    #[must_use]
+    pub fn gateway(&self, address: IpAddr) -> Option<&Way> {
+        self.interfaces
+            .iter()
+            .flat_map(|interface| &interface.gateways)
+            .find(|gateway| gateway.next.is_ipv4() == address.is_ipv4())
+    }
+
+    /// Every way whose next hop must be resolved.
+    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+        let gateways = self
+            .interfaces
+            .iter()
+            .flat_map(|interface| &interface.gateways);
+        let backends = self.in_use().map(|(_, backend)| &backend.way);
+        gateways.chain(backends)
+    }
+
+    /// Tells whether it is a next hop: a gateway, or a backend on a link.
+    #[must_use]
+    pub fn is_next(&self, address: IpAddr) -> bool {
+        self.nexts.contains(&address)
+    }
+
+    /// Fills in the known neighbours.
+    pub fn resolve(&self, state: &State, now: u64) {
+        for neighbour in &self.config.neighbours {
+            if let Some(mac) = self.fixed(neighbour.address) {
+                self.set_mac(neighbour.address, neighbour.interface, mac);
+            }
+        }
+        for way in self.ways().filter(|way| way.mac().is_none()) {
+            let known = state.neighbours.look(&Address::from(way.next), now);
+            if let Some(neighbour) = known.filter(|neighbour| neighbour.mac != 0) {
+                way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
+            }
+        }
+    }
+
+    /// Sets a neighbour's MAC address.
+    pub fn set_mac(&self, address: IpAddr, interface: usize, mac: MacAddress) {
+        for way in self.ways() {
+            if way.next == address && way.interface == interface {
+                way.set_mac(Some(mac));
+            }
+        }
+    }
+
+    /// Forgets a neighbour that stopped answering.
+    pub fn forget_mac(&self, address: IpAddr) {
+        self.ways()
+            .filter(|way| way.next == address)
+            .for_each(|way| way.set_mac(None));
+    }
+
+    /// Returns the MAC address of a configured neighbour, which is neither asked for nor learnt.
+    #[must_use]
+    pub fn fixed(&self, address: IpAddr) -> Option<MacAddress> {
+        self.fixed.get(&address).copied()
     }
 }

@@ -50,7 +50,7 @@ impl Pass<'_> {
             neighbour.hear(mac.to_bits(), manner, now)
         };
         let is_next = self.snapshot.is_next(address);
-        let state = self.state();
+        let state = self.state;
         let known = if is_next {
             let neighbours = &state.neighbours;
             neighbours.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, hear)
@@ -72,7 +72,7 @@ impl Pass<'_> {
     /// Applies the consequences of a message from a station.
     fn follow(&mut self, address: IpAddr, interface: usize, mac: MacAddress, heard: Heard) {
         if heard.changed {
-            self.snapshot.learn(address, interface, mac);
+            self.snapshot.set_mac(address, interface, mac);
         }
         if let Some(owner) = heard.ask {
             self.probe(address, interface, MacAddress::from_bits(owner));
@@ -96,7 +96,7 @@ impl Pass<'_> {
     pub(crate) fn solicit(&mut self, address: IpAddr, interface: usize) {
         let (key, now) = (Address::from(address), self.context.now());
         let ask = |neighbour: &mut Neighbour| neighbour.may_ask(now);
-        let state = self.state();
+        let state = self.state;
         let due = if self.snapshot.is_next(address) {
             let neighbours = &state.neighbours;
             neighbours.update_or_insert(&key, now, LIFETIME, Neighbour::zeroed, ask)
@@ -130,7 +130,7 @@ impl Pass<'_> {
             return Some(mac);
         }
         let (key, now) = (Address::from(address), self.context.now());
-        let state = self.state();
+        let state = self.state;
         if self.snapshot.is_next(address) {
             let neighbour = state.neighbours.look(&key, now)?;
             return (neighbour.mac != 0).then(|| MacAddress::from_bits(neighbour.mac));
@@ -168,7 +168,7 @@ impl Pass<'_> {
             }
             let key = Address::from(way.next);
             let settled = |neighbour: &mut Neighbour| (neighbour.settle(now), *neighbour);
-            let known = self.state().neighbours.amend(&key, now, settled);
+            let known = self.state.neighbours.amend(&key, now, settled);
             let Some((changed, neighbour)) = known.filter(|(_, neighbour)| neighbour.mac != 0)
             else {
                 self.solicit(way.next, way.interface);
@@ -176,20 +176,20 @@ impl Pass<'_> {
             };
             let age = now.saturating_sub(neighbour.confirmed);
             if age > LIFETIME {
-                self.state().neighbours.remove(&key, now);
-                snapshot.forget(way.next);
+                self.state.neighbours.remove(&key, now);
+                snapshot.forget_mac(way.next);
                 self.solicit(way.next, way.interface);
                 continue;
             }
             if changed {
                 let mac = MacAddress::from_bits(neighbour.mac);
-                snapshot.learn(way.next, way.interface, mac);
+                snapshot.set_mac(way.next, way.interface, mac);
             } else if way.mac().is_none() {
                 way.set_mac(Some(MacAddress::from_bits(neighbour.mac)));
             }
             if let Some(owner) = neighbour.doubted(now) {
                 let may_ask = |entry: &mut Neighbour| entry.may_ask(now);
-                if self.state().neighbours.amend(&key, now, may_ask) == Some(true) {
+                if self.state.neighbours.amend(&key, now, may_ask) == Some(true) {
                     self.probe(way.next, way.interface, MacAddress::from_bits(owner));
                 }
             } else if age > STALE {
@@ -197,4 +197,29 @@ impl Pass<'_> {
             }
         }
     }
+
+    /// Returns the interface and next hop for an address.
+    pub(crate) fn station(&mut self, address: IpAddr) -> Station {
+        if let Some(interface) = self.snapshot.on_link(address) {
+            return match self.neighbour(address) {
+                Some(mac) => Station::Known(interface, mac),
+                None => Station::Unknown(interface, address),
+            };
+        }
+        match self.snapshot.gateway(address) {
+            Some(way) => match way.mac() {
+                Some(mac) => Station::Known(way.interface, mac),
+                None => Station::Unknown(way.interface, way.next),
+            },
+            None => Station::Nowhere,
+        }
+    }
+}
+
+/// The next station of a packet.
+pub(crate) enum Station {
+    Known(usize, MacAddress),
+    /// The address is known, the MAC address is not.
+    Unknown(usize, IpAddr),
+    Nowhere,
 }

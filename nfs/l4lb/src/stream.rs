@@ -8,8 +8,6 @@ use bytemuck::{Pod, Zeroable};
 use nf_packet::{tcp_flags, Headers, Tcp};
 use nf_tables::Class;
 
-use crate::state::Session;
-
 /// The bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -18,6 +16,28 @@ pub struct Progress {
     pub acknowledged: u32,
     /// The byte after the last one that has passed.
     pub passed: u32,
+}
+
+/// The session of a connection, keyed by the tuple of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Session {
+    /// The load balancer's port toward the backend; 0: the client's own.
+    pub local_port: u16,
+    /// The length of the inserted header; 0: none.
+    pub inserted: u16,
+    /// The backend has acknowledged the header.
+    pub acknowledged: u16,
+    /// The backend has answered the SYN.
+    pub answered: u16,
+    /// The sequence number of the client's first byte.
+    pub start: u32,
+    pub reserved: u32,
+    /// The last renewal of its entry in `clients`.
+    pub renewed: u64,
+    /// The progress of both sides, in the client's numbers.
+    pub client: Progress,
+    pub backend: Progress,
 }
 
 /// The sequence numbers of a segment.

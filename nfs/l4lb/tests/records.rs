@@ -7,7 +7,10 @@ mod common;
 
 use common::*;
 use nf_l4lb::L4lb;
-use nf_runtime::testing::{Harness, Output};
+use nf_runtime::{
+    testing::{Harness, Output},
+    NetworkFunction,
+};
 use serde_json::{json, Value};
 
 /// Processes packets in one batch; returns each one's backend.
@@ -310,4 +313,29 @@ fn packets_do_not_renew_the_record_of_a_removed_backend() {
     assert_eq!((active(&lb, 12), active(&lb, 13)), (0, 0));
     lb.pass(&Sent::client(4000, ACK));
     assert_eq!(active(&lb, 12) + active(&lb, 13), 1);
+}
+
+#[test]
+fn a_backend_number_is_not_reused_while_records_refer_to_it() {
+    let mut lb = lb(json!([vip("ipip", &[11])]));
+    let backend = |lb: &mut Harness<L4lb>, index: u16| {
+        let [a, b] = index.to_be_bytes();
+        let web = with(
+            vip("ipip", &[]),
+            "backends",
+            json!([{"name": "x", "address": format!("10.9.{a}.{b}")}]),
+        );
+        lb.function()
+            .configure(serde_json::from_value(config(json!([web]))).unwrap())
+    };
+    lb.pass(&Sent::client(1, SYN));
+    // Of the 64 numbers, each new backend takes one.
+    for index in 0..63 {
+        backend(&mut lb, index).unwrap();
+    }
+    let refused = backend(&mut lb, 63).unwrap_err();
+    assert_eq!(refused.code, "backends-exhausted");
+    lb.advance(1300 * SECOND);
+    lb.tick();
+    backend(&mut lb, 63).unwrap();
 }

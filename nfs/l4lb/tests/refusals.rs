@@ -446,31 +446,6 @@ fn a_refused_configuration_changes_nothing() {
 }
 
 #[test]
-fn a_backend_number_is_not_reused_while_records_refer_to_it() {
-    let mut lb = lb(json!([vip("ipip", &[11])]));
-    let backend = |lb: &mut Harness<L4lb>, index: u16| {
-        let [a, b] = index.to_be_bytes();
-        let web = with(
-            vip("ipip", &[]),
-            "backends",
-            json!([{"name": "x", "address": format!("10.9.{a}.{b}")}]),
-        );
-        lb.function()
-            .configure(serde_json::from_value(config(json!([web]))).unwrap())
-    };
-    lb.pass(&Sent::client(1, SYN));
-    // Of the 64 numbers, each new backend takes one.
-    for index in 0..63 {
-        backend(&mut lb, index).unwrap();
-    }
-    let refused = backend(&mut lb, 63).unwrap_err();
-    assert_eq!(refused.code, "backends-exhausted");
-    lb.advance(1300 * SECOND);
-    lb.tick();
-    backend(&mut lb, 63).unwrap();
-}
-
-#[test]
 fn wrong_requests_are_refused() {
     let lb = lb(json!([vip("ipip", &[11])]));
     let refused = |verb: &str, arguments: Value| {

@@ -171,7 +171,7 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
         self.writer().replace(key, old, new, now)
     }
 
-    /// Removes a flow's record and returns its entry. An expired record is removed as well, but not returned.
+    /// Removes a flow's record and returns its entry. An expired record stays until aging reports it.
     pub fn remove(&self, key: &K, now: &Now) -> Option<Entry> {
         self.writer().remove(key, now)
     }

@@ -65,8 +65,8 @@ impl<K: Key> Plain<K> {
     }
 
     fn remove(&mut self, key: &K, now: &Now) -> Option<Entry> {
-        let record = self.0.remove(key)?;
-        record.lives(now).then_some(record.entry)
+        self.0.get(key).filter(|record| record.lives(now))?;
+        Some(self.0.remove(key)?.entry)
     }
 
     /// Removes the expired records and returns them.

@@ -92,8 +92,12 @@ impl<K: Key, W: Words> Core<K, W> {
         let _lock = self.lock(place.first());
         let found = self.find(&place)?;
         let index = self.base(found.bucket) + found.slot;
-        let (old, _) = self.change(index, |data| Some(record::emptied(data)));
-        change.count_removal();
-        (!record::has_expired(old, now)).then_some(record::entry(old))
+        let (old, removed) = self.change(index, |data| {
+            (!record::has_expired(data, now)).then_some(record::emptied(data))
+        });
+        if removed {
+            change.count_removal();
+        }
+        removed.then_some(record::entry(old))
     }
 }

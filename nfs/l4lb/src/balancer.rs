@@ -1,0 +1,115 @@
+//! The load balancer: its state, and the snapshot in force.
+
+use std::sync::{
+    atomic::{AtomicBool, AtomicU64, Ordering},
+    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+};
+
+use nf_runtime::{state::StateBuilder, Refusal};
+
+use crate::{
+    check::check, checks::Checks, config::Config, records::RecordTables, rows::Patience,
+    snapshot::Snapshot, state::State,
+};
+
+/// The network function `l4lb`.
+pub struct L4lb {
+    pub(crate) state: State,
+    pub(crate) records: RecordTables,
+    snapshot: RwLock<Arc<Snapshot>>,
+    /// Held while the next snapshot is made.
+    changing: Mutex<()>,
+    pub(crate) checks: Checks,
+    /// See `Pass::flooded`. Every tick evaluates it again.
+    pub(crate) flooded: AtomicBool,
+    /// The time of the latest batch or tick.
+    pub(crate) now: AtomicU64,
+    pub(crate) aged: AtomicU64,
+    pub(crate) refreshed: AtomicU64,
+    /// The VIPs must still be announced.
+    pub(crate) unannounced: AtomicBool,
+}
+
+impl L4lb {
+    pub(crate) fn new(config: Config, state: &mut StateBuilder) -> Result<Self, Refusal> {
+        let lifetimes = check(&config)?;
+        let records = RecordTables::declare(&config.tables, state)?;
+        let state = State::declare(&config.tables, state)?;
+        let empty = Snapshot::waiting(config, lifetimes, &state);
+        Ok(Self {
+            state,
+            records,
+            snapshot: RwLock::new(Arc::new(empty)),
+            changing: Mutex::new(()),
+            checks: Checks::default(),
+            flooded: AtomicBool::new(false),
+            now: AtomicU64::new(0),
+            aged: AtomicU64::new(0),
+            refreshed: AtomicU64::new(0),
+            unannounced: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        // The snapshot is replaced as a whole, so it is valid even after a panic.
+        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a configuration in force.
+    pub(crate) fn install(
+        &self,
+        config: Config,
+        now: u64,
+        patience: Patience,
+    ) -> Result<(), Refusal> {
+        let _changing = self.change();
+        let lifetimes = check(&config)?;
+        let rows = self.state.assign(&config, now, patience)?;
+        {
+            let _records = self.checks.lock();
+            self.state.occupy(&config, &rows, now);
+        }
+        let old = self.snapshot();
+        let new = Snapshot::new(config, lifetimes, &rows, &self.state, Some(&old));
+        self.publish(new, now);
+        self.unannounced.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn publish(&self, snapshot: Snapshot, now: u64) {
+        snapshot.resolve(&self.state, now);
+        *self
+            .snapshot
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// Rebuilds the snapshot from the same configuration after a backend's condition changed.
+    pub(crate) fn renew(&self) {
+        let _changing = self.change();
+        let old = self.snapshot();
+        let rows = old.rows();
+        let new = Snapshot::new(
+            old.config.clone(),
+            old.lifetimes,
+            &rows,
+            &self.state,
+            Some(&old),
+        );
+        self.publish(new, self.now.load(Ordering::Relaxed));
+    }
+
+    pub(crate) fn set_drained(&self, number: u16, on: bool) {
+        {
+            let _records = self.checks.lock();
+            let mut record = self.state.backends.get(number.into());
+            record.drained = on.into();
+            self.state.backends.put(number.into(), &record);
+        }
+        self.renew();
+    }
+}

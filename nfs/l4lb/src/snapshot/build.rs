@@ -1,0 +1,221 @@
+//! Builds snapshots from a configuration and the backends' condition.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use nf_packet::{Tunnel, TunnelKind};
+use nf_tables::Lifetimes;
+
+use super::{Backend, Owner, Snapshot, Vip};
+use crate::{
+    config::{self, Config, Mode},
+    flow,
+    maglev::Candidate,
+    rows::{Patience, Rows},
+    service::Service,
+    spread::Spread,
+    state::{health, BackendRecord, State},
+    ways::{Interface, Way},
+};
+
+impl Snapshot {
+    /// Builds a snapshot without VIPs, used until this instance owns the state. It prepares the slow parts, since packets will wait for the real one.
+    #[must_use]
+    pub fn waiting(wanted: Config, lifetimes: Lifetimes, state: &State) -> Self {
+        let expected = state.assign(&wanted, 0, Patience::None);
+        let spreads = expected.map_or_else(
+            |_| HashMap::default(),
+            |rows| Self::new(wanted.clone(), lifetimes, &rows, state, None).spreads,
+        );
+        let without = Config {
+            vips: Vec::new(),
+            ..wanted.clone()
+        };
+        let rows = Rows {
+            vips: Vec::new(),
+            backends: Vec::new(),
+        };
+        Self {
+            wanted,
+            spreads,
+            ..Self::new(without, lifetimes, &rows, state, None)
+        }
+    }
+
+    /// Builds a snapshot, reusing the unchanged parts of `old`.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        lifetimes: Lifetimes,
+        rows: &Rows,
+        state: &State,
+        old: Option<&Self>,
+    ) -> Self {
+        let interfaces: Vec<Interface> = config
+            .interfaces
+            .iter()
+            .enumerate()
+            .map(|(index, interface)| Interface {
+                mtu: interface.mtu.into(),
+                prefixes: interface.addresses.clone(),
+                gateways: interface
+                    .gateways
+                    .iter()
+                    .map(|gateway| Way::new(*gateway, index, interface.mtu.into()))
+                    .collect(),
+            })
+            .collect();
+        let mut snapshot = Self {
+            lifetimes,
+            vips: Vec::new(),
+            backends: (0..state.backends.len()).map(|_| None).collect(),
+            services: HashMap::default(),
+            spreads: HashMap::default(),
+            endpoints: HashMap::default(),
+            answering_ports: vec![0; 1 << 10].into_boxed_slice(),
+            addresses: HashMap::new(),
+            nexts: HashSet::new(),
+            fixed: config
+                .neighbours
+                .iter()
+                .filter_map(|neighbour| Some((neighbour.address, neighbour.mac.parse().ok()?)))
+                .collect(),
+            interfaces,
+            wanted: config.clone(),
+            config,
+        };
+        for (index, interface) in snapshot.interfaces.iter().enumerate() {
+            for prefix in &interface.prefixes {
+                snapshot.addresses.insert(prefix.address, Owner::Own(index));
+            }
+        }
+        let wanted = snapshot.config.vips.clone();
+        for (index, vip) in wanted.iter().enumerate() {
+            snapshot.add(vip, rows.vips[index], &rows.backends[index], state, old);
+        }
+        snapshot.nexts = snapshot.ways().map(|way| way.next).collect();
+        snapshot
+    }
+
+    fn add(
+        &mut self,
+        vip: &config::Vip,
+        row: usize,
+        numbers: &[u16],
+        state: &State,
+        old: Option<&Self>,
+    ) {
+        let index = self.vips.len();
+        let protocol = vip.protocol.number();
+        for (backend, number) in vip.backends.iter().zip(numbers) {
+            let record = state.backends.get(usize::from(*number));
+            let backend = self.backend(vip, backend, index, &record);
+            if vip.mode == Mode::Nat {
+                let service = Service::new(backend.address, backend.port, protocol);
+                let end = self.endpoints.entry(service).or_default();
+                if vip.snat {
+                    end.is_translated = true;
+                } else {
+                    end.plain = *number;
+                }
+                self.answering_ports[usize::from(backend.port >> 6)] |= 1 << (backend.port & 63);
+                self.addresses
+                    .entry(backend.address)
+                    .or_insert(Owner::Backend);
+            }
+            self.backends[usize::from(*number)] = Some(backend);
+        }
+        let service = Service::new(vip.address, vip.port, protocol);
+        self.services.insert(service, index as u32);
+        self.addresses.insert(vip.address, Owner::Vip);
+        let capacity = if vip.snat || vip.proxy_protocol {
+            self.config.tables.sessions
+        } else if vip.address.is_ipv4() {
+            self.config.tables.connections_ipv4
+        } else {
+            self.config.tables.connections_ipv6
+        };
+        let mut view = Vip {
+            name: vip.name.clone(),
+            row,
+            address: vip.address,
+            port: vip.port,
+            protocol,
+            mode: vip.mode,
+            algorithm: vip.algorithm,
+            snat: vip.snat,
+            proxy_protocol: vip.proxy_protocol,
+            when_down: vip.when_down,
+            half_open_limit: vip.half_open_limit.map_or(capacity as u64 / 8, u64::from),
+            health: vip.health.clone(),
+            backends: numbers.to_vec(),
+            open: Vec::new(),
+            spread: Arc::default(),
+        };
+        self.open(&mut view, old.and_then(|old| old.spreads.get(&service)));
+        self.spreads.insert(service, Arc::clone(&view.spread));
+        self.vips.push(view);
+    }
+
+    fn backend(
+        &self,
+        vip: &config::Vip,
+        backend: &config::Backend,
+        index: usize,
+        record: &BackendRecord,
+    ) -> Backend {
+        let (interface, next) = self.route(backend.address).unwrap_or((0, backend.address));
+        let source = self.interfaces[interface]
+            .address(backend.address)
+            .or_else(|| {
+                self.interfaces
+                    .iter()
+                    .find_map(|interface| interface.address(backend.address))
+            });
+        let kind = match vip.mode {
+            Mode::Nat => None,
+            Mode::Ipip => Some(TunnelKind::Ipip),
+            Mode::Gue => Some(TunnelKind::Gue { port: vip.gue_port }),
+        };
+        Backend {
+            name: backend.name.clone(),
+            vip: index,
+            service: flow::service(vip.address, vip.port, vip.protocol.number()),
+            address: backend.address,
+            port: backend.port.unwrap_or(vip.port),
+            weight: backend.weight,
+            health: if vip.health.is_some() {
+                record.health
+            } else {
+                health::UP
+            },
+            drained: backend.drain || record.drained != 0,
+            tunnel: kind
+                .zip(source)
+                .and_then(|(kind, source)| Tunnel::new(source, backend.address, kind).ok()),
+            way: Way::new(next, interface, self.interfaces[interface].mtu),
+        }
+    }
+
+    /// Fills in the backends that take new connections.
+    fn open(&self, vip: &mut Vip, before: Option<&Arc<Spread>>) {
+        let backends = vip.backends.iter().filter_map(|number| {
+            let backend = self.backends[usize::from(*number)].as_ref()?;
+            backend.is_open().then_some((*number, backend))
+        });
+        let mut candidates = Vec::new();
+        for (number, backend) in backends {
+            vip.open.push((number, backend.weight));
+            candidates.push(Candidate {
+                identity: format!("{} {}", backend.address, backend.port),
+                weight: backend.weight,
+            });
+        }
+        vip.spread = match before {
+            Some(before) if before.is_of(&candidates) => Arc::clone(before),
+            _ => Arc::new(Spread::new(candidates)),
+        };
+    }
+}
