@@ -197,7 +197,7 @@ def test_links_need_room_for_the_tag(server: DummyServer) -> None:
         server.ports,
     )
     found = bad(wiring.links(made))
-    assert found["hypervisor pcie-snic0"].startswith("MTU 1500 is below 1504: full-size frames of")
+    assert found["hypervisor pcie-snic0"].startswith("MTU 1500 is below 1504: tagged full-size frames of")
     assert found["snic0 vm2"] == "port 2 (v2) is down"
     assert set(found) == {"hypervisor pcie-snic0", "snic0 vm2"}
 

@@ -1,9 +1,9 @@
-//! What the outside gives to the core and gets from it: plain data, no I/O.
+//! The core's interface: plain data, no I/O.
 
 use std::fmt;
 use std::time::Duration;
 
-/// One accepted or dialled controller connection, after the OpenFlow handshake. Never reused.
+/// A controller connection, accepted or initiated, after the OpenFlow handshake. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ControllerId(pub u64);
 
@@ -20,7 +20,7 @@ pub enum Bridge {
 }
 
 impl Bridge {
-    /// As Open vSwitch and the operator call it.
+    /// Returns its name in Open vSwitch.
     pub fn name(self) -> &'static str {
         match self {
             Self::Virt => "virt",
@@ -29,21 +29,21 @@ impl Bridge {
     }
 }
 
-/// Where bytes produced by the core go. The bytes are whole OpenFlow messages, in order.
+/// Destination of bytes produced by the core, which are complete OpenFlow messages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Destination {
     Controller(ControllerId),
     Switch(SwitchIndex, Bridge),
 }
 
-/// The executor that is a port's home; no switch has this name.
+/// The executor value for a port's own home; no switch has this name.
 pub const HOME: &str = "home";
 
 /// The server as configured; names are unique and validated by the configuration loader.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
     pub datapath_id: u64,
-    /// Of ports that have none of their own: [`HOME`] or the name of a switch.
+    /// The default executor of ports: [`HOME`] or the name of a switch.
     pub executor: String,
     pub switches: Vec<SwitchConfig>,
     pub ports: Vec<PortConfig>,
@@ -71,7 +71,7 @@ pub struct PortConfig {
     pub interface: String,
     /// [`HOME`] or the name of a switch; `None`: the server's default.
     pub executor: Option<String>,
-    /// The program that answers for the port; see [`Claim`].
+    /// The program responsible for the port; see [`Claim`].
     pub owner: Option<String>,
 }
 
@@ -86,14 +86,14 @@ pub struct PortRequest {
     pub owner: Option<String>,
 }
 
-/// The right to take a port from its interface, as a request states it. Only the owner's name or `force` takes an owned port.
+/// The claim of a request on a port. Only the owner's name or `force` may take an owned port from its interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     pub owner: Option<String>,
     pub force: bool,
 }
 
-/// How far a move goes before it waits for `continue_move`.
+/// The stage at which a move stops and waits for `continue_move`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MoveUntil {
     Prepared,
@@ -101,7 +101,7 @@ pub enum MoveUntil {
     Done,
 }
 
-/// Where a move stands.
+/// The stage of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MoveStage {
     Preparing,
@@ -116,19 +116,19 @@ pub struct MoveRequest {
     pub switch: String,
     pub interface: String,
     pub until: MoveUntil,
-    /// How long new rules are given before packets are sent to them.
+    /// Time between installing new rules and sending packets to them.
     pub settle: Duration,
-    /// How long both paths stay after the flip.
+    /// Time for which both paths stay after the flip.
     pub grace: Duration,
-    /// Whether it goes on without bridges that have not confirmed their rules; see [`Core::force_move`].
+    /// Whether it proceeds without bridges that have not confirmed their rules; see [`Core::force_move`].
     ///
     /// [`Core::force_move`]: crate::Core::force_move
     pub force: bool,
-    /// The owner that the request names. A move has no `force` against an owner: its `force` is about switches.
+    /// The owner that the request names. A move cannot override an owner: its `force` concerns switches only.
     pub owner: Option<String>,
 }
 
-/// A request to run a port's pipeline elsewhere, as [`MoveRequest`].
+/// A request to run a port's pipeline on another switch, like [`MoveRequest`].
 #[derive(Clone, Debug)]
 pub struct ExecutorRequest {
     /// [`HOME`] or the name of a switch.
@@ -139,11 +139,11 @@ pub struct ExecutorRequest {
     pub force: bool,
 }
 
-/// A refused management request. `code()` is the stable word of the REST contract.
+/// A refused management request. `code()` is the stable code of the REST contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortError {
     PortUnknown(u32),
-    /// The request neither names the owner nor has force.
+    /// The request neither names the owner nor sets force.
     PortOwned {
         number: u32,
         owner: String,
@@ -181,7 +181,7 @@ pub enum PortError {
     MoveInProgress(u32),
     NoMove(u32),
     MovePastAbort(u32),
-    /// It goes on by itself when these bridges have confirmed their rules.
+    /// It resumes by itself when these bridges have confirmed their rules.
     MoveWaits {
         number: u32,
         bridges: String,
@@ -227,13 +227,13 @@ impl PortError {
 impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PortUnknown(n) => write!(f, "there is no virtual port {n}; `unoctl dump-ports` lists them"),
+            Self::PortUnknown(n) => write!(f, "unknown virtual port {n}; `unoctl dump-ports` lists the mapped ones"),
             Self::PortOwned { number, owner } => write!(
                 f,
                 "virtual port {number} belongs to {owner:?}, which would lose its traffic: have its owner do it (nfagent: `unoctl nf delete`, \
                  `unoctl nf migrate`), or name the owner in the request (unoctl: `--force`) to do it all the same"
             ),
-            Self::SwitchUnknown(s) => write!(f, "there is no switch named \"{s}\" in the configuration"),
+            Self::SwitchUnknown(s) => write!(f, "unknown switch \"{s}\"; use one of the configuration"),
             Self::NumberTaken { number, by } => write!(f, "virtual port {number} is already mapped to {by}"),
             Self::NumberOutOfRange(n) => write!(f, "virtual port number {n} is outside 1..65023"),
             Self::NameTaken { name, number } => write!(f, "virtual port {number} is already named \"{name}\""),
@@ -250,12 +250,12 @@ impl fmt::Display for PortError {
                 "interface {interface} is not on bridge edge of {switch}; add it first (`unoctl port add` does both)"
             ),
             Self::PatchMissing { switch, patch } => {
-                write!(f, "patch port {patch} is missing on {switch}; `unoctl port add` makes it, `unoctl doctor` lists what else is missing")
+                write!(f, "patch port {patch} is missing on {switch}; `unoctl port add` creates it, `unoctl doctor` lists everything missing")
             }
             Self::SwitchDown(s) => write!(f, "switch {s} is not connected"),
-            Self::MoveInProgress(n) => write!(f, "virtual port {n} is being moved; wait for it, or `unoctl port abort {n}`"),
-            Self::NoMove(n) => write!(f, "virtual port {n} is not being moved"),
-            Self::MovePastAbort(n) => write!(f, "the move of virtual port {n} has flipped; let it finish and move back"),
+            Self::MoveInProgress(n) => write!(f, "virtual port {n} is moving; wait for it, or `unoctl port abort {n}`"),
+            Self::NoMove(n) => write!(f, "virtual port {n} is not moving"),
+            Self::MovePastAbort(n) => write!(f, "the move of virtual port {n} has already flipped; let it finish, then move back"),
             Self::MoveWaits { number, bridges } => write!(
                 f,
                 "the move of virtual port {number} waits for {bridges}: not connected, or refuses its rules; it goes on by itself when that ends, \
@@ -273,21 +273,21 @@ impl fmt::Display for PortError {
 
 impl std::error::Error for PortError {}
 
-/// A virtual port as the REST contract shows it.
+/// A virtual port in the form of the REST contract.
 #[derive(Clone, Debug)]
 pub struct PortView {
     pub number: u32,
     pub name: String,
     pub switch: String,
     pub interface: String,
-    /// [`HOME`] or the name of a switch, as it was chosen.
+    /// The chosen executor: [`HOME`] or the name of a switch.
     pub executor: String,
     /// The switch that runs the pipeline.
     pub executes_at: String,
     pub flow_id: u16,
     pub ingress_id: Option<u16>,
     pub up: bool,
-    /// Why it is down; `None` when it is up.
+    /// Why it is down; `None` if it is up.
     pub reason: Option<String>,
     /// OFPPC_* names set by controllers.
     pub config: Vec<&'static str>,
@@ -304,7 +304,7 @@ pub struct MoveView {
     pub stage: MoveStage,
 }
 
-/// State of one bridge's OpenFlow session as the core sees it.
+/// State of one bridge's OpenFlow session in the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BridgeState {
     Down,
@@ -324,18 +324,18 @@ pub struct SwitchView {
     pub physical_meters: usize,
     pub edge_flows: usize,
     pub repairs: u64,
-    /// What `virt` and `edge` refused last with, while they lack something because of it.
+    /// The last errors of `virt` and `edge`, while they lack something that they refused.
     pub refusals: [Option<String>; 2],
 }
 
-/// What a journal held.
+/// The content of a restored journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub records: usize,
     pub flows: usize,
     pub groups: usize,
     pub meters: usize,
-    /// Bytes of a last record that was not written to its end.
+    /// Bytes of a truncated last record.
     pub cut_off: usize,
 }
 
@@ -352,7 +352,7 @@ pub struct StatusView {
     pub refused: u64,
 }
 
-/// What the core knows of one controller beyond its socket.
+/// The core's data about one controller, apart from its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerRole {
     Equal,

@@ -1,4 +1,4 @@
-//! The controllers: their connections, roles and replies, and how one answer is made of several switches' answers.
+//! The controllers: their connections, roles and replies, and merging several switches' answers into one.
 
 pub mod controller;
 pub mod merge;
@@ -17,7 +17,7 @@ use crate::switches::Switches;
 use controller::Controller;
 use std::collections::BTreeMap;
 
-/// A controller's message on its way through the core.
+/// A controller's message inside the core.
 #[derive(Clone, Copy)]
 pub struct Incoming<'a> {
     pub origin: Origin,
@@ -36,7 +36,7 @@ pub struct Controllers {
     pub refused: u64,
 }
 
-/// What an answer to a controller is made of.
+/// The sources of an answer to a controller.
 pub struct View<'a> {
     pub datapath_id: u64,
     pub truth: &'a Truth,

@@ -1,4 +1,4 @@
-//! The dispatcher: owns the rooms, hands them what comes in, and routes what they return. No room calls it.
+//! The dispatcher: owns the rooms, gives them input, and routes their results. No room calls it.
 
 pub mod answers;
 pub mod management;
@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// Unacknowledged messages toward the switches above which no more are taken from controllers.
 const IN_FLIGHT_LIMIT: usize = 16_384;
-/// Bytes of such messages, with what they change, above which no more are taken from controllers.
+/// Bytes of such messages and their changes, above which no more are taken from controllers.
 const IN_FLIGHT_BYTES: usize = 64 << 20;
 
 pub struct Core {
@@ -38,7 +38,7 @@ pub struct Core {
     discarded: Vec<Changes>,
 }
 
-/// Memory that is not needed any more. Freeing it takes long.
+/// Unused memory that takes long to free.
 #[derive(Debug)]
 pub struct Discarded {
     _changes: Vec<Changes>,
@@ -48,7 +48,7 @@ impl Core {
     /// Starts with empty virtual tables and the configured ports.
     ///
     /// # Errors
-    /// The first port that contradicts another one or the switches.
+    /// The first port that contradicts another port or the switches.
     pub fn new(config: CoreConfig, now: Instant) -> Result<Self, PortError> {
         let switches = config.switches.into_iter();
         let switches = Switches::new(switches.map(|s| Switch::new(s.name, s.link, now)).collect());
@@ -88,18 +88,18 @@ impl Core {
         })
     }
 
-    /// Ends a batch of `*_message` calls: asks the switches for the verdict (barriers) on what was sent.
+    /// Ends a batch of `*_message` calls: requests the switches' verdict (barriers).
     pub fn end_of_batch(&mut self, now: Instant) {
         self.switches.close_batch();
         self.settle(now);
-        // What settling sent needs a verdict too: nothing else may ever happen that would end a batch.
+        // What settling sent needs a verdict, too: no later event may end its batch.
         while self.switches.close_batch() {
             self.settle(now);
         }
         self.release_replies();
     }
 
-    /// Settles what can be settled and lets go on what waited for it.
+    /// Settles what can be settled, and resumes what waited for it.
     fn settle(&mut self, now: Instant) {
         let verdicts = |core: &mut Self| {
             let switches = &mut core.switches;
@@ -116,7 +116,7 @@ impl Core {
         self.leave_everywhere(now);
     }
 
-    /// Lets moves act on the rooms below, and routes what they ask for.
+    /// Lets moves act on the rooms below, and routes their results.
     fn with_moves<R>(
         &mut self,
         now: Instant,
@@ -139,7 +139,7 @@ impl Core {
         result
     }
 
-    /// Lets expired rules act on the rooms below, and tells controllers of those that are gone.
+    /// Lets expired rules act on the rooms below, and notifies controllers of removed rules.
     fn with_expiry<R>(
         &mut self,
         now: Instant,
@@ -161,8 +161,8 @@ impl Core {
         result
     }
 
-    /// Tells controllers what changed about the virtual ports, and switches whether those that groups watch are live. `except`: the
-    /// controller that asked for the change.
+    /// Reports changed virtual ports to controllers, and the liveness of watched ports to switches. `except`: the controller that requested
+    /// the change.
     fn announce_ports(&mut self, except: Option<ControllerId>) {
         for (reason, port) in self.switches.announce(&mut self.server) {
             self.controllers.tell_port_status(reason, port, except);
@@ -179,35 +179,35 @@ impl Core {
         }
     }
 
-    /// Bytes to write now, in order per destination.
+    /// Returns the bytes to write now, in order per destination.
     pub fn take_outputs(&mut self) -> Vec<(Destination, Vec<u8>)> {
         let mut outputs = self.switches.outbox.take();
         outputs.append(&mut self.controllers.outbox.take());
         outputs
     }
 
-    /// Memory to free when the outputs are written, best on another thread; `None`: nothing that is worth it.
+    /// Returns memory to free after writing the output, best on another thread; `None`: nothing large.
     pub fn take_discarded(&mut self) -> Option<Discarded> {
         let changes = std::mem::take(&mut self.discarded);
         (!changes.is_empty()).then_some(Discarded { _changes: changes })
     }
 
-    /// Controllers to disconnect after their pending bytes were written, with the reason for the log.
+    /// Returns controllers to disconnect after writing their pending bytes, with the reason for the log.
     pub fn take_disconnects(&mut self) -> Vec<(ControllerId, String)> {
         std::mem::take(&mut self.controllers.disconnects)
     }
 
-    /// Bridges to disconnect and dial again, with the reason for the log (their stream or state cannot be trusted).
+    /// Returns bridges to disconnect and reconnect, with the reason for the log (their stream or state cannot be trusted).
     pub fn take_switch_disconnects(&mut self) -> Vec<(SwitchIndex, Bridge, String)> {
         std::mem::take(&mut self.switches.disconnects)
     }
 
-    /// Messages sent to switches and not acknowledged yet.
+    /// Counts unacknowledged messages to switches.
     pub fn in_flight(&self) -> usize {
         self.switches.verdicts.in_flight() + self.switches.open_questions()
     }
 
-    /// Whether every bridge has been compared with what it should have.
+    /// Tells whether every bridge is in sync.
     pub fn is_in_step(&self) -> bool {
         self.switches.is_in_step()
     }

@@ -1,4 +1,4 @@
-//! Rules that end: removed ones, whose copies report, and those whose idle timeout is ours.
+//! The end of rules: removed ones, whose copies report, and those whose idle timeout runs here.
 
 pub mod idle;
 pub mod removed;

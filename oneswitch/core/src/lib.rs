@@ -1,7 +1,7 @@
 //! One virtual OpenFlow 1.3 switch over several Open vSwitch instances, as a state machine without I/O.
 //!
-//! The daemon feeds it whole OpenFlow messages (after version negotiation; echo and hello stay in the daemon), connection
-//! events, management requests and time; it answers with bytes per [`Destination`]. It never blocks and never reads a clock.
+//! The daemon feeds it complete OpenFlow messages (after version negotiation; echo and hello stay in the daemon), connection events,
+//! management requests and time; it answers with bytes per [`Destination`]. It never blocks and never reads a clock.
 //!
 //! One round: feed events, [`Core::end_of_batch`], write what [`Core::take_outputs`] returns.
 //!
@@ -9,15 +9,15 @@
 //! |---|---|
 //! | `model` | the virtual tables, groups and meters |
 //! | `server` | the port map, the executors, the flood's lists |
-//! | `layout` | nothing: what a switch is to have, and how it differs from what it has |
-//! | `journal` | what survives a restart |
-//! | `switches` | sessions, verdicts, questions to switches |
+//! | `layout` | nothing: the wanted state of a switch, and its difference from the found one |
+//! | `journal` | the state that survives a restart |
+//! | `switches` | sessions, verdicts, requests to switches |
 //! | `controllers` | connections, roles, the order of replies |
 //! | `expiry` | removed rules, idle timeouts |
 //! | `moves` | moves of ports and executors |
 //! | `core` | the dispatcher: all of them; no room calls it |
 //!
-//! Rooms borrow those above them in this table by name and return what has to be routed (docs/architecture.md, "Rooms of `oneswitch/core`").
+//! Rooms borrow those above them in this table by name and return results to be routed (docs/architecture.md, "Rooms of `oneswitch/core`").
 
 mod api;
 mod controllers;

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Moves {
     outcomes: BTreeMap<u32, Result<(), PortError>>,
-    /// Statistics that are in, per moving port. They count when all are in, with the end of the move, or a restart in between would count
-    /// them again.
+    /// Received statistics, per moving port. They count once all are received, together with the end of the move, or a restart in between
+    /// would count them twice.
     folds: BTreeMap<u32, Vec<Fold>>,
-    /// A move has ended: its port may look different to controllers.
+    /// A move has ended: controllers may see its port differently.
     pub ended: bool,
-    /// Rules have got several copies, whose idle timeouts are watched here.
+    /// Rules have several copies now, whose idle timeouts are watched here.
     pub timers_move: bool,
 }

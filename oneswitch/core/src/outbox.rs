@@ -1,4 +1,4 @@
-//! Bytes on their way out, gathered per destination so that a round costs one write each.
+//! Bytes to send, collected per destination so that a round needs one write for each.
 
 use crate::api::Destination;
 use openflow13::set_xid;
@@ -24,7 +24,7 @@ impl Outbox {
         copy
     }
 
-    /// Forgets what was to go to a destination that is gone.
+    /// Drops the bytes for a disconnected destination.
     pub fn discard(&mut self, to: Destination) {
         self.buffers.retain(|(d, _)| *d != to);
     }

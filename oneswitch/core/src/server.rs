@@ -1,4 +1,4 @@
-//! The server: its port map, which switch executes which port, and what follows from both.
+//! The server: its port map, the executors of the ports, and state derived from both.
 
 pub mod counters;
 pub mod executors;
@@ -19,13 +19,13 @@ pub struct Server {
     pub ports: PortMap,
     pub flood: Flood,
     pub executors: Executors,
-    /// Of ports that have none of their own.
+    /// The default executor of ports.
     pub default_executor: Executor,
     /// Grows with every change of `executors`.
     pub epoch: u64,
     /// Ports that groups watch, or have watched.
     pub watched: BTreeSet<u32>,
-    /// Something that the journal keeps may have changed.
+    /// Whether something that the journal keeps may have changed.
     pub unsettled: bool,
 }
 
@@ -50,7 +50,7 @@ impl Server {
         (old, new)
     }
 
-    /// The move of a port.
+    /// Returns the move of a port.
     ///
     /// # Errors
     /// `PortUnknown`, `NoMove`.
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Returns whether `rule` has left `switch` with its port, though its copy is still there.
+    /// Returns whether `rule` has left `switch` with its port, although its copy is still there.
     pub fn flipped_away(&self, rule: &Rule, switch: SwitchIndex) -> bool {
         let port = rule.in_port().and_then(|n| self.ports.get(n));
         port.is_some_and(|p| {
@@ -91,7 +91,7 @@ impl Server {
         self.ports.iter().any(|port| port.unsaved.is_some())
     }
 
-    /// Forgets moves that are in the saved port map of this revision: the journal need not keep them.
+    /// Drops moves that are in the saved port map of this revision, because the journal need not keep them.
     pub fn ports_are_saved(&mut self, revision: u64) {
         for port in self.ports.iter_mut() {
             let saved = port.unsaved.take_if(|(at, _)| *at <= revision);

@@ -8,7 +8,7 @@ pub struct SwitchSet(u64);
 impl SwitchSet {
     pub const EMPTY: Self = Self(0);
     pub const ALL: Self = Self(u64::MAX);
-    /// Switches that one server can have.
+    /// Maximum number of switches of a server.
     pub const CAPACITY: usize = 64;
 
     pub fn of(switch: SwitchIndex) -> Self {
@@ -36,7 +36,7 @@ impl SwitchSet {
         self.0.count_ones() as usize
     }
 
-    /// The one switch of a set of one.
+    /// Returns the only switch of a set of one.
     pub fn only(self) -> Option<SwitchIndex> {
         self.iter().next().filter(|_| self.len() == 1)
     }

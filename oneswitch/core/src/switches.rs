@@ -1,4 +1,4 @@
-//! The switches: their OpenFlow sessions, what they were sent and asked, and their verdicts.
+//! The switches: their OpenFlow sessions, the messages and requests to them, and their verdicts.
 
 pub mod audit;
 pub mod doubt;
@@ -29,7 +29,7 @@ pub struct Switches {
     pub list: Vec<Switch>,
     pub verdicts: Verdicts,
     pub outbox: Outbox,
-    /// How the switches treat fragments (OFPC_FRAG_*).
+    /// The switches' treatment of fragments (OFPC_FRAG_*).
     pub fragment_flags: u16,
     /// Bridges to disconnect, with the reason for the log.
     pub disconnects: Vec<(SwitchIndex, Bridge, String)>,

@@ -27,8 +27,8 @@ pub enum Stream {
 impl Stream {
     /// Connects to a peer; TLS included.
     ///
+    /// # Errors
     /// The reason why it could not be reached.
-    /// Why it could not be reached.
     pub async fn connect(target: &Active, tls: Option<&Tls>) -> io::Result<Self> {
         match target {
             Active::Unix(path) => QuietUnixStream::connect(path).await.map(Self::Unix),

@@ -1,30 +1,30 @@
-//! What is kept per controller connection: role, masks, the order of its replies, and how much memory all of that takes.
+//! State of one controller connection: role, masks, the order of its replies, and their memory.
 
 use crate::api::ControllerRole;
 use crate::controllers::reply::Reply;
 use openflow13::AsyncMasks;
 use std::collections::VecDeque;
 
-/// Bytes kept for one controller above which nothing more of it is read: replies that wait for a switch or for the controller to read, and
-/// answers of switches that are being merged.
+/// Bytes kept for one controller above which no more of its messages are taken: replies that wait for a switch or for the controller to
+/// read, and switches' answers that are being merged.
 pub const BUDGET: usize = 4 << 20;
-/// Unsent bytes of a controller's connection above which its replies wait here.
+/// Unsent bytes of a controller's connection above which its replies wait in the core.
 pub const WINDOW: usize = 1 << 20;
 /// Unsent bytes of a controller's connection above which it gets no packet-ins.
 pub const PACKET_IN_WINDOW: usize = 8 << 20;
 
-/// A reply that is due: it leaves when it is there, its turn has come and its batch is settled.
+/// A pending reply: it leaves when it is complete, its turn has come and its batch is settled.
 #[derive(Debug)]
 struct Slot {
-    /// Everything the controller sent before is settled with this batch.
+    /// This batch settles everything the controller sent before.
     after: u64,
     reply: Option<Reply>,
-    /// Errors about messages between the reply before and this one; they go first.
+    /// Errors about messages between the previous reply and this one; they go first.
     errors: Vec<u8>,
 }
 
 impl Slot {
-    /// Bytes that it takes with what is allocated for the shortest reply.
+    /// Memory of the shortest reply, allocations included.
     const SIZE: usize = std::mem::size_of::<Self>() + 64;
 }
 
@@ -36,13 +36,13 @@ pub struct Controller {
     slots: VecDeque<Slot>,
     /// Number of `slots[0]`; they are numbered in order.
     first_slot: u64,
-    /// Bytes that the slots take, and what is reserved for answers of switches.
+    /// Bytes of the slots, and bytes reserved for switches' answers.
     kept: usize,
     /// Bytes that its connection has not sent yet.
     pub unsent: usize,
-    /// Packet-ins that it did not get because it did not read.
+    /// Packet-ins that it lost because it did not read.
     pub packet_ins_dropped: u64,
-    /// It has lost packet-ins since it last had room for replies.
+    /// Whether it has lost packet-ins since it last had room for replies.
     loses_packet_ins: bool,
 }
 
@@ -74,7 +74,7 @@ fn default_masks() -> AsyncMasks {
     }
 }
 
-/// What becomes of a packet-in.
+/// The fate of a packet-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Send,
@@ -104,7 +104,7 @@ impl Controller {
             .is_some_and(|bit| mask & bit != 0)
     }
 
-    /// The number of the next reply, which tells where among the replies a message was.
+    /// Returns the number of the next reply, which gives a message's place among the replies.
     pub fn place(&self) -> u64 {
         self.first_slot + self.slots.len() as u64
     }
@@ -129,7 +129,7 @@ impl Controller {
         }
     }
 
-    /// Counts `bytes` for a reply that is being made, until they are [given back](Self::give_back).
+    /// Reserves `bytes` for an unfinished reply, until they are [released](Self::give_back).
     pub fn reserve_bytes(&mut self, bytes: usize) {
         self.kept += bytes;
     }
@@ -138,12 +138,12 @@ impl Controller {
         self.kept -= bytes;
     }
 
-    /// Bytes kept for this controller.
+    /// Returns the bytes kept for this controller.
     pub fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Whether a packet-in of `length` bytes goes to it, `unsent` being unsent; counts it if not.
+    /// Tells whether it receives a packet-in of `length` bytes with `unsent` bytes unsent; counts a dropped one.
     pub fn admit_packet_in(&mut self, unsent: usize, length: usize) -> Admission {
         if unsent + length <= PACKET_IN_WINDOW {
             self.loses_packet_ins &= unsent > WINDOW;
@@ -156,9 +156,9 @@ impl Controller {
         }
     }
 
-    /// Puts an error about a message that came just before reply `place` into the order. The message's batch is settled.
+    /// Queues an error about a message that preceded reply `place`. The message's batch is settled.
     pub fn refuse(&mut self, place: u64, error: &[u8]) {
-        // An error in between took the place, and has left: the next reply is the one after that.
+        // An earlier error took the place and has left: the next reply is the following one.
         let place = place.max(self.first_slot);
         self.kept += error.len();
         if let Some(slot) = self.slot_mut(place) {
@@ -178,13 +178,13 @@ impl Controller {
         self.slots.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Whether the next reply, or a part of it, may leave.
+    /// Tells whether the next reply, or a part of it, may leave.
     pub fn is_ready(&self, is_settled: impl Fn(u64) -> bool) -> bool {
         let ready = |s: &Slot| !s.errors.is_empty() || s.reply.is_some() && is_settled(s.after);
         self.slots.front().is_some_and(ready)
     }
 
-    /// What may leave next: errors, or one message of a reply.
+    /// Removes what may leave next: errors, or one message of a reply.
     pub fn pop_ready(&mut self, is_settled: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
         if !self.is_ready(is_settled) {
             return None;

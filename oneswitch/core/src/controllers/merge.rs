@@ -1,4 +1,4 @@
-//! One answer from several switches: counters are sums (each packet was counted once), the rest is the truth.
+//! Merges several switches' answers into one: counters are sums (each packet was counted once), the rest comes from the virtual tables.
 
 use crate::api::SwitchIndex;
 use crate::controllers::reply::Reply;
@@ -34,11 +34,11 @@ const NO_METERS: MeterFeatures = MeterFeatures {
     max_color: 0,
 };
 
-/// What is merged into one answer.
+/// A merged answer in progress.
 #[derive(Debug)]
 pub struct Answers {
     pub parts: Parts,
-    /// The executors are those of the time of the request.
+    /// The executors at the time of the request.
     pub steady: bool,
     /// [`FlowTables::begin_reading`] of the request.
     ///
@@ -47,7 +47,7 @@ pub struct Answers {
 }
 
 impl View<'_> {
-    /// The reply's messages, ready to be sent.
+    /// Returns the reply's messages, ready to send.
     pub fn merge(
         &self,
         request: &MultipartRequest,
@@ -81,7 +81,7 @@ impl View<'_> {
                 MultipartReply::MeterConfig(self.meter_configs(*meter, answers.parts))
             }
             MultipartRequest::PortDesc => MultipartReply::PortDesc(self.port_descriptions()),
-            // The hypervisor's answer, part by part: every switch is the same software. Without one, no features.
+            // The hypervisor's answer, part by part, because all switches run the same software. Without it, no features.
             _ if !answers.parts.is_empty() => return relay(answers.parts, xid).into(),
             MultipartRequest::GroupFeatures => MultipartReply::GroupFeatures(NO_GROUPS),
             MultipartRequest::MeterFeatures => MultipartReply::MeterFeatures(NO_METERS),
@@ -161,7 +161,7 @@ impl View<'_> {
                     port_no: port.number,
                     ..port.base
                 };
-                // While it moves, both interfaces carry it.
+                // During a move both interfaces carry it.
                 if let Some(moving) = &port.moving {
                     if let (Some(stats), Some(before)) = (at(&moving.to), &moving.counted_before) {
                         sum = combine_ports(&sum, &combine_ports(stats, before, minus), plus);
@@ -239,7 +239,7 @@ impl View<'_> {
         merged.into_values().collect()
     }
 
-    /// As an executor spells them, but for the hidden groups.
+    /// Describes groups as an executor spells them, without the hidden groups.
     fn group_descriptions(&self, parts: Parts) -> Vec<GroupDesc> {
         let mut spelled: BTreeMap<u32, GroupDesc> = BTreeMap::new();
         for (_, part) in parts {
@@ -299,7 +299,7 @@ impl View<'_> {
         merged.into_values().collect()
     }
 
-    /// As an executor spells them: Open vSwitch fills in burst sizes.
+    /// Returns the meters as an executor spells them: Open vSwitch fills in burst sizes.
     fn meter_configs(&self, asked: u32, parts: Parts) -> Vec<MeterConfig> {
         let mut spelled: BTreeMap<u32, MeterConfig> = BTreeMap::new();
         for (_, part) in parts {
@@ -343,7 +343,7 @@ pub fn seconds(duration: Duration) -> (u32, u32) {
     (duration.as_secs() as u32, duration.subsec_nanos())
 }
 
-/// Parts as they came, with the controller's xid and the "more" flag on all but the last.
+/// Relays parts unchanged, with the controller's xid and the "more" flag on all but the last.
 fn relay(parts: Parts, xid: u32) -> Vec<Vec<u8>> {
     let count = parts.len();
     let numbered = parts.into_iter().enumerate();
@@ -360,7 +360,7 @@ fn relay(parts: Parts, xid: u32) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Whether a group or meter request asks for `id`.
+/// Tells whether a group or meter request selects `id`.
 pub fn asks_for_group(asked: u32, id: u32) -> bool {
     asked == group_no::ALL || asked == group_no::ANY || asked == id
 }

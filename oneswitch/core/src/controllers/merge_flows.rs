@@ -70,7 +70,7 @@ impl View<'_> {
             .is_empty()
     }
 
-    /// Rules whose switches are all away exist nevertheless.
+    /// Adds rules whose switches are all disconnected, because they exist nevertheless.
     fn add_unreachable(
         &self,
         chosen: &[Arc<Rule>],
@@ -127,7 +127,7 @@ impl View<'_> {
     }
 }
 
-/// A copy's statistics as those of the virtual rule.
+/// Converts a copy's statistics to those of the virtual rule.
 fn as_virtual(flow: FlowStats, rule: &Rule, now: Instant) -> FlowStats {
     let (duration_sec, duration_nsec) = seconds(rule.age(now));
     FlowStats {

@@ -1,4 +1,4 @@
-//! A reply to a controller, handed out message by message as its connection has room.
+//! A reply to a controller, sent message by message as its connection has room.
 
 use openflow13::{FlowStats, FlowStatsMessages};
 use std::collections::VecDeque;
@@ -8,16 +8,16 @@ use std::iter::Peekable;
 #[derive(Debug)]
 pub enum Reply {
     Encoded(VecDeque<Vec<u8>>),
-    /// Flow statistics, which can be longer than everything else together, are encoded when they leave.
+    /// Flow statistics, by far the longest reply, are encoded only when they leave.
     Flows {
         messages: Box<Peekable<FlowStatsMessages>>,
-        /// Estimate of the bytes that are left.
+        /// Estimate of the remaining bytes.
         left: usize,
     },
 }
 
 impl Default for Reply {
-    /// A reply of no message.
+    /// Creates a reply without messages.
     fn default() -> Self {
         Self::Encoded(VecDeque::new())
     }
@@ -42,7 +42,7 @@ impl Reply {
         Self::Flows { messages, left }
     }
 
-    /// Bytes that it takes, about.
+    /// Estimates its bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Encoded(messages) => messages.iter().map(Vec::len).sum(),
@@ -50,7 +50,7 @@ impl Reply {
         }
     }
 
-    /// The next message; empty if there is none.
+    /// Returns the next message; empty if none remains.
     pub fn next_message(&mut self) -> Vec<u8> {
         match self {
             Self::Encoded(messages) => messages.pop_front().unwrap_or_default(),
@@ -70,7 +70,7 @@ impl Reply {
     }
 }
 
-/// Bytes that a flow takes in memory; no less than in a message.
+/// Estimates a flow's bytes in memory; at least those of its message.
 fn size_of_flow(flow: &FlowStats) -> usize {
     let lists = flow.matching.as_oxm().len() + flow.instructions.as_bytes().len();
     std::mem::size_of::<FlowStats>() + lists

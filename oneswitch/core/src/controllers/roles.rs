@@ -1,28 +1,28 @@
-//! How a controller wants to be treated: its role, its masks, its configuration.
+//! Roles, asynchronous masks and configuration of controllers.
 
 use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination};
 use crate::wire::wire;
 use openflow13::{AsyncMasks, ErrorCode, Experimenter, Message, Role, SwitchConfig};
 
-/// Of a mask for OpenFlow 1.3 Open vSwitch keeps these bits; flow_removed has two that only later versions use.
+/// The bits that Open vSwitch keeps of a mask for OpenFlow 1.3; flow_removed has two that only later versions use.
 const PACKET_IN_REASONS: u32 = 0x7;
 const PORT_STATUS_REASONS: u32 = 0x7;
 const FLOW_REMOVED_REASONS: u32 = 0x3f;
 
 impl Controllers {
-    /// Takes a controller's configuration; returns the fragment flags that it asks the switches for.
+    /// Applies a controller's configuration; returns the fragment flags requested for the switches.
     pub fn set_config(&mut self, id: ControllerId, config: SwitchConfig) -> Option<u16> {
         let controller = self.connections.get_mut(&id)?;
         controller.miss_send_len = config.miss_send_len;
         let flags = config.flags & SwitchConfig::FRAGMENTS;
-        // Open vSwitch cannot reassemble, and goes on as it was without an error.
+        // Open vSwitch cannot reassemble, and keeps its setting without an error.
         let cannot = flags == SwitchConfig::REASSEMBLE;
         let ignored = cannot || controller.role == ControllerRole::Slave;
         (!ignored).then_some(flags)
     }
 
-    /// Returns the reply to a role request, if its sender is still there.
+    /// Returns the reply to a role request, if its sender is still connected.
     ///
     /// # Errors
     /// The answer to a request that is refused.
@@ -67,7 +67,7 @@ impl Controllers {
         })))
     }
 
-    /// Whoever was master is a slave from now on, and is told so as Open vSwitch does (`ofconn_send_role_status`, ofproto/connmgr.c).
+    /// Makes all masters slaves, and notifies them as Open vSwitch does (`ofconn_send_role_status`, ofproto/connmgr.c).
     fn demote_masters(&mut self, new: ControllerId, generation_id: u64) {
         let status = wire(0, &role_status(Role::SLAVE, generation_id));
         for (id, other) in &mut self.connections {

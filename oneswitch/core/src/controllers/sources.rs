@@ -1,4 +1,4 @@
-//! Which switches know the answer to a controller's multipart request, what they are asked, and how long the answer may be.
+//! Selects the switches that can answer a controller's multipart request, the request to them, and the limit of the answer.
 
 use crate::api::Bridge;
 use crate::controllers::View;
@@ -8,7 +8,7 @@ use crate::switch_set::SwitchSet;
 use openflow13::{port_no, ErrorCode, MultipartRequest};
 
 impl View<'_> {
-    /// An upper estimate of the bytes of an answer that is still to come; more is reserved when it turns out to be longer.
+    /// Returns an upper estimate of a pending answer's bytes; more are reserved if it turns out to be longer.
     pub fn answer_size(&self, request: &MultipartRequest) -> usize {
         /// Of a reply without a list.
         const SMALL: usize = 1 << 10;
@@ -30,7 +30,7 @@ impl View<'_> {
         }
     }
 
-    /// The error of Open vSwitch for what cannot be asked about. (An unknown port has no statistics, which is no error.)
+    /// Returns Open vSwitch's error for an invalid subject. (Statistics of an unknown port are empty, not an error.)
     pub fn unknown_subject(&self, request: &MultipartRequest) -> Option<ErrorCode> {
         match request {
             MultipartRequest::Queue { port, .. }
@@ -46,7 +46,7 @@ impl View<'_> {
         }
     }
 
-    /// Whom to ask; nobody, if the truth knows.
+    /// Selects the switches to ask; none if the virtual tables suffice.
     pub fn sources(&self, request: &MultipartRequest) -> (Bridge, SwitchSet) {
         let executors = self.server.executors.all().intersection(self.switches.up());
         let edges: SwitchSet = self
@@ -68,7 +68,7 @@ impl View<'_> {
                 let concerned = self.server.executors.of_in_port(filter.matching.in_port());
                 (Bridge::Virt, concerned.intersection(self.switches.up()))
             }
-            // Who does not execute any more has counted nevertheless.
+            // Former executors have counted, too.
             MultipartRequest::Table => (Bridge::Virt, self.switches.up()),
             MultipartRequest::Meter { .. } | MultipartRequest::Group { .. } => {
                 (Bridge::Virt, executors)
@@ -99,10 +99,10 @@ impl View<'_> {
         }
     }
 
-    /// What the switches are asked so that `request` can be answered.
+    /// Returns the request to the switches for answering `request`.
     pub fn physical_request(&self, request: &MultipartRequest) -> MultipartRequest {
         match request {
-            // Physical port numbers are each switch's own: ask for all, choose when merging.
+            // Physical port numbers differ between switches: ask for all, select when merging.
             MultipartRequest::PortStats { port } if *port != port_no::LOCAL => {
                 MultipartRequest::PortStats { port: port_no::ANY }
             }
@@ -110,7 +110,7 @@ impl View<'_> {
                 port: port_no::ANY,
                 queue: *queue,
             },
-            // On the switches these outputs are the flood group; the truth filters.
+            // On the switches these outputs are the flood group, so the virtual tables filter.
             MultipartRequest::Flow(filter) | MultipartRequest::Aggregate(filter)
                 if matches!(filter.out_port, port_no::FLOOD | port_no::ALL) =>
             {

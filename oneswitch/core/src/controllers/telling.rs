@@ -1,4 +1,4 @@
-//! What controllers are told, and the order of their replies.
+//! Notifications to controllers, and the order of their replies.
 
 use super::Controllers;
 use crate::api::{ControllerId, ControllerRole, Destination};
@@ -31,7 +31,7 @@ impl Controllers {
         self.get(id).map(|c| c.role)
     }
 
-    /// Counts `bytes` of an answer that is gathered for a controller; returns whether it is still there.
+    /// Counts `bytes` of an answer being merged for a controller; returns whether it is still connected.
     pub fn pay(&mut self, id: ControllerId, bytes: usize) -> bool {
         let controller = self.connections.get_mut(&id);
         controller.map(|c| c.reserve_bytes(bytes)).is_some()
@@ -100,7 +100,8 @@ impl Controllers {
         }
     }
 
-    /// `except`: the controller that asked for the change (Open vSwitch does not echo a port-mod to its sender before OpenFlow 1.5).
+    /// Reports a port, except to `except`, the controller that requested the change (Open vSwitch does not echo a port-mod before OpenFlow
+    /// 1.5).
     pub fn tell_port_status(&mut self, reason: u8, port: Port, except: Option<ControllerId>) {
         let frame = wire(0, &Message::PortStatus(PortStatus { reason, port }));
         self.tell(Asynchronous::PortStatus, reason, &frame, except);

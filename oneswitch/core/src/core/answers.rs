@@ -1,4 +1,4 @@
-//! Questions of controllers, and what becomes of the switches' answers.
+//! Requests of controllers for statistics, and the switches' answers.
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::controllers::merge::Answers;
@@ -16,7 +16,7 @@ use openflow13::{
 use std::time::Instant;
 
 impl Core {
-    /// A controller's multipart request.
+    /// Handles a controller's multipart request.
     pub(in crate::core) fn multipart_request(
         &mut self,
         incoming: Incoming<'_>,
@@ -24,7 +24,7 @@ impl Core {
         now: Instant,
     ) {
         if request.more {
-            // Only table features could need several parts, and Open vSwitch takes none either.
+            // Only table features could need several parts, and Open vSwitch does not accept them either.
             return self.refuse(incoming, ErrorCode::BAD_REQUEST_MULTIPART_BUFFER_OVERFLOW);
         }
         let request = request.body;
@@ -62,7 +62,7 @@ impl Core {
         self.switches.read(purpose, bridge, from, asked);
     }
 
-    /// A part of a switch's answer.
+    /// Handles a part of a switch's answer.
     pub(in crate::core) fn read_reply(
         &mut self,
         switch: SwitchIndex,
@@ -141,7 +141,7 @@ impl Core {
                 if let Some(number) = moving {
                     return self.folded(number, Some(Fold::Rules(lost)), now);
                 }
-                // The copies were removed right after the question.
+                // The copies were removed right after the request.
                 let (truth, journal) = (&mut self.truth, &mut self.journal);
                 self.switches.fold_rules(truth, journal, lost, question)
             }
@@ -198,13 +198,13 @@ impl Core {
         self.with_moves(now, |moves, below| moves.folded(below, number, fold));
     }
 
-    /// All answers are there: compare, repair, and take the bridge into service.
+    /// Compares and repairs a bridge whose answers are complete, and takes it into service.
     fn inventory_complete(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
         if bridge == Bridge::Virt && self.switches.is_virt_untold(switch) {
             return self.switches.retry_resync(switch, bridge, now);
         }
         let inventory = self.switches.take_inventory(switch, bridge);
-        // What an `edge` does not tell may be rules that must not be there.
+        // An incomplete `edge` may hide rules that must not exist.
         let is_partial = inventory.error.is_some();
         let is_compared = match bridge {
             Bridge::Virt => {

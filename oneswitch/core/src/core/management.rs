@@ -1,4 +1,4 @@
-//! The port map at run time, and what the operator sees.
+//! The port map at run time, and the operator's view.
 
 use crate::api::{
     Claim, ExecutorRequest, MoveRequest, MoveUntil, MoveView, PortConfig, PortError, PortRequest,
@@ -63,7 +63,7 @@ impl Core {
         Ok(())
     }
 
-    /// Unmaps a port. `claim` must suit its owner.
+    /// Unmaps a port. `claim` must match its owner.
     ///
     /// # Errors
     /// `PortUnknown`, `PortOwned`, `MoveInProgress`.
@@ -92,7 +92,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a port to the owner that `claim` names; `None` releases it. A port of another owner is given with force only.
+    /// Gives a port to the owner that `claim` names; `None` releases it. Taking a port from another owner requires force.
     ///
     /// # Errors
     /// `PortUnknown`, `PortOwned`.
@@ -194,8 +194,8 @@ impl Core {
         })
     }
 
-    /// The executors, where there are several and some rule keeps state that all ports share. No request leads there, but a configuration
-    /// that was changed between two starts can.
+    /// Returns the executors if there are several and some rule keeps state that all ports share. Requests cannot cause this, but a
+    /// configuration changed between two starts can.
     pub fn splits_state(&self) -> Option<String> {
         let all = self.server.executors.all();
         (all.len() > 1 && self.truth.is_stateful()).then(|| self.switches.switch_names(all))
@@ -245,7 +245,7 @@ impl Core {
         }
     }
 
-    /// Grows with every change of the port map: the daemon then saves [`Core::port_configs`].
+    /// Returns a number that grows with every change of the port map; the daemon then saves [`Core::port_configs`].
     pub fn ports_revision(&self) -> u64 {
         self.server.ports.revision
     }
@@ -256,7 +256,7 @@ impl Core {
             .configs(|s| self.switches.list[s].name.clone())
     }
 
-    /// Starts a move; it goes on by itself with the switches' answers and `tick`. See [`Core::move_outcome`].
+    /// Starts a move, which proceeds with the switches' answers and `tick`. See [`Core::move_outcome`].
     ///
     /// # Errors
     /// `PortUnknown`, `PortOwned`, `SwitchUnknown`, `MoveInProgress`, `InterfaceTaken`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`,
@@ -270,7 +270,7 @@ impl Core {
         self.with_moves(now, |moves, below| moves.begin_move(below, number, request))
     }
 
-    /// Starts to run the port's pipeline elsewhere: a move whose interface stays. See [`Core::begin_move`].
+    /// Starts to run the port's pipeline on another switch: a move with the same interface. See [`Core::begin_move`].
     ///
     /// # Errors
     /// `PortUnknown`, `SwitchUnknown`, `MoveInProgress`, `SwitchDown`, `InterfaceMissing`, `PatchMissing`, `StatefulRules`,
@@ -286,7 +286,7 @@ impl Core {
         })
     }
 
-    /// Lets a move that waits go on.
+    /// Resumes a waiting move.
     ///
     /// # Errors
     /// `PortUnknown`, `NoMove`.
@@ -301,8 +301,8 @@ impl Core {
         })
     }
 
-    /// From now on a move does not wait for bridges that have not confirmed their rules, because their switch is known to be dead. Before
-    /// the flip it fails where it rests on one of them.
+    /// Makes a move proceed without bridges that have not confirmed their rules, because their switch is known to be dead. Before the flip
+    /// it fails if it depends on one of them.
     ///
     /// # Errors
     /// `PortUnknown`, `NoMove`.
@@ -320,8 +320,8 @@ impl Core {
         self.with_moves(now, |moves, below| moves.abort_move(below, number))
     }
 
-    /// `None` while the move is under way toward its `until`; then once `Some` with how that ended
-    /// (reaching `prepared`/`flipped`/`done`, or failing). Callers poll it after every round.
+    /// Returns `None` while the move is in progress toward its `until`; then once `Some` with the result (reached
+    /// `prepared`/`flipped`/`done`, or failed). Callers poll it after every round.
     pub fn move_outcome(&mut self, number: u32) -> Option<Result<(), PortError>> {
         self.moves.take_outcome(number)
     }

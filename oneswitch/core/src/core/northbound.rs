@@ -1,4 +1,4 @@
-//! What controllers say.
+//! Messages of controllers.
 
 use crate::api::{ControllerId, ControllerRole};
 use crate::controllers::controller::{Controller, BUDGET};
@@ -16,7 +16,7 @@ use openflow13::{
 use std::time::Instant;
 use tracing::{debug, info};
 
-/// What Open vSwitch 3.1 reports, until the hypervisor's own answer is known: FLOW, TABLE, PORT, GROUP and QUEUE statistics.
+/// Open vSwitch 3.1's capabilities, until the hypervisor's own answer is known: FLOW, TABLE, PORT, GROUP and QUEUE statistics.
 const CAPABILITIES: u32 = 0x4f;
 const TABLES: u8 = 254;
 
@@ -30,33 +30,33 @@ impl Core {
         self.switches.forget_answers_for(id);
     }
 
-    /// Tells how many bytes the connection of controller `id` has not sent: its replies wait while these are many.
+    /// Reports the unsent bytes of controller `id`'s connection: while they are many, its replies wait.
     pub fn controller_unsent(&mut self, id: ControllerId, bytes: usize) {
         if let Some(controller) = self.controllers.get_mut(id) {
             controller.unsent = bytes;
         }
     }
 
-    /// Whether the next message of controller `id` can be taken: neither is too much kept for it, nor do the switches owe too much.
+    /// Tells whether the next message of controller `id` can be taken: neither its memory nor the switches' debt is too large.
     pub fn takes_messages_of(&self, id: ControllerId) -> bool {
         self.kept_for(id) < BUDGET
             && self.in_flight() <= IN_FLIGHT_LIMIT
             && self.switches.verdicts.bytes_in_flight() <= IN_FLIGHT_BYTES
     }
 
-    /// Whether replies to controller `id` wait until its connection has sent more.
+    /// Tells whether replies to controller `id` wait until its connection has sent more.
     pub fn withholds_replies_of(&self, id: ControllerId) -> bool {
         let verdicts = &self.switches.verdicts;
         let controller = self.controllers.get(id);
         controller.is_some_and(|c| c.is_ready(|batch| verdicts.is_settled(batch)))
     }
 
-    /// Bytes kept for controller `id`: replies that wait, and answers that are being merged for it.
+    /// Returns the bytes kept for controller `id`: waiting replies, and answers being merged for it.
     pub fn kept_for(&self, id: ControllerId) -> usize {
         self.controllers.get(id).map_or(0, Controller::kept)
     }
 
-    /// Packet-ins that controller `id` did not get because it did not read.
+    /// Counts the packet-ins that controller `id` lost because it did not read.
     pub fn packet_ins_dropped(&self, id: ControllerId) -> u64 {
         let controller = self.controllers.get(id);
         controller.map_or(0, |c| c.packet_ins_dropped)
@@ -66,7 +66,7 @@ impl Core {
         self.controllers.role(id)
     }
 
-    /// `frame` is one whole message. A message that cannot be trusted is answered with an error or a disconnect.
+    /// Handles `frame`, one complete message. Answers an invalid one with an error or a disconnect.
     pub fn controller_message(&mut self, id: ControllerId, frame: &[u8], now: Instant) {
         let Some(controller) = self.controllers.get(id) else {
             return;
@@ -146,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Answers with an error, after everything the controller sent before.
+    /// Answers with an error, after the replies to everything sent before.
     pub(in crate::core) fn refuse(&mut self, incoming: Incoming<'_>, error: ErrorCode) {
         self.controllers.refused += 1;
         let (origin, kind) = (incoming.origin, incoming.frame.get(1).copied());
@@ -168,7 +168,7 @@ impl Core {
         }
     }
 
-    /// Reserves a place for a reply that is not there yet; replies leave in the order of their requests.
+    /// Reserves a place for a pending reply; replies leave in the order of their requests.
     pub(in crate::core) fn reserve_reply(&mut self, id: ControllerId) -> Option<u64> {
         let after = self.switches.verdicts.current_batch();
         self.controllers.reserve(id, after)
@@ -226,7 +226,7 @@ impl Core {
         }
     }
 
-    /// No queues are configured on virtual ports, as on an Open vSwitch port without QoS.
+    /// Answers that virtual ports have no queues, like an Open vSwitch port without QoS.
     fn queue_config(&mut self, incoming: Incoming<'_>, port: u32) {
         if port != port_no::ANY && self.server.ports.get(port).is_none() {
             return self.refuse(incoming, ErrorCode::QUEUE_OP_FAILED_BAD_PORT);
@@ -236,12 +236,12 @@ impl Core {
     }
 }
 
-/// Messages that Open vSwitch refuses to slaves, before it looks further than at their length.
+/// Tells whether Open vSwitch refuses a message to slaves, which it does right after checking its length.
 fn writes(message: u8) -> bool {
     message == kind::PORT_MOD || changes(message)
 }
 
-/// Messages that go to the switches.
+/// Tells whether a message goes to the switches.
 fn changes(message: u8) -> bool {
     matches!(
         message,

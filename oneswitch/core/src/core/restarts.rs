@@ -1,4 +1,4 @@
-//! What the daemon keeps in the journal, and the switch that it becomes again after a restart.
+//! The state for the journal, and restoring it after a restart.
 
 use crate::api::Restored;
 use crate::core::Core;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 impl Core {
-    /// Tells the time on the wall, `unix_now` since 1970, and that a journal is kept. To be called once per round: wall clocks are put right
+    /// Sets the wall-clock time, `unix_now` since 1970, and enables the journal. Call it once per round, because wall clocks are adjusted
     /// now and then.
     pub fn keep_journal(&mut self, now: Instant, unix_now: Duration) {
         self.journal.clock = Some(Clock {
@@ -18,7 +18,7 @@ impl Core {
         });
     }
 
-    /// Bytes to append to the journal, before what [`Core::take_outputs`] returns is written.
+    /// Returns the bytes to append to the journal before writing the result of [`Core::take_outputs`].
     pub fn take_journal(&mut self) -> Vec<u8> {
         if std::mem::take(&mut self.server.unsettled) {
             self.write_settled();
@@ -26,7 +26,7 @@ impl Core {
         std::mem::take(&mut self.journal.bytes)
     }
 
-    /// About as many bytes as [`Core::snapshot`] has.
+    /// Estimates the size of [`Core::snapshot`].
     pub fn snapshot_size(&self) -> usize {
         /// Of a group or meter; they are few.
         const OTHER: usize = 256;
@@ -34,8 +34,8 @@ impl Core {
         self.truth.tables.journal_size() + OTHER * others
     }
 
-    /// A whole journal, to replace one that has grown long: everything settled that was taken or is still to be taken.
-    /// What [`Core::take_journal`] would have returned is in it.
+    /// Returns a complete journal, to replace one that has grown long: everything settled. It includes what [`Core::take_journal`] would
+    /// have returned.
     pub fn snapshot(&mut self) -> Vec<u8> {
         self.server.unsettled = false;
         let in_flight = self.switches.verdicts.all_in_flight();
@@ -54,20 +54,20 @@ impl Core {
         self.journal.settle(&self.server, &settings, names);
     }
 
-    /// Whether the port map is not where a restarted daemon finds it: the journal knew of moves that it does not know.
+    /// Tells whether the saved port map is outdated: the journal knew of moves that it lacks.
     pub fn has_unsaved_ports(&self) -> bool {
         self.server.has_unsaved_ports()
     }
 
-    /// The port map of this revision is where a restarted daemon finds it: what the journal keeps of moves that led to it can go.
+    /// Confirms that the port map of this revision is saved, so that the journal can drop the moves that led to it.
     pub fn ports_are_saved(&mut self, revision: u64) {
         self.server.ports_are_saved(revision);
     }
 
-    /// Becomes what the journal says, before anybody is connected. `unix_now`: the time on the wall, since 1970.
+    /// Restores the journal's state before any connection. `unix_now`: wall-clock time since 1970.
     ///
     /// # Errors
-    /// Where the journal is damaged, and how; then nothing was restored. A last record that was cut off is none.
+    /// The position and kind of damage; then nothing was restored. A truncated last record is not an error.
     pub fn restore(
         &mut self,
         journal: &[u8],
@@ -92,7 +92,7 @@ impl Core {
             self.adopt_settings(&settings);
         }
         self.server.derive_executors(self.truth.moves_in_port());
-        // Rules whose copies have no idle timers of their own are watched again.
+        // Watch rules whose copies have no idle timers of their own again.
         self.expiry.idle.start(now);
         Ok(Restored {
             flows: self.truth.tables.len(),
@@ -107,7 +107,7 @@ impl Core {
         let server = &mut self.server;
         let mut flow_ids = BTreeMap::new();
         for saved in &settings.ports {
-            // Another name: the number was given to another port meanwhile.
+            // Another name: the number has been given to another port.
             let port = server.ports.get_mut(saved.number);
             if let Some(port) = port.filter(|port| port.name == saved.name) {
                 saved.restore(port);

@@ -1,4 +1,4 @@
-//! What the switches say.
+//! Messages of switches.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::core::Core;
@@ -45,7 +45,7 @@ impl Core {
         self.settle(now);
     }
 
-    /// `frame` is one whole message of a bridge.
+    /// Handles `frame`, one complete message of a bridge.
     pub fn switch_message(
         &mut self,
         switch: SwitchIndex,
@@ -124,7 +124,7 @@ impl Core {
             let answer = self.switches.read_failed(switch, bridge, xid, error);
             self.route_answer(answer, now);
         } else {
-            error!(target: "southbound", switch = %self.switches.list[switch].name, ?bridge, %error, "refused a message of ours; reading its state anew");
+            error!(target: "southbound", switch = %self.switches.list[switch].name, ?bridge, %error, "refused a message of ours; reading its state again");
             self.switches.list[switch].repairs += 1;
             self.switches.list[switch].session_mut(bridge).refusal = Some(error);
             self.switches.doubt(switch, bridge, now);
@@ -132,7 +132,7 @@ impl Core {
         }
     }
 
-    /// The controllers' answers to refused messages, and the repair of switches that disagreed.
+    /// Sends controllers the errors for refused messages, and repairs switches that disagreed.
     pub(in crate::core) fn report_settled(&mut self, settled: Settled, now: Instant) {
         self.discarded.extend(settled.discarded);
         self.with_expiry(now, |expiry, below| {
@@ -163,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Copies of accepted rules, groups or meters were refused: the switch lacks them until it takes them.
+    /// Handles refused copies of accepted rules, groups or meters: the switch lacks them until it accepts them.
     fn copies_refused(&mut self, switch: SwitchIndex, refused: &[&Refused], now: Instant) {
         let Some(first) = refused.first() else {
             return;
@@ -184,7 +184,7 @@ impl Core {
         let number = status.port.number;
         let up = session.is_up();
         let sent = session.port_mods.get(&number).copied().unwrap_or(0);
-        // What is reported while a port-mod of ours is under way may be from before it.
+        // A report during a port-mod of ours may predate it.
         let by_hand = up && bridge == Bridge::Edge && self.switches.verdicts.is_settled(sent);
         if status.reason == PortStatus::DELETE {
             session.remove_port(number);
@@ -200,14 +200,14 @@ impl Core {
         if up {
             match bridge {
                 Bridge::Edge => drop(self.switches.update_edge(&self.server, switch)),
-                // A patch port that was made anew has no configuration.
+                // A recreated patch port has no configuration.
                 Bridge::Virt => self.switches.refresh_patch_config(&self.server, number),
             }
         }
         self.announce_ports(None);
     }
 
-    /// Somebody took an interface down or up: as on one bridge, that is a change of the port's configuration.
+    /// Follows an external change of an interface: as on one bridge, it changes the port's configuration.
     fn follow_interface(&mut self, switch: SwitchIndex, interface: &openflow13::Port) {
         let name = interface.name_str();
         let delivers = |p: &VirtualPort| {

@@ -4,7 +4,7 @@ use crate::core::Core;
 use std::time::{Duration, Instant};
 
 impl Core {
-    /// When `tick` next has something to do.
+    /// Returns when `tick` next has work.
     pub fn next_deadline(&self) -> Option<Instant> {
         let ports = self.server.ports.iter();
         let moves = ports.filter_map(|p| p.moving.as_ref()?.deadline);
@@ -32,7 +32,7 @@ impl Core {
         self.with_expiry(now, |expiry, below| expiry.idle.poll(below));
     }
 
-    /// Compares every bridge with what it should have, once per `interval`; zero: never.
+    /// Compares every bridge with its wanted state, once per `interval`; zero: never.
     pub fn set_audit(&mut self, interval: Duration, now: Instant) {
         self.switches.set_audit(interval, now);
     }

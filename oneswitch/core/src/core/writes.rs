@@ -25,7 +25,7 @@ use std::time::Instant;
 use tracing::warn;
 
 impl Core {
-    /// Sends a controller's message, or `changed` in its place, to `targets` and applies it to the truth; the verdict follows.
+    /// Sends a controller's message, or `changed` instead, to `targets` and applies it to the virtual tables; the verdict follows.
     pub(in crate::core) fn operate(
         &mut self,
         incoming: Incoming<'_>,
@@ -35,12 +35,12 @@ impl Core {
         now: Instant,
     ) {
         if !targets.minus(self.switches.up()).is_empty() {
-            // Not all who would have to refuse it are there.
+            // Not all switches that must refuse it are connected.
             if let Some(error) = self.truth.refuses(&request) {
                 return self.refuse(incoming, error);
             }
         }
-        // Looking at each of very many rules that a message deletes would take longer than all else.
+        // Examining each of many deleted rules would take longer than everything else.
         let may_report = !deletes(&request) || self.truth.tables.reports();
         let changes = self.truth.apply(&request, now);
         if !may_report {
@@ -122,8 +122,8 @@ impl Core {
         }
     }
 
-    /// A switch that has a rule which `message` overlaps with: it refuses, the others might accept. `None`: nothing overlaps; empty: no such
-    /// switch is there.
+    /// Returns a switch with a rule that `message` overlaps: it refuses, the others might accept. `None`: no overlap; empty: that switch is
+    /// not connected.
     fn holder_of_overlapping(
         &self,
         message: &FlowMod,
@@ -138,14 +138,14 @@ impl Core {
             if !self.switches.verdicts.may_be_in_flight(rule.created) {
                 return Some(one);
             }
-            // It may be refused itself.
+            // It may itself be refused.
             holder.get_or_insert(one);
         }
         holder
     }
 
-    /// What the switches get in place of a flow-mod; `None`: the same. Where it is known that nothing `overlaps`, they are not asked: they
-    /// may have copies of rules that were refused.
+    /// Returns the flow-mod for the switches; `None`: unchanged. If the virtual tables show no overlap, the switches are not asked to
+    /// check, because they may have copies of refused rules.
     fn physical_flow_mod(
         &mut self,
         frame: &[u8],
@@ -178,8 +178,8 @@ impl Core {
         Some(changed)
     }
 
-    /// A delete filtered by out_port FLOOD or ALL, or by a hidden group: on the switches those outputs are such a group, so the rules are
-    /// named one by one.
+    /// Deletes with a filter by out_port FLOOD or ALL, or by a hidden group: on the switches those outputs are such a group, so rules are
+    /// deleted one by one.
     fn delete_by_truth(
         &mut self,
         incoming: Incoming<'_>,
@@ -210,7 +210,8 @@ impl Core {
         self.operate(incoming, None, request, SwitchSet::EMPTY, now);
     }
 
-    /// What the switches would take, though one switch would not, or could not do in its stead. The log says why, as the error cannot.
+    /// Refuses what the switches would accept but one switch would not, or what cannot work. The log gives the reason, which the error
+    /// cannot.
     fn refuse_by_facts(
         &self,
         incoming: Incoming<'_>,
@@ -223,12 +224,12 @@ impl Core {
             return Some(ErrorCode::BAD_ACTION_BAD_OUT_GROUP);
         }
         let (action, error) = match facts.stateful? {
-            // Learned rules would not be in the truth.
+            // Learned rules would be missing from the virtual tables.
             Stateful::Learn => {
                 warn!(target: "northbound", controller, "refuses {what} with learn: the rules that it makes would be on one switch only; let the controller write them");
                 return Some(ErrorCode::BAD_ACTION_BAD_EXP_TYPE);
             }
-            // State that all ports share cannot be split over executors.
+            // Executors cannot share this state.
             _ if self.server.executors.all().len() == 1 => return None,
             Stateful::ConnectionTracking => ("ct", ErrorCode::BAD_ACTION_BAD_EXP_TYPE),
             Stateful::Normal => ("NORMAL", ErrorCode::BAD_ACTION_BAD_OUT_PORT),
@@ -243,7 +244,7 @@ impl Core {
         Some(error)
     }
 
-    /// From now on any rule may apply at any executor.
+    /// Starts installing all rules at all executors, because any rule may apply at any of them.
     fn enter_everywhere(&mut self, now: Instant) {
         if self.server.executors.is_everywhere() {
             return;
@@ -252,7 +253,7 @@ impl Core {
         self.with_moves(now, |moves, below| moves.install_copies(below, &old, &new));
     }
 
-    /// The last rule that changes in_port is gone.
+    /// Stops this after the last rule that changes in_port was removed.
     pub(in crate::core) fn leave_everywhere(&mut self, now: Instant) {
         if !self.server.executors.is_everywhere()
             || self.truth.moves_in_port()
@@ -271,7 +272,7 @@ impl Core {
         now: Instant,
     ) {
         if is_hidden(message.group_id) && message.command == GroupModCommand::Delete {
-            return; // controllers have no such group, and deleting none is no error
+            return; // controllers do not have this group, and deleting nothing is not an error
         }
         if is_hidden(message.group_id) {
             warn!(target: "northbound", controller = incoming.origin.controller.0, group = message.group_id, "refuses a group with a number of oneswitchd: controllers have those below {LIVE_GROUPS:#x}");
@@ -286,7 +287,7 @@ impl Core {
         }
         let targets = self.server.executors.all();
         if message.command == GroupModCommand::Delete && message.group_id == group_no::ALL {
-            // One by one: the hidden groups stay.
+            // One by one, to keep the hidden groups.
             self.switches
                 .verdicts
                 .adopt(targets.intersection(self.switches.up()));
@@ -306,7 +307,7 @@ impl Core {
         self.operate(incoming, changed, request, targets, now);
     }
 
-    /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor tells the one that Open vSwitch finds first;
+    /// Refuses a message that no switch can accept. Of several errors in it, the hypervisor reports the one that Open vSwitch finds first;
     /// `error` is ours.
     pub(in crate::core) fn refuse_malformed(
         &mut self,
@@ -356,7 +357,7 @@ impl Core {
         self.operate(incoming, changed, Request::PacketOut, targets, now);
     }
 
-    /// Where a packet-out runs whose actions change in_port: at the executor of the port that they look the packet up with.
+    /// Returns where a packet-out runs whose actions change in_port: at the executor of the port used for the lookup.
     fn place_of_lookups(&mut self, message: &PacketOut, now: Instant) -> SwitchIndex {
         let lookups = Lookups::of(message.actions.as_actions(), message.in_port);
         let executor = |port| {

@@ -1,5 +1,5 @@
-//! Idle timeouts of rules with several copies: a copy's own timer would fire while its twin is busy, so the copies have none and
-//! their counters are compared here.
+//! Idle timeouts of rules with several copies: a copy's own timer would fire while another copy is busy, so the copies have none and their
+//! counters are compared here.
 
 use crate::api::Bridge;
 use crate::layout::messages::{everything, key_of};
@@ -11,18 +11,18 @@ use foldhash::{HashMap, HashMapExt};
 use openflow13::{FlowStats, MultipartRequest};
 use std::time::{Duration, Instant};
 
-/// How often the counters are looked at; idle timeouts are in whole seconds.
+/// Polling interval of the counters; idle timeouts are in whole seconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Seen {
     packets: u64,
-    /// When the count was last seen to differ.
+    /// When the count last changed.
     since: Instant,
 }
 
 impl Seen {
-    /// What is to be said of a rule whose copies have counted `packets` by now.
+    /// Updates the record of a rule whose copies have counted `packets` by now.
     fn after(last: Option<Self>, rule: &Rule, packets: u64, now: Instant) -> Self {
         let packets = rule.base.packets.wrapping_add(packets);
         let since = match last {
@@ -37,13 +37,13 @@ impl Seen {
 #[derive(Debug, Default)]
 pub struct IdleWatch {
     next: Option<Instant>,
-    /// The counters were asked for.
+    /// The counters were requested.
     polling: bool,
     seen: HashMap<RuleKey, Seen>,
 }
 
 impl IdleWatch {
-    /// A rule with an idle timeout and several copies exists.
+    /// Starts watching: a rule with an idle timeout and several copies exists.
     pub fn start(&mut self, now: Instant) {
         if !self.polling {
             self.next.get_or_insert(now + INTERVAL);
@@ -54,7 +54,7 @@ impl IdleWatch {
         self.next
     }
 
-    /// Asks for the counters when their time has come.
+    /// Requests the counters when they are due.
     pub fn poll(&mut self, below: &mut Below<'_>) {
         if self.next.is_none_or(|next| next > below.now) {
             return;
@@ -79,8 +79,9 @@ impl IdleWatch {
             .read(Purpose::IdlePoll, Bridge::Virt, from, request);
     }
 
-    /// Returns the rules that are idle. `packets`: counters per rule, over the copies at the switches that were `heard`. A rule with a copy elsewhere is not judged: that may be the busy
-    /// one. If its count is the same when all are heard again, it was idle meanwhile.
+    /// Returns the idle rules. `packets`: counters per rule, over the copies at the switches that were `heard`. A rule with a copy
+    /// elsewhere is not judged, because that copy may be busy. If its count is unchanged when all switches answer again, it was idle
+    /// meanwhile.
     pub fn polled(
         &mut self,
         below: &mut Below<'_>,
@@ -117,7 +118,7 @@ fn is_watched(below: &Below<'_>, rule: &Rule) -> bool {
     rule.idle_timeout != 0 && below.server.executors.share_idle_timer(rule)
 }
 
-/// Packets counted per rule, over all copies.
+/// Sums the packets per rule, over all copies.
 pub fn count_by_rule(flows: impl Iterator<Item = FlowStats>) -> HashMap<RuleKey, u64> {
     let mut counts = HashMap::new();
     for flow in flows {

@@ -1,4 +1,4 @@
-//! One flow_removed per virtual rule, with the sum of what all its copies counted.
+//! One flow_removed per virtual rule, with the summed counters of all its copies.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::translate::removal_of;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 const SEND_FLOW_REM: u16 = FlowMod::SEND_FLOW_REM;
 
-/// How long copies may take to report. One that was not there, or was removed by somebody else, never does.
+/// How long copies may take to report. A copy that was missing, or that others removed, never reports.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// By how much a switch may count a rule older than we do: it counts in whole milliseconds.
+/// How much older a switch may consider a rule, because it counts in whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(10);
 
 /// A removed rule whose copies have not all reported.
@@ -28,14 +28,14 @@ struct Pending {
     rule: Arc<Rule>,
     waiting: SwitchSet,
     reported: SwitchSet,
-    /// Not told before this batch is settled: what removed it, or wrote it, may be refused.
+    /// Not reported before this batch is settled, because the message that removed or wrote it may be refused.
     after: u64,
     since: Instant,
     counters: Counters,
-    /// As the switches spell the match; `None` until the first report.
+    /// The match as the switches spell it; `None` until the first report.
     matching: Option<Match>,
     reason: Option<u8>,
-    /// The reason that controllers mask it by, where that is another one.
+    /// The reason that controllers' masks use, if it differs.
     masked_as: Option<u8>,
 }
 
@@ -48,12 +48,12 @@ pub struct Told {
 
 #[derive(Debug, Default)]
 pub struct Removals {
-    /// What controllers are to be told.
+    /// Notifications for controllers.
     pub told: Vec<Told>,
     pending: HashMap<RuleKey, Vec<Pending>>,
-    /// When to look for copies that do not report.
+    /// When to check for copies that do not report.
     next: Option<Instant>,
-    /// All copies of some rule have reported, and its batch is not settled.
+    /// All copies of some rule have reported, but its batch is not settled.
     held: bool,
 }
 
@@ -66,7 +66,7 @@ impl Removals {
         self.pending.values_mut().flatten()
     }
 
-    /// Takes out what `done` says, and what nobody is waited for.
+    /// Takes out the rules selected by `done`, and those without awaited copies.
     fn take(&mut self, done: impl Fn(&Pending) -> bool) -> Vec<Pending> {
         let mut taken = Vec::new();
         for list in self.pending.values_mut() {
@@ -83,7 +83,7 @@ impl Removals {
 }
 
 impl Removals {
-    /// A message removed these rules: their copies will report, if they carry SEND_FLOW_REM.
+    /// Expects reports of the copies of removed rules, if they carry SEND_FLOW_REM.
     pub fn expect_removals(&mut self, below: &mut Below<'_>, changes: &[Change]) {
         for change in changes {
             let (Some(rule), None) = (&change.before, &change.after) else {
@@ -93,7 +93,7 @@ impl Removals {
         }
     }
 
-    /// These rules went with their meter. An OpenFlow 1.3 controller has no reason for that: it is told of a deletion, if its mask has
+    /// Expects removals of rules with their meter. OpenFlow 1.3 has no reason for that: controllers get a deletion, if their mask has
     /// OpenFlow 1.4's bit.
     pub fn expect_removals_by_meter(&mut self, below: &mut Below<'_>, changes: &[Change]) {
         const METER_DELETE: u8 = 4;
@@ -108,7 +108,7 @@ impl Removals {
     }
 
     pub fn expect_removal(&mut self, below: &mut Below<'_>, rule: Arc<Rule>) {
-        // Those that controllers are not told of too, or they would be taken for reports of a later rule.
+        // Including unreported rules, or their reports would count for a later rule.
         if rule.copies_report() {
             let after = below.switches.verdicts.next_batch();
             let pending = self.pending(below, rule, after);
@@ -116,7 +116,7 @@ impl Removals {
         }
     }
 
-    /// `rule`, of which all copies have to report.
+    /// Creates the record of `rule`, all of whose copies must report.
     fn pending(&self, below: &Below<'_>, rule: Arc<Rule>, after: u64) -> Pending {
         Pending {
             waiting: below
@@ -147,7 +147,7 @@ impl Removals {
             .push(pending);
     }
 
-    /// A copy is gone at `switch`: expired there, or removed because we said so.
+    /// Handles a removed copy at `switch`: expired there, or removed by us.
     pub fn flow_removed(
         &mut self,
         below: &mut Below<'_>,
@@ -173,7 +173,7 @@ impl Removals {
         }
     }
 
-    /// Counts a report that was waited for; false if none was.
+    /// Counts an awaited report; returns false if none was awaited.
     fn report_removal(
         &mut self,
         below: &mut Below<'_>,
@@ -184,7 +184,7 @@ impl Removals {
         let Some(list) = self.pending.get_mut(key) else {
             return false;
         };
-        // Where the rule was written, removed and written again in one breath, one of them may have been refused.
+        // If the rule was written, removed and rewritten in quick succession, one of these may have been refused.
         let waits = |p: &Pending| p.waiting.contains(switch);
         let is_it = |p: &Pending| waits(p) && p.rule.cookie == message.cookie;
         let Some(index) = list.iter().position(is_it).or(list.iter().position(waits)) else {
@@ -206,7 +206,7 @@ impl Removals {
         true
     }
 
-    /// A timer fired at one copy: the virtual rule is over, whatever the other copies' timers say.
+    /// Ends the virtual rule after a timer fired at one copy, whatever the other copies' timers say.
     fn copy_expired(
         &mut self,
         below: &mut Below<'_>,
@@ -220,7 +220,7 @@ impl Removals {
         let after = self.verdict_on(below, &rule);
         let age = Duration::new(message.duration_sec.into(), message.duration_nsec);
         if rule.age(below.now) < PATIENCE && age > rule.age(below.now) + ROUNDING {
-            // The controller has just written the rule anew; this is the end of the one before, which was older than that.
+            // The controller has just rewritten the rule; this is the end of its older predecessor.
             let before = Pending {
                 waiting: SwitchSet::of(switch),
                 counters: Counters::default(),
@@ -248,7 +248,7 @@ impl Removals {
         self.await_pending(below, pending);
     }
 
-    /// The batch that tells whether a rule was accepted.
+    /// Returns the batch with the verdict on a rule.
     fn verdict_on(&mut self, below: &mut Below<'_>, rule: &Rule) -> u64 {
         match below.switches.verdicts.may_be_in_flight(rule.created) {
             true => below.switches.verdicts.current_batch(),
@@ -256,8 +256,8 @@ impl Removals {
         }
     }
 
-    /// A timeout that no switch tells of: the idle one of a rule with several copies, or one that passed while nobody listened.
-    /// `gone`: where its copy is not any more.
+    /// Expires a rule by a timeout that no switch reports: the idle timeout of a rule with several copies, or one that passed unobserved.
+    /// `gone`: where its copy no longer exists.
     pub fn expire(&mut self, below: &mut Below<'_>, key: &RuleKey, reason: u8, gone: SwitchSet) {
         let Some(rule) = below.truth.tables.get(key).cloned() else {
             return;
@@ -273,8 +273,8 @@ impl Removals {
         self.await_pending(below, pending);
     }
 
-    /// Removes an expired rule from the truth and its copies from `targets`. An operation, so that it keeps its place among the messages
-    /// in flight when one of them is refused.
+    /// Removes an expired rule from the virtual tables and its copies from `targets`. This is an operation, to keep its place among the
+    /// messages in flight when one of them is refused.
     fn remove_rule(&mut self, below: &mut Below<'_>, rule: &Rule, targets: SwitchSet) {
         let targets = targets.intersection(below.switches.up());
         let removal = removal_of(rule);
@@ -298,7 +298,7 @@ impl Removals {
         }
     }
 
-    /// A switch is gone and will not report any more.
+    /// Forgets a disconnected switch, which will not report any more.
     pub fn forget_removals(&mut self, below: &mut Below<'_>, switch: SwitchIndex) {
         for list in self.pending.values_mut() {
             list.iter_mut().for_each(|p| p.waiting.remove(switch));
@@ -307,7 +307,7 @@ impl Removals {
         self.tell_settled_removals(below);
     }
 
-    /// Tells of rules whose copies have reported before their removal was settled.
+    /// Reports rules whose copies had reported before their removal was settled.
     pub fn tell_settled_removals(&mut self, below: &mut Below<'_>) {
         if !self.held {
             return;
@@ -322,7 +322,7 @@ impl Removals {
         }
     }
 
-    /// Stops waiting for copies that have not reported for long. None is told of before the verdict on what removed or wrote it.
+    /// Stops waiting for overdue copies. Reports none before the verdict on the message that removed or wrote the rule.
     pub fn end_overdue_removals(&mut self, below: &mut Below<'_>) {
         if self.next.is_none_or(|next| next > below.now) {
             return;
@@ -333,7 +333,7 @@ impl Removals {
             if verdicts.is_settled(pending.after) {
                 pending.waiting = SwitchSet::EMPTY;
             } else {
-                // A switch that does not answer at all may report as late.
+                // A switch that does not answer at all may report this late.
                 pending.since = below.now;
             }
         }
@@ -343,8 +343,8 @@ impl Removals {
         self.next = left.map(|p| p.since + PATIENCE).min();
     }
 
-    /// Messages were refused: the rules `not_removed` were not removed after all, or never made; those `removed_too` were. What copies
-    /// have reported of the former under the same key, was about the latter.
+    /// Corrects the records after refused messages: the rules `not_removed` were not removed, or never created; those in `removed_too`
+    /// were. Reports of copies of the former under the same key concern the latter.
     pub fn correct_removals(
         &mut self,
         below: &mut Below<'_>,
@@ -422,7 +422,7 @@ impl Pending {
             .get_or_insert_with(|| message.matching.clone());
     }
 
-    /// What was reported of `other` was about this one.
+    /// Takes over the reports for `other`.
     fn take_over(&mut self, other: Self) {
         let before = other.rule.base;
         self.counters.add(

@@ -1,8 +1,7 @@
-//! Moves under way, as the journal keeps them: a port whose packets already go to its new interface must not turn back because the daemon
-//! was started anew.
+//! Current moves in the journal: a port whose packets already go to its new interface must not turn back because the daemon restarts.
 //!
-//! They are written before what they say is done. One that is done stays until the daemon has saved the port map, which is then where it
-//! says.
+//! Write-ahead: journalled before taking effect. A finished move stays until the daemon has saved the port map, which then contains its
+//! result.
 
 use super::records::{array, counters};
 use crate::api::{MoveStage, MoveUntil};
@@ -11,18 +10,18 @@ use crate::server::Server;
 use openflow13::PortStats;
 use std::time::Duration;
 
-/// How far a move had come.
+/// The progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
     /// Nothing is sent to the new interface.
     Old,
     /// Its packets go to the new interface, or are about to.
     New,
-    /// It is done; the port map that says so may not have been saved.
+    /// It is done; the resulting port map may not have been saved.
     Done,
 }
 
-/// A move: which port, how far, and where to.
+/// A move: port, progress and goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedMove {
     pub number: u32,
@@ -153,8 +152,7 @@ pub fn encode(moves: &[SavedMove]) -> Vec<u8> {
     out
 }
 
-/// Encodes the moves of a server. Those that are done come first, in the order in which they were: so a goal that another port has left
-/// is free.
+/// Encodes the moves of a server. Finished ones come first, in their order, so that a goal which another port has left is free.
 pub fn of_server(server: &Server, switch_name: &impl Fn(usize) -> String) -> Vec<u8> {
     let save = |port: &VirtualPort, moving: &Move, is_done: bool| {
         SavedMove::of(port.number, &port.name, moving, is_done, switch_name)
@@ -172,7 +170,7 @@ pub fn of_server(server: &Server, switch_name: &impl Fn(usize) -> String) -> Vec
     encode(&done.chain(under_way).collect::<Vec<_>>())
 }
 
-/// `None`: not as [`encode`] writes them.
+/// Decodes; `None`: not the format of [`encode`].
 pub fn decode(mut bytes: &[u8]) -> Option<Vec<SavedMove>> {
     let input = &mut bytes;
     let mut moves = Vec::new();

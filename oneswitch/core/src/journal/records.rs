@@ -1,14 +1,14 @@
-//! The journal: what a restarted daemon restores the virtual switch from (docs/architecture.md, "Restarts").
+//! The journal, from which a restarted daemon restores the virtual switch (docs/architecture.md, "Restarts").
 //!
-//! A log of what changed the truth, in the order in which it was settled. The core hands out bytes to append, the daemon keeps them.
+//! A log of changes to the virtual tables, in the order of settling. The core produces bytes to append, the daemon stores them.
 //!
 //! ```text
 //! journal = magic record*
 //! record  = length !length checksum kind time payload      u32 u32 u32 u8 u64 bytes; length: of kind, time and payload
 //! ```
 //!
-//! Numbers are big-endian, times nanoseconds since 1970. The complement of the length tells a record that was cut off, which is normal after a
-//! kill, from a length that was damaged.
+//! Numbers are big-endian, times nanoseconds since 1970. The complement of the length distinguishes a truncated record, which is normal
+//! after a kill, from a damaged length.
 
 use crate::journal::moves;
 use crate::layout::translate::removal_of;
@@ -29,31 +29,31 @@ pub const MAGIC: [u8; 8] = *b"1switch\x02";
 pub const FRAMING: usize = 12;
 /// Kind and time.
 pub const HEAD: usize = 9;
-/// No record is longer: neither an OpenFlow message with what stands before it, nor the settings of all ports.
+/// Limit of a record's length: neither an OpenFlow message with its record header nor the settings of all ports is longer.
 pub const LENGTH_MAX: usize = 1 << 24;
 
 /// Kinds of records.
 pub mod kind {
     /// An accepted flow-mod, group-mod or meter-mod; the time is when it was applied.
     pub const CHANGE: u8 = 1;
-    /// A rule as it stands: time of the last change, packets, bytes, then a flow-mod; the time is its creation.
+    /// A current rule: time of the last change, packets, bytes, then a flow-mod; the time is its creation.
     pub const RULE: u8 = 2;
-    /// What copies that are gone had counted: packets, bytes, then the flow-mod that would remove the rule.
+    /// Counters of removed copies: packets, bytes, then the flow-mod that would remove the rule.
     pub const FOLD: u8 = 3;
-    /// All that is no rule, group or meter; see [`super::Settings`].
+    /// Everything except rules, groups and meters; see [`super::Settings`].
     pub const SETTINGS: u8 = 4;
-    /// What copies of groups or meters that are gone had counted: a multipart reply with their statistics.
+    /// Counters of removed copies of groups or meters: a multipart reply with their statistics.
     pub const COUNTED: u8 = 5;
-    /// The moves under way; see [`crate::journal::moves`].
+    /// The current moves; see [`crate::journal::moves`].
     pub const MOVES: u8 = 6;
-    /// Flow-ids that no port has and that none may get yet.
+    /// Quarantined flow-ids.
     pub const RETIRED: u8 = 7;
 }
 
-/// A journal that cannot be restored from.
+/// A damaged journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalError {
-    /// Where the record begins that is at fault.
+    /// Offset of the damaged record.
     pub offset: usize,
     pub reason: String,
 }
@@ -83,17 +83,17 @@ impl Clock {
         u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Times to come are now: the wall clock was put back.
+    /// Converts; future times become now, because the wall clock was set back.
     pub fn instant(&self, unix_nanos: u64) -> Instant {
         let age = self.unix.saturating_sub(Duration::from_nanos(unix_nanos));
         self.now.checked_sub(age).unwrap_or(self.now)
     }
 }
 
-/// Records that wait to be taken.
+/// Records waiting to be taken.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// `None`: nobody keeps a journal.
+    /// `None`: no journal is kept.
     pub clock: Option<Clock>,
     pub bytes: Vec<u8>,
     pub settings: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A message that was accepted everywhere, if it changed anything.
+    /// Records a message accepted everywhere, if it changed anything.
     pub fn accepted(&mut self, request: Request, changes: &Changes, at: Instant) {
         let Some(clock) = &self.clock else {
             return;
@@ -130,14 +130,14 @@ impl Journal {
         });
     }
 
-    /// Statistics of groups or meters.
+    /// Records statistics of groups or meters.
     pub fn counted(&mut self, reply: MultipartReply) {
         if let Some(clock) = &self.clock {
             put_counted(&mut self.bytes, clock, reply);
         }
     }
 
-    /// The settings, the moves under way and the retired flow-ids, if they differ from those written last.
+    /// Records the settings, the current moves and the quarantined flow-ids, if they have changed.
     pub fn settle(
         &mut self,
         server: &Server,
@@ -192,7 +192,7 @@ fn put_counted(out: &mut Vec<u8>, clock: &Clock, reply: MultipartReply) {
     }
 }
 
-/// A group as the message that adds it, and what it has counted.
+/// Writes a group as the message that adds it, with its counters.
 pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
     let message = GroupMod {
         command: GroupModCommand::Add,
@@ -205,7 +205,7 @@ pub fn put_group(out: &mut Vec<u8>, clock: &Clock, group: &Group) {
     put_counted(out, clock, MultipartReply::Group(base));
 }
 
-/// As [`put_group`].
+/// Does the same as [`put_group`] for a meter.
 pub fn put_meter(out: &mut Vec<u8>, clock: &Clock, meter: &Meter) {
     let message = MeterMod {
         command: MeterModCommand::Add,
@@ -218,7 +218,7 @@ pub fn put_meter(out: &mut Vec<u8>, clock: &Clock, meter: &Meter) {
     put_counted(out, clock, MultipartReply::Meter(base));
 }
 
-/// As the controller wrote it, not as a switch gets it.
+/// Returns the flow-mod as the controller wrote it, not as a switch gets it.
 fn addition_of(rule: &Rule) -> FlowMod {
     FlowMod {
         command: FlowModCommand::Add,
@@ -253,7 +253,7 @@ fn put_message(out: &mut Vec<u8>, message: &Message) {
     out.extend(crate::wire::wire(0, message));
 }
 
-/// Mixes eight bytes at a time: the journal is on the way of every flow-mod. Finds damage, not malice.
+/// Mixes eight bytes at a time, because every flow-mod is journalled. Detects damage, not malice.
 pub fn checksum(bytes: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| {
@@ -273,13 +273,13 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     mix(hash, u64::from_le_bytes(last)) as u32
 }
 
-/// What is kept of a virtual port beyond its place in the port map.
+/// The journalled state of a virtual port, in addition to the port map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSettings {
     pub number: u32,
     pub config: u32,
     pub flow_id: u16,
-    /// Zero in the file where there is none.
+    /// Zero in the file if unset.
     pub ingress_id: Option<u16>,
     pub hw_addr: Option<[u8; 6]>,
     /// In the order of `ofp_port_stats`.
@@ -300,7 +300,7 @@ impl PortSettings {
         }
     }
 
-    /// Makes a port what it was, but for its flow-ids.
+    /// Restores a port, except its flow-ids.
     pub fn restore(&self, port: &mut VirtualPort) {
         port.config = self.config;
         port.hw_addr = self.hw_addr;
@@ -365,7 +365,7 @@ impl Settings {
         out
     }
 
-    /// `None`: not as [`Self::encode`] writes it.
+    /// Decodes; `None`: not the format of [`Self::encode`].
     pub fn decode(mut bytes: &[u8]) -> Option<Self> {
         let input = &mut bytes;
         let mut settings = Self {
@@ -407,7 +407,7 @@ pub fn array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
-/// The rule that a flow-mod of the journal names.
+/// Returns the rule that a flow-mod of the journal names.
 pub fn key_of(message: &FlowMod) -> Option<RuleKey> {
     Some(RuleKey::of_flow_mod(
         message,

@@ -1,4 +1,4 @@
-//! Writing the journal, and becoming again what it says.
+//! Writing and restoring the journal.
 
 use crate::api::Restored;
 use crate::journal::moves::{self, SavedMove};
@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Journal {
-    /// Begins a whole journal anew with everything in `truth` that is settled; the settings have to follow. `size`: about as many bytes as
-    /// it will have.
+    /// Starts a complete new journal with everything settled in `truth`; the settings must follow. `size`: its estimated bytes.
     pub fn snapshot(&mut self, truth: &Truth, in_flight: &InFlight, size: usize) -> Vec<u8> {
         self.bytes.clear();
         let mut out = MAGIC.to_vec();
@@ -24,7 +23,7 @@ impl Journal {
             return out;
         };
         out.reserve(size);
-        // What is in flight is not in it: until its verdict it counts for nothing.
+        // Messages in flight are not in it: until their verdict they do not count.
         let settled = truth.groups.iter();
         settled
             .filter(|(id, _)| !in_flight.groups.contains_key(id))
@@ -48,14 +47,14 @@ impl Journal {
         out
     }
 
-    /// Takes note of the moves and the retired flow-ids that a journal has told of.
+    /// Notes the moves and the quarantined flow-ids of a restored journal.
     pub fn resume(&mut self, moves: &[SavedMove], retired: Vec<u8>) {
         self.moves = moves::encode(moves);
         self.retired = retired;
     }
 }
 
-/// What a journal says.
+/// The content of a journal.
 pub struct Replayed {
     pub truth: Truth,
     pub settings: Option<Settings>,
@@ -67,7 +66,7 @@ pub struct Replayed {
 /// Reads a journal.
 ///
 /// # Errors
-/// Where the journal is damaged, and how. A last record that was cut off is none.
+/// The position and kind of damage. A truncated last record is not an error.
 pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
     let mut reader = Replay {
         truth: Truth::default(),
@@ -97,7 +96,7 @@ pub fn replay(journal: &[u8], clock: Clock) -> Result<Replayed, JournalError> {
     })
 }
 
-/// The offset of the first record; that of the end, where not even the magic is whole.
+/// Returns the offset of the first record; that of the end if even the magic is truncated.
 fn header(journal: &[u8]) -> Result<usize, JournalError> {
     let length = journal.len().min(MAGIC.len());
     if journal[..length] != MAGIC[..length] {
@@ -107,14 +106,14 @@ fn header(journal: &[u8]) -> Result<usize, JournalError> {
                 journal[MAGIC.len() - 1],
                 MAGIC[MAGIC.len() - 1]
             ),
-            false => "it is no journal of oneswitchd".into(),
+            false => "it is not a journal of oneswitchd".into(),
         };
         return Err(JournalError { offset: 0, reason });
     }
     Ok(if length == MAGIC.len() { length } else { 0 })
 }
 
-/// The record at `offset` and the offset of the next one; `None` at the end, and where the last one was cut off.
+/// Returns the record at `offset` and the offset of the next one; `None` at the end, and for a truncated last record.
 fn record(journal: &[u8], offset: usize) -> Result<Option<(&[u8], usize)>, JournalError> {
     let rest = &journal[offset..];
     let error = |reason: &str| {

@@ -1,4 +1,4 @@
-//! Comparing the rules that a switch has with those that it should have.
+//! Comparing a switch's rules with the wanted ones.
 
 use crate::api::SwitchIndex;
 use crate::layout::messages::{key_of, removal, remove_all};
@@ -15,28 +15,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-/// Instructions as they were written, and as the switch reported them.
+/// Instructions as written, and as the switch reported them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spelling {
     pub written: Instructions,
     pub reported: Instructions,
 }
 
-/// What a comparison leaves for the next one.
+/// State kept from one comparison to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Rules that were missing at the last comparison and may have expired: their end is perhaps on its way to us.
+    /// Rules missing at the last comparison that may have expired: their flow_removed may be in flight.
     pub suspects: HashSet<RuleKey>,
-    /// Rules that were rewritten because the switch spelled them otherwise: if it does so again, it means the same.
+    /// Rules rewritten because the switch spelled them differently: if it does so again, the spellings are equivalent.
     pub spelled: HashMap<RuleKey, Spelling>,
 }
 
-/// A switch whose rules are compared with those that it is to have.
+/// A switch whose rules are compared with the wanted ones.
 pub struct Comparison<'a> {
     pub truth: &'a Truth,
     pub executors: &'a Executors,
     pub switch: SwitchIndex,
-    /// It was out of reach before: what it lacks may have expired unseen.
+    /// Whether it was out of reach before, so that missing rules may have expired unseen.
     pub after_gap: bool,
     pub in_flight: &'a InFlight,
     pub memory: &'a Memory,
@@ -108,7 +108,7 @@ impl Comparison<'_> {
         repairs
     }
 
-    /// The rules that `switch` needs, and how many copies each has.
+    /// Returns the rules that `switch` needs, with the number of copies of each.
     fn rules_at<'a>(
         &'a self,
         switch: SwitchIndex,
@@ -121,23 +121,23 @@ impl Comparison<'_> {
     }
 }
 
-/// A rule whose time was over, why, and where it is not any more.
+/// An expired rule, the reason, and the switches that no longer have it.
 pub type Expired = (RuleKey, u8, SwitchSet);
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Default)]
 pub struct Repairs {
     pub surplus: Vec<FlowMod>,
     pub missing: Vec<FlowMod>,
-    /// Rules whose time was over while nobody listened, why, and where they are not any more.
+    /// Rules that expired unobserved, the reasons, and the switches that no longer have them.
     pub expired: Vec<Expired>,
     pub memory: Memory,
-    /// A rule was not as it should have been before messages that are on their way.
+    /// Whether a rule was wrong before messages that are in flight.
     pub again: bool,
 }
 
 impl Repairs {
-    /// A copy that is not as we would write it, unless it was just written so and all that differs is how the switch spells it.
+    /// Rewrites a copy that differs, unless it was just written and only the switch's spelling differs.
     fn rewrite(&mut self, memory: &Memory, rule: &Rule, there: &FlowStats, copy: FlowMod) {
         let spelling = Spelling {
             written: copy.instructions.clone(),
@@ -152,8 +152,8 @@ impl Repairs {
     }
 }
 
-/// The reason why the time of `rule` is over, if it is. An idle timer runs at the switch: only where the copy is not there any more it has
-/// fired, unless the switch has lost everything.
+/// Returns the reason why `rule` has expired, if it has. An idle timer runs at the switch: it has fired only if the copy is missing and the
+/// switch has not lost everything.
 fn time_over(
     rule: &Rule,
     copy: &FlowMod,
@@ -161,7 +161,7 @@ fn time_over(
     lost_everything: bool,
     now: Instant,
 ) -> Option<u8> {
-    /// For the switch's own timer to fire, and for its report.
+    /// Time for the switch's own timer to fire, and for its report.
     const GRACE: Duration = Duration::from_secs(2);
     let age = now.saturating_duration_since(rule.modified);
     let over = |timeout: u16, grace: Duration| {
@@ -175,7 +175,7 @@ fn time_over(
     idle.then_some(FlowRemoved::IDLE_TIMEOUT)
 }
 
-/// Whether it needs no second look; nearly all copies are of this kind, and there may be very many.
+/// Tells whether it needs no closer look, like nearly all copies, of which there may be very many.
 fn is_plain_copy(there: &FlowStats, rule: &Rule, copies: usize) -> bool {
     rule.hard_timeout == 0
         && there.hard_timeout == 0
@@ -187,7 +187,7 @@ fn is_plain_copy(there: &FlowStats, rule: &Rule, copies: usize) -> bool {
         && there.instructions == rule.instructions
 }
 
-/// Whether what a switch reports is the copy that we would write. The hard timeout counts down, so only its presence is compared.
+/// Tells whether a reported rule is the copy that we would write. The hard timeout counts down, so only its presence is compared.
 fn is_copy(there: &FlowStats, copy: &FlowMod) -> bool {
     is_copy_but_for_instructions(there, copy)
         && same_instructions(&there.instructions, &copy.instructions)

@@ -1,4 +1,4 @@
-//! What the `edge` bridge of each switch must do, derived from the port map (docs/architecture.md, "Rules in edge").
+//! The wanted rules of each switch's `edge` bridge, derived from the port map (docs/architecture.md, "Rules in edge").
 
 use crate::api::{LinkConfig, SwitchIndex};
 use crate::server::executors::HUB;
@@ -10,12 +10,13 @@ use openflow13::{
 };
 use std::collections::BTreeMap;
 
-/// What enters a PCIe link with tags of its own is parsed anew before it gets another one: Open vSwitch keeps two tags of a packet it is
-/// changing and would lose the third. Only a select group makes it recirculate a packet; this one has one bucket, to table 1.
+/// Packets that enter a PCIe link with tags of their own are parsed again before they get another one, because Open vSwitch keeps only two
+/// tags of a packet that it is changing and would lose the third. Only a select group makes it recirculate a packet; this one has one
+/// bucket, to table 1.
 const REPARSE_GROUP: u32 = 1;
-/// Leads to [`REPARSE_GROUP`]. After a clone in which a packet began to be recirculated Open vSwitch 3.1 goes on as if it had not left that
-/// (`ctx->exit`, which `clone_xlate_actions` in ofproto-dpif-xlate.c does not restore), and does the clone once more, in `virt`, before
-/// what a ct() or a select group there recirculates. The end of a group's bucket forgets it.
+/// Leads to [`REPARSE_GROUP`]. After a clone that starts to recirculate, Open vSwitch 3.1 continues as if the packet had not left it
+/// (`ctx->exit`, which `clone_xlate_actions` in ofproto-dpif-xlate.c does not restore), and repeats the clone in `virt` before anything
+/// that a ct() or a select group recirculates there. The end of a group's bucket resets it.
 const ENCLOSING_GROUP: u32 = 2;
 const REPARSED_TABLE: u8 = 1;
 /// Priority of every rule in `edge`.
@@ -23,10 +24,10 @@ pub const PRIORITY: u16 = 100;
 /// Cookie of every rule in `edge`: "oneswtch".
 pub const COOKIE: u64 = 0x6f6e_6573_7774_6368;
 const ETHERTYPE_VLAN: u16 = 0x8100;
-/// Name of the patch port in `edge` that multicast packets come out of `virt` by.
+/// Name of the patch port in `edge` through which multicast packets leave `virt`.
 pub const MULTICAST_PATCH: &str = "edge-mc";
 
-/// Name of the patch port in `edge` for virtual port `number`.
+/// Returns the name of the patch port in `edge` for virtual port `number`.
 pub fn patch_name(number: u32) -> String {
     format!("edge-{number}")
 }
@@ -40,14 +41,14 @@ pub struct EdgeRule {
 
 pub type EdgeRules = BTreeMap<(u8, CanonicalMatch), EdgeRule>;
 
-/// Everything the rules of one switch follow from.
+/// The input from which one switch's rules are derived.
 pub struct EdgeInput<'a> {
     pub switch: SwitchIndex,
     /// Per switch; `None` for the hypervisor.
     pub links: &'a [Option<LinkConfig>],
     pub ports: &'a PortMap,
     pub flood: &'a Flood,
-    /// OpenFlow port number of an interface of this `edge`, if it is there.
+    /// OpenFlow port number of an interface of this `edge`, if it exists.
     pub number_of: &'a dyn Fn(&str) -> Option<u32>,
 }
 
@@ -67,7 +68,7 @@ impl EdgeInput<'_> {
         rules
     }
 
-    /// Interface to `virt`, here or tagged toward its executor: both interfaces of a moving port work.
+    /// Adds rules from the interface to `virt`, here or tagged toward its executor: both interfaces of a moving port work.
     fn ingress(&self, port: &VirtualPort, rules: &mut EdgeRules) {
         let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
             return;
@@ -89,7 +90,7 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// Out of `virt`: to the interface, or tagged toward it.
+    /// Adds rules out of `virt`: to the interface, or tagged toward it.
     fn delivery(&self, port: &VirtualPort, rules: &mut EdgeRules) {
         let Some(patch) = (self.number_of)(&patch_name(port.number)) else {
             return;
@@ -105,7 +106,7 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// Tagged packets from the PCIe links: pop and deliver, or pass on (the hypervisor only).
+    /// Adds rules for tagged packets from the PCIe links: pop and deliver, or forward (the hypervisor only).
     fn arrival(&self, port: &VirtualPort, rules: &mut EdgeRules) {
         for (from, link) in self.pcie_ports() {
             let Some(to) = self.arrival_goal(port, from) else {
@@ -128,8 +129,8 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// Where a packet for `port` that arrived from switch `from` goes. Not back: while a port moves, what a switch still sends the old
-    /// way ends at the old interface.
+    /// Returns the destination of a packet for `port` that arrived from switch `from`. Never `from` itself: while a port moves, packets
+    /// still sent by the old path end at the old interface.
     fn arrival_goal<'p>(&self, port: &'p VirtualPort, from: SwitchIndex) -> Option<&'p Location> {
         let mut locations = std::iter::once(port.delivery()).chain(port.locations());
         if self.switch == HUB {
@@ -139,7 +140,7 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// Packets from the PCIe links that entered at `port` elsewhere: into `virt`, or passed on (the hypervisor only).
+    /// Adds rules for packets from the PCIe links that entered at `port` elsewhere: into `virt`, or forwarded (the hypervisor only).
     fn execution(&self, port: &VirtualPort, rules: &mut EdgeRules) {
         let patch = (self.number_of)(&patch_name(port.number));
         let (Some(id), Some(patch)) = (port.ingress_id, patch) else {
@@ -162,8 +163,8 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// Where a packet that entered at `port` and arrived from switch `from` is executed. Not there: while the executor changes, what a
-    /// switch still sends the old way is executed at the old one.
+    /// Returns the executor of a packet that entered at `port` and arrived from switch `from`. Never `from` itself: while the executor
+    /// changes, packets still sent by the old path are executed at the old one.
     fn execution_goal(&self, port: &VirtualPort, from: SwitchIndex) -> Option<SwitchIndex> {
         if self.switch != HUB {
             let entered_elsewhere = port.locations().any(|l| l.switch != self.switch);
@@ -223,7 +224,7 @@ impl EdgeInput<'_> {
         }
     }
 
-    /// (peer switch, port number) of this switch's PCIe ports.
+    /// Iterates over (peer switch, port number) of this switch's PCIe ports.
     fn pcie_ports(&self) -> impl Iterator<Item = (SwitchIndex, u32)> + '_ {
         self.links.iter().enumerate().filter_map(|(switch, link)| {
             let link = link.as_ref()?;
@@ -237,7 +238,7 @@ impl EdgeInput<'_> {
         })
     }
 
-    /// The PCIe port on the way to `goal`.
+    /// Returns the PCIe port toward `goal`.
     fn toward(&self, goal: SwitchIndex) -> Option<u32> {
         let next = if self.switch == HUB { goal } else { HUB };
         self.pcie_ports()
@@ -252,9 +253,9 @@ fn tagged(flow_id: u16) -> ActionList {
         .set_vlan_vid(flow_id)
 }
 
-/// `actions`, and then parses the packet anew: with its default vlan-limit Open vSwitch knows nothing of what is behind the tag that they
-/// popped. It parses anew what comes out of an NSH header, so the packet gets one for a moment. (A select group would do, too, but leaves
-/// a hash that select groups in `virt` would then use in the place of their own.)
+/// Appends actions to `actions` that make Open vSwitch parse the packet again: with its default vlan-limit it has not parsed the headers
+/// behind the tag that they popped. It parses the content of an NSH header again, so the packet gets one for a moment. (A select group
+/// would also do, but leaves a hash that select groups in `virt` would then use instead of their own.)
 fn reparsed(actions: ActionList) -> ActionList {
     let bytes = [actions.as_bytes(), &ENCAP_NSH, &DECAP].concat();
     ActionList::from_bytes(bytes).unwrap_or_default()
@@ -286,10 +287,10 @@ fn put_in_table(rules: &mut EdgeRules, table: u8, matching: Match, actions: Acti
     }
 }
 
-/// What leaves over PCIe out of `patch` and matches `oxm`: at once without a tag, parsed anew before with one.
+/// Adds rules for packets from `patch` that match `oxm` and leave over PCIe: directly if untagged, after parsing again if tagged.
 ///
-/// In table 1 a register tells where it came from. For Open vSwitch it comes from no port then: of a packet that a controller sent and
-/// that came through a patch port, it would not know the bridge any more (ofproto-dpif-xlate.c, xlate_lookup_ofproto_()).
+/// In table 1 a register identifies the source. Open vSwitch then sees no ingress port: for a packet-out that came through a patch port, it
+/// would no longer know the bridge (ofproto-dpif-xlate.c, xlate_lookup_ofproto_()).
 fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
     let from = |source: &[u8], vlan: &[u8]| Match::from_oxm([source, vlan, oxm].concat());
     let port = Match::any().with_in_port(patch);
@@ -309,7 +310,7 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
     }
 }
 
-/// OFPAT_SET_FIELD of one OXM TLV.
+/// Encodes OFPAT_SET_FIELD of one OXM TLV.
 fn set_field(oxm: &[u8]) -> Vec<u8> {
     let length = (4 + oxm.len()).next_multiple_of(8);
     let mut action = vec![0, 25, 0, length as u8];
@@ -327,9 +328,9 @@ const UNTAGGED: [u8; 6] = [0x80, 0, 6 << 1, 2, 0, 0];
 /// OXM_OF_VLAN_VID, masked: some.
 const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
 
-/// NXAST_CLONE of [`ENCLOSING_GROUP`], with a truncated output to no port before it. Hashing for the group makes Open vSwitch's userspace
-/// datapath parse the packet anew, two tags deep only, and what changes it next would write to the wrong place: so it must be a copy that
-/// is hashed. Open vSwitch makes one only for a clone with an action that cannot be undone, such as the truncation.
+/// NXAST_CLONE of [`ENCLOSING_GROUP`], preceded by a truncated output to no port. Hashing for the group makes Open vSwitch's userspace
+/// datapath parse the packet again, two tags deep only, and its next change would write to the wrong place, so it must hash a copy. Open
+/// vSwitch makes a copy only for a clone with an irreversible action, such as the truncation.
 const REPARSED_COPY: [u8; 40] = [
     0xff,
     0xff,
@@ -373,7 +374,7 @@ const REPARSED_COPY: [u8; 40] = [
     ENCLOSING_GROUP as u8,
 ];
 
-/// The groups of every `edge`.
+/// Returns the groups of every `edge`.
 pub fn groups() -> [GroupMod; 2] {
     let enclosed = ActionList::new().group(REPARSE_GROUP);
     let enclosing = Buckets::build([(0, port_no::ANY, group_no::ANY, &enclosed)]);
@@ -390,7 +391,7 @@ pub fn groups() -> [GroupMod; 2] {
     })
 }
 
-/// The bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
+/// Encodes the bucket of [`REPARSE_GROUP`], as in OFPT_GROUP_MOD.
 fn reparse_bucket() -> Vec<u8> {
     const WEIGHT: u8 = 1;
     const ANY: [u8; 4] = [0xff; 4];

@@ -1,4 +1,4 @@
-//! Messages of our own to the switches.
+//! Our own messages to the switches.
 
 use crate::api::SwitchIndex;
 use crate::layout::translate::physical_buckets;
@@ -12,7 +12,7 @@ use openflow13::{
     GroupMod, GroupModCommand, Instructions, Match, NO_BUFFER,
 };
 
-/// The hidden flood group of `switch` (flood.rs), as an addition.
+/// Builds the hidden flood group of `switch` (flood.rs), as an addition.
 pub fn flood_group(list: &Generation, switch: SwitchIndex) -> GroupMod {
     GroupMod {
         command: GroupModCommand::Add,
@@ -85,7 +85,7 @@ pub fn remove_all() -> FlowMod {
     blank(FlowModCommand::Delete, ALL_TABLES, 0, Match::any())
 }
 
-/// A flow statistics request without any filter.
+/// Builds a flow statistics request without a filter.
 pub fn everything() -> FlowStatsRequest {
     FlowStatsRequest {
         table_id: ALL_TABLES,

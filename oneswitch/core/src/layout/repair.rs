@@ -1,4 +1,4 @@
-//! How what a switch has becomes what it is to have.
+//! Repairing a switch: from its found state to the wanted one.
 
 use crate::layout::messages::group_removal;
 use crate::layout::spelling::{same_bands, same_buckets};
@@ -10,16 +10,16 @@ use openflow13::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How what was found differs from what is wanted.
+/// A difference between the found and the wanted state.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Difference<F, W> {
     /// Found, but not wanted.
     pub surplus: Vec<F>,
-    /// Wanted, but missing or different; with what was found in its place.
+    /// Wanted, but missing or different; with the item found instead.
     pub lacking: Vec<(W, Option<F>)>,
 }
 
-/// Compares by key. `same` tells whether what was found is as it is wanted.
+/// Compares by key. `same` tells whether a found item equals the wanted one.
 pub fn diff<K: Ord, F, W>(
     found: impl IntoIterator<Item = (K, F)>,
     wanted: impl IntoIterator<Item = (K, W)>,
@@ -37,11 +37,11 @@ pub fn diff<K: Ord, F, W>(
     Difference { surplus, lacking }
 }
 
-/// What repairs the groups or the meters of a switch.
+/// The repairs of a switch's groups or meters.
 #[derive(Debug, Default)]
 pub struct Repair {
     pub messages: Vec<Message>,
-    /// Some differ that messages in flight change: they have to be compared again.
+    /// Whether some differ that messages in flight change, so that they must be compared again.
     pub again: bool,
 }
 
@@ -111,7 +111,7 @@ pub fn meters(
     repair
 }
 
-/// What a switch was to have before the messages in flight.
+/// Returns the state wanted before the messages in flight.
 pub fn before_flight<T>(
     truth: &BTreeMap<u32, Arc<T>>,
     in_flight: &HashMap<u32, Option<Arc<T>>>,

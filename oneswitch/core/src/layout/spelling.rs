@@ -1,8 +1,8 @@
-//! One spelling for instructions and buckets, so that a switch's report can be compared with what was written to it.
+//! Normalises instructions and buckets, so that a switch's report can be compared with what was written to it.
 //!
-//! Open vSwitch decodes what it is sent and encodes it anew when asked (lib/ofp-actions.c): instructions come in its order, empty ones
-//! vanish, padding becomes zeros, deprecated actions become set-fields. Most of what a controller sends comes back as it was. What is
-//! not known here is taken for another rule and rewritten once; `sync` then lives with it.
+//! Open vSwitch decodes messages and encodes them again on request (lib/ofp-actions.c): instructions are reordered, empty ones vanish,
+//! padding becomes zeros, deprecated actions become set-fields. Most content is reported unchanged. A difference not known here counts as
+//! another rule, which is rewritten once; `sync` then accepts it.
 
 use openflow13::{Buckets, Instructions, MeterBand};
 
@@ -25,17 +25,17 @@ const HEADER: usize = 8;
 const BUCKET_HEADER: usize = 16;
 const SET_FIELD: u16 = 25;
 
-/// Whether both make a switch do the same.
+/// Tells whether both have the same effect on a switch.
 pub fn same_instructions(one: &Instructions, other: &Instructions) -> bool {
     one == other || instructions(one.as_bytes()) == instructions(other.as_bytes())
 }
 
-/// As [`same_instructions`].
+/// Does the same as [`same_instructions`] for buckets.
 pub fn same_buckets(one: &Buckets, other: &Buckets) -> bool {
     one == other || buckets(one.as_bytes()) == buckets(other.as_bytes())
 }
 
-/// As [`same_instructions`], for a meter's bands. A burst of no size becomes one of a second.
+/// Does the same as [`same_instructions`] for a meter's bands. A burst of size 0 becomes one of a second.
 pub fn same_bands(one: &[u8], other: &[u8]) -> bool {
     let filled = |mut band: MeterBand| {
         if band.burst_size == 0 {
@@ -54,7 +54,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(two.try_into().ok()?))
 }
 
-/// Splits a list of items with their length at `at`; what cannot be split is one item.
+/// Splits a list of items with their length at `at`; an unsplittable rest is one item.
 fn items(mut list: &[u8], at: usize) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         if list.is_empty() {
@@ -141,7 +141,7 @@ fn action(item: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The first bytes, then zeros.
+/// Copies the first bytes, then zeros.
 fn put_padded(item: &[u8], meaning: usize, out: &mut Vec<u8>) {
     let end = out.len() + item.len();
     out.extend(item.get(..meaning).unwrap_or(item));
@@ -156,7 +156,7 @@ fn set_field(item: &[u8], out: &mut Vec<u8>) {
     let Some(value) = item.get(8..8 + usize::from(*size)) else {
         return out.extend(item);
     };
-    // NXM spells some fields of OpenFlow in a class of its own (Open vSwitch, meta-flow.h).
+    // NXM spells some fields of OpenFlow in a separate class (Open vSwitch, meta-flow.h).
     let oxm = match (class, field >> 1) {
         (0, 1) => Some(3),   // eth_dst
         (0, 2) => Some(4),   // eth_src
@@ -171,7 +171,7 @@ fn set_field(item: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 become a set-field of the tunnel's id.
+/// Converts NXAST_SET_TUNNEL and NXAST_SET_TUNNEL64 to a set-field of the tunnel id.
 fn nicira(item: &[u8], out: &mut Vec<u8>) {
     const TUN_ID: u8 = 38;
     let subtype = u16_at(item, 8);

@@ -1,5 +1,5 @@
-//! The few places where what a switch gets is not byte for byte what the controller sent: floods (flood.rs), watched ports
-//! (liveness.rs) and the timers of rules that have several copies.
+//! The few translations of a controller's messages for the switches: floods (flood.rs), watched ports (liveness.rs) and the timers of rules
+//! that have several copies.
 
 use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
@@ -43,7 +43,7 @@ fn is_flood(action: &[u8]) -> bool {
         && matches!(u32_at(action, 4), Some(port_no::FLOOD | port_no::ALL))
 }
 
-/// Outputs to FLOOD and ALL become the flood group.
+/// Replaces outputs to FLOOD and ALL by the flood group.
 pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((action, rest)) = split_tlv(list, 2) {
@@ -59,12 +59,12 @@ pub fn actions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     result
 }
 
-/// Whether floods in an instruction become groups.
+/// Tells whether floods in an instruction become groups.
 fn is_translated(instruction: &[u8]) -> bool {
     u16_at(instruction, 0) == Some(APPLY_ACTIONS)
 }
 
-/// As above in Apply-Actions only: in an action set a group would win over other outputs.
+/// Does so in Apply-Actions only: in an action set a group would take precedence over other outputs.
 pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len());
     while let Some((instruction, rest)) = split_tlv(list, 2) {
@@ -82,7 +82,7 @@ pub fn instructions_with_flood_group(mut list: &[u8]) -> Vec<u8> {
     result
 }
 
-/// Buckets as a switch has them: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
+/// Translates buckets for a switch: they flood by the hidden group, and watch hidden groups (liveness.rs) instead of ports.
 ///
 /// A bucket is an action set: only a lone output to FLOOD, without a group beside it, may become one.
 pub fn physical_buckets(mut list: &[u8]) -> Vec<u8> {
@@ -107,7 +107,7 @@ fn watch_of(bucket: &[u8]) -> Option<Watch> {
     Some((u32_at(bucket, WATCH_PORT)?, u32_at(bucket, WATCH_GROUP)?))
 }
 
-/// `start`: where the bucket begins.
+/// Sets the watch of the bucket that starts at `start`.
 fn set_watch(bytes: &mut [u8], start: usize, (port, group): Watch) {
     set_u32(bytes, start + WATCH_PORT, port);
     set_u32(bytes, start + WATCH_GROUP, group);
@@ -125,7 +125,7 @@ fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
     }
 }
 
-/// The reverse of [`actions_with_flood_group`] for a list that a switch spelled: the outputs in `original` take the groups' places.
+/// Reverses [`actions_with_flood_group`] for a list that a switch spelled: the outputs in `original` replace the groups.
 fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     let mut floods = std::iter::from_fn(|| {
         while let Some((action, rest)) = split_tlv(original, 2) {
@@ -146,7 +146,7 @@ fn actions_with_floods(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     result
 }
 
-/// The reverse of [`instructions_with_flood_group`], for instructions that a switch spelled.
+/// Reverses [`instructions_with_flood_group`], for instructions that a switch spelled.
 pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
     let written = |kind, mut list| {
         while let Some((instruction, rest)) = split_tlv(list, 2) {
@@ -174,7 +174,7 @@ pub fn instructions_with_floods(mut list: &[u8], original: &[u8]) -> Vec<u8> {
     result
 }
 
-/// The reverse of [`physical_buckets`], for buckets that a switch spelled. `original` may be later than those.
+/// Reverses [`physical_buckets`], for buckets that a switch spelled. `original` may be newer than those.
 pub fn virtual_buckets(mut list: &[u8], mut original: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(list.len() + 16);
     while let Some((bucket, rest)) = split_tlv(list, 0) {
@@ -200,14 +200,14 @@ fn count(mut actions: &[u8], kind: u16) -> usize {
     found
 }
 
-/// A whole OFPT_FLOW_MOD with floods as groups.
+/// Translates a complete OFPT_FLOW_MOD: floods become groups.
 pub fn flow_mod_with_flood_group(frame: &[u8]) -> Vec<u8> {
     let match_length = usize::from(u16_at(frame, MATCH + 2).unwrap_or(0)).next_multiple_of(8);
     let (head, instructions) = frame.split_at((MATCH + match_length).min(frame.len()));
     with_length([head, &instructions_with_flood_group(instructions)].concat())
 }
 
-/// A whole OFPT_GROUP_MOD as a switch gets it.
+/// Translates a complete OFPT_GROUP_MOD for a switch.
 pub fn physical_group_mod(frame: &[u8]) -> Vec<u8> {
     let (head, buckets) = frame.split_at(BUCKETS.min(frame.len()));
     with_length([head, &physical_buckets(buckets)].concat())
@@ -219,13 +219,13 @@ fn with_length(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Timers and flags of an added rule on a switch: expiry must be told to us, and with several copies the idle timer is ours.
+/// Patches timers and flags of an added rule for a switch: it must report expiry to us, and with several copies the idle timer runs here.
 pub fn patch_added(frame: &mut [u8], idle_timeout: u16, flags: u16) {
     frame[IDLE_TIMEOUT..IDLE_TIMEOUT + 2].copy_from_slice(&idle_timeout.to_be_bytes());
     frame[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_be_bytes());
 }
 
-/// The flow-mod that installs a copy of `rule` from the truth.
+/// Builds the flow-mod that installs a copy of `rule` from the virtual tables.
 pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
     let instructions = if rule.facts.floods {
         let bytes = instructions_with_flood_group(rule.instructions.as_bytes());
@@ -254,7 +254,7 @@ pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
     }
 }
 
-/// The flow-mod that removes a copy of `rule`, and nothing else.
+/// Builds the flow-mod that removes a copy of `rule`, and nothing else.
 pub fn removal_of(rule: &Rule) -> FlowMod {
     FlowMod {
         command: FlowModCommand::DeleteStrict,

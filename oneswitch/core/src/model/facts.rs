@@ -1,4 +1,4 @@
-//! What the core must know about a list of actions or instructions; everything else it passes on unread.
+//! The core's knowledge of a list of actions or instructions; it passes everything else on unread.
 
 use crate::model::hidden::{is_hidden, watched_instead};
 use openflow13::{actions, port_no, Action, Actions, Buckets, Instruction, Instructions};
@@ -16,7 +16,7 @@ pub mod nicira {
     pub const RESUBMIT_TABLE_CT: u16 = 44;
     pub const LEARN2: u16 = 45;
 
-    /// Whether an action writes to in_port. `body` follows the subtype (ten bytes into the action).
+    /// Tells whether an action writes to in_port. `body` follows the subtype (ten bytes into the action).
     pub fn writes_in_port(subtype: u16, body: &[u8]) -> bool {
         let header = match subtype {
             // struct nx_action_reg_move: n_bits, src_ofs, dst_ofs, src, dst; struct nx_action_reg_load: ofs_nbits, dst.
@@ -33,10 +33,10 @@ pub mod nicira {
 
 pub const OFPP_IN_PORT_16: u16 = 0xfff8;
 
-/// Findings about one rule or group, kept beside it.
+/// Facts about one rule or group, kept with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Outputs to FLOOD or ALL (one and the same for an OpenFlow 1.3 controller: NO_FLOOD cannot be set with it).
+    /// Outputs to FLOOD or ALL (equivalent for an OpenFlow 1.3 controller, which cannot set NO_FLOOD).
     pub floods: bool,
     /// Changes in_port for later lookups, so rules of other ports can apply at this executor.
     pub moves_in_port: bool,
@@ -44,18 +44,18 @@ pub struct Facts {
     pub has_meter: bool,
     /// Names a hidden group, which does not exist for controllers.
     pub names_hidden_group: bool,
-    /// Of a group: some bucket watches what may be a virtual port, or a hidden group.
+    /// Of a group: some bucket watches a possible virtual port, or a hidden group.
     pub watches: bool,
     /// Keeps state that one switch would share between all ports.
     pub stateful: Option<Stateful>,
 }
 
-/// Actions whose state cannot be split over several executors; where there are several, the last of them counts.
+/// Actions whose state cannot be split over several executors; of several, the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stateful {
     Normal,
     ConnectionTracking,
-    /// Its rules come to be on a switch, not in the truth.
+    /// Its rules are created on a switch, not in the virtual tables.
     Learn,
 }
 
@@ -89,7 +89,7 @@ impl Facts {
         facts
     }
 
-    /// Whether a group looks otherwise on a switch than to controllers.
+    /// Tells whether a group differs between switches and controllers.
     pub fn is_translated_group(&self) -> bool {
         self.floods || self.watches
     }
@@ -140,7 +140,7 @@ pub fn is_in_port(class: u16, field: u8) -> bool {
     field == 0 && (class == 0x8000 || class == 0)
 }
 
-/// Whether some action outputs to `port`, as the out_port filter of flow-mods and statistics asks.
+/// Tells whether some action outputs to `port`, as the out_port filter of flow-mods and statistics requires.
 pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
     any_action(
         instructions,
@@ -148,7 +148,7 @@ pub fn outputs_to(instructions: &Instructions, port: u32) -> bool {
     )
 }
 
-/// How many actions send to group `id`.
+/// Counts the actions that send to group `id`.
 pub fn count_group(instructions: &Instructions, id: u32) -> usize {
     let mut found = 0;
     instructions.for_each_action(&mut |item| {
@@ -157,7 +157,7 @@ pub fn count_group(instructions: &Instructions, id: u32) -> usize {
     found
 }
 
-/// Whether some action sends to group `id`.
+/// Tells whether some action sends to group `id`.
 pub fn uses_group(instructions: &Instructions, id: u32) -> bool {
     any_action(
         instructions,
@@ -165,7 +165,7 @@ pub fn uses_group(instructions: &Instructions, id: u32) -> bool {
     )
 }
 
-/// What meter instructions name.
+/// Iterates over the meters that meter instructions name.
 pub fn meters(instructions: &Instructions) -> impl Iterator<Item = u32> + '_ {
     instructions.iter().filter_map(|i| match i {
         Instruction::Meter(id) => Some(id),
@@ -173,7 +173,7 @@ pub fn meters(instructions: &Instructions) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// Whether the meter instruction names `id`.
+/// Tells whether the meter instruction names `id`.
 pub fn uses_meter(instructions: &Instructions, id: u32) -> bool {
     meters(instructions).any(|m| m == id)
 }

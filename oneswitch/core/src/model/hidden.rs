@@ -1,4 +1,4 @@
-//! Groups that exist on the switches only: the flood's (flood.rs), and one per port that a group watches (liveness.rs).
+//! Groups that exist on the switches only: the flood group (flood.rs), and one per watched port (liveness.rs).
 
 use openflow13::{group_no, port_no, Bucket};
 
@@ -12,7 +12,7 @@ const NO_GROUP: u32 = LIVE_GROUPS;
 /// Numbers above are reserved ports.
 const LAST_PORT: u32 = 0xfeff;
 
-/// Whether a group does not exist for controllers.
+/// Tells whether a group is hidden from controllers.
 pub fn is_hidden(group: u32) -> bool {
     group == FLOOD_GROUP || group & !PORT_BITS == LIVE_GROUPS
 }
@@ -20,8 +20,8 @@ pub fn is_hidden(group: u32) -> bool {
 /// The port and the group that a bucket watches.
 pub type Watch = (u32, u32);
 
-/// What a bucket watches on a switch, where that is not what the controller wrote: in place of what may be a virtual port its hidden group,
-/// in place of a hidden group one that is not there, as it is not for controllers. A port beside a group of theirs stays as it is.
+/// Returns a bucket's watch on a switch, if it differs from the controller's: the hidden group of a possible virtual port, or, instead of a
+/// hidden group, one that does not exist, as it does not for controllers. A port beside a controller's group stays.
 pub fn watched_instead((port, group): Watch) -> Option<Watch> {
     if watches_port((port, group)) {
         Some((port_no::ANY, LIVE_GROUPS | port))
@@ -30,7 +30,7 @@ pub fn watched_instead((port, group): Watch) -> Option<Watch> {
     }
 }
 
-/// What the controller wrote where a switch tells `told`; `wanted`: what it has written last, which may be later.
+/// Returns the controller's watch for `told`, reported by a switch; `wanted`: its last written value, which may be newer.
 pub fn watched_for(told: Watch, wanted: Option<Watch>) -> Watch {
     let (_, group) = told;
     match wanted {
@@ -42,7 +42,7 @@ pub fn watched_for(told: Watch, wanted: Option<Watch>) -> Watch {
     }
 }
 
-/// Of a port and a group that is not there, the port counts (`bucket_is_alive`, ofproto/ofproto-dpif-xlate.c).
+/// Tells whether the port counts, which it does beside a group that does not exist (`bucket_is_alive`, ofproto/ofproto-dpif-xlate.c).
 fn watches_port((port, group): Watch) -> bool {
     (1..=LAST_PORT).contains(&port) && (group == group_no::ANY || is_hidden(group))
 }

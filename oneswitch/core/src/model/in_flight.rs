@@ -1,11 +1,11 @@
-//! What changes with the messages that have no verdict yet.
+//! State that messages without a verdict change.
 
 use crate::model::rule::{Rule, RuleKey};
 use crate::model::truth::{Changes, Group, Meter};
 use foldhash::HashMap;
 use std::sync::Arc;
 
-/// Rules, groups and meters that messages on their way change, as they were before.
+/// Rules, groups and meters changed by messages in flight, as they were before.
 #[derive(Debug, Default)]
 pub struct InFlight {
     pub rules: HashMap<RuleKey, Option<Arc<Rule>>>,

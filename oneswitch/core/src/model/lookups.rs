@@ -1,19 +1,19 @@
-//! The ports whose rules a packet-out's own actions look up: where they run must have these rules.
+//! The ports whose rules a packet-out's own actions look up: its switch must have these rules.
 
 use crate::model::facts::{is_in_port, nicira, OFPP_IN_PORT_16};
 use openflow13::{actions, port_no, Action, Actions};
 
-/// What a packet is looked up in the tables with.
+/// The lookups of a packet in the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
     /// The in_port of each lookup that the actions name.
     pub ports: Vec<u32>,
-    /// Some in_port comes out of the packet or of a register.
+    /// Some in_port comes from the packet or a register.
     pub unforeseen: bool,
 }
 
 impl Lookups {
-    /// Of the actions of a packet-out, whose message says `in_port`.
+    /// Finds the lookups of a packet-out's actions, with the message's `in_port`.
     pub fn of(list: Actions<'_>, in_port: u32) -> Self {
         let mut lookups = Self::default();
         let mut current = Some(in_port);
@@ -55,7 +55,7 @@ impl Lookups {
     }
 }
 
-/// What struct nx_action_reg_load writes, if it is all of a port: ofs_nbits, dst, value.
+/// Returns the value that struct nx_action_reg_load writes, if it is a whole port: ofs_nbits, dst, value.
 fn loaded(body: &[u8]) -> Option<u32> {
     const WHOLE: [u32; 2] = [15, 31];
     let bits = number(body.get(..2)?);

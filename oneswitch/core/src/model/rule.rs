@@ -1,4 +1,4 @@
-//! One virtual rule as the controller wrote it, and what identifies it.
+//! One virtual rule as the controller wrote it, and its identity.
 
 use crate::model::facts::Facts;
 use openflow13::{CanonicalMatch, FlowMod, Instructions, Match};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 /// Flags that a rule has and statistics show (Open vSwitch, OFPUTIL_FF_STATE).
 const KEPT_FLAGS: u16 =
     FlowMod::SEND_FLOW_REM | FlowMod::NO_PKT_COUNTS | FlowMod::NO_BYT_COUNTS | MESSAGE_FLAGS;
-/// Of these, the flags that only mean something while a rule is added; a copy that is added later must not carry them.
+/// The subset of flags that matter only while a rule is added; a copy that is added later must not carry them.
 pub const MESSAGE_FLAGS: u16 = FlowMod::CHECK_OVERLAP | FlowMod::RESET_COUNTS;
 
-/// What makes two rules the same rule (OpenFlow 1.3.5, 6.4): table, priority and match.
+/// The identity of a rule (OpenFlow 1.3.5, 6.4): table, priority and match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RuleKey {
     pub table: u8,
@@ -49,14 +49,14 @@ pub struct Rule {
     pub instructions: Instructions,
     pub facts: Facts,
     pub cookie: u64,
-    /// Seconds; 0 is never.
+    /// Seconds; 0 means never.
     pub idle_timeout: u16,
     pub hard_timeout: u16,
     pub flags: u16,
     pub created: Instant,
     /// Start of the hard timeout: creation, or the last change.
     pub modified: Instant,
-    /// Counted by copies that are gone.
+    /// Counters of removed copies.
     pub base: Counters,
 }
 
@@ -77,12 +77,12 @@ impl Rule {
         }
     }
 
-    /// Tells apart rules of the same key that messages made one after the other; those can arrive in the same instant.
+    /// Distinguishes rules of the same key from successive messages, which can arrive in the same instant.
     pub fn identity(&self) -> (RuleKey, Instant, u64, u16) {
         (self.key.clone(), self.created, self.cookie, self.flags)
     }
 
-    /// Whether its copies tell of their end: all that controllers are told of, and those with a timeout.
+    /// Tells whether its copies report their end: rules that controllers are notified of, and those with a timeout.
     pub fn copies_report(&self) -> bool {
         let flags = copy_flags(self.flags, self.idle_timeout, self.hard_timeout);
         flags & FlowMod::SEND_FLOW_REM != 0
@@ -96,7 +96,7 @@ impl Rule {
         now.saturating_duration_since(self.created)
     }
 
-    /// Seconds that are left of the hard timeout, for a copy installed now; at least 1, because 0 means never.
+    /// Returns the remaining seconds of the hard timeout, for a copy installed now; at least 1, because 0 means never.
     pub fn hard_timeout_left(&self, now: Instant) -> u16 {
         if self.hard_timeout == 0 {
             return 0;
@@ -108,7 +108,7 @@ impl Rule {
     }
 }
 
-/// Flags that a copy carries so that we learn of its expiry.
+/// Returns the flags of a copy, which make the switch report its expiry.
 pub fn copy_flags(flags: u16, idle_timeout: u16, hard_timeout: u16) -> u16 {
     if idle_timeout != 0 || hard_timeout != 0 {
         flags | FlowMod::SEND_FLOW_REM

@@ -6,7 +6,7 @@ use hashbrown::hash_table::{Entry, HashTable, IntoIter};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// What is known of rules without looking at each.
+/// Totals over the rules, known without examining each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub rules: usize,
@@ -59,7 +59,7 @@ impl Totals {
     }
 }
 
-/// Each rule stands beside its hash: a table that grows need not look into all of its rules, which are all over the memory.
+/// Each rule is stored with its hash, so that a growing table need not access all its rules, which are scattered in memory.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     hasher: RandomState,
@@ -86,7 +86,7 @@ impl RuleSet {
         found.map(|(_, rule)| rule)
     }
 
-    /// Returns the rule with the same key that was there.
+    /// Returns the previous rule with the same key.
     pub fn replace(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         let hash = self.hasher.hash_one(&rule.key);
         self.totals.add(Totals::of(&rule));
@@ -114,7 +114,7 @@ impl RuleSet {
         Some(rule)
     }
 
-    /// Removes the rules that `chosen` names, in one pass: looking each of many up again would cost more than all else.
+    /// Removes the rules that `chosen` names, in one pass, because looking up many rules again would dominate.
     pub fn take<'a>(
         &'a mut self,
         chosen: impl Fn(&Rule) -> bool + 'a,
@@ -132,7 +132,7 @@ impl IntoIterator for RuleSet {
     type Item = Arc<Rule>;
     type IntoIter = std::iter::Map<IntoIter<(u64, Arc<Rule>)>, fn((u64, Arc<Rule>)) -> Arc<Rule>>;
 
-    /// Looks at none of the rules.
+    /// Does not examine any rule.
     fn into_iter(self) -> Self::IntoIter {
         self.rules.into_iter().map(|(_, rule)| rule)
     }

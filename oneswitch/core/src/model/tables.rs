@@ -1,7 +1,7 @@
-//! The virtual flow tables: the truth that what is on the switches is derived from.
+//! The virtual flow tables, from which the switches' rules are derived.
 //!
-//! Changes are applied when a message is sent, before the switches' verdict; each application returns what it changed so
-//! that a refused message can be taken back (verdict.rs).
+//! A message's changes are applied when it is sent, before the switches' verdict; each application returns its changes so that a refused
+//! message can be undone (verdict.rs).
 
 use crate::model::facts::{self, Facts};
 use crate::model::rule::{size_of_rule, Counters, Rule, RuleKey};
@@ -64,7 +64,7 @@ impl Filter {
         }
     }
 
-    /// `None` for a match that cannot be read; such a request was refused when it came.
+    /// Returns `None` for an unreadable match; such a request was refused on arrival.
     pub fn of_statistics(request: &FlowStatsRequest) -> Option<Self> {
         Some(Self {
             table: request.table_id,
@@ -77,14 +77,14 @@ impl Filter {
         })
     }
 
-    /// Whether a filter that is not strict selects `rule`.
+    /// Tells whether a non-strict filter selects `rule`.
     pub fn selects(&self, rule: &Rule) -> bool {
         (self.table == ALL_TABLES || self.table == rule.key.table)
             && self.matching.covers(&rule.key.matching)
             && self.admits(rule)
     }
 
-    /// Whether it selects whatever is in a table, so that no rule needs to be looked at: of many, each costs a cache miss.
+    /// Tells whether it selects all rules of a table, so that none need be examined: each costs a cache miss.
     fn is_every_rule_of_a_table(&self) -> bool {
         self.strict.is_none()
             && self.cookie_mask == 0
@@ -93,7 +93,7 @@ impl Filter {
             && self.matching.is_any()
     }
 
-    /// Everything but the match, which `select` checks first.
+    /// Checks everything but the match, which `select` checks first.
     fn admits(&self, rule: &Rule) -> bool {
         (rule.cookie ^ self.cookie) & self.cookie_mask == 0
             && (self.out_port == port_no::ANY
@@ -109,19 +109,19 @@ pub struct FlowTables {
     past: Past,
 }
 
-/// What rules were before they changed, while answers about an earlier time are due.
+/// Earlier versions of rules, kept while answers as of an earlier time are pending.
 #[derive(Debug, Default)]
 struct Past {
     readers: usize,
     /// Changes since the first of them.
     changes: Vec<(RuleKey, Option<Arc<Rule>>)>,
-    /// Bytes that they take, about.
+    /// Estimate of their bytes.
     size: usize,
     /// Number of `changes[0]`.
     first: u64,
 }
 
-/// Bytes of changes that are kept; answers that take longer than these are about a later time.
+/// Limit of bytes for kept changes; answers that take longer reflect a later time.
 const PAST: usize = 64 << 20;
 
 impl Past {
@@ -133,7 +133,7 @@ impl Past {
     }
 }
 
-/// The tables as they were at some time.
+/// The tables as of an earlier time.
 pub struct AsOf<'a> {
     tables: &'a FlowTables,
     changed: HashMap<&'a RuleKey, Option<&'a Arc<Rule>>>,
@@ -160,7 +160,7 @@ impl AsOf<'_> {
 }
 
 impl FlowTables {
-    /// From now on changes are kept, until [`Self::end_reading`]; the time, for [`Self::as_of`].
+    /// Starts keeping changes, until [`Self::end_reading`]; returns the time for [`Self::as_of`].
     pub fn begin_reading(&mut self) -> u64 {
         self.past.readers += 1;
         self.past.first + self.past.changes.len() as u64
@@ -199,17 +199,17 @@ impl FlowTables {
         totals
     }
 
-    /// Whether copies of some rule report their end.
+    /// Tells whether copies of some rule report their end.
     pub fn reports(&self) -> bool {
         self.totals().reporting > 0
     }
 
-    /// Rules whose actions change in_port.
+    /// Counts the rules whose actions change in_port.
     pub fn in_port_movers(&self) -> usize {
         self.totals().in_port_movers
     }
 
-    /// Rules that keep state which one switch would share between all ports.
+    /// Counts the rules with state that one switch would share between all ports.
     pub fn stateful(&self) -> usize {
         self.totals().stateful
     }
@@ -259,7 +259,8 @@ impl FlowTables {
         found
     }
 
-    /// Rules that CHECK_OVERLAP would refuse `key` for; replacing an identical one is no overlap (Open vSwitch, add_flow_start()).
+    /// Returns the rules that make CHECK_OVERLAP refuse `key`; replacing an identical rule is not an overlap (Open vSwitch,
+    /// add_flow_start()).
     pub fn overlapping<'a>(&'a self, key: &'a RuleKey) -> impl Iterator<Item = &'a Arc<Rule>> {
         let rules = self.tables.get(&key.table).filter(|r| r.get(key).is_none());
         rules
@@ -268,7 +269,7 @@ impl FlowTables {
             .filter(|r| r.key.priority == key.priority && r.key.matching.overlaps(&key.matching))
     }
 
-    /// Applies a flow-mod that the switches will accept, and returns what it changed.
+    /// Applies a flow-mod that the switches will accept, and returns its changes.
     pub fn apply(
         &mut self,
         request: &FlowMod,
@@ -370,7 +371,7 @@ impl FlowTables {
         Some(self.removed(rule))
     }
 
-    /// Removes what a filter that is not strict selects.
+    /// Removes what a non-strict filter selects.
     fn remove_all(&mut self, filter: &Filter) -> Vec<Change> {
         let range = match filter.table {
             ALL_TABLES => 0..=u8::MAX,
@@ -388,7 +389,7 @@ impl FlowTables {
         taken.into_iter().map(|rule| self.removed(rule)).collect()
     }
 
-    /// Notes a rule that has left its table.
+    /// Records a removed rule.
     fn removed(&mut self, rule: Arc<Rule>) -> Change {
         if self.past.readers > 0 {
             self.past.note(&rule.key, Some(&rule));
@@ -399,7 +400,7 @@ impl FlowTables {
         }
     }
 
-    /// Takes `changes` back; they must be the latest ones.
+    /// Undoes `changes`, which must be the latest ones.
     pub fn revert(&mut self, changes: Vec<Change>) {
         for change in changes.into_iter().rev() {
             match (change.before, change.after) {
@@ -414,7 +415,7 @@ impl FlowTables {
         }
     }
 
-    /// Adds what a vanished copy had counted; answers under way are told so otherwise (fold.rs).
+    /// Adds a removed copy's counters; pending answers learn of it separately (fold.rs).
     pub fn fold(&mut self, key: &RuleKey, packets: u64, bytes: u64) {
         if let Some(old) = self.get(key) {
             let mut rule = Rule::clone(old);

@@ -1,4 +1,4 @@
-//! The virtual switch's state as its controllers made it: flow tables, groups and meters, with every change undoable.
+//! The virtual switch's state as written by its controllers: flow tables, groups and meters, with every change undoable.
 
 use crate::model::facts::{self, Facts};
 use crate::model::rule::RuleKey;
@@ -19,7 +19,7 @@ pub struct Group {
     pub buckets: Buckets,
     pub facts: Facts,
     pub created: Instant,
-    /// Counted by copies that are gone.
+    /// Counters of removed copies.
     pub base: Option<GroupStats>,
 }
 
@@ -30,7 +30,7 @@ pub struct Meter {
     /// OFPMBT_* structures as received.
     pub bands: Box<[u8]>,
     pub created: Instant,
-    /// Counted by copies that are gone.
+    /// Counters of removed copies.
     pub base: Option<MeterStats>,
 }
 
@@ -49,12 +49,12 @@ pub enum Request {
     Meter(MeterMod),
     /// Changes nothing; its verdict can wait.
     PacketOut,
-    /// Changes nothing that is kept here.
+    /// Changes no state kept here.
     Other,
 }
 
 impl Request {
-    /// Bytes of its lists, which are what makes it long.
+    /// Returns the bytes of its lists, which dominate its size.
     pub fn size(&self) -> usize {
         match self {
             Self::Flow { message, .. } => {
@@ -93,18 +93,18 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Whether some action changes in_port, so that rules of other ports can apply.
+    /// Tells whether some action changes in_port, so that rules of other ports can apply.
     pub fn moves_in_port(&self) -> bool {
         self.tables.in_port_movers() > 0 || self.groups.values().any(|g| g.facts.moves_in_port)
     }
 
-    /// Whether some rule or group keeps state that must not be split over several executors.
+    /// Tells whether some rule or group keeps state that must not be split over several executors.
     pub fn is_stateful(&self) -> bool {
         let of_group = |group: &Arc<Group>| group.facts.stateful.is_some();
         self.tables.stateful() > 0 || self.groups.values().any(of_group)
     }
 
-    /// The error of the switches for a message that contradicts what is here, as far as it can be told without them.
+    /// Returns the switches' error for a message that contradicts this state, as far as it can be known without them.
     pub fn refuses(&self, request: &Request) -> Option<ErrorCode> {
         match request {
             Request::Flow {
@@ -146,7 +146,7 @@ impl Truth {
         }
     }
 
-    /// Whether it is a rule that must not overlap with those that are here, and does.
+    /// Tells whether it adds a rule with CHECK_OVERLAP that overlaps existing rules.
     pub fn forbids_overlap(&self, request: &Request) -> bool {
         match request {
             Request::Flow {
@@ -160,7 +160,8 @@ impl Truth {
         }
     }
 
-    /// Whether `error` tells of a rule that is not here. The switch has a copy of a rule that was refused, and has not been repaired yet.
+    /// Tells whether `error` concerns a rule that does not exist here: the switch has a copy of a refused rule, and has not been repaired
+    /// yet.
     pub fn disproves(&self, request: &Request, error: ErrorCode) -> bool {
         let Request::Flow {
             message, matching, ..
@@ -174,7 +175,7 @@ impl Truth {
         );
         match error {
             ErrorCode::FLOW_MOD_FAILED_OVERLAP => !self.forbids_overlap(request),
-            // Looked at only for rules that are there (Open vSwitch, modify_flows_start_loose()).
+            // Checked only for existing rules (Open vSwitch, modify_flows_start_loose()).
             ErrorCode::BAD_ACTION_BAD_OUT_GROUP | ErrorCode::METER_MOD_FAILED_INVALID_METER
                 if !names_no_meter(&message.instructions) =>
             {
@@ -228,7 +229,7 @@ impl Truth {
         match message.command {
             GroupModCommand::Add | GroupModCommand::Modify | GroupModCommand::AddOrModify => {
                 let old = self.groups.get(&id).cloned();
-                // Adding one that exists, or modifying one that does not, is refused by every switch.
+                // Every switch refuses adding an existing one, or modifying a missing one.
                 if message.command == GroupModCommand::AddOrModify
                     || old.is_some() == (message.command == GroupModCommand::Modify)
                 {
@@ -299,7 +300,7 @@ impl Truth {
         }
     }
 
-    /// Rules that refer to a deleted group or meter go with it (OpenFlow 1.3.5, 6.5 and 6.6).
+    /// Removes rules that refer to a deleted group or meter (OpenFlow 1.3.5, 6.5 and 6.6).
     fn remove_rules(
         &mut self,
         changes: &mut Changes,
@@ -317,7 +318,7 @@ impl Truth {
             .extend(doomed.iter().filter_map(|key| self.tables.remove(key)));
     }
 
-    /// Adds what vanished copies of groups or meters had counted.
+    /// Adds the counters of removed copies of groups or meters.
     pub fn fold_counted(&mut self, counted: MultipartReply) {
         match counted {
             MultipartReply::Group(groups) => groups.into_iter().for_each(|g| self.fold_group(g)),
@@ -338,7 +339,7 @@ impl Truth {
         }
     }
 
-    /// Takes the latest changes back.
+    /// Undoes the latest changes.
     pub fn revert(&mut self, changes: Changes) {
         self.tables.revert(changes.flows);
         for (id, old) in changes.groups.into_iter().rev() {
@@ -355,7 +356,7 @@ impl Truth {
         }
     }
 
-    /// How often rules refer to a group; Open vSwitch counts a rule that names it twice twice.
+    /// Counts the references of rules to a group; Open vSwitch counts a rule that names it twice twice.
     pub fn references_to_group(&self, id: u32) -> usize {
         self.tables
             .iter()
@@ -372,17 +373,17 @@ impl Truth {
     }
 }
 
-/// Whether some instruction names a meter by a number that no meter has, which is refused whatever rules there are.
+/// Tells whether some instruction names an invalid meter number, which is always refused.
 fn names_no_meter(instructions: &Instructions) -> bool {
     facts::meters(instructions).any(|id| !(1..=meter_no::MAX).contains(&id))
 }
 
-/// Whether a flow-mod is refused where it overlaps.
+/// Tells whether a flow-mod is refused if it overlaps.
 pub fn checks_overlap(message: &FlowMod) -> bool {
     message.command == FlowModCommand::Add && message.flags & FlowMod::CHECK_OVERLAP != 0
 }
 
-/// Adds what a vanished copy of a group had counted.
+/// Adds the counters of a removed copy of a group.
 pub fn add_to_group(group: &mut Arc<Group>, stats: &GroupStats) {
     match &mut Arc::make_mut(group).base {
         Some(base) => add_group(base, stats),
@@ -390,7 +391,7 @@ pub fn add_to_group(group: &mut Arc<Group>, stats: &GroupStats) {
     }
 }
 
-/// As [`add_to_group`].
+/// Does the same as [`add_to_group`] for a meter.
 pub fn add_to_meter(meter: &mut Arc<Meter>, stats: &MeterStats) {
     match &mut Arc::make_mut(meter).base {
         Some(base) => add_meter(base, stats),
@@ -408,7 +409,7 @@ pub fn add_group(sum: &mut GroupStats, other: &GroupStats) {
     }
 }
 
-/// As [`add_group`].
+/// Does the same as [`add_group`] for a meter.
 pub fn add_meter(sum: &mut MeterStats, other: &MeterStats) {
     sum.packet_in_count = sum.packet_in_count.wrapping_add(other.packet_in_count);
     sum.byte_in_count = sum.byte_in_count.wrapping_add(other.byte_in_count);

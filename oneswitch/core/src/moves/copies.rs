@@ -10,7 +10,7 @@ use crate::switches::Below;
 use openflow13::{meter_no, Message, MeterMod, MeterModCommand};
 
 impl Moves {
-    /// Installs what `new` asks for beyond `old`. Copies whose idle timer changes owner are written anew.
+    /// Installs what `new` requires beyond `old`. Rewrites copies whose idle timer changes owner.
     pub fn install_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
         if old == new {
             return;
@@ -54,7 +54,7 @@ impl Moves {
         }
     }
 
-    /// Removes what `new` asks for no more, with its counters kept.
+    /// Removes what `new` no longer requires, keeping its counters.
     pub fn retire_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
         below
             .switches
@@ -62,7 +62,7 @@ impl Moves {
         self.remove_copies(below, old, new);
     }
 
-    /// Removes what `new` asks for no more.
+    /// Removes what `new` no longer requires.
     pub fn remove_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
         if old == new {
             return;

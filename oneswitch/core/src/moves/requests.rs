@@ -1,9 +1,8 @@
 //! Moving a virtual port to another interface, or its pipeline to another switch, make-before-break (UNO 3.3.2; docs/architecture.md, "A
 //! move").
 //!
-//! Each stage sends its messages, notes the batch they are in, and is reached when that batch is settled, the flood generation that
-//! belongs to it is in force, and every bridge that it rests on has confirmed it (stages.rs). While a port moves, both interfaces work in
-//! both directions.
+//! Each stage sends its messages, records their batch, and is reached when that batch is settled, its flood generation is in force, and
+//! every bridge that it depends on has confirmed it (stages.rs). While a port moves, both interfaces work in both directions.
 
 use crate::api::{
     Bridge, Claim, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, SwitchIndex,
@@ -119,7 +118,7 @@ impl Moves {
             .server
             .derive_executors(below.server.executors.is_everywhere());
         self.install_copies(below, &old, &new);
-        // Only what enters at no mapped port can have left its executor.
+        // Only packets without a mapped ingress port can have left its executor.
         self.retire_copies(below, &old, &new);
         below.switches.refresh_paths(below.server);
         below.switches.apply_port_config(below.server, number);
@@ -128,7 +127,7 @@ impl Moves {
         self.retry_goal(below, number);
     }
 
-    /// Writes the copies again that the executor to be has refused, so that the move soon goes on or fails.
+    /// Rewrites the copies that the future executor has refused, so that the move soon proceeds or fails.
     fn retry_goal(&mut self, below: &mut Below<'_>, number: u32) {
         let port = below.server.ports.get(number);
         let Some(goal) = port.and_then(VirtualPort::executor_to_be) else {
@@ -141,7 +140,7 @@ impl Moves {
         }
     }
 
-    /// Asks what is not known yet of the interfaces of `switch` that ports move to.
+    /// Requests the unknown baselines of interfaces of `switch` that ports move to.
     pub fn read_baselines(&mut self, below: &mut Below<'_>, switch: SwitchIndex) {
         let is_before_flip = |m: &Move| m.to.switch == switch && m.stage <= MoveStage::Prepared;
         let moving = below.server.ports.iter();
@@ -152,7 +151,7 @@ impl Moves {
             .for_each(|n| self.read_baseline(below, n));
     }
 
-    /// Asks what the new interface has counted before it carries the port, if that is not known. The move waits for the answer.
+    /// Requests the new interface's counters from before it carries the port, if unknown. The move waits for the answer.
     pub fn read_baseline(&mut self, below: &mut Below<'_>, number: u32) {
         let Some(port) = below.server.ports.get(number) else {
             return;
@@ -232,7 +231,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Statistics of the new interface from before it carried the port; `None` where its bridge went away, or refused with `error`.
+    /// Handles the new interface's statistics from before it carried the port; `None` if its bridge disconnected, or refused with `error`.
     pub fn baseline_answered(
         &mut self,
         below: &mut Below<'_>,

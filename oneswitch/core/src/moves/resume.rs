@@ -1,4 +1,4 @@
-//! Moves that go on after a restart: what the journal is told of them, and how they are taken up again.
+//! Resuming moves after a restart: their journal records, and their continuation.
 
 use crate::api::{MoveStage, PortError, HOME};
 use crate::journal::moves::{Reached, SavedMove};
@@ -8,13 +8,12 @@ use crate::switches::Below;
 use tracing::{info, warn};
 
 impl Moves {
-    /// Goes on with a move that the journal tells of, before anybody is connected: it reaches its stage again when the bridges that it rests on
-    /// have confirmed it. One that was done has led to where it says, also where
-    /// the port map was not saved any more; one whose port or goal is gone is forgotten.
+    /// Resumes a move from the journal, before any connection: it reaches its stage again when the bridges that it depends on have
+    /// confirmed it. A finished move takes effect even if the port map was not saved; one whose port or goal no longer exists is dropped.
     pub fn resume_move(&mut self, below: &mut Below<'_>, saved: &SavedMove) {
         let (number, to, interface) = (saved.number, &saved.switch, &saved.interface);
         if let Err(reason) = self.restore_move(below, saved) {
-            warn!(target: "core", port = number, %to, %interface, "move: forgotten: {reason}");
+            warn!(target: "core", port = number, %to, %interface, "move: dropped: {reason}");
         }
     }
 
@@ -31,7 +30,7 @@ impl Moves {
                 number: other.number,
             });
         }
-        // Of another name: the number was given to another port meanwhile.
+        // Of another name: the number has been given to another port.
         let named = below
             .server
             .ports

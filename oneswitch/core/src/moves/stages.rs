@@ -1,7 +1,7 @@
-//! The stages of a move, each of which begins when the bridges that it rests on have confirmed the one before.
+//! The stages of a move, each of which starts when the bridges that it depends on have confirmed the previous one.
 //!
-//! A bridge that is away, or refused its rules, has confirmed nothing (doubt.rs). Before the flip a move waits for such a bridge, and fails
-//! where its switch is gone; after the flip it waits, unless the switch is gone. A forced move waits for none of them.
+//! A bridge that is disconnected, or refused its rules, has confirmed nothing (doubt.rs). Before the flip a move waits for such a bridge,
+//! and fails if its switch is gone; after the flip it waits, unless the switch is gone. A forced move waits for none of them.
 
 use crate::api::{Bridge, MoveStage, MoveUntil, PortError, SwitchIndex};
 use crate::moves::Moves;
@@ -16,10 +16,10 @@ use tracing::{info, warn};
 
 /// Whether a stage may be left.
 enum Footing {
-    /// Every bridge that it rests on has confirmed it.
+    /// Every bridge that it depends on has confirmed it.
     Firm,
     Waits,
-    /// It will never be, and the move can be undone.
+    /// It will never be confirmed, and the move can be undone.
     Lost(String),
 }
 
@@ -59,7 +59,7 @@ impl Moves {
         }
     }
 
-    /// Begins what follows a stage that is reached and confirmed.
+    /// Starts the stage after one that is reached and confirmed.
     fn leave_stage(&mut self, below: &mut Below<'_>, number: u32, stage: MoveStage) {
         match stage {
             MoveStage::Preparing => self.reach(below, number, MoveStage::Prepared),
@@ -75,7 +75,7 @@ impl Moves {
         }
     }
 
-    /// Notes that a stage which a client can wait for is reached.
+    /// Records a reached stage that a client can wait for.
     fn reach(&mut self, below: &mut Below<'_>, number: u32, stage: MoveStage) {
         self.enter_stage(below, number, stage);
         let Some(moving) = below.server.moving_mut(number) else {
@@ -119,7 +119,7 @@ impl Moves {
         }
     }
 
-    /// The bridges that the stage of a move rests on and that have not confirmed it, but for those that it does not wait for.
+    /// Returns the bridges that the stage depends on and that have not confirmed it, except those that the move does not wait for.
     fn unconfirmed(
         &self,
         below: &Below<'_>,
@@ -130,7 +130,7 @@ impl Moves {
         let is_excused =
             |s: SwitchIndex| has_flipped && (moving.forced || below.switches.is_gone(s));
         let is_ready = |s: SwitchIndex, bridge| match moving.stage {
-            // It is asked what it has counted, whatever else it lacks.
+            // It is asked for its counters, whatever else it lacks.
             MoveStage::Quiescing => below.switches.list[s].session(bridge).is_up(),
             _ => below.switches.is_confirmed(s, bridge),
         };
@@ -139,7 +139,7 @@ impl Moves {
             .collect()
     }
 
-    /// Whether a bridge that the stage rests on has not answered the barrier behind it.
+    /// Tells whether a bridge that the stage depends on has not answered the barrier after it.
     fn owes_answers(&self, below: &Below<'_>, port: &VirtualPort, moving: &Move) -> bool {
         let owes = |(s, bridge)| {
             below
@@ -150,7 +150,7 @@ impl Moves {
         port.rests_on(moving).any(owes)
     }
 
-    /// Answers whoever waits for a move that a bridge has held up for long. The move itself goes on when that bridge has confirmed.
+    /// Answers clients that wait for a move which a bridge has delayed for long. The move itself resumes when that bridge has confirmed.
     fn tell_waiting(&mut self, below: &mut Below<'_>, number: u32) {
         let port = below.server.ports.get(number);
         let Some((port, moving)) = port.and_then(|p| Some((p, p.moving.as_ref()?))) else {
@@ -179,7 +179,8 @@ impl Moves {
         bridges.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Points the paths toward the port to its new interface, one atomic bundle per switch; undoes the move where that is not there any more.
+    /// Points the paths toward the port to its new interface, one atomic bundle per switch; undoes the move if the interface no longer
+    /// exists.
     fn flip(&mut self, below: &mut Below<'_>, number: u32) {
         let Some(to) = below.server.moving_mut(number).map(|m| m.to.clone()) else {
             return;
@@ -190,7 +191,7 @@ impl Moves {
         if let Some(port) = below.server.ports.get_mut(number) {
             port.awaits_live |= to != port.home;
         }
-        // Twice: the stage decides what `edge` must do, and only after that was sent is the batch known.
+        // Twice: the stage determines the rules of `edge`, and the batch is known only after sending them.
         self.enter_stage(below, number, MoveStage::Flipping);
         below.switches.update_edges(below.server);
         self.enter_stage(below, number, MoveStage::Flipping);
@@ -204,7 +205,7 @@ impl Moves {
         self.outcomes.insert(number, outcome);
     }
 
-    /// A switch that does not take the copies of accepted rules cannot become the executor.
+    /// Fails moves to a switch that refuses copies of accepted rules, which cannot become the executor.
     pub fn fail_moves_to(&mut self, below: &mut Below<'_>, switches: SwitchSet, error: ErrorCode) {
         let failed: Vec<u32> = below
             .server
@@ -227,7 +228,7 @@ impl Moves {
         }
     }
 
-    /// Reads what the old copies counted, then removes them.
+    /// Reads the old copies' counters, then removes the copies.
     fn fold_counters(&mut self, below: &mut Below<'_>, number: u32) {
         let Some(port) = below.server.ports.get_mut(number) else {
             return;
@@ -273,7 +274,7 @@ impl Moves {
         }
     }
 
-    /// One awaited statistic does not come: its bridge went away, or refused with `error`.
+    /// Handles a missing statistic: its bridge disconnected, or refused with `error`.
     pub fn fold_missed(&mut self, below: &mut Below<'_>, number: u32, error: Option<ErrorCode>) {
         let Some(moving) = below.server.moving_mut(number) else {
             return;
@@ -288,7 +289,7 @@ impl Moves {
         self.folded(below, number, None);
     }
 
-    /// One awaited statistic is in. With the last one the move ends, or begins to ask once more where one is missing.
+    /// Handles a received statistic. With the last one the move ends, or asks once more if one is missing.
     pub fn folded(&mut self, below: &mut Below<'_>, number: u32, fold: Option<Fold>) {
         let Some(moving) = below.server.moving_mut(number) else {
             return;
@@ -301,7 +302,7 @@ impl Moves {
         }
         let may_ask = !moving.forced && moving.refusals < TRIES;
         if std::mem::take(&mut moving.fold_missed) && may_ask {
-            // The counters go on until the copies are removed, so all are asked again.
+            // The counters advance until the copies are removed, so all are requested again.
             return folds.clear();
         }
         moving.deadline = None;
@@ -327,7 +328,7 @@ impl Moves {
         info!(target: "core", port = number, "move: done");
     }
 
-    /// Adds what a move waited for, right before its old copies are removed.
+    /// Adds an awaited statistic, right before the old copies are removed.
     pub fn fold(&mut self, below: &mut Below<'_>, number: u32, fold: Fold) {
         match fold {
             Fold::Port(stats) => {
@@ -345,14 +346,14 @@ impl Moves {
         }
     }
 
-    /// After `moving` was cleared: what only the other interface needed goes. `folded`: its counters are known.
+    /// Removes what only the other interface needed, after `moving` was cleared. `folded`: its counters are known.
     pub fn end_move(&mut self, below: &mut Below<'_>, number: u32, folded: bool) {
         self.folds.remove(&number);
         below.server.ports.retire_ingress(number);
         let (old, new) = below
             .server
             .derive_executors(below.server.executors.is_everywhere());
-        // What enters at no mapped port may have another executor by now.
+        // Packets without a mapped ingress port may have another executor by now.
         self.install_copies(below, &old, &new);
         if folded {
             self.remove_copies(below, &old, &new);
@@ -368,14 +369,14 @@ impl Moves {
 }
 
 impl Move {
-    /// Whether a client decides when it goes on, or a statistic that is on its way.
+    /// Tells whether the move waits for a client, or for a statistic in flight.
     fn is_at_rest(&self) -> bool {
         let waits_for_time = self.deadline.is_some();
         let waits_for_counters = self.folding > 0 || self.baseline_asked.is_some();
         waits_for_time || waits_for_counters || self.is_where_it_was_told()
     }
 
-    /// Whether the stage that it was to reach is reached.
+    /// Tells whether the requested stage is reached.
     pub fn is_where_it_was_told(&self) -> bool {
         match self.stage {
             MoveStage::Prepared => self.until == MoveUntil::Prepared,
@@ -386,8 +387,8 @@ impl Move {
 }
 
 impl VirtualPort {
-    /// The bridges whose rules the stage of its move rests on. A packet for it that crosses PCIe passes the hypervisor; what other switches do
-    /// with its packets, the move does not change.
+    /// Iterates over the bridges whose rules the stage depends on. A packet for the port that crosses PCIe passes the hypervisor; the move
+    /// does not change the treatment of its packets on other switches.
     fn rests_on(&self, moving: &Move) -> impl Iterator<Item = (SwitchIndex, Bridge)> {
         let (from, to) = (&self.home, &moving.to);
         let executors = (self.executor.of(from), moving.executor.of(to));
@@ -404,7 +405,7 @@ impl VirtualPort {
             MoveStage::Flipping => (old.union(new).union(hub), SwitchSet::EMPTY),
             // It was reached: all have confirmed the flip.
             MoveStage::Flipped => (SwitchSet::EMPTY, SwitchSet::EMPTY),
-            // What has counted until now is asked.
+            // Its counters so far are requested.
             MoveStage::Quiescing => (SwitchSet::of(from.switch), SwitchSet::of(executors.0)),
         };
         let edges: Vec<_> = edge.iter().map(|s| (s, Bridge::Edge)).collect();

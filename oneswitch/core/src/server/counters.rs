@@ -1,11 +1,11 @@
-//! Counters of ports that stay as they are while interfaces change.
+//! Counters of ports that stay continuous while interfaces change.
 
 use openflow13::PortStats;
 
 /// All ones: this counter is not kept (OpenFlow 1.3.5, 7.3.5.6).
 const UNSUPPORTED: u64 = u64::MAX;
 
-/// `base` + what an interface counted, modulo 2^64: a base of all ones is -1. A counter that is not kept there adds nothing.
+/// Adds `base` and an interface's counter, modulo 2^64: a base of all ones is -1. An unsupported counter adds nothing.
 pub fn plus(base: u64, counted: u64) -> u64 {
     match counted {
         UNSUPPORTED => base,
@@ -13,7 +13,7 @@ pub fn plus(base: u64, counted: u64) -> u64 {
     }
 }
 
-/// As [`plus`], the difference.
+/// Subtracts, as [`plus`] adds.
 pub fn minus(base: u64, counted: u64) -> u64 {
     match counted {
         UNSUPPORTED => base,
@@ -21,7 +21,7 @@ pub fn minus(base: u64, counted: u64) -> u64 {
     }
 }
 
-/// As [`plus`], for a controller: the port does not keep a counter that its interface does not keep.
+/// Adds as [`plus`], for a controller: a counter that the interface does not support stays unsupported.
 pub fn shown(base: u64, counted: u64) -> u64 {
     match counted {
         UNSUPPORTED => UNSUPPORTED,

@@ -1,4 +1,4 @@
-//! Which switches run the pipeline of which port, and so which rules each of them needs (design: "which switches get a rule").
+//! Which switch runs the pipeline of which port, and so which rules each switch needs (design: "which switches get a rule").
 
 use crate::api::SwitchIndex;
 use crate::model::rule::Rule;
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The hypervisor: the hub of the star.
 pub const HUB: SwitchIndex = 0;
 
-/// A snapshot derived from the port map; comparing two of them tells what must be installed and removed.
+/// A snapshot derived from the port map; comparing two of them shows what to install and to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executors {
     by_port: BTreeMap<u32, SwitchSet>,
-    /// Runs what enters at no mapped port: packet-outs from the controller, unknown ports.
+    /// The executor of packets without a mapped ingress port: packet-outs from the controller, unknown ports.
     unmapped: SwitchIndex,
     all: SwitchSet,
     /// Some rule changes in_port, so any rule can apply at any executor.
@@ -32,7 +32,7 @@ impl Executors {
         let of_ports = by_port
             .values()
             .fold(SwitchSet::EMPTY, |all, s| all.union(*s));
-        // Where all ports have one executor, it is the one bridge that everything shares.
+        // If all ports have one executor, it is the one bridge that everything shares.
         let unmapped = match (of_ports.only(), default) {
             (Some(switch), _) | (None, Executor::At(switch)) => switch,
             (None, Executor::Home) => HUB,
@@ -45,14 +45,14 @@ impl Executors {
         }
     }
 
-    /// After `port` is executed at `switch` only.
+    /// Returns the executors after `port` is executed at `switch` only.
     pub fn moved(&self, port: u32, switch: SwitchIndex, default: Executor) -> Self {
         let mut by_port = self.by_port.clone();
         by_port.insert(port, SwitchSet::of(switch));
         Self::of(by_port, default, self.everywhere)
     }
 
-    /// Matches that cover the rules whose copies at `switch` are gone in `new`.
+    /// Returns matches that cover the rules whose copies at `switch` are absent in `new`.
     pub fn losses(&self, new: &Self, switch: SwitchIndex) -> Vec<Match> {
         if !self.all.contains(switch) {
             return Vec::new();
@@ -86,7 +86,7 @@ impl Executors {
         self.all
     }
 
-    /// The switches that a match on `in_port` (or on no port) concerns.
+    /// Returns the switches for a match on `in_port` (or on no port).
     pub fn of_in_port(&self, in_port: Option<u32>) -> SwitchSet {
         match in_port {
             Some(port) if !self.everywhere => self
@@ -102,12 +102,12 @@ impl Executors {
         self.of_in_port(rule.in_port())
     }
 
-    /// Whether the copies of `rule` have no idle timers of their own. Those of a moving port's rules keep theirs where they had them.
+    /// Tells whether the copies of `rule` have no idle timers of their own. Those of a moving port's rules keep theirs where they had them.
     pub fn share_idle_timer(&self, rule: &Rule) -> bool {
         (self.everywhere || rule.in_port().is_none()) && self.of_rule(rule).len() > 1
     }
 
-    /// Where a packet-out that claims to come from `port` runs: while a port moves, at its old executor.
+    /// Returns where a packet-out that names `port` as in_port runs: while a port moves, at its old executor.
     pub fn of_packet_out(&self, ports: &PortMap, port: u32) -> SwitchIndex {
         ports.get(port).map_or(self.unmapped, |p| p.executes_at())
     }

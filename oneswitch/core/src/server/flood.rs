@@ -1,11 +1,11 @@
 //! Floods cross each PCIe link once.
 //!
-//! FLOOD and ALL in rules, groups and packet-outs become a hidden group per switch: a bucket per local port and one that
-//! marks the packet and sends it to `virt-mc`; `edge` turns the mark into a multicast flow-id. The mark also tells such a packet from the
-//! copy that a FLOOD in an action set (which cannot be a group without changing its meaning) sends to `virt-mc`: that one is dropped.
+//! FLOOD and ALL in rules, groups and packet-outs become a hidden group per switch: a bucket per local port and one that marks the packet
+//! and sends it to `virt-mc`; `edge` converts the mark to a multicast flow-id. The mark also distinguishes such a packet from the copy that
+//! a FLOOD in an action set (which cannot be a group without changing its meaning) sends to `virt-mc`: that copy is dropped.
 //!
-//! The mark names a *generation* of the member list. A change first installs the new lists at all receivers, then points each
-//! sender's group to them, so every packet is flooded by one list, also while a port moves.
+//! The mark names a *generation* of the member list. A change first installs the new list at all receivers, then points each sender's group
+//! to it, so that one list floods every packet, even while a port moves.
 
 use crate::api::SwitchIndex;
 use crate::server::ports::{Location, PortMap, MULTICAST_PORT};
@@ -15,18 +15,18 @@ use std::collections::VecDeque;
 /// pkt_mark of a packet to be multicast: this, plus the flow-id.
 const MARK_BASE: u32 = 0x6f6e_0000;
 const FIRST_ID: u16 = 4087;
-/// What a controller configures to keep packets from a port.
+/// The port configuration that excludes a port from floods.
 const UNFLOODED: u32 = config::NO_FWD | config::PORT_DOWN;
-/// Ids in rotation: none is used again while packets of its last use can be under way.
+/// Ids in rotation: none is reused while packets of its last use may be in flight.
 const IDS: u64 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub port: u32,
     pub location: Location,
-    /// Flooded to by its own patch port and DELIVER flow-id from everywhere. While it moves, so that it gets each packet once whichever way
-    /// it has flipped; when its configuration, which is on the patch ports, forbids it; and when its pipeline runs elsewhere: its own floods
-    /// come back to its home, where only its patch port knows that they are its own.
+    /// Ports that get floods through their own patch port and DELIVER flow-id from everywhere: while they move, to get each packet once
+    /// whatever has flipped; if their configuration, which is on the patch ports, forbids floods; and if their pipeline runs elsewhere,
+    /// because their own floods come back to their home, where only their patch port recognises them.
     pub unicast: bool,
 }
 
@@ -45,7 +45,7 @@ impl Generation {
         MARK_BASE | u32::from(self.flow_id())
     }
 
-    /// Interfaces of `switch` that a multicast packet leaves by.
+    /// Iterates over the interfaces of `switch` that a multicast packet leaves through.
     pub fn local_interfaces(&self, switch: SwitchIndex) -> impl Iterator<Item = &str> {
         self.members
             .iter()
@@ -63,7 +63,7 @@ impl Generation {
             .any(|m| m.location.switch != switch && !m.unicast)
     }
 
-    /// The flood group's buckets at `switch`, as in OFPT_GROUP_MOD.
+    /// Returns the flood group's buckets at `switch`, as in OFPT_GROUP_MOD.
     pub fn buckets(&self, switch: SwitchIndex) -> Vec<u8> {
         let mut buckets = Vec::new();
         for member in self
@@ -82,7 +82,7 @@ impl Generation {
     }
 }
 
-/// What must happen next for the newest generation to be in force everywhere.
+/// The next step for the newest generation to be in force everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// All receivers know its list: point the senders' groups to it.
@@ -93,14 +93,14 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
-    /// The receivers' lists are in this batch.
+    /// The batch of the receivers' lists.
     Receivers(u64),
-    /// The senders' groups are in this batch.
+    /// The batch of the senders' groups.
     Senders(u64),
     Done,
 }
 
-/// The member lists that packets can be under way for, newest last; never empty.
+/// The member lists that packets in flight may use, newest last; never empty.
 #[derive(Debug)]
 pub struct Flood {
     generations: VecDeque<Generation>,
@@ -109,7 +109,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// The first list is in force before any switch is connected.
+    /// Creates the first list, which is in force before any switch connects.
     pub fn new(ports: &PortMap) -> Self {
         let mut flood = Self {
             generations: VecDeque::from([Generation::default()]),
@@ -121,8 +121,8 @@ impl Flood {
         flood
     }
 
-    /// After a restart: the list has the number that the switches know it by, so that nothing on them changes. Some of them may not have
-    /// had it yet.
+    /// Restores the list's number after a restart, as the switches know it, so that nothing on them changes. Some of them may not have had
+    /// it yet.
     pub fn resume(&mut self, number: u64) {
         if let Some(current) = self.generations.back_mut() {
             current.number = number;
@@ -135,7 +135,7 @@ impl Flood {
         &self.generations[self.generations.len() - 1]
     }
 
-    /// The list that senders flood by: not the newest one before the receivers have it.
+    /// Returns the senders' list: not the newest one before the receivers have it.
     pub fn of_senders(&self) -> &Generation {
         let before = self.generations.iter().rev().nth(1);
         match (self.progress, before) {
@@ -152,7 +152,7 @@ impl Flood {
         self.in_force >= generation
     }
 
-    /// Derives the member list anew.
+    /// Derives the member list again.
     pub fn refresh(&mut self, ports: &PortMap) {
         let members: Vec<Member> = ports
             .iter()
@@ -167,14 +167,14 @@ impl Flood {
         }
         if let (Progress::Receivers(_), Some(newest)) = (self.progress, self.generations.back_mut())
         {
-            // No sender uses it yet.
+            // Senders do not use it yet.
             newest.members = members;
             self.progress = Progress::Receivers(u64::MAX);
             return;
         }
         let number = self.current().number + 1;
         self.generations.push_back(Generation { number, members });
-        // One more than is in force: its packets can still be under way.
+        // Keep one more than is in force, because its packets may be in flight.
         while self.generations.len() > 2
             && (self.generations[1].number < self.in_force || self.generations.len() as u64 == IDS)
         {
@@ -183,7 +183,7 @@ impl Flood {
         self.progress = Progress::Receivers(u64::MAX);
     }
 
-    /// The receivers' lists were sent in `batch`.
+    /// Records the batch in which the receivers' lists were sent.
     pub fn sent(&mut self, batch: u64) {
         if let Progress::Receivers(_) = self.progress {
             self.progress = Progress::Receivers(batch);

@@ -1,4 +1,4 @@
-//! The port map: which interface of which switch each virtual port is, and how it looks to a controller.
+//! The port map: the switch and interface of each virtual port, and a controller's view of it.
 
 use crate::api::{Claim, MoveStage, MoveUntil, PortConfig, PortError, SwitchIndex, HOME};
 use crate::server::quarantine::Quarantine;
@@ -7,23 +7,23 @@ use openflow13::{config, state, Port, PortStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Highest virtual port number; above it are `virt-mc` and OpenFlow 1.0's reserved numbers.
+/// Highest virtual port number; higher ones are `virt-mc` and OpenFlow 1.0's reserved numbers.
 pub const MAX_NUMBER: u32 = 0xfdff;
 /// OpenFlow port number of the multicast patch port in every `virt`.
 pub const MULTICAST_PORT: u32 = 0xfe00;
-/// Highest DELIVER or INGRESS flow-id; the ids above are the multicast ones (flood.rs).
+/// Highest DELIVER or INGRESS flow-id; higher ids are the multicast ones (flood.rs).
 pub const MAX_DELIVER: u16 = 4080;
 
-/// Which switch runs a port's pipeline.
+/// The choice of the switch that runs a port's pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
-    /// The one that the port's interface is on.
+    /// The switch of the port's interface.
     Home,
     At(SwitchIndex),
 }
 
 impl Executor {
-    /// The switch that runs the pipeline for what enters at `location`.
+    /// Returns the switch that runs the pipeline of packets that enter at `location`.
     pub fn of(self, location: &Location) -> SwitchIndex {
         match self {
             Self::Home => location.switch,
@@ -38,35 +38,35 @@ pub struct Location {
     pub interface: String,
 }
 
-/// A move under way (UNO 3.3.2, make-before-break): to another interface, or to another executor.
+/// A move in progress (UNO 3.3.2, make-before-break): to another interface, or to another executor.
 #[derive(Clone, Debug)]
 pub struct Move {
-    /// The port's home where only the executor changes.
+    /// The goal; the port's home if only the executor changes.
     pub to: Location,
     pub executor: Executor,
     pub stage: MoveStage,
     pub until: MoveUntil,
-    /// It does not wait for bridges that have not confirmed their rules.
+    /// Whether it does not wait for bridges that have not confirmed their rules.
     pub forced: bool,
-    /// Whoever waits was told what for.
+    /// Whether waiting clients were told the reason.
     pub told_waiting: bool,
     pub settle: Duration,
     pub grace: Duration,
-    /// Until when data paths are waited for, before the flip and after it.
+    /// End of the waiting time for data paths, before the flip and after it.
     pub deadline: Option<Instant>,
-    /// The stage's messages are in this batch; the stage is reached when it is settled.
+    /// The batch of the stage's messages; the stage is reached when it is settled.
     pub after_batch: u64,
     /// The flood generation that must be in force for the stage to be reached.
     pub flood: u64,
-    /// Statistics still awaited before the old copies may go.
+    /// Statistics still awaited before the old copies may be removed.
     pub folding: usize,
-    /// One of them did not come.
+    /// Whether one of them is missing.
     pub fold_missed: bool,
-    /// How often statistics that the move needs were refused.
+    /// How often bridges refused statistics that the move needs.
     pub refusals: u32,
-    /// The question after `counted_before` that is on its way.
+    /// The pending request for `counted_before`.
     pub baseline_asked: Option<u64>,
-    /// What the new interface had counted before it became this port.
+    /// The new interface's counters from before it became this port.
     pub counted_before: Option<PortStats>,
 }
 
@@ -99,28 +99,28 @@ pub struct VirtualPort {
     pub name: String,
     /// DELIVER(V).
     pub flow_id: u16,
-    /// INGRESS(V), where the port's executor can be another switch than its home.
+    /// INGRESS(V), if the port's executor can be a switch other than its home.
     pub ingress_id: Option<u16>,
     pub home: Location,
     pub executor: Executor,
     /// Whether the executor was chosen for this port; otherwise it is the server's default.
     pub executor_chosen: bool,
-    /// The program that answers for the port: others must not take it away by mistake.
+    /// The program responsible for the port: others must not take it away by mistake.
     pub owner: Option<String>,
     pub moving: Option<Move>,
-    /// A move that is done, until the port map of that revision is saved.
+    /// A finished move, until the port map of that revision is saved.
     pub unsaved: Option<(u64, Move)>,
     /// OFPPC_* bits set by controllers.
     pub config: u32,
-    /// Kept over moves: a controller must not see another port.
+    /// Kept over moves: a controller must not see a different port.
     pub hw_addr: Option<[u8; 6]>,
-    /// Whether its interface was there and had carrier, when its switch was last connected; `None`: not since the start.
+    /// Whether its interface existed with carrier when its switch was last connected; `None`: not connected since the start.
     pub has_carrier: Option<bool>,
-    /// It came to another interface, which was not seen live yet: Open vSwitch says so a turn of its main loop after it says that the link is up.
+    /// Whether it moved to an interface not yet seen live: Open vSwitch reports that one main-loop turn after the link is up.
     pub awaits_live: bool,
     /// As last reported to the controllers.
     pub announced: Option<Port>,
-    /// Added to what the home interface counts (modulo 2^64).
+    /// Added to the home interface's counters (modulo 2^64).
     pub base: PortStats,
 }
 
@@ -143,14 +143,14 @@ impl VirtualPort {
         }
     }
 
-    /// A move has led there.
+    /// Sets the result of a move.
     pub fn arrive(&mut self, home: Location, executor: Executor) {
         self.executor_chosen |= self.executor != executor;
         self.executor = executor;
         self.home = home;
     }
 
-    /// Where packets for this port are delivered to.
+    /// Returns where packets for this port are delivered.
     pub fn delivery(&self) -> &Location {
         match &self.moving {
             Some(m) if m.stage >= MoveStage::Flipping => &m.to,
@@ -158,24 +158,24 @@ impl VirtualPort {
         }
     }
 
-    /// The switch that runs the pipeline, before a move under way is done.
+    /// Returns the switch that runs the pipeline until the current move is done.
     pub fn executes_at(&self) -> SwitchIndex {
         self.executor.of(&self.home)
     }
 
-    /// The switch that the move under way makes the executor.
+    /// Returns the executor after the current move.
     pub fn executor_to_be(&self) -> Option<SwitchIndex> {
         let goal = self.moving.as_ref().map(|m| m.executor.of(&m.to));
         goal.filter(|goal| *goal != self.executes_at())
     }
 
-    /// The switches that can be handed packets of this port: while it moves, the old one and the new one.
+    /// Returns the switches that may execute packets of this port: during a move, the old and the new one.
     pub fn executors(&self) -> SwitchSet {
         let goal = self.moving.as_ref().map(|m| m.executor.of(&m.to));
         std::iter::once(self.executes_at()).chain(goal).collect()
     }
 
-    /// The switch that runs the pipeline for what enters at `location`, one of [`Self::locations`].
+    /// Returns the switch that runs the pipeline for packets that enter at `location`, one of [`Self::locations`].
     pub fn executor_for(&self, location: &Location) -> SwitchIndex {
         match &self.moving {
             Some(m)
@@ -187,7 +187,7 @@ impl VirtualPort {
         }
     }
 
-    /// The switches that its packets need: the one that they enter at, and the one that executes them.
+    /// Returns the switches that its packets need: their ingress and their executor.
     pub fn needs(&self) -> SwitchSet {
         let location = self.delivery();
         [location.switch, self.executor_for(location)]
@@ -195,13 +195,13 @@ impl VirtualPort {
             .collect()
     }
 
-    /// Whether some packets of this port cross a PCIe link to be executed.
+    /// Tells whether some packets of this port cross a PCIe link to be executed.
     pub fn executes_away(&self) -> bool {
         let mut locations = self.locations();
         locations.any(|l| self.executors() != SwitchSet::of(l.switch))
     }
 
-    /// The port as a controller sees it; `physical` is the interface that delivers, if it is there. `cut_off`: packets do not reach it.
+    /// Returns a controller's view of the port; `physical` is the delivering interface, if it exists. `cut_off`: packets cannot reach it.
     pub fn view(&self, physical: Option<&Port>, cut_off: bool) -> Port {
         let mut name = [0; 16];
         let bytes = self.name.as_bytes();
@@ -218,7 +218,7 @@ impl VirtualPort {
             }
             _ => view.state = state::LINK_DOWN,
         }
-        // A port that its controller took down stays down; what is seen of a new interface's link may be from before it was.
+        // A port taken down by its controller stays down; the seen link state of a new interface may predate that.
         let stays_down =
             |p: &Port| p.config & config::PORT_DOWN != 0 && p.state & state::LINK_DOWN != 0;
         if self.config & config::PORT_DOWN != 0 && self.announced.as_ref().is_some_and(stays_down) {
@@ -238,7 +238,7 @@ impl VirtualPort {
     }
 }
 
-/// Names of the OFPPC_* bits in `config`.
+/// Returns the names of the OFPPC_* bits in `config`.
 pub fn config_names(config: u32) -> Vec<&'static str> {
     [
         (config::PORT_DOWN, "PORT_DOWN"),
@@ -254,7 +254,7 @@ pub fn config_names(config: u32) -> Vec<&'static str> {
 #[derive(Debug, Default)]
 pub struct PortMap {
     ports: BTreeMap<u32, VirtualPort>,
-    /// Flow-ids that ports had.
+    /// Quarantined flow-ids.
     pub quarantine: Quarantine,
     /// Grows with every change.
     pub revision: u64,
@@ -281,14 +281,14 @@ impl PortMap {
         self.ports.len()
     }
 
-    /// Which port a location belongs to, as home or as the goal of a move.
+    /// Returns the port that has a location as home or as the goal of a move.
     pub fn at(&self, location: &Location) -> Option<&VirtualPort> {
         self.ports
             .values()
             .find(|p| p.locations().any(|l| l == location))
     }
 
-    /// Checks and inserts; the number, if open, becomes the lowest free one.
+    /// Checks and inserts a port; without a number it gets the lowest free one.
     ///
     /// # Errors
     /// `NumberOutOfRange`, `NumberTaken`, `NameTooLong`, `NameTaken`, `InterfaceTaken`, `FlowIdsExhausted`.
@@ -364,7 +364,7 @@ impl PortMap {
         Ok(number)
     }
 
-    /// At most two, which is what a port may need.
+    /// Returns at most two, as many as a port may need.
     fn free_flow_ids(&self) -> Vec<u16> {
         let ids = |p: &VirtualPort| [Some(p.flow_id), p.ingress_id];
         let used = self.ports.values().flat_map(ids).flatten();
@@ -394,8 +394,8 @@ impl PortMap {
         Ok(())
     }
 
-    /// After a restart: the ports have the flow-ids that packets under way and the switches know them by (DELIVER, INGRESS); the others get
-    /// free ones.
+    /// Restores the flow-ids after a restart (DELIVER, INGRESS), by which packets in flight and the switches know the ports; other ports
+    /// get free ones.
     pub fn set_flow_ids(&mut self, saved: &BTreeMap<u32, (u16, Option<u16>)>) {
         let kept = |(deliver, ingress): &(u16, Option<u16>)| [Some(*deliver), *ingress];
         let used = saved.values().flat_map(kept).flatten();
@@ -414,7 +414,7 @@ impl PortMap {
         }
     }
 
-    /// Takes the INGRESS flow-id of a port whose executor is its home.
+    /// Quarantines the INGRESS flow-id of a port whose executor is its home.
     pub fn retire_ingress(&mut self, number: u32) {
         let port = self.ports.get_mut(&number);
         let port = port.filter(|p| p.executor == Executor::Home);

@@ -1,25 +1,25 @@
-//! Flow-ids that no port has any more, and that none may get yet.
+//! Released flow-ids that must not be reused yet.
 //!
-//! A switch that was not told that a port is gone still sends and delivers by its ids, and packets with them can be on PCIe links or in
-//! cached flows. A port that got such an id would get the packets of another one.
+//! A switch that does not know of a port's removal still sends and delivers by its ids, and packets with them can be on PCIe links or in
+//! cached flows. A new port with such an id would receive another port's packets.
 
 use crate::switch_set::SwitchSet;
 use std::time::{Duration, Instant};
 
-/// For packets under way, and for cached flows: Open vSwitch looks at each of them every 500 ms.
+/// Time for packets in flight, and for cached flows, each of which Open vSwitch checks every 500 ms.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 const NOT_SENT: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Retired {
     id: u16,
-    /// The rules of `edge` without it are in this batch.
+    /// The batch of the `edge` rules without it.
     batch: u64,
     /// Switches whose `edge` may still have rules with it.
     held_by: SwitchSet,
     /// When its last packet has arrived; `None` while some switch holds it.
     free_from: Option<Instant>,
-    /// Only switches that are gone hold it.
+    /// Whether only gone switches hold it.
     is_abandoned: bool,
 }
 
@@ -30,12 +30,12 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// A port gives an id back; the rules without it are not sent yet.
+    /// Quarantines a released id; the rules without it are not sent yet.
     pub fn retire(&mut self, id: u16) {
         self.put(id, NOT_SENT);
     }
 
-    /// After a restart: switches may still have rules with these ids, until they have been compared.
+    /// Restores the quarantine after a restart: switches may have rules with these ids until they have been compared.
     pub fn restore(&mut self, ids: impl Iterator<Item = u16>) {
         ids.for_each(|id| self.put(id, 0));
     }
@@ -50,14 +50,14 @@ impl Quarantine {
         });
     }
 
-    /// The rules without the ids that were retired were sent in `batch`.
+    /// Records the batch of the rules without the released ids.
     pub fn sent(&mut self, batch: u64) {
         for retired in self.retired.iter_mut().filter(|r| r.batch == NOT_SENT) {
             retired.batch = batch;
         }
     }
 
-    /// Takes note of what switches have confirmed: all but those of `unconfirmed`, of which some are `gone`.
+    /// Records the switches' confirmations: all but those of `unconfirmed`, of which some are `gone`.
     pub fn confirm(
         &mut self,
         unconfirmed: SwitchSet,
@@ -74,7 +74,7 @@ impl Quarantine {
         }
     }
 
-    /// Frees the ids whose last packet has arrived; whether there were any.
+    /// Frees the ids whose last packet has arrived; tells whether there were any.
     pub fn release(&mut self, now: Instant) -> bool {
         let before = self.retired.len();
         self.retired
@@ -86,13 +86,13 @@ impl Quarantine {
         self.retired.iter().map(|r| r.id)
     }
 
-    /// Ids to be given away only where there are no others: those that only switches hold that are gone, the oldest first.
+    /// Iterates over ids to reuse only if no others are free: those that only gone switches hold, oldest first.
     pub fn last_resort(&self) -> impl Iterator<Item = u16> + '_ {
         let abandoned = self.retired.iter().filter(|r| r.is_abandoned);
         abandoned.map(|r| r.id)
     }
 
-    /// An id was given to a port.
+    /// Records the reuse of an id.
     pub fn give(&mut self, id: u16) {
         self.retired.retain(|r| r.id != id);
     }

@@ -1,6 +1,6 @@
-//! Finding what others changed on the bridges, while they are in service.
+//! Detects external changes to bridges in service.
 //!
-//! Now and then every bridge is read anew and compared (sync.rs): a dump per bridge, and nothing more where nothing differs.
+//! Periodically reads and compares every bridge (sync.rs): a dump per bridge, and nothing else if nothing differs.
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::switches::Switches;
@@ -14,7 +14,7 @@ pub struct Audit {
 }
 
 impl Switches {
-    /// Compares every bridge with what it should have, once per `interval`; zero: never.
+    /// Compares every bridge with its wanted state, once per `interval`; zero: never.
     pub fn set_audit(&mut self, interval: Duration, now: Instant) {
         self.audit = (!interval.is_zero()).then(|| Audit {
             interval,
@@ -33,7 +33,7 @@ impl Switches {
         audit.next = now + audit.interval;
         for switch in 0..self.list.len() {
             for bridge in [Bridge::Virt, Bridge::Edge] {
-                // One that is being read is compared anyway.
+                // A bridge that is being read is compared anyway.
                 if self.list[switch].session(bridge).resync.is_none() {
                     self.request_resync(switch, bridge, now);
                 }
@@ -41,7 +41,7 @@ impl Switches {
         }
     }
 
-    /// What a comparison of a bridge in service found.
+    /// Logs the result of comparing a bridge in service.
     pub fn report_audit(&mut self, switch: SwitchIndex, bridge: Bridge, changes: usize) {
         let name = &self.list[switch].name;
         if changes > 0 {

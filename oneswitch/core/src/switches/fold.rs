@@ -1,4 +1,4 @@
-//! Counters of copies that go: what they counted stays with the virtual rule, once.
+//! Counters of removed copies, which the virtual rule keeps, once.
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::journal::records::Journal;
@@ -17,19 +17,19 @@ use openflow13::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often statistics that a move needs are asked of a bridge that refuses to tell them.
+/// How often a refused request for statistics that a move needs is repeated.
 pub const TRIES: u32 = 3;
-/// How long to wait in between where the old home refuses.
+/// How long to wait in between if the old home refuses.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// Counters of the copies of one switch that were added to the virtual rules.
+/// Counters of one switch's copies that were added to the virtual rules.
 #[derive(Debug)]
 pub struct Folded {
     switch: SwitchIndex,
     counters: CountedRules,
 }
 
-/// What the copies at `switch` counted that `new` has no more.
+/// Counters of the copies at `switch` that `new` no longer has.
 #[derive(Clone, Debug)]
 pub struct LostCopies {
     pub switch: SwitchIndex,
@@ -38,19 +38,19 @@ pub struct LostCopies {
     pub new: Executors,
 }
 
-/// Counters to be added to what stays.
+/// Counters to be added to the remaining ones.
 #[derive(Clone, Debug)]
 pub enum Fold {
     /// Of a port's old interface.
     Port(PortStats),
-    /// Of copies that are to go.
+    /// Of copies to be removed.
     Rules(LostCopies),
     /// Of groups or meters.
     Counted(Parts),
 }
 
 impl Switches {
-    /// Adds what copies of groups or meters counted.
+    /// Adds counters of copies of groups or meters.
     pub fn fold_counted(&mut self, truth: &mut Truth, journal: &mut Journal, parts: Parts) {
         let parts = parts.into_iter().map(|(_, part)| part);
         for part in parts.flat_map(each_counted) {
@@ -61,7 +61,7 @@ impl Switches {
         }
     }
 
-    /// Adds what copies of rules counted.
+    /// Adds counters of copies of rules.
     pub fn fold_into_rules(
         &mut self,
         truth: &mut Truth,
@@ -77,8 +77,8 @@ impl Switches {
         }
     }
 
-    /// Asks for the counters of the copies that `new` has no more, on the way that their removal will take; how many questions that were.
-    /// `moving`: the port whose move waits for the answers.
+    /// Requests the counters of the copies that `new` no longer has, ahead of their removal; returns the number of requests. `moving`: the
+    /// port whose move waits for the answers.
     pub fn read_lost_counters(
         &mut self,
         truth: &Truth,
@@ -132,8 +132,8 @@ impl Switches {
         usize::from(groups) + usize::from(meters)
     }
 
-    /// Adds what `switch` counted to the rules that `new` does not give it any more. Answers to controllers that are being gathered
-    /// contain the same counters, if they were asked for before question number `before`.
+    /// Adds the counters at `switch` of the rules that `new` no longer gives it. Pending answers to controllers contain the same counters,
+    /// if they were requested before request number `before`.
     pub fn fold_rules(
         &mut self,
         truth: &mut Truth,
@@ -172,7 +172,7 @@ impl Switches {
 }
 
 impl Folded {
-    /// Takes out of an answer what the rules' own counters contain by now.
+    /// Removes from an answer what the rules' own counters already contain.
     pub fn take_from(&self, request: &MultipartRequest, parts: &mut Parts) {
         for (_, part) in parts.iter_mut().filter(|(s, _)| *s == self.switch) {
             match (part, request) {

@@ -2,8 +2,8 @@
 //!
 //! In `virt` a patch port stands for a virtual port, and Open vSwitch cannot take a patch port down (`netdev_vport_update_flags`,
 //! lib/netdev-vport.c). So a bucket that watches port P watches a hidden group of P instead, which each switch has as long as P is live as
-//! seen from there: a group with a bucket is live, one that is not there is not (`group_is_alive`, ofproto/ofproto-dpif-xlate.c). What
-//! the controllers' groups have counted stays where it is.
+//! seen from there: a group with a bucket is live, one that does not exist is not (`group_is_alive`, ofproto/ofproto-dpif-xlate.c). The
+//! controllers' groups keep their counters.
 
 use crate::api::SwitchIndex;
 use crate::layout::messages::group_removal;
@@ -19,7 +19,7 @@ use openflow13::{
 use std::collections::BTreeSet;
 
 impl Switches {
-    /// Before a group with these buckets is installed: what they watch is there.
+    /// Provides the groups that these buckets watch, before a group with them is installed.
     pub fn watch_ports(&mut self, server: &mut Server, buckets: &Buckets) {
         let dead = self.dead_links();
         for port in buckets.iter().filter_map(|bucket| watched_port(&bucket)) {
@@ -29,7 +29,7 @@ impl Switches {
         }
     }
 
-    /// What `switch`, which has `found`, is to have, as additions; noted as installed.
+    /// Returns the wanted hidden groups of `switch`, which has `found`, as additions; records them as installed.
     pub fn live_groups(
         &mut self,
         truth: &Truth,
@@ -45,7 +45,7 @@ impl Switches {
         let buckets = found.iter().flat_map(|group| group.buckets.iter());
         let watching: BTreeSet<u32> = buckets.map(|bucket| bucket.watch_group).collect();
         let told = &self.list[switch].live;
-        // Of ports that were not seen since the start it knows what was told before, if something there watches them.
+        // For ports not seen since the start it keeps what it was told before, if something there watches them.
         let was_live = |port| {
             let group = LIVE_GROUPS | port;
             told.contains(&port) || there.contains(&group) || !watching.contains(&group)
@@ -60,7 +60,7 @@ impl Switches {
         live.map(|port| live_group(*port)).collect()
     }
 
-    /// Tells the switches which of the ports that groups watch have become live or dead.
+    /// Tells the switches which watched ports have become live or dead.
     pub fn refresh_liveness(&mut self, server: &Server) {
         let dead = self.dead_links();
         let watched: Vec<u32> = server.watched.iter().copied().collect();
@@ -69,7 +69,7 @@ impl Switches {
             .for_each(|port| self.tell_liveness(server, port, dead, None));
     }
 
-    /// `unseen`: of a port that was not seen since the start; `None`: it stays as it is.
+    /// `unseen`: liveness of a port that was not seen since the start; `None`: unchanged.
     fn tell_liveness(&mut self, server: &Server, port: u32, dead: SwitchSet, unseen: Option<bool>) {
         for switch in self.up().iter() {
             let Some(is_live) = self.is_live(server, port, switch, dead).or(unseen) else {
@@ -85,8 +85,8 @@ impl Switches {
         }
     }
 
-    /// Whether packets that leave at a port come out there, as far as `switch` could know. A switch that is merely not connected
-    /// changes nothing: its data path may well work. `dead`: see [`Self::dead_links`]. `None`: it was not seen since the start.
+    /// Tells whether packets to a port leave there, as far as `switch` could know. A merely disconnected switch changes nothing, because
+    /// its data path may work. `dead`: see [`Self::dead_links`]. `None`: not seen since the start.
     fn is_live(
         &self,
         server: &Server,
@@ -107,7 +107,7 @@ impl Switches {
         }
     }
 
-    /// Switches whose PCIe link is known to be dead.
+    /// Returns the switches whose PCIe link is known to be dead.
     fn dead_links(&self) -> SwitchSet {
         let all = 0..self.list.len();
         all.filter(|switch| self.link_dead(*switch)).collect()
@@ -117,7 +117,7 @@ impl Switches {
 fn live_group(port: u32) -> GroupMod {
     let bucket = (0, port_no::ANY, group_no::ANY, &ActionList::new());
     GroupMod {
-        // A comparison may be based on what the switch had before it got this one.
+        // A comparison may be based on the switch's state before this message.
         command: GroupModCommand::AddOrModify,
         group_type: group_type::ALL,
         group_id: LIVE_GROUPS | port,

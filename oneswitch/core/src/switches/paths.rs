@@ -1,4 +1,4 @@
-//! Keeping the `edge` bridges in step with the port map.
+//! Keeps the `edge` bridges in sync with the port map.
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
@@ -17,7 +17,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 impl Switches {
-    /// False if it could not be compared.
+    /// Compares `edge`; returns false if that was not possible.
     pub fn compare_edge(
         &mut self,
         server: &Server,
@@ -25,7 +25,7 @@ impl Switches {
         inventory: &Inventory,
     ) -> bool {
         if !inventory.after_gap && inventory.bundles != self.list[switch].bundles {
-            // It was read before it got what it has now.
+            // It was read before it received its current rules.
             self.list[switch].edge.again = true;
             return false;
         }
@@ -66,14 +66,14 @@ impl Switches {
         changes += self.update_edge(server, switch);
         self.list[switch].repairs += changes as u64;
         if inventory.after_gap {
-            info!(target: "southbound", switch = %self.list[switch].name, found = found.len(), changes, "edge is in step");
+            info!(target: "southbound", switch = %self.list[switch].name, found = found.len(), changes, "edge is in sync");
         } else {
             self.report_audit(switch, Bridge::Edge, changes);
         }
         true
     }
 
-    /// Brings `edge` of one switch to what the port map asks for, in one atomic bundle; returns the number of changes.
+    /// Brings `edge` of one switch to the state required by the port map, in one atomic bundle; returns the number of changes.
     pub fn update_edge(&mut self, server: &Server, switch: SwitchIndex) -> usize {
         if !self.list[switch].edge.is_up() {
             return 0;
@@ -132,8 +132,8 @@ impl Switches {
         self.verdicts.touch(switch, Bridge::Edge);
     }
 
-    /// Brings every `edge` to the port map, and begins a new flood generation if its members changed: receivers first, senders when
-    /// those are settled.
+    /// Brings every `edge` to the port map, and starts a new flood generation if its members changed: receivers first, senders when those
+    /// are settled.
     pub fn refresh_paths(&mut self, server: &mut Server) {
         server.flood.refresh(&server.ports);
         server.unsettled = true;
@@ -143,7 +143,7 @@ impl Switches {
         server.ports.quarantine.sent(batch);
     }
 
-    /// Takes note of which switches have no rules any more with flow-ids that no port has.
+    /// Records which switches no longer have rules with quarantined flow-ids.
     pub fn confirm_retired_ids(&mut self, server: &mut Server, now: Instant) {
         let all = || 0..self.list.len();
         let unconfirmed = all().filter(|s| !self.is_confirmed(*s, Bridge::Edge));
@@ -154,8 +154,8 @@ impl Switches {
         quarantine.confirm(unconfirmed, gone, is_settled, now);
     }
 
-    /// When the receivers' lists are in place, points every switch's flood group to them. A receiver that does not have the list would drop
-    /// what is flooded by it, and a sender that was not told floods by the one before: both are waited for (doubt.rs).
+    /// Points every switch's flood group to the receivers' lists once these are in place. A receiver without the list would drop packets
+    /// flooded by it, and a sender without the change floods by the previous list: it waits for both (doubt.rs).
     pub fn advance_flood(&mut self, server: &mut Server) {
         let verdicts = &self.verdicts;
         match server.flood.next_step(|batch| verdicts.is_settled(batch)) {

@@ -1,4 +1,4 @@
-//! What controllers configured on ports, put where it acts.
+//! Applies controllers' port configuration.
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::server::ports::Location;
@@ -7,7 +7,7 @@ use crate::switches::Switches;
 use openflow13::{config, state, Message, PortMod, PortStatus};
 
 impl Switches {
-    /// Puts a controller's port configuration where it acts: on the patch ports in `virt`, PORT_DOWN on the interface.
+    /// Applies a controller's port configuration: on the patch ports in `virt`, PORT_DOWN on the interface.
     pub fn apply_port_config(&mut self, server: &Server, number: u32) {
         self.refresh_patch_config(server, number);
         let Some(port) = server.ports.get(number) else {
@@ -36,7 +36,7 @@ impl Switches {
                 mask: config::PORT_DOWN,
                 advertise: 0,
             };
-            // Open vSwitch does not tell the sender of a port-mod of its effect.
+            // Open vSwitch does not notify the sender of a port-mod of its effect.
             interface.config = (interface.config & !config::PORT_DOWN) | config;
             let number = interface.number;
             self.send_to(location.switch, Bridge::Edge, &Message::PortMod(message));
@@ -46,7 +46,7 @@ impl Switches {
         }
     }
 
-    /// Puts what controllers configured on the interfaces of a bridge that came up.
+    /// Applies controllers' configuration to the interfaces of a bridge that came up.
     pub fn apply_port_configs(&mut self, server: &Server, switch: SwitchIndex) {
         let numbers: Vec<u32> = server
             .ports
@@ -66,7 +66,7 @@ impl Switches {
             .for_each(|n| self.refresh_patch_config(server, n));
     }
 
-    /// What a controller configured, on the patch ports; PORT_DOWN, which they do not have, acts on the interface and on who watches it
+    /// Applies a controller's configuration to the patch ports; PORT_DOWN, which they lack, affects the interface and groups that watch it
     /// (liveness.rs).
     pub fn refresh_patch_config(&mut self, server: &Server, number: u32) {
         const ALL: u32 = config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
@@ -92,7 +92,7 @@ impl Switches {
         }
     }
 
-    /// Looks at the interfaces of all virtual ports, and returns what changed for controllers: the reason of a PORT_STATUS, and the port.
+    /// Checks the interfaces of all virtual ports, and returns changes for controllers: the reason of a PORT_STATUS, and the port.
     pub fn announce(&self, server: &mut Server) -> Vec<(u8, openflow13::Port)> {
         let mut changed = Vec::new();
         let lost = self.out_of_reach();

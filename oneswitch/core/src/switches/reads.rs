@@ -1,4 +1,4 @@
-//! Questions to switches: those of controllers, whose answers are merged (controllers/merge.rs), and our own.
+//! Requests to switches: those of controllers, whose answers are merged (controllers/merge.rs), and our own.
 
 use super::Switches;
 use crate::api::{Bridge, ControllerId, Destination, SwitchIndex};
@@ -13,32 +13,32 @@ use openflow13::{
 };
 use std::sync::Arc;
 
-/// Messages of an answer, and whose they are.
+/// Messages of an answer, and their switch.
 pub type Parts = Vec<(SwitchIndex, MultipartReply)>;
 
-/// Why switches were asked.
+/// The purpose of a request.
 #[derive(Debug)]
 pub enum Purpose {
     Controller(ControllerQuestion),
     /// A bridge came up.
     Inventory,
-    /// What a new interface counted before it became this virtual port.
+    /// The counters of a new interface from before it became this virtual port.
     MoveBaseline(u32, Location),
-    /// What the old interface of a moving port counted.
+    /// The counters of a moving port's old interface.
     FoldPort(u32),
-    /// What copies counted that `new` has no more.
+    /// The counters of copies that `new` no longer has.
     FoldRules {
         moving: Option<u32>,
         old: Executors,
         new: Executors,
     },
-    /// What copies of groups or meters counted where there are none any more; the port whose move waits for it.
+    /// The counters of removed copies of groups or meters; the port whose move waits for them.
     FoldCounters(Option<u32>),
-    /// Which rules with several copies are idle.
+    /// Finding idle rules with several copies.
     IdlePoll,
 }
 
-/// A controller's request, and where its answer goes.
+/// A controller's request, and the place of its reply.
 #[derive(Debug)]
 pub struct ControllerQuestion {
     pub origin: Origin,
@@ -49,7 +49,7 @@ pub struct ControllerQuestion {
     ///
     /// [`FlowTables::begin_reading`]: crate::model::tables::FlowTables::begin_reading
     pub since: u64,
-    /// Bytes of the controller's budget that are reserved for the answer.
+    /// Bytes of the controller's budget reserved for the answer.
     pub reserved: usize,
     /// [`Server::epoch`] of the request.
     ///
@@ -60,7 +60,7 @@ pub struct ControllerQuestion {
 #[derive(Debug)]
 pub(in crate::switches) struct Read {
     purpose: Purpose,
-    /// Questions are numbered in the order in which they were asked.
+    /// Requests are numbered in their order.
     pub number: u64,
     bridge: Bridge,
     pub asked: SwitchSet,
@@ -68,14 +68,14 @@ pub(in crate::switches) struct Read {
     /// Bytes of the answers so far.
     answered: usize,
     parts: Parts,
-    /// Asked, and went away or refused to answer.
+    /// Switches that disconnected or refused to answer.
     missed: SwitchSet,
     /// Counters that moved from the copies to the rules meanwhile.
     pub folded: Vec<Arc<Folded>>,
     error: Option<ErrorCode>,
 }
 
-/// The answer of all switches that were asked.
+/// The complete answer of all switches.
 #[derive(Debug)]
 pub struct Answer {
     pub purpose: Purpose,
@@ -90,16 +90,16 @@ pub struct Answer {
     pub last: SwitchIndex,
 }
 
-/// The party that pays for the memory of a part of an answer.
+/// The payer of a partial answer's memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Payer {
     Us,
-    /// A controller, with so many bytes beyond those that it has reserved.
+    /// A controller, with this many bytes beyond those reserved.
     Controller(ControllerId, usize),
 }
 
 impl Switches {
-    /// Asks `bridge` of every switch in `from`; the question's number.
+    /// Sends a request to `bridge` of every switch in `from`; returns its number.
     pub fn read(
         &mut self,
         purpose: Purpose,
@@ -131,7 +131,7 @@ impl Switches {
         self.questions
     }
 
-    /// Questions that are not answered.
+    /// Counts unanswered requests.
     pub fn open_questions(&self) -> usize {
         self.reads.len()
     }
@@ -140,7 +140,7 @@ impl Switches {
         self.reads.contains_key(&xid)
     }
 
-    /// Counts a part of an answer; `None` if no such part is awaited.
+    /// Counts a part of an answer; `None` if none is awaited.
     pub fn part_arrives(
         &mut self,
         switch: SwitchIndex,
@@ -166,7 +166,7 @@ impl Switches {
         }
     }
 
-    /// Notes that `switch` refused to answer.
+    /// Records that `switch` refused to answer.
     pub fn read_failed(
         &mut self,
         switch: SwitchIndex,
@@ -183,7 +183,7 @@ impl Switches {
         self.read_answered(xid, switch)
     }
 
-    /// Notes that `switch` has answered; the answer, if it was the last one.
+    /// Records that `switch` has answered; returns the answer, if it was the last one.
     pub fn read_answered(&mut self, xid: u32, switch: SwitchIndex) -> Option<Answer> {
         let read = self.reads.get_mut(&xid)?;
         read.waiting.remove(switch);
@@ -204,7 +204,7 @@ impl Switches {
         })
     }
 
-    /// A controller is gone: what switches have answered for it is of no use.
+    /// Drops switches' answers for a disconnected controller.
     pub fn forget_answers_for(&mut self, id: ControllerId) {
         for read in self.reads.values_mut() {
             if matches!(&read.purpose, Purpose::Controller(q) if q.origin.controller == id) {
@@ -213,12 +213,12 @@ impl Switches {
         }
     }
 
-    /// A bridge is gone: what it owed is not coming. Returns the questions that it owed answers to.
+    /// Drops the pending answers of a disconnected bridge; returns their requests.
     pub fn forget_reads(&mut self, switch: SwitchIndex, bridge: Bridge) -> Vec<u32> {
         let mut owed = Vec::new();
         for (xid, read) in &mut self.reads {
             if read.bridge == bridge && read.waiting.contains(switch) {
-                // Half an answer could not be told from a whole one.
+                // A partial answer could not be distinguished from a complete one.
                 read.parts.retain(|(from, _)| *from != switch);
                 read.missed.insert(switch);
                 owed.push(*xid);
@@ -228,7 +228,7 @@ impl Switches {
     }
 }
 
-/// Flow statistics of all parts, in order.
+/// Iterates over the flow statistics of all parts, in order.
 pub fn flows(parts: Parts) -> impl Iterator<Item = FlowStats> {
     parts.into_iter().flat_map(|(_, part)| match part {
         MultipartReply::Flow(flows) => flows,

@@ -1,4 +1,4 @@
-//! Messages of our own to the switches.
+//! Our own messages to the switches.
 
 use super::Switches;
 use crate::api::{Bridge, Destination, SwitchIndex};

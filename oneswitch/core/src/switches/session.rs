@@ -1,4 +1,4 @@
-//! What is known of each switch: its two OpenFlow sessions, their ports, and what was put on `edge`.
+//! The state of each switch: its two OpenFlow sessions, their ports, and the rules on `edge`.
 
 use crate::api::{Bridge, BridgeState, LinkConfig, PortError, SwitchIndex, HOME};
 use crate::layout::compare::Memory;
@@ -13,21 +13,21 @@ use openflow13::{state, ErrorCode, Features, FlowStats, GroupDesc, MeterConfig, 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Answers still missing before a bridge that came up can be compared with the truth.
+/// Answers still missing before a newly connected bridge can be compared.
 #[derive(Debug, Default)]
 pub struct Inventory {
     pub missing: usize,
-    /// What a question was refused with: it is not the whole inventory.
+    /// The error of a refused request: the inventory is incomplete.
     pub error: Option<ErrorCode>,
-    /// [`Verdicts::sequence`] when it was asked for.
+    /// [`Verdicts::sequence`] at the time of the request.
     ///
     /// [`Verdicts::sequence`]: crate::switches::verdict::Verdicts::sequence
     pub since: u64,
-    /// The bridge was out of reach before: what it lacks may have expired unseen.
+    /// Whether the bridge was out of reach before, so that missing rules may have expired unseen.
     pub after_gap: bool,
-    /// [`Switch::bundles`] when it was asked for.
+    /// [`Switch::bundles`] at the time of the request.
     pub bundles: u32,
-    /// [`Switch::own_changes`] when it was asked for.
+    /// [`Switch::own_changes`] at the time of the request.
     pub own_changes: u64,
     pub flows: Vec<FlowStats>,
     pub groups: Vec<GroupDesc>,
@@ -37,17 +37,17 @@ pub struct Inventory {
 #[derive(Debug, Default)]
 pub struct Session {
     pub state: SessionState,
-    /// `None`: the bridge is known to have what it was sent, but for what is in open batches.
+    /// `None`: the bridge is known to have everything that it was sent, apart from open batches.
     pub doubt: Option<Doubt>,
-    /// The answers so far of a bridge in service that is read anew.
+    /// The answers so far of a bridge in service that is being read again.
     pub resync: Option<Inventory>,
-    /// There is reason to read it once more after that.
+    /// Whether to read it once more after that.
     pub again: bool,
-    /// When the last resyncs began, how many they were, and when one that was put off is due.
+    /// Start and number of the last resyncs, and when a postponed one is due.
     pub resync_window: Option<Instant>,
     pub resyncs: u32,
     pub resync_at: Option<Instant>,
-    /// Times in a row that the bridge was read anew because it refused something, and what it refused last with.
+    /// Consecutive resyncs because the bridge refused something, and its last error.
     pub retries: u32,
     pub refusal: Option<ErrorCode>,
     pub memory: Memory,
@@ -61,13 +61,13 @@ pub struct Session {
 pub enum SessionState {
     #[default]
     Down,
-    /// Waiting for the inventory; messages are not sent here yet, the comparison will bring them.
+    /// Waiting for the inventory; messages are not sent here yet, because the comparison will bring them.
     Syncing(Inventory),
     Up,
 }
 
 impl Session {
-    /// Of a bridge that was not connected yet.
+    /// Creates the state of a bridge that has not connected yet.
     fn new(now: Instant) -> Self {
         Self {
             doubt: Some(Doubt::new(now)),
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// The bridge is away, and with it what was known of it.
+    /// Resets the state of a disconnected bridge.
     pub fn end(&mut self) {
         *self = Self {
             doubt: self.doubt,
@@ -83,7 +83,7 @@ impl Session {
         };
     }
 
-    /// The inventory that is being read.
+    /// Returns the inventory that is being read.
     pub fn inventory_mut(&mut self) -> Option<&mut Inventory> {
         match &mut self.state {
             SessionState::Syncing(inventory) => Some(inventory),
@@ -148,13 +148,13 @@ pub struct Switch {
     pub virt: Session,
     pub edge: Session,
     pub features: Option<Features>,
-    /// What is in `edge`, as far as it was sent.
+    /// The rules sent to `edge`.
     pub installed: EdgeRules,
     pub bundles: u32,
     pub repairs: u64,
-    /// Messages of our own that change its `virt`: copies of rules, groups and meters, and the hidden groups.
+    /// Our own messages that change its `virt`: copies of rules, groups and meters, and the hidden groups.
     pub own_changes: u64,
-    /// Ports whose hidden groups (liveness.rs) it has, as far as that was sent.
+    /// Ports whose hidden groups (liveness.rs) were sent to it.
     pub live: BTreeSet<u32>,
 }
 
@@ -190,7 +190,7 @@ impl Switch {
 }
 
 impl Switches {
-    /// The switches whose `virt` takes messages now.
+    /// Returns the switches whose `virt` accepts messages now.
     pub fn up(&self) -> SwitchSet {
         self.list
             .iter()
@@ -200,7 +200,7 @@ impl Switches {
             .collect()
     }
 
-    /// Whether every bridge has been compared with what it should have.
+    /// Tells whether every bridge is in sync.
     pub fn is_in_step(&self) -> bool {
         let in_step = |s: &Switch| s.virt.is_up() && s.edge.is_up();
         self.list.iter().all(in_step)
@@ -213,13 +213,13 @@ impl Switches {
             .join(", ")
     }
 
-    /// Switches that no packet reaches, or leaves: their PCIe link is dead, or nothing is known of them.
+    /// Returns switches that packets can neither reach nor leave: their PCIe link is dead, or their state is unknown.
     pub fn out_of_reach(&self) -> SwitchSet {
         let lost = |s: &usize| self.link_dead(*s) || !self.list[*s].edge.is_up();
         (0..self.list.len()).filter(lost).collect()
     }
 
-    /// Both ends of the switch's PCIe link are there and have carrier; `None` for the hypervisor.
+    /// Tells whether both ends of the switch's PCIe link exist and have carrier; `None` for the hypervisor.
     pub fn link_up(&self, index: usize) -> Option<bool> {
         let link = self.list[index].link.as_ref()?;
         let hub = self.list[HUB].edge.port_named(&link.hypervisor);
@@ -229,7 +229,7 @@ impl Switches {
         Some(alive(hub) && alive(local))
     }
 
-    /// An end of the switch's PCIe link is known to be missing or without carrier. Of a switch that is not connected nothing is known.
+    /// Tells whether an end of the switch's PCIe link is known to be missing or without carrier. Nothing is known of a disconnected switch.
     pub fn link_dead(&self, index: usize) -> bool {
         let Some(link) = &self.list[index].link else {
             return false;
@@ -295,7 +295,7 @@ impl Switches {
         Ok(())
     }
 
-    /// The interface and the patch ports of `number` must be there, as far as switches are connected.
+    /// Checks that the interface and the patch ports of `number` exist, on connected switches.
     pub fn check_present(&self, location: &Location, number: u32) -> Result<(), PortError> {
         let home = &self.list[location.switch];
         self.check_up(location.switch)?;

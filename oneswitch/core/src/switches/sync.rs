@@ -1,4 +1,4 @@
-//! Bringing a bridge to what the truth says: after it connected, and when it disagreed.
+//! Brings a bridge to its wanted state: after it connected, and when it disagreed.
 
 use crate::api::{Bridge, SwitchIndex};
 use crate::layout::compare::{Comparison, Expired};
@@ -22,12 +22,12 @@ use tracing::{info, warn};
 
 /// OFPT_SET_CONFIG: also asks a service connection of Open vSwitch for asynchronous messages.
 pub(crate) const WHOLE_PACKET: u16 = 0xffff;
-/// A bridge is read anew so often per [`PAUSE`], however often it disagrees: some disagreements cannot be mended.
+/// Limit of resyncs of a bridge per [`PAUSE`], however often it disagrees: some disagreements cannot be repaired.
 const RESYNCS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Switches {
-    /// Asks a bridge that came up for all that it has.
+    /// Requests the complete state of a newly connected bridge.
     pub fn synchronise(&mut self, switch: SwitchIndex, bridge: Bridge) {
         let config = SwitchConfig {
             flags: match bridge {
@@ -38,7 +38,7 @@ impl Switches {
         };
         self.send_to(switch, bridge, &Message::SetConfig(config));
         if bridge == Bridge::Virt {
-            // Everything, INVALID_TTL too: each controller's own masks decide what it gets.
+            // Everything, even INVALID_TTL: each controller's own masks filter it.
             let masks = AsyncMasks {
                 packet_in: [0b1111; 2],
                 port_status: [0b111; 2],
@@ -76,7 +76,7 @@ impl Switches {
         }
     }
 
-    /// Reads a bridge anew; it stays in service.
+    /// Reads a bridge again; it stays in service.
     pub fn request_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
         let session = self.list[switch].session_mut(bridge);
         if session.is_down() {
@@ -84,7 +84,7 @@ impl Switches {
         }
         if let SessionState::Syncing(inventory) = &session.state {
             if inventory.missing == 0 {
-                self.synchronise(switch, bridge); // it was not told to the end
+                self.synchronise(switch, bridge); // its answer was incomplete
             }
             return;
         }
@@ -108,9 +108,9 @@ impl Switches {
         self.list[switch].session_mut(bridge).resync = Some(inventory);
     }
 
-    /// Reads a bridge anew that refused something of ours: at once, then, as long as that does not help, ever more seldom.
+    /// Reads a bridge again that refused something of ours: at once, then, as long as that does not help, with growing delays.
     pub fn retry_resync(&mut self, switch: SwitchIndex, bridge: Bridge, now: Instant) {
-        /// Of the longest pause, [`PAUSE`] doubled so often.
+        /// The longest delay is [`PAUSE`] doubled this many times.
         const DOUBLED: u32 = 5;
         self.doubt(switch, bridge, now);
         let session = self.list[switch].session_mut(bridge);
@@ -123,7 +123,7 @@ impl Switches {
         session.resync_at = Some(session.resync_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Resyncs that were put off.
+    /// Starts postponed resyncs.
     pub fn resync_overdue(&mut self, now: Instant) {
         for switch in 0..self.list.len() {
             for bridge in [Bridge::Virt, Bridge::Edge] {
@@ -141,7 +141,7 @@ impl Switches {
         sessions.filter_map(|s| s.resync_at).min()
     }
 
-    /// Takes one answer of a bridge's inventory; returns whether it is complete.
+    /// Adds one answer to a bridge's inventory; returns whether it is complete.
     pub fn inventory_part(
         &mut self,
         switch: SwitchIndex,
@@ -149,10 +149,10 @@ impl Switches {
         parts: Vec<(SwitchIndex, MultipartReply)>,
         error: Option<ErrorCode>,
     ) -> bool {
-        // A bridge that does not know a question has nothing of that kind, as meters.
+        // A bridge that does not support a request has nothing of that kind, such as meters.
         let error = error.filter(|error| *error != ErrorCode::BAD_REQUEST_BAD_MULTIPART);
         if let Some(error) = error {
-            warn!(target: "southbound", switch = %self.list[switch].name, ?bridge, %error, "does not tell its state completely");
+            warn!(target: "southbound", switch = %self.list[switch].name, ?bridge, %error, "does not report its complete state");
         }
         let session = self.list[switch].session_mut(bridge);
         let mut ports = None;
@@ -189,7 +189,7 @@ impl Switches {
         }
     }
 
-    /// Whether a `virt` has not told all that it has, and why. Rules that it did not tell of would be taken for expired ones, so it is not compared.
+    /// Tells whether a `virt` has not reported everything. It is then not compared, because unreported rules would count as expired.
     pub fn is_virt_untold(&mut self, switch: SwitchIndex) -> bool {
         let session = &mut self.list[switch].virt;
         let Some(error) = session.inventory_mut().and_then(|i| i.error) else {
@@ -200,7 +200,7 @@ impl Switches {
         true
     }
 
-    /// Compares `virt` with the truth and repairs it; returns the rules whose time is over, or `None` if it could not be compared.
+    /// Compares `virt` with the virtual tables and repairs it; returns the expired rules, or `None` if it could not be compared.
     pub fn compare_virt(
         &mut self,
         truth: &Truth,
@@ -210,7 +210,7 @@ impl Switches {
         now: Instant,
     ) -> Option<Vec<Expired>> {
         if !inventory.after_gap && inventory.own_changes != self.list[switch].own_changes {
-            // It was read before it got what it has now.
+            // It was read before it received its current rules.
             self.list[switch].virt.again = true;
             return None;
         }
@@ -255,14 +255,14 @@ impl Switches {
         let changes = self.verdicts.in_flight() - before;
         self.list[switch].repairs += changes as u64;
         if inventory.after_gap {
-            info!(target: "southbound", switch = %self.list[switch].name, found = inventory.flows.len(), changes, "virt is in step");
+            info!(target: "southbound", switch = %self.list[switch].name, found = inventory.flows.len(), changes, "virt is in sync");
         } else {
             self.report_audit(switch, Bridge::Virt, changes);
         }
         Some(flows.expired)
     }
 
-    /// The groups that `switch`, which has `found`, was to have before the messages in flight.
+    /// Returns the groups that `switch`, which has `found`, should have had before the messages in flight.
     fn wanted_groups(
         &mut self,
         truth: &Truth,

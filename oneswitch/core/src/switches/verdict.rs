@@ -1,13 +1,13 @@
 //! One verdict per message from several switches.
 //!
-//! A message goes to all its switches at once and changes the truth at once. At the end of each round every touched switch gets
-//! a barrier; when all have answered, the round's *batch* is settled: refused messages are taken out of the truth (later ones are undone
-//! and redone around them, as the switches never saw the refused ones), each refusal goes to its controller once, and what waited
-//! for the batch (barrier replies, moves) goes on.
+//! A message goes to all its switches at once and changes the virtual tables at once. At the end of each round every affected switch gets a
+//! barrier; when all have answered, the round's *batch* is settled: refused messages are undone (later ones are undone and redone around
+//! them, as the switches never saw the refused ones), each refusal goes to its controller once, and everything that waited for the batch
+//! (barrier replies, moves) proceeds.
 //!
-//! Packet-outs change nothing, so theirs is the one verdict that is not asked for at once: each would cost its switch a barrier, and us
-//! another wake-up, while the packet is on its way. A batch of nothing else stays open until somebody waits for it, a switch refuses one,
-//! or it is [`PATIENCE`] old.
+//! Packet-outs change nothing, so only their verdict is not requested at once: each would cost its switch a barrier, and us another
+//! wake-up, while the packet is in flight. A batch of packet-outs only stays open until something waits for it, a switch refuses one, or it
+//! is [`PATIENCE`] old.
 
 use crate::api::{Bridge, ControllerId, SwitchIndex};
 use crate::journal::records::Journal;
@@ -24,14 +24,14 @@ use folds::Vanished;
 pub use folds::{each_counted, CountedRules};
 pub use settled::{Refused, Settled};
 
-/// Set in the xid of everything but operations: operations are found by counting from the oldest one.
+/// Set in the xid of everything except operations, which are found by counting from the oldest one.
 pub const NOT_AN_OPERATION: u32 = 0x8000_0000;
 
-/// How long, and how many, packet-outs may be without a verdict that nobody waits for.
+/// Limits of time and number for packet-outs without a verdict, unless something waits for it.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENT: usize = 1_024;
 
-/// Who sent a message, and where it was among the controller's replies.
+/// The sender of a message, and its place among the controller's replies.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     pub controller: ControllerId,
@@ -43,30 +43,30 @@ pub struct Origin {
 struct Operation {
     /// `None`: our own (installing copies, repairing).
     origin: Option<Origin>,
-    /// The controller's message, where the switches got another one.
+    /// The controller's message, if the switches got another one.
     original: Option<Box<[u8]>>,
     request: Request,
     changes: Changes,
     at: Instant,
     targets: SwitchSet,
-    /// To be repaired if it is refused: what was sent there, or not, relied on it.
+    /// Switches to repair if it is refused, because messages to them relied on it.
     copied_to: SwitchSet,
-    /// All its switches went away.
+    /// Whether all its switches disconnected.
     abandoned: bool,
-    /// What it will be refused with, if nothing before it is refused or accepted against expectation.
+    /// Its expected error, provided that all earlier messages have their expected verdict.
     expected: Option<ErrorCode>,
-    /// It went to one switch only, for its refusal.
+    /// Whether it went to one switch only, for its error.
     in_part: bool,
     refused_by: SwitchSet,
     refusal: Option<Refusal>,
-    /// Counters of what it made, or since it reset them.
+    /// Counters of what it created, or since it reset them.
     folded: Vec<Vanished>,
-    /// Bytes that it takes, about.
+    /// Estimate of its bytes.
     size: usize,
 }
 
 impl Operation {
-    /// Bytes of a message and of what it changes, about.
+    /// Estimates the bytes of a message and of its changes.
     fn size(original: Option<&[u8]>, request: &Request, changes: &Changes) -> usize {
         let changed = changes.flows.len() + changes.groups.len() + changes.meters.len();
         std::mem::size_of::<Self>()
@@ -80,7 +80,7 @@ impl Operation {
         self.targets.remove(switch);
     }
 
-    /// What one bridge with exactly `truth` in it says, where the switches could not: they had all gone away, or had other rules, such as
+    /// Decides as one bridge with exactly `truth` would, if the switches could not: all had disconnected, or had other rules, such as
     /// copies of refused ones.
     fn decide(&mut self, truth: &Truth) {
         if let Some(refusal) = &self.refusal {
@@ -102,7 +102,7 @@ impl Operation {
         });
     }
 
-    /// The switches' word goes against what was believed of them, or cannot be had.
+    /// Tells whether the switches' verdict contradicts the expectation, or is missing.
     fn is_unforeseen(&self) -> bool {
         self.refusal.is_some() != self.expected.is_some() || self.abandoned
     }
@@ -121,7 +121,7 @@ fn wire(xid: u32, request: &Request) -> Vec<u8> {
     }
 }
 
-/// What the first switch to refuse a message said.
+/// The error of the first switch that refused a message.
 #[derive(Debug)]
 struct Refusal {
     error: ErrorCode,
@@ -143,16 +143,16 @@ pub struct Verdicts {
     operations: VecDeque<Operation>,
     /// xid of `operations[0]`.
     first: u32,
-    /// Bytes that the operations take, about.
+    /// Estimate of the operations' bytes.
     bytes: usize,
     batches: VecDeque<Batch>,
-    /// All operations until now.
+    /// Number of all operations so far.
     pushed: u64,
     /// Operations that no barrier covers yet.
     open: usize,
     virt: SwitchSet,
     edge: SwitchSet,
-    /// The open batch is to be closed: it changes something, or somebody waits for it.
+    /// Whether the open batch must be closed: it changes something, or something waits for it.
     due: bool,
     /// The first packet-out of the open batch.
     since: Option<Instant>,
@@ -165,23 +165,23 @@ impl Verdicts {
         self.operations.len()
     }
 
-    /// Bytes that the messages in flight take, with what they change.
+    /// Returns the bytes of the messages in flight and their changes.
     pub fn bytes_in_flight(&self) -> usize {
         self.bytes
     }
 
-    /// The batch to wait for so that everything sent until now is settled.
+    /// Returns the batch to wait for so that everything sent until now is settled.
     pub fn current_batch(&mut self) -> u64 {
         self.due = true;
         self.closed + u64::from(self.is_open())
     }
 
-    /// The batch of what is sent next.
+    /// Returns the batch of the next message.
     pub fn next_batch(&self) -> u64 {
         self.closed + 1
     }
 
-    /// The newest batch that is settled.
+    /// Returns the newest settled batch.
     pub fn settled(&self) -> u64 {
         self.settled
     }
@@ -190,7 +190,7 @@ impl Verdicts {
         batch <= self.settled
     }
 
-    /// Whether a bridge has not answered a barrier of `batch` or of an older one.
+    /// Tells whether a bridge has not answered a barrier of `batch` or of an older one.
     pub fn is_awaited(&self, switch: SwitchIndex, bridge: Bridge, batch: u64) -> bool {
         let of = |virt: SwitchSet, edge: SwitchSet| match bridge {
             Bridge::Virt => virt.contains(switch),
@@ -204,7 +204,7 @@ impl Verdicts {
         self.open > 0 || !self.virt.is_empty() || !self.edge.is_empty()
     }
 
-    /// Records an operation and returns the xid it must be sent with. `original`: the controller's message, if another one is sent.
+    /// Records an operation and returns its xid. `original`: the controller's message, if another one is sent.
     pub fn push(
         &mut self,
         origin: Option<Origin>,
@@ -245,8 +245,9 @@ impl Verdicts {
         xid
     }
 
-    /// The latest operation was sent to one switch (to none, where it is not there) for its refusal, `error`, and not applied to the truth.
-    /// If it is no overlap after all, as the rules that it overlaps with were refused, it is applied then, and all switches are repaired.
+    /// Marks the latest operation as sent to one switch (or none, if it is disconnected) for its refusal, `error`, and not applied to the
+    /// virtual tables. If it does not overlap after all, because the overlapping rules were refused, it is applied then, and all switches
+    /// are repaired.
     pub fn expect_refusal(&mut self, error: ErrorCode) {
         if let Some(latest) = self.operations.back_mut() {
             latest.expected = Some(error);
@@ -255,14 +256,14 @@ impl Verdicts {
         }
     }
 
-    /// Copies of the truth, which contains what is in flight, were sent to `switches`: if that is refused, they must be repaired.
+    /// Marks `switches` for repair if messages in flight are refused, because they were sent copies of the virtual tables.
     pub fn adopt(&mut self, switches: SwitchSet) {
         self.operations
             .iter_mut()
             .for_each(|o| o.copied_to = o.copied_to.union(switches));
     }
 
-    /// As [`Self::adopt`], for a switch that was compared with the truth: what was sent to it itself has its own verdict.
+    /// Does the same as [`Self::adopt`] for a switch that was compared: messages sent to it have their own verdict.
     pub fn adopt_others(&mut self, switch: SwitchIndex) {
         for operation in &mut self.operations {
             if !operation.targets.contains(switch) {
@@ -271,7 +272,7 @@ impl Verdicts {
         }
     }
 
-    /// What messages that `switch` got since `sequence`, or refused, change.
+    /// Returns what messages change that `switch` got since `sequence`, or refused.
     pub fn in_flight_at(&self, switch: SwitchIndex, sequence: u64) -> InFlight {
         let mut found = InFlight::default();
         let first = self.pushed - self.operations.len() as u64;
