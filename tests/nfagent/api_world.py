@@ -30,7 +30,7 @@ DECISION = Decision(0, AT, {"p": 1}, {"id-lb": "snic0"}, {"feasible": True}, ("i
 
 
 class FakeDecider:
-    """See `nfagent.protocols.Decider`: says what it was asked."""
+    """See `nfagent.protocols.Decider`; it returns its input."""
 
     def __init__(self) -> None:
         self.unkept: dict[str, str] = {}
@@ -99,19 +99,19 @@ class Api:
         return self.found
 
     def ask(self, method: str, path: str, *, token: str = ADMIN_TOKEN, **options: Any) -> Any:
-        """A request; with ``token=""`` over the unix socket."""
+        """Send a request; with ``token=""`` over the unix socket."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         environ = {} if token else {LOCAL: True}
         return self.client.open(f"{V1}{path}", method=method, headers=headers, environ_overrides=environ, **options)
 
     def get(self, path: str, token: str = ADMIN_TOKEN, **query: Any) -> Any:
-        """What a GET answers."""
+        """Return the answer to a GET."""
         answer = self.ask("GET", path, token=token, query_string=query)
         assert answer.status_code == 200, answer.text
         return answer.json
 
     def fill(self) -> None:
-        """Two instances; one of them runs."""
+        """Create two instances, one of them running."""
         with self.store.change() as change:
             instances.add(change, LB)
             instances.add(change, PLAIN)

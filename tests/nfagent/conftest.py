@@ -10,7 +10,7 @@ from tests.nfagent.world import World
 
 @pytest.fixture(scope="module")
 def world(module_directory: Path) -> Iterator[World]:
-    """One for a module."""
+    """Return one for a module."""
     made = World(module_directory)
     yield made
     made.close()
@@ -18,7 +18,7 @@ def world(module_directory: Path) -> Iterator[World]:
 
 @pytest.fixture
 def own_world(directory: Path) -> Iterator[World]:
-    """One that a test may stop and start again, and that is as it was made."""
+    """Return a fresh one that a test may stop and restart."""
     made = World(directory)
     yield made
     made.close()

@@ -1,8 +1,8 @@
-"""An agent as a process of its own that can be killed; its switches are a file.
+"""An agent as a separate process that can be killed; its switches are a file.
 
 python -m tests.nfagent.crashing AGENT.TOML PORTS.JSON [MOMENT:EFFECT]
 
-With the last one it kills itself ``before`` or ``after`` an effect of a migration.
+With the last argument it kills itself ``before`` or ``after`` an effect of a migration.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from tests.nfagent.world import FakeMarking
 
 
 class FileWiring:
-    """Ports in a file, so that they outlive the agent as those of switches do."""
+    """Ports in a file, so that they outlive the agent like those of switches."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class FileWiring:
         """See `nfagent.protocols.Wiring`."""
         self._change(lambda homes: homes.pop(str(port.number), None))
 
-    # ---- moves, as `nfagent.migrate.switching.Switching`: the place of a port is where it was flipped to
+    # ---- moves, as `nfagent.migrate.switching.Switching`: a port is where it was flipped to
 
     def prepare(self, port: Port, location: str, interface: str) -> None:
         """See `Switching`."""
@@ -100,7 +100,7 @@ class FileWiring:
 
 
 def die_at(moment: str, last: str) -> None:
-    """End by SIGKILL there."""
+    """Kill this process with SIGKILL at that moment."""
     timed = Journal.timed
 
     def die(now: str, name: str) -> None:

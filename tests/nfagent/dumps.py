@@ -1,6 +1,6 @@
-"""Data paths that are made up: what dpctl prints of a server whose traffic is known.
+"""Simulated data paths: dpctl's output for a server with known traffic.
 
-Written from docs/architecture.md's table of rules of ``edge`` and ovs-actions(7), not from the reader's code.
+Written from docs/architecture.md's table of rules of ``edge`` and ovs-actions(7), not from the parser's code.
 """
 
 import uuid
@@ -35,7 +35,7 @@ def flow_line(
 
 
 def port_block(number: int, name: str, rx: tuple[int, int], tx: tuple[int, int]) -> str:
-    """An interface in ``dpctl/show -s``: packets and bytes each way."""
+    """Return an interface as in ``dpctl/show -s``: packets and bytes each way."""
     return (
         f"  port {number}: {name}\n"
         f"    RX packets:{rx[0]} errors:0 dropped:0 overruns:0 frame:0\n"
@@ -47,7 +47,7 @@ def port_block(number: int, name: str, rx: tuple[int, int], tx: tuple[int, int])
 
 @dataclass
 class Cached:
-    """A flow of a data path; it does not count the packet that it was made for."""
+    """A flow of a data path; it does not count the packet that created it."""
 
     in_port: str
     recirculation: int
@@ -67,7 +67,7 @@ class DataPath:
     counters: dict[str, list[int]] = field(default_factory=dict)  # rx packets, rx bytes, tx packets, tx bytes
 
     def hit(self, in_port: str, recirculation: int, vid: int | None, actions: str, packets: int, size: int) -> None:
-        """Packets of one size that a flow takes."""
+        """Add packets of one size to a flow."""
         key = (in_port, recirculation, vid, actions)
         flow = self.flows.setdefault(key, Cached(in_port, recirculation, vid, actions))
         first = flow.packets < 0
@@ -88,7 +88,7 @@ class DataPath:
         row[at + 1] += packets * size
 
     def call(self, command: str, *arguments: str) -> str:
-        """As a vswitchd answers; see `nfagent.monitor.switches.Control`."""
+        """Answer like a vswitchd; see `nfagent.monitor.switches.Control`."""
         if command == "dpctl/dump-flows":
             lines = [
                 flow_line(
@@ -140,18 +140,18 @@ HUB = "hypervisor"
 
 
 class Server:
-    """Switches in a star, and what happens on each when a port sends to others."""
+    """Switches in a star, and the effects on each of a port's packets."""
 
     def __init__(self, homes: Iterable[Home]) -> None:
         self.homes = {home.number: home for home in homes}
         self.paths = {name: DataPath() for name in (HUB, "snic0", "snic1")}
 
     def pcie(self, here: str, there: str) -> str:
-        """The port at ``here`` that leads toward ``there``."""
+        """Return the port at ``here`` that leads toward ``there``."""
         return f"pcie-{there}" if here == HUB else "pf0hpf"
 
     def send(self, source: int, target: int, packets: int, size: int) -> None:
-        """Packets from port to port, on every switch that they pass."""
+        """Send packets from port to port, on every switch on their path."""
         home, goal = self.homes[source], self.homes[target]
         at, interface, recirculation = home.switch, home.interface, 0
         self.paths[at].enter(interface, packets, size)

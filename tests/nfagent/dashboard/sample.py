@@ -1,4 +1,4 @@
-"""A server in the middle of its work, the same at each call: for tests of what is shown, and for pictures of it."""
+"""A fixed sample of a busy server, for tests of the display and for its pictures."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ _MOVING = "tenant-b-lb"
 
 
 def instance(name: str, number: int = 0, **fields: Any) -> Instance:
-    """An instance with ids that follow from its number."""
+    """Return an instance with ids derived from its number."""
     values: dict[str, Any] = {
         "id": f"00000000-0000-4000-8000-{number:012d}",
         "name": name,
@@ -62,7 +62,7 @@ def running(of: Instance, location: str, **fields: Any) -> Running:
 
 
 def switches() -> Switches:
-    """All is up."""
+    """Return switches that are all up."""
     return Switches(
         Status(
             version="0.1.0",
@@ -75,7 +75,7 @@ def switches() -> Switches:
 
 
 def switch(name: str, link: LinkState | None = None, state: str = "up") -> SwitchState:
-    """A switch whose bridges have a state."""
+    """Return a switch whose bridges have a state."""
     bridge = BridgeState(target="unix:sock", state=state, last_error=None if state == "up" else "connection refused")
     return SwitchState(name=name, hub=link is None, virt=bridge, edge=bridge, link=link)
 
@@ -85,7 +85,7 @@ def _port(number: int, flow_id: int) -> VirtualPort:
 
 
 def migration(of: Instance, epoch: int = 8, **fields: Any) -> Migration:
-    """One that goes on."""
+    """Return an open migration."""
     values: dict[str, Any] = {
         "epoch": epoch,
         "instance": of.id,
@@ -131,7 +131,7 @@ _DONE += [("freeze", 0.000_42), ("delta", 0.001_21)]
 
 
 def parts() -> list[dict[str, Any]]:
-    """As a report has them of a migration that has come to COMMIT."""
+    """Return the steps in the report of a migration that has reached COMMIT."""
     told, at = [], AT - 2.3
     for name, seconds in _DONE:
         told.append({"step": name, "at": at, "us": round(seconds * 1e6)})
@@ -224,7 +224,7 @@ def _news(views: list[View]) -> list[Event]:
 
 
 def server() -> Snapshot:
-    """Five network functions, one of them on its way to the smart NIC."""
+    """Return five network functions, one of them moving to the smart NIC."""
     views = _views()
     names = {view.instance.id: view.instance.name for view in views}
     moving = views[2]
@@ -259,5 +259,5 @@ _EXPLANATION = {
 
 
 def unmeasured() -> Snapshot:
-    """The same, and nobody has measured or decided anything yet."""
+    """Return the same before any measurement or decision."""
     return replace(server(), measured=None, history=[], decision=None, whys={})

@@ -1,4 +1,4 @@
-"""An agent whose dashboard shows what a test says, and a browser to look at it."""
+"""An agent whose dashboard shows a test's data, and a browser to view it."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.nfagent.world import World
 
 
 class Stage:
-    """An agent that serves on ``url``; ``shown`` is what its dashboard takes for so."""
+    """An agent that serves on ``url``; its dashboard shows ``shown``."""
 
     def __init__(self, directory: Path, shown: Snapshot) -> None:
         self.shown = shown
@@ -25,7 +25,7 @@ class Stage:
 
     @property
     def url(self) -> str:
-        """Of the page."""
+        """Return the page's address."""
         return f"{self.world.url}/dashboard"
 
 
@@ -48,7 +48,7 @@ def stage(shown: Snapshot) -> Iterator[Stage]:
 
 
 def chromium() -> str | None:
-    """Path of a browser that is installed; nothing is downloaded."""
+    """Return the path of an installed browser; downloads nothing."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 

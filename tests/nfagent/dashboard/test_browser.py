@@ -55,7 +55,7 @@ def own_world(directory: Path) -> Iterator[World]:
 
 
 class Tab:
-    """A page that remembers what went wrong on it."""
+    """A page that records its errors."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.page: Page = context.new_page()
@@ -88,7 +88,7 @@ def test_it_loads_without_a_complaint_and_from_here_only(shown: Stage, tab: Tab)
     with tab.page.expect_request("**/icon.svg"):  # the browser asks for it when it likes
         page = tab.open(shown.url)
     expect(page.get_by_role("heading", name="Network functions", level=1)).to_be_visible()
-    # A violation of the policy is written to the console.
+    # The browser logs a violation of the policy to the console.
     with page.expect_console_message():
         page.evaluate("() => document.body.insertAdjacentHTML('beforeend', '<p style=\"color: red\">x</p>')")
     assert len(tab.faults) == 1, tab.faults
@@ -122,7 +122,7 @@ def test_a_name_that_is_markup_is_a_name(shown: Stage, tab: Tab) -> None:
 
 
 def moving(step: str, **fields: Any) -> Snapshot:
-    """The sample with its migration at a step."""
+    """Return the sample with its migration at a step."""
     known = sample.server()
     move: Migration = replace(known.moves[0], step=step, **fields)
     return replace(known, moves=[move, *known.moves[1:]], steps={8: {**known.steps[8], step: sample.AT}})
@@ -143,7 +143,7 @@ def test_a_migration_moves_on(shown: Stage, tab: Tab) -> None:
 
 
 def busier(known: Snapshot, factor: float) -> Snapshot:
-    """The same with other figures."""
+    """Return the same with other figures."""
     measured = known.measured
     assert measured
     loads = {
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_at_the_top(shown: Stage, tab: Tab) -> None:
 
 
 def crowded() -> Snapshot:
-    """Names as long as they may be, and everything wrong."""
+    """Return a sample with the longest possible names and all kinds of faults."""
     known = replace(sample.server(), switches=down(state="down"))
     view = of(known, "probe")
     named = with_view(known, "probe", instance=replace(view.instance, name="W" * 63, kind="k" * 63, pin="snic0" * 9))
@@ -227,7 +227,7 @@ def crowded() -> Snapshot:
 
 
 def conditions() -> list[tuple[Snapshot, str]]:
-    """What may be so, each with a word of its banner."""
+    """Return possible conditions, each with a word of its banner."""
     return [(sample.server(), "No faults"), (crowded(), "is down"), (sample.unmeasured(), "Not measured")]
 
 
@@ -307,7 +307,7 @@ def test_keyboard_and_screen_reader(shown: Stage, tab: Tab) -> None:
         expect(page.get_by_role("region", name=region, exact=True)).to_have_count(1)
     link = page.get_by_role("region", name="PCIe link of snic0")
     expect(link.get_by_role("img", name="PCIe link to snic0: 32 %")).to_be_visible()
-    expect(page.get_by_role("table", name="Migrations that have ended, the newest first")).to_be_visible()
+    expect(page.get_by_role("table", name="Ended migrations, newest first")).to_be_visible()
     nameless = (
         "() => [...document.querySelectorAll('svg')].filter(it => !it.ariaLabel && it.ariaHidden !== 'true').length"
     )
@@ -324,7 +324,7 @@ def test_signing_in_and_out(started: Browser, directory: Path) -> None:
     page.goto(f"{world.url}/")
     page.get_by_label("An administrator's token").fill("no-such-token-0123456789")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("not known here")
+    expect(page.get_by_role("alert")).to_contain_text("is unknown")
     page.get_by_label("An administrator's token").fill(ADMIN_TOKEN)
     page.get_by_role("button", name="Show the dashboard").click()
     expect(page.locator("html.is-live")).to_be_attached()

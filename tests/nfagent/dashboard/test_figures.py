@@ -1,4 +1,4 @@
-"""Figures as they are read."""
+"""Formatting of figures."""
 
 import pytest
 from hypothesis import given, settings

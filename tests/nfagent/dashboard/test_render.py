@@ -1,4 +1,4 @@
-"""What is shown of what is so."""
+"""Rendering of the server's state."""
 
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -21,7 +21,7 @@ _VOID = {"input", "link", "meta", "br"}
 
 
 class Outline(HTMLParser):
-    """Elements and texts of a page; fails where elements are not closed in order."""
+    """Elements and texts of a page; fails if elements are not closed in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -351,7 +351,7 @@ def test_nothing_that_somebody_wrote_becomes_markup(name: str, reason: str) -> N
 
 
 def _written(known: Snapshot, name: str, reason: str) -> Snapshot:
-    """A server in which all that users or programs write is one of these."""
+    """Return a server in which every text of users or programs is one of these."""
     view = known.views[0]
     assert view.running
     instance = replace(view.instance, name=name, project=name, kind=name, flavor=name, pin=name)

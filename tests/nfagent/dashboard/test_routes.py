@@ -1,4 +1,4 @@
-"""The page over HTTP: who may see it, and its stream."""
+"""The page over HTTP: access, and its stream."""
 
 import json
 import socket
@@ -37,7 +37,7 @@ class Follower:
         assert next(self._lines) == "retry: 2000"
 
     def next(self) -> tuple[str, str, dict[str, Any]]:
-        """The next event: id, type, data."""
+        """Return the next event: id, type, data."""
         fields: dict[str, str] = {}
         for line in self._lines:
             name, _, value = line.partition(": ")
@@ -165,7 +165,7 @@ def test_no_more_streams_than_there_are_threads_for(own_world: World, monkeypatc
         answer = own_world.operator.get(STREAM)
         assert (answer.status_code, answer.json()["code"]) == (503, "too-many-streams")
         assert own_world.operator.get(PAGE).status_code == 200
-    # Who has gone leaves its place to others, also while nothing happens that could be sent.
+    # A client that disconnects frees its place for others, even while nothing is sent.
     wait_until(lambda: _answers(own_world.operator))
 
 
@@ -175,7 +175,7 @@ def _answers(client: httpx.Client) -> bool:
 
 
 def test_one_that_does_not_read_holds_up_nobody(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Far more than the kernel and the server keep for a client: its thread stands still after a few of them.
+    # Far more than the kernel and the server buffer for a client: its thread blocks after a few of them.
     editions = iter(range(10**9))
     monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
     monkeypatch.setattr(routes.render, "fragments", lambda _: {"hub": f"{next(editions)} " + "x" * 30_000_000})
@@ -205,7 +205,7 @@ def test_one_that_does_not_read_is_disconnected(directory: Path, monkeypatch: py
 
 
 def _stall(world: World) -> socket.socket:
-    """A client that asks for the stream and reads no more than that it begins."""
+    """Return a client that requests the stream and reads only its start."""
     host, _, port = world.url.removeprefix("http://").partition(":")
     stalled = socket.create_connection((host, int(port)))
     stalled.sendall(f"GET {STREAM} HTTP/1.1\r\nHost: x\r\nX-Auth-Token: {ADMIN_TOKEN}\r\n\r\n".encode())
@@ -256,7 +256,7 @@ def test_editions_are_not_made_more_often_than_they_may(monkeypatch: pytest.Monk
 
 
 class Oneswitchd:
-    """Answers when it is let, and then is gone."""
+    """Answers when permitted, and then becomes unreachable."""
 
     def __init__(self) -> None:
         self.let = threading.Event()

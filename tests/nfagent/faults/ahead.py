@@ -1,4 +1,4 @@
-"""What is still to come of a run, as a number that is the same where the same is to come."""
+"""The remainder of a run, as a number that is equal for equal remainders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _REPEATED = 3  # times
 def ahead(points: Sequence[Point], moments: Sequence[Moment]) -> list[int]:
     """For each point: this one, with what is out there, and all later ones.
 
-    What is done again and again without any effect counts as done twice: a fault in the fifth of forty equal tries is
-    one in the first of them. A run that ends with equal tries is one that goes on with them for ever.
+    Ineffective repetitions count as two: a fault in the fifth of forty equal attempts is one in the first of them. A
+    run that ends with equal attempts continues them without end.
     """
     signs = [hash((point.border, point.what, moment)) for point, moment in zip(points, moments, strict=True)]
     short, places = _without_repetitions(signs)
@@ -36,7 +36,7 @@ def _numbered(signs: list[int]) -> list[int]:
 
 
 def _last_repetition(signs: list[int]) -> tuple[int, int]:
-    """Where the repetition begins with which a run ends, and its length; the run's end, where there is none."""
+    """Return start and length of the final repetition; the run's end if it has none."""
     end = len(signs)
     for period in range(1, end // 2 + 1):
         if signs[end - period :] == signs[end - 2 * period : end - period]:

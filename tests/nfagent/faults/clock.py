@@ -1,4 +1,4 @@
-"""A clock that stands still until somebody waits."""
+"""A clock that advances only when something waits."""
 
 import heapq
 import itertools
@@ -8,7 +8,7 @@ _START = 1_000_000_000.0
 
 
 class Clock:
-    """Time of a made-up world, in seconds; it takes the place of the module ``time``'s functions."""
+    """Time of a simulated world, in seconds; it replaces the functions of the module ``time``."""
 
     def __init__(self) -> None:
         self.now = _START
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass, and do what is due meanwhile."""
+        """Advance the time, and run what is due meanwhile."""
         end = self.now + max(seconds, 0.0)
         while self._due and self._due[0][0] <= end:
             self.now, _, _, act = heapq.heappop(self._due)
@@ -29,11 +29,11 @@ class Clock:
         self.now = max(self.now, end)
 
     def at(self, seconds: float, what: str, act: Callable[[], None]) -> None:
-        """Have something, which has a name, done in some seconds."""
+        """Schedule a named action in some seconds."""
         heapq.heappush(self._due, (self.now + seconds, next(self._order), what, act))
 
     def tick(self, what: str, seconds: float, act: Callable[[], bool]) -> None:
-        """Have something done again and again, from some seconds from now on, for as long as it returns True."""
+        """Schedule a repeated action, starting in some seconds, as long as it returns True."""
         if what in self._ticking:
             return
 
@@ -46,15 +46,15 @@ class Clock:
         self.at(seconds, what, once)
 
     def expected(self) -> list[tuple[float, str]]:
-        """What is due, when, and its name, without what is done again and again."""
+        """Return scheduled actions with their times and names, without repeated ones."""
         return [(when, what) for when, _, what, _ in self._due if what not in self._ticking]
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
+        """Return the seconds since the start."""
         return self.now - _START
 
     @property
     def is_expecting(self) -> bool:
-        """Whether something is due later."""
+        """Tell whether anything is scheduled."""
         return len(self._due) > len(self._ticking)

@@ -1,4 +1,4 @@
-"""All runs of a scenario with one fault or two, and a command to replay one.
+"""Runs of a scenario with every fault or pair of faults, and a command to replay one.
 
 python -m tests.nfagent.faults.explore [SCENARIO | NAME-OF-A-RUN] [--pairs SAMPLE] [--seed N]
 
@@ -19,14 +19,14 @@ from tests.nfagent.faults.run import Lab, Result, lab
 
 
 def singles(laboratory: Lab, scenario: str) -> Iterator[Result]:
-    """Every fault at every point of a run without one."""
+    """Run every fault at every point of a faultless run."""
     for point in laboratory.run(scenario).points:
         for fault in point.faults():
             yield laboratory.run(scenario, fault)
 
 
 def pairs(laboratory: Lab, scenario: str, sample: float, seed: int) -> Iterator[Result]:
-    """Every second fault at every later point of a run with a first one; a fraction of them all."""
+    """Run every second fault at every later point of a run with a first one; a fraction of all pairs."""
     chance = random.Random(f"{scenario} {seed}")
     for point in laboratory.run(scenario).points:
         for first in point.faults():

@@ -1,4 +1,4 @@
-"""What must be so when all is quiet: no state without a way out, no row that contradicts what runs."""
+"""Invariants of a quiet world: no state without a way out, no row that contradicts the processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OPEN, _REASON = "a migration has not ended", "it has a reason though it is acti
 
 
 def may_rest(world: World, delay: float) -> bool:
-    """Whether a reconciler that has nothing to do for so long may be left alone."""
+    """Tell whether a reconciler without work for this long may be left alone."""
     return delay >= _REST_S and not world.clock.is_expecting
 
 
 def standing(world: World) -> str:
-    """Where a world stands, for people."""
+    """Describe the state of a world."""
     view = world.view()
     if view is None:
         return "there is no instance"

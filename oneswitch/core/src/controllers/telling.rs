@@ -37,8 +37,7 @@ impl Controllers {
         controller.map(|c| c.reserve_bytes(bytes)).is_some()
     }
 
-    /// Reserves a place for a reply that is not there yet; replies leave in the order of their requests, each when the batch `after` is
-    /// settled.
+    /// Reserves a place for a pending reply; replies leave in the order of their requests, each when the batch `after` is settled.
     pub fn reserve(&mut self, id: ControllerId, after: u64) -> Option<u64> {
         self.connections.get_mut(&id).map(|c| c.reserve(after))
     }
@@ -62,7 +61,7 @@ impl Controllers {
         }
     }
 
-    /// Answers a message that the switches refused.
+    /// Sends the error for a message that the switches refused.
     pub fn report_refusal(&mut self, refused: Refused) {
         let Some(origin) = refused.origin else {
             return;
@@ -76,7 +75,7 @@ impl Controllers {
         }
     }
 
-    /// Passes a packet-in on byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
+    /// Relays a packet-in byte for byte: in `virt`, port numbers, cookies and tables are the virtual ones.
     pub fn relay_packet_in(&mut self, frame: &[u8]) {
         /// Offset of ofp_packet_in.reason.
         const REASON: usize = 14;
@@ -92,7 +91,7 @@ impl Controllers {
                 Admission::Drop => continue,
                 Admission::DropFirst => {
                     let dropped = controller.packet_ins_dropped;
-                    warn!(target: "northbound", controller = id.0, unsent, dropped, "drops packet-ins: the controller does not read them as fast as they come");
+                    warn!(target: "northbound", controller = id.0, unsent, dropped, "drops packet-ins: the controller reads them too slowly");
                     continue;
                 }
             }

@@ -285,24 +285,24 @@ impl Verdicts {
         found
     }
 
-    /// What all messages that have no verdict yet change.
+    /// Returns the changes of all messages without a verdict.
     pub fn all_in_flight(&self) -> InFlight {
         let mut found = InFlight::default();
         self.operations.iter().for_each(|o| found.add(&o.changes));
         found
     }
 
-    /// How many operations there were until now.
+    /// Returns the number of operations so far.
     pub fn sequence(&self) -> u64 {
         self.pushed
     }
 
-    /// Whether what was written at `time` can be in flight.
+    /// Tells whether a change made at `time` can be in flight.
     pub fn may_be_in_flight(&self, time: Instant) -> bool {
         self.oldest_change().is_some_and(|oldest| time >= oldest.at)
     }
 
-    /// Whether anything but packet-outs is in flight.
+    /// Tells whether anything but packet-outs is in flight.
     pub fn changes_in_flight(&self) -> bool {
         self.oldest_change().is_some()
     }
@@ -313,7 +313,7 @@ impl Verdicts {
             .find(|o| !matches!(o.request, Request::PacketOut))
     }
 
-    /// Something other than an operation was sent that the batch's barrier must cover.
+    /// Records a message other than an operation that the batch's barrier must cover.
     pub fn touch(&mut self, switch: SwitchIndex, bridge: Bridge) {
         self.due = true;
         match bridge {
@@ -322,7 +322,7 @@ impl Verdicts {
         }
     }
 
-    /// When the open batch becomes due by itself.
+    /// Returns when the open batch is due by itself.
     pub fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + PATIENCE)
     }
@@ -331,7 +331,7 @@ impl Verdicts {
         self.due |= self.deadline().is_some_and(|deadline| deadline <= now);
     }
 
-    /// Ends the open batch if it is due: the switches that must be sent a barrier with `barrier` as xid.
+    /// Closes the open batch if it is due; returns the switches to send a barrier with `barrier` as xid.
     pub fn close(&mut self, barrier: u32) -> Option<(SwitchSet, SwitchSet)> {
         if !std::mem::take(&mut self.due) || !self.is_open() {
             return None;
@@ -352,7 +352,7 @@ impl Verdicts {
         Some((virt, edge))
     }
 
-    /// An error of `switch` about operation `xid`; false if there is no such operation.
+    /// Records an error of `switch` about operation `xid`; returns false if that operation does not exist.
     pub fn refuse(&mut self, xid: u32, switch: SwitchIndex, error: ErrorMessage) -> bool {
         let index = (xid.wrapping_sub(self.first) & !NOT_AN_OPERATION) as usize;
         let closed = self.operations.len() - self.open;
@@ -377,7 +377,7 @@ impl Verdicts {
         }
     }
 
-    /// A bridge is gone: nothing more is awaited from it (it is synchronised anew when it returns).
+    /// Stops waiting for a disconnected bridge (it is synchronised again when it reconnects).
     pub fn forget(&mut self, switch: SwitchIndex, bridge: Bridge) {
         for batch in &mut self.batches {
             match bridge {
@@ -431,7 +431,7 @@ impl Verdicts {
         removals.filter_map(|c| c.before.clone()).collect()
     }
 
-    /// Applies all operations anew: without those of the oldest `batch` that were refused, and, beyond it, without those that will be.
+    /// Reapplies all operations, without the refused ones of the oldest `batch` and, beyond it, without those expected to be refused.
     fn redo(&mut self, truth: &mut Truth, batch: usize) {
         for operation in self.operations.iter_mut().rev() {
             truth.revert(std::mem::take(&mut operation.changes));
