@@ -60,5 +60,5 @@ class LogKeeper:
         while not self._stopping.wait(_EVERY_S):
             try:
                 self.look()
-            except Exception:  # noqa: BLE001  a fault in one look must not let logs grow for ever
+            except Exception:  # noqa: BLE001  an error must not let logs grow without limit
                 _log.exception("cannot check the logs")

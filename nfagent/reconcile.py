@@ -152,7 +152,7 @@ class Reconciler:
         while not self._store.is_ending:
             try:
                 found, last = events.since(self._store, last, _BATCH, None)
-            except Exception:  # noqa: BLE001  a fault of the disk must not end it: nobody would be told of orders
+            except Exception:  # noqa: BLE001  a disk error must not end it, or orders would stay unnoticed
                 _log.exception("cannot read events; retrying")
                 self._store.wait(_NEVER, _FIRST_RETRY_S)
                 continue

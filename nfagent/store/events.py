@@ -32,7 +32,7 @@ def newest(db: sqlite3.Connection, limit: int, subject: str | None = None, room:
 
     db: connection to read from.
         limit: maximum number of events.
-        limit: at most so many.
+        limit: maximum number of events.
         subject: only those about it.
         room: only types with this prefix, such as ``location.``.
     """

@@ -2,7 +2,7 @@
 //! `tests/codec/` drives it. Bytes are hexadecimal.
 //!
 //! - `decode FRAME`: the message's content, and its bytes when encoded again;
-//! or why it is refused, and the error message to answer with.
+//!   or why it is refused, and the error message to answer with.
 //! - `relate OXM OXM`: how two matches relate.
 //! - `samples`: messages written by the library's builders, by name.
 //! - `replies`: replies of many different numbers, by name.

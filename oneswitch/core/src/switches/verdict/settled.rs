@@ -33,7 +33,7 @@ pub struct Settled {
     pub discarded: Vec<Changes>,
 }
 
-/// Freeing so many rules, which are all over the memory, takes as long as a round trip.
+/// Freeing many rules, which are scattered in memory, takes as long as a round trip.
 const MANY: usize = 1_000;
 
 impl Settled {
