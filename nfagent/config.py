@@ -278,9 +278,9 @@ class AgentConfig(_Section):
     @classmethod
     def parse(cls, text: str, path: Path = Path("agent.toml")) -> Self:
         """Check ``text`` as `load` does; ``path`` appears in errors only."""
-        config, lines = parse_model(cls, text, path)
+        config = parse_model(cls, text, path)
         for where, problem in _conflicts(config):
-            raise fault_at(path, lines, where, problem)
+            raise fault_at(path, text, where, problem)
         return config
 
     def load_server(self, path: Path) -> ServerConfig:

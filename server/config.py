@@ -154,9 +154,9 @@ class ServerConfig(_Section):
     @classmethod
     def parse(cls, text: str, path: Path = Path("server.toml")) -> Self:
         """Check ``text`` as `load` does; ``path`` appears in errors only."""
-        config, lines = parse_model(cls, text, path)
+        config = parse_model(cls, text, path)
         for where, problem in conflicts(config):
-            raise fault_at(path, lines, where, problem)
+            raise fault_at(path, text, where, problem)
         config._path = path
         return config
 

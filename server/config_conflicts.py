@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from server.config_faults import KeyPath
 from server.names import EDGE, HOME, MULTICAST_PORT, VIRT
-from server.toml_lines import Path as KeyPath
 
 if TYPE_CHECKING:
     from server.config import PortConfig, ServerConfig, SwitchConfig

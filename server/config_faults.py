@@ -2,15 +2,17 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from server.errors import ConfigFaultError
-from server.toml_lines import Path as KeyPath
-from server.toml_lines import key_lines
+
+KeyPath = Sequence[str | int]
+"""Keys, and indices of arrays, from the top of a document; pydantic's ``loc`` is one."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,8 +34,8 @@ def read_text(path: Path) -> str:
         raise ConfigFaultError(path, None, "", f"is not UTF-8 text: {error.reason}") from error
 
 
-def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[KeyPath, int]]:
-    """Parse a TOML text; return the model, and the line of each key for `fault_at`.
+def parse_model(model: type[Model], text: str, path: Path) -> Model:
+    """Parse a TOML text into a model.
 
     Raises:
         ConfigFaultError: it is not TOML, or violates the model's contract.
@@ -42,11 +44,10 @@ def parse_model(model: type[Model], text: str, path: Path) -> tuple[Model, dict[
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _syntax_fault(path, text, error) from error
-    lines = key_lines(text)
     try:
-        return model.model_validate(document), lines
+        return model.model_validate(document)
     except ValidationError as error:
-        raise _first_fault(path, lines, error) from error
+        raise _first_fault(path, text, error) from error
 
 
 def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> ConfigFaultError:
@@ -69,23 +70,52 @@ def _syntax_fault(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Conf
     return ConfigFaultError(path, line, key[1] if key else "", problem)
 
 
-def _first_fault(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -> ConfigFaultError:
+def _first_fault(path: Path, text: str, error: ValidationError) -> ConfigFaultError:
     """Return the first fault in the file; a missing key comes last, because it may only be misspelt."""
     faults = [
-        (item["type"] == "missing", fault_at(path, lines, item["loc"], _problem(dict(item)))) for item in error.errors()
+        (item["type"] == "missing", fault_at(path, text, item["loc"], _problem(dict(item)))) for item in error.errors()
     ]
     return min(faults, key=lambda fault: (fault[0], fault[1].line or 0))[1]
 
 
-def fault_at(path: Path, lines: Mapping[KeyPath, int], where: Sequence[str | int], problem: str) -> ConfigFaultError:
+def fault_at(path: Path, text: str, where: KeyPath, problem: str) -> ConfigFaultError:
     """Return a fault of the key ``where``, on its line or, if it is missing, on that of its table."""
-    known = tuple(where)
-    while known and known not in lines:
-        known = known[:-1]
-    return ConfigFaultError(path, lines.get(known, 1), _dotted(where), problem)
+    return ConfigFaultError(path, line_of(text, where), _dotted(where), problem)
 
 
-def _dotted(where: Sequence[str | int]) -> str:
+def line_of(text: str, where: KeyPath) -> int:
+    """Return the line, from 1, on which the key ``where`` of a valid TOML text begins, or the table that lacks it.
+
+    ``tomllib`` gives values without positions, but the first lines of a document are a document, too: the key is on
+    the line that first brings it.
+    """
+    document = tomllib.loads(text)
+    while not _has(document, where):
+        where = where[:-1]
+    return next((line for line, prefix in _prefixes(text) if _has(prefix, where)), 1)
+
+
+def _prefixes(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the documents that end where a value ends, each with the line on which that value begins."""
+    lines, begins = text.split("\n"), 1
+    for number in range(1, len(lines) + 1):
+        for closing in ("", "\n]"):  # of an array of several lines
+            with suppress(tomllib.TOMLDecodeError):
+                yield begins, tomllib.loads("\n".join(lines[:number]) + closing)
+                begins = number + 1
+                break
+
+
+def _has(document: Any, where: KeyPath) -> bool:
+    for part in where:
+        try:
+            document = document[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True
+
+
+def _dotted(where: KeyPath) -> str:
     text = ""
     for part in where:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from server.config import ENVIRONMENT, PciePort, ServerConfig, default_path
+from server.config_faults import line_of as line_of_key
 from server.errors import ConfigFaultError
-from server.toml_lines import key_lines
 
 GOOD = """\
 [oneswitchd]
@@ -154,7 +154,7 @@ def test_environment_names_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert loaded.dump() == ServerConfig.parse(GOOD).dump()
 
 
-def test_key_lines_survives_strings_and_comments() -> None:
+def test_strings_and_comments_do_not_hide_the_line_of_a_key() -> None:
     text = """\
 a = "x # [not] = { a" # b = 1
 'q.k' = '''
@@ -172,11 +172,15 @@ i = { j.k = 2 }
 [t.h.l]
 m = 0
 """
-    lines = key_lines(text)
-    assert lines["a",] == 1
-    assert lines["q.k",] == 2
-    assert ("c",) not in lines
-    assert lines["t", "d.e", "f"] == 6
-    assert lines["t", "d.e", "f", 1, "g"] == 8
-    assert lines["t", "h", 1, "i", "j", "k"] == 13
-    assert lines["t", "h", 1, "l", "m"] == 15
+    lines = {
+        ("a",): 1,
+        ("q.k",): 2,
+        ("t", "d.e", "f"): 6,
+        ("t", "d.e", "f", 1, "g"): 8,
+        ("t", "h", 1): 12,
+        ("t", "h", 1, "i", "j", "k"): 13,
+        ("t", "h", 1, "i", "missing"): 13,
+        ("t", "h", 1, "l", "m"): 15,
+        ("c",): 1,
+    }
+    assert {where: line_of_key(text, where) for where in lines} == lines
