@@ -10,7 +10,7 @@ from rich.console import Console
 from lab.control_plane import OsKenController
 from lab.errors import LabError, StartError
 from lab.ovs import DAEMONS
-from lab.state import LabState, SwitchState
+from lab.state import LabState, LabSwitch
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def one_switch(controller: OsKenController, state: LabState) -> Check:
     return Check("the controller sees one switch", holds, f"{datapaths or 'it sees none'}\nbehind it: {behind}")
 
 
-def require_switches(switches: Iterable[SwitchState]) -> None:
+def require_switches(switches: Iterable[LabSwitch]) -> None:
     """Raise if a daemon of a switch has ended.
 
     Raises:

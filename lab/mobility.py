@@ -10,7 +10,7 @@ from lab.server import Lab
 from lab.spec import HYPERVISOR
 from lab.tally import StreamReport
 from lab.traffic import Stream
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 
 TO_THE_PORT, FROM_THE_PORT = 1, 2
 
@@ -78,7 +78,7 @@ class MovingHost:
         self._to_port = Stream(lab, peer, mobile, rate=rate, number=TO_THE_PORT)
         self._from_port = Stream(lab, mobile, peer, rate=rate, number=FROM_THE_PORT)
 
-    def move(self, switch: str, progress: Callable[[str], None] = lambda _: None) -> Port:
+    def move(self, switch: str, progress: Callable[[str], None] = lambda _: None) -> VirtualPort:
         """Move the port to its interface on ``switch``: flip, let the host send there, finish."""
         client = self._oneswitchd.client
         port = client.find_port(self._mobile)

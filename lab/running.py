@@ -15,7 +15,7 @@ from lab.processes import OuterProc
 from lab.reference import BRIDGE, make_bridge
 from lab.server_toml import server_config
 from lab.spec import LabSpec, SwitchSpec
-from lab.state import HostState, LabState, LinkState, PortState, SlotState, SwitchState
+from lab.state import HostState, LabState, LabSwitch, LinkState, PortState, SlotState
 from lab.substrate import Substrate
 from server.config import ServerConfig
 from server.errors import PlumbingError
@@ -203,7 +203,7 @@ class RunningLab:
     def _describe(self) -> None:
         substrate, spec = self._substrate, self._spec
         self.state.switches = [
-            SwitchState(
+            LabSwitch(
                 name=switch.name,
                 directory=str(switch.directory),
                 netns=substrate.netns(switch.name),

@@ -12,7 +12,7 @@ FILE = "lab.json"
 
 
 @dataclass
-class SwitchState:
+class LabSwitch:
     """One switch.
 
     Attributes:
@@ -118,7 +118,7 @@ class LabState:
     start_time: int
     user_namespace: bool
     datapath_type: str
-    switches: list[SwitchState]
+    switches: list[LabSwitch]
     links: list[LinkState]
     hosts: list[HostState]
     ports: list[PortState]
@@ -152,7 +152,7 @@ class LabState:
         return cls(
             **{
                 **data,
-                "switches": [SwitchState(**item) for item in data["switches"]],
+                "switches": [LabSwitch(**item) for item in data["switches"]],
                 "links": [LinkState(**item) for item in data["links"]],
                 "hosts": hosts,
                 "ports": [PortState(**item) for item in data["ports"]],

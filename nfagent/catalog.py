@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nfagent.config import AgentConfig, QuotaConfig
 from nfagent.errors import InvalidError, LaunchError
-from nfagent.model import Flavor, Kind, Port
+from nfagent.model import Flavor, InstancePort, Kind
 from server.config import ServerConfig
 
 _LIST_S = 10.0
@@ -95,16 +95,16 @@ class Catalog:
             raise InvalidError("location-unknown", f"unknown location {name!r}; expected one of {known}", field)
         return name
 
-    def free_ports(self, taken: Iterable[int], count: int) -> tuple[Port, ...]:
+    def free_ports(self, taken: Iterable[int], count: int) -> tuple[InstancePort, ...]:
         """Return the lowest free ports, fewer than ``count`` if not enough are free."""
         used = set(taken)
         free = (number for number in self.port_numbers if number not in used)
         return tuple(self._port(number) for number, _ in zip(free, range(count), strict=False))
 
-    def _port(self, number: int) -> Port:
+    def _port(self, number: int) -> InstancePort:
         # Locally administered, constant for a port's life, and different on other servers.
         mac = bytes([0x02, *self.server, number >> 8, number & 0xFF])
-        return Port(number, f"nf{number}", mac.hex(":"))
+        return InstancePort(number, f"nf{number}", mac.hex(":"))
 
 
 def nf_kinds(program: str, backend: str = "auto") -> list[Kind]:

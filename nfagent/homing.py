@@ -1,10 +1,9 @@
 """Brings virtual ports to interfaces by oneswitchd's moves, whatever move is in progress."""
 
 from nfagent.errors import WiringError
-from nfagent.model import Instance, Port
+from nfagent.model import Instance, InstancePort
 from server.errors import ApiRefusedError
-from server.oneswitchd.answers import Move, Stage
-from server.oneswitchd.answers import Port as SwitchPort
+from server.oneswitchd.answers import PortMove, Stage, VirtualPort
 from server.oneswitchd.client import Client
 from server.oneswitchd.settling import LAGGING, settled
 
@@ -16,7 +15,7 @@ _ABORTABLE = ("preparing", "prepared")
 _OWNER = "nfagent/"
 
 
-def bring(client: Client, port: Port, location: str, interface: str, until: Stage) -> None:
+def bring(client: Client, port: InstancePort, location: str, interface: str, until: Stage) -> None:
     """Move a port toward an interface as far as ``until``, from any state.
 
     oneswitchd may have forgotten a move, or hold an earlier one to another interface. As a port has one move at a time,
@@ -49,7 +48,7 @@ def bring(client: Client, port: Port, location: str, interface: str, until: Stag
     raise WiringError(f"port {port.number} ({port.name}): oneswitchd keeps moving it elsewhere")
 
 
-def leave(client: Client, port: Port, *, executor_too: bool = False) -> None:
+def leave(client: Client, port: InstancePort, *, executor_too: bool = False) -> None:
     """End the move of a port, if there is one: undo it, or finish it after its flip.
 
     Args:
@@ -70,7 +69,7 @@ def leave(client: Client, port: Port, *, executor_too: bool = False) -> None:
             raise
 
 
-def end_move(client: Client, at: SwitchPort) -> None:
+def end_move(client: Client, at: VirtualPort) -> None:
     """Undo the move of a port, or finish it after its flip; do nothing if it has just ended."""
     try:
         if at.move is not None and at.move.stage in _ABORTABLE:
@@ -87,12 +86,12 @@ def owner_of(instance: Instance) -> str:
     return f"{_OWNER}{instance.project}/{instance.name}"
 
 
-def own(at: SwitchPort) -> str | None:
+def own(at: VirtualPort) -> str | None:
     """Return a port's owner if that is a network function, even one that has been renamed."""
     return at.owner if at.owner is not None and at.owner.startswith(_OWNER) else None
 
 
-def is_at_home(at: SwitchPort) -> bool:
+def is_at_home(at: VirtualPort) -> bool:
     """Return whether a port's interface is stable: no move, or an operator's move of its executor only.
 
     From the flip on, oneswitchd reports the new interface as the port's, along with the unfinished move.
@@ -100,6 +99,6 @@ def is_at_home(at: SwitchPort) -> bool:
     return at.move is None or at.move.executor != at.executor
 
 
-def is_to(move: Move, location: str, interface: str) -> bool:
+def is_to(move: PortMove, location: str, interface: str) -> bool:
     """Return whether a move leads there."""
     return (move.switch, move.interface) == (location, interface)

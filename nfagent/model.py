@@ -67,7 +67,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Port:
+class InstancePort:
     """A virtual port of an instance, as the controllers see it."""
 
     number: int
@@ -103,7 +103,7 @@ class Instance:
     present: bool
     generation: int
     created: float
-    ports: tuple[Port, ...] = ()
+    ports: tuple[InstancePort, ...] = ()
 
 
 @dataclass(frozen=True)

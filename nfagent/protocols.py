@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from nfagent.measurement import Coefficient, Measurement
-from nfagent.model import Decision, Instance, Migration, Port
+from nfagent.model import Decision, Instance, InstancePort, Migration
 
 
 class Monitor(Protocol):
@@ -78,7 +78,7 @@ class Migrator(Protocol):
 class Wiring(Protocol):
     """Connects virtual ports to slots. All methods are idempotent and raise `WiringError`."""
 
-    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
+    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
         """Create the port with its home on ``interface`` of ``location``, or move it there.
 
         ``owner`` owns it from then on, which protects it from accidental deletion.
@@ -89,6 +89,6 @@ class Wiring(Protocol):
         """Return location and interface of the ports of ``owner``, by number, to detect lost ones."""
         ...
 
-    def disconnect(self, port: Port) -> None:
+    def disconnect(self, port: InstancePort) -> None:
         """Remove the port; the interface stays."""
         ...

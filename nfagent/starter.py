@@ -19,7 +19,7 @@ from nfagent.errors import ControlError, ControlUnreachableError, LaunchError
 from nfagent.homing import owner_of
 from nfagent.launch import Launcher, Process, Task
 from nfagent.launch.commands import ARENA_FD, RINGS_FD, command_line
-from nfagent.model import Instance, Kind, Port, Role, Running, Slot
+from nfagent.model import Instance, InstancePort, Kind, Role, Running, Slot
 from nfagent.protocols import Wiring
 from nfagent.reasons import ENDED
 from nfagent.store import Store, processes
@@ -194,7 +194,7 @@ class Starter:
         homes = self._wiring.homes(owner_of(instance)) if wanted else {}
         return all(homes.get(number) == home for number, home in wanted.items())
 
-    def wires(self, instance: Instance, running: Running) -> list[tuple[Port, str]]:
+    def wires(self, instance: Instance, running: Running) -> list[tuple[InstancePort, str]]:
         """Return the instance's ports with the interfaces, on the bridge ``edge``, of this process's slot."""
         slot = self._slot(running)
         edges = [wire.edge for wire in slot.wires] if slot else []

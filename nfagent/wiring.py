@@ -5,11 +5,10 @@ from contextlib import contextmanager
 
 from nfagent.errors import WiringError
 from nfagent.homing import bring, is_at_home, leave, own
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from server.config import ServerConfig
 from server.errors import ApiRefusedError, ServerError
-from server.oneswitchd.answers import Port as SwitchPort
-from server.oneswitchd.answers import Status
+from server.oneswitchd.answers import Status, VirtualPort
 from server.oneswitchd.client import Client
 from server.oneswitchd.settling import settled
 from server.openvswitch.bridges import Plumbing
@@ -36,7 +35,7 @@ class ServerWiring:
         self._config = config
         self._is_cut_off = is_cut_off
 
-    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
+    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
         what, away = f"port {port.number} ({port.name}) on {interface} of {location}", self._away()
         if location in away:
             raise WiringError(f"{what}: {location} is cut off")
@@ -63,7 +62,7 @@ class ServerWiring:
             owned = [port for port in client.ports() if port.owner == owner]
         return {port.number: (port.switch, port.interface) for port in owned if is_at_home(port)}
 
-    def disconnect(self, port: Port) -> None:
+    def disconnect(self, port: InstancePort) -> None:
         with _explained(f"port {port.number} ({port.name})"):
             with self.client() as client:
                 _unmap(client, port)
@@ -82,7 +81,7 @@ class ServerWiring:
         with self.client() as client:
             return client.status()
 
-    def ports(self) -> list[SwitchPort]:
+    def ports(self) -> list[VirtualPort]:
         """Return all virtual ports that oneswitchd knows.
 
         Raises:
@@ -96,7 +95,7 @@ class ServerWiring:
         return Client.of(self._config.oneswitchd, _REQUEST_S, _MOVE_S)
 
 
-def _map(client: Client, port: Port, location: str, interface: str, owner: str) -> None:
+def _map(client: Client, port: InstancePort, location: str, interface: str, owner: str) -> None:
     """Map the port in oneswitchd, or move it there make-before-break.
 
     Ports without an owner come from versions of nfagent before ports had owners.
@@ -110,7 +109,7 @@ def _map(client: Client, port: Port, location: str, interface: str, owner: str) 
     bring(client, port, location, interface, "done")
 
 
-def _unmap(client: Client, port: Port) -> None:
+def _unmap(client: Client, port: InstancePort) -> None:
     leave(client, port, executor_too=True)
     try:
         client.delete_port(port.number, own(client.port(port.number)))

@@ -14,7 +14,7 @@ from placement.errors import CertificateError
 from placement.formulate import Program, formulate
 from placement.labels import Dual, TooManyLabelsError
 from placement.model import Locations, Problem
-from placement.proof import Contradiction, Step, check
+from placement.proof import Contradiction, ProofStep, check
 
 FEASIBLE = "feasible"
 """The goal of a certificate of infeasibility."""
@@ -38,7 +38,7 @@ class Certificate:
     within: tuple[tuple[str, int], ...]
     widened: tuple[tuple[str, int], ...]
     dual: Dual
-    steps: tuple[Step, ...]
+    steps: tuple[ProofStep, ...]
 
     def check(self, problem: Problem, current: Locations | None = None, max_labels: int = 200_000) -> None:
         """Verify the bound.

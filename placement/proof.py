@@ -54,10 +54,10 @@ class Walk:
     order: tuple[int, ...]
 
 
-Step = Close | Split | Walk
+ProofStep = Close | Split | Walk
 
 
-def check(program: Program, steps: Sequence[Step], max_labels: int) -> None:
+def check(program: Program, steps: Sequence[ProofStep], max_labels: int) -> None:
     """Verify that no placement satisfies all rows of a program.
 
     Raises:
@@ -71,7 +71,7 @@ def check(program: Program, steps: Sequence[Step], max_labels: int) -> None:
         raise ValueError("the proof continues after its end")
 
 
-def _check(part: Part, steps: Iterator[Step], max_labels: int) -> None:
+def _check(part: Part, steps: Iterator[ProofStep], max_labels: int) -> None:
     while True:
         match next(steps, None):
             case Close(dual, closed):

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from server.config import ServerConfig
 from server.errors import ToolError
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from server.oneswitchd.client import Client, as_json
 from server.openvswitch import openflow_tools
 from unoctl.flow_text import Flow, PortCounters, parse_flows, parse_ports
@@ -57,11 +57,11 @@ def _counters(server: ServerConfig) -> tuple[dict[str, PortCounters], str | None
     return parse_ports(text), None
 
 
-def _port_record(port: Port, counters: PortCounters | None) -> dict[str, object]:
+def _port_record(port: VirtualPort, counters: PortCounters | None) -> dict[str, object]:
     return {**as_json(port), "counters": asdict(counters) if counters else None}
 
 
-def _port_cells(port: Port) -> tuple[object, ...]:
+def _port_cells(port: VirtualPort) -> tuple[object, ...]:
     return (port.number, port.name, port.state, port.switch, port.interface, port.executing, port.flow_id, port.owner)
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from server.config import ServerConfig
 from server.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ServerError, UsageError
 from server.names import PORT_MAX
-from server.oneswitchd.answers import Port, Stage
+from server.oneswitchd.answers import Stage, VirtualPort
 from server.oneswitchd.client import Client, as_json
 from server.oneswitchd.settling import settled
 from unoctl.render import Progress, View, table
@@ -108,7 +108,7 @@ def _add_once(
     interface: str,
     executor: str | None,
     progress: Progress,
-) -> Port:
+) -> VirtualPort:
     # Ask oneswitchd first, so that nothing is plumbed if it is not running.
     _refuse_taken(client.ports(), number, switch, interface)
     with ExitStack() as undo:
@@ -139,7 +139,7 @@ def _undone_if_refused(plumbed: ExitStack) -> Iterator[None]:
         raise
 
 
-def _refuse_taken(ports: list[Port], number: int, switch: str, interface: str) -> None:
+def _refuse_taken(ports: list[VirtualPort], number: int, switch: str, interface: str) -> None:
     """Refuse what oneswitchd would refuse, before plumbing anything."""
     for port in ports:
         if port.number == number:
@@ -150,7 +150,7 @@ def _refuse_taken(ports: list[Port], number: int, switch: str, interface: str) -
             )
 
 
-def _settled(request: Callable[[], Port], outcome: Callable[[], Port]) -> Port:
+def _settled(request: Callable[[], VirtualPort], outcome: Callable[[], VirtualPort]) -> VirtualPort:
     """Send a request, once oneswitchd has learnt of new ports; after a time-out, check the outcome."""
     try:
         return settled(request)
@@ -203,8 +203,8 @@ def move(
 
 def _request_move(
     client: Client, number: int, switch: str, interface: str, until: Stage, grace_ms: int | None, owner: str | None
-) -> Callable[[], Port]:
-    def request() -> Port:
+) -> Callable[[], VirtualPort]:
+    def request() -> VirtualPort:
         return client.move_port(number, switch, interface, until, grace_ms, owner=owner)
 
     return lambda: _settled(request, lambda: client.port(number))
@@ -220,7 +220,7 @@ def execute(
     """
     number = client.find_port(virtual_port).number
 
-    def request() -> Port:
+    def request() -> VirtualPort:
         return client.change_executor(number, executor, until, grace_ms)
 
     return _port_view(_watched(client, number, request, progress))
@@ -265,7 +265,7 @@ def delete(
     return View(data, table(("PORT", "NAME", "STATE", "SWITCH", "INTERFACE"), rows, right=("PORT",)))
 
 
-def _detach_left(client: Client, plumber: Plumber, before: Port, after: Port) -> None:
+def _detach_left(client: Client, plumber: Plumber, before: VirtualPort, after: VirtualPort) -> None:
     """Remove the port's old interface from ``edge`` after its move, unless another port uses it."""
     if after.move is not None:
         return
@@ -277,9 +277,9 @@ def _detach_left(client: Client, plumber: Plumber, before: Port, after: Port) ->
         plumber.detach(switch, interface)
 
 
-def _watched(client: Client, number: int, request: Callable[[], Port], progress: Progress) -> Port:
+def _watched(client: Client, number: int, request: Callable[[], VirtualPort], progress: Progress) -> VirtualPort:
     """Send a request that answers late, and show the move's stage meanwhile."""
-    answer: list[Port] = []
+    answer: list[VirtualPort] = []
     failure: list[BaseException] = []
 
     def work() -> None:
@@ -309,7 +309,7 @@ def _say_stage(watcher: Client, number: int, progress: Progress) -> None:
         progress.update(f"port {number}: {port.move.stage} ({port.move.switch} {port.move.interface})")
 
 
-def _port_view(port: Port) -> View:
+def _port_view(port: VirtualPort) -> View:
     moving = f"{port.move.stage}: {port.move.switch} {port.move.interface}" if port.move else None
     columns = ("PORT", "NAME", "STATE", "SWITCH", "INTERFACE", "FLOW-ID", "MOVE")
     rows = [(port.number, port.name, port.state, port.switch, port.interface, port.flow_id, moving)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from server.config import ServerConfig
-from server.oneswitchd.answers import BridgeState, Controller, Port, Status, SwitchState
+from server.oneswitchd.answers import BridgeState, Controller, Status, SwitchState, VirtualPort
 from server.oneswitchd.client import Client, as_json
 from unoctl.render import View, state, tree_text
 
@@ -29,7 +29,7 @@ def collect(server: ServerConfig, client: Client) -> View:
     return View(data, tree_text(lines))
 
 
-def _virtual_lines(status: Status, ports: list[Port]) -> Iterator[Line]:
+def _virtual_lines(status: Status, ports: list[VirtualPort]) -> Iterator[Line]:
     yield 0, Text.assemble("datapath ", (status.datapath_id, "bold"))
     yield 1, f"oneswitchd {status.version}, up {duration(status.uptime_s)}, refused {status.refused} messages"
     virtual = status.virtual
@@ -46,7 +46,7 @@ def _virtual_lines(status: Status, ports: list[Port]) -> Iterator[Line]:
             yield 2, f"belongs to {port.owner}"
 
 
-def _flags(port: Port) -> Iterator[str]:
+def _flags(port: VirtualPort) -> Iterator[str]:
     if port.config:
         yield " " + " ".join(port.config)
 
@@ -58,7 +58,7 @@ def _controller_lines(controller: Controller) -> Iterator[Line]:
         yield 2, controller.last_error
 
 
-def _server_lines(server: ServerConfig, status: Status, ports: list[Port]) -> Iterator[Line]:
+def _server_lines(server: ServerConfig, status: Status, ports: list[VirtualPort]) -> Iterator[Line]:
     yield 0, f"server {server.path}"
     for switch in status.switches:
         role = "hub" if switch.hub else "sNIC"
@@ -83,7 +83,7 @@ def _bridge_lines(name: str, bridge: BridgeState, counts: str) -> Iterator[Line]
         yield 3, bridge.last_error
 
 
-def _home_lines(port: Port) -> Iterator[Line]:
+def _home_lines(port: VirtualPort) -> Iterator[Line]:
     flow_id = "none" if port.flow_id is None else str(port.flow_id)
     yield 2, Text.assemble(f"Port {port.number} ", (port.name, "bold"), f" on {port.interface}, flow-id {flow_id}")
     if port.executing != port.switch:

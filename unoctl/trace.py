@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from server.config import PciePort, ServerConfig
 from server.errors import ToolError
 from server.names import MULTICAST_VIDS
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from server.openvswitch import odp_actions
 from server.openvswitch.dpif import DatapathPort
 from unoctl import odp_apply, packet_input
@@ -86,13 +86,13 @@ class Tracer:
         ct_next: connection states for ofproto/trace's ``--ct-next``, in turn at each switch.
     """
 
-    def __init__(self, server: ServerConfig, ports: Sequence[Port], ct_next: Sequence[str] = ()) -> None:
+    def __init__(self, server: ServerConfig, ports: Sequence[VirtualPort], ct_next: Sequence[str] = ()) -> None:
         self._server = server
         self._ports = ports
         self._ct_next = ct_next
         self._probes: dict[str, SwitchProbe] = {}
 
-    def trace(self, port: Port, data: bytes, notes: tuple[str, ...] = ()) -> Trace:
+    def trace(self, port: VirtualPort, data: bytes, notes: tuple[str, ...] = ()) -> Trace:
         """Follow a frame that comes in at a virtual port.
 
         Raises:
@@ -172,7 +172,7 @@ class Tracer:
             packet_input.describe(event.data),
         )
 
-    def _owner(self, switch: str, interface: str) -> Port | None:
+    def _owner(self, switch: str, interface: str) -> VirtualPort | None:
         for port in self._ports:
             ends = [(port.switch, port.interface)]
             if port.move:

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from server.config import ServerConfig
 from server.errors import ApiUnreachableError, UsageError
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from server.oneswitchd.client import Client
 from unoctl import packet_input
 from unoctl.render import View, tree_text
@@ -47,13 +47,13 @@ def run(server: ServerConfig, virtual_port: str, packet: str, ct_next: Sequence[
     return View(trace_json(trace), tree_text(_lines(trace, show_hex)), 0 if trace.complete else 1)
 
 
-def _ports(server: ServerConfig, virtual_port: str) -> tuple[list[Port], Port, tuple[str, ...]]:
+def _ports(server: ServerConfig, virtual_port: str) -> tuple[list[VirtualPort], VirtualPort, tuple[str, ...]]:
     try:
         with Client.of(server.oneswitchd) as client:
             return client.ports(), client.find_port(virtual_port), ()
     except ApiUnreachableError:
         ports = [
-            Port(number=port.number, name=port.shown_name, switch=port.switch, interface=port.interface)
+            VirtualPort(number=port.number, name=port.shown_name, switch=port.switch, interface=port.interface)
             for port in server.port
         ]
     silent = f"oneswitchd does not answer at {server.oneswitchd.api}"

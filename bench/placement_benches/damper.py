@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from placement.damper import Settings
-from placement.studies.traffic import TRAFFICS, Outcome, Policy, busy_server, damped, ewma, naive, run, threshold
+from placement.studies.traffic import TRAFFICS, Policy, PolicyRun, busy_server, damped, ewma, naive, run, threshold
 
 
 def main() -> None:
@@ -46,5 +46,5 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def _row(outcome: Outcome) -> dict[str, float]:
+def _row(outcome: PolicyRun) -> dict[str, float]:
     return asdict(outcome) | {"host_vs_static": round(outcome.host_vs_static, 4)}

@@ -20,7 +20,7 @@ from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig, QuotaConfig
 from nfagent.decide.decider import PlacementDecider
 from nfagent.measurement import Coefficient, Load, LocationUse, Measurement, Rate
-from nfagent.model import Flavor, Instance, Kind, Port, Running
+from nfagent.model import Flavor, Instance, InstancePort, Kind, Running
 from nfagent.monitor.layout import Layout, SwitchLayout
 from nfagent.store import Store, instances, migrations, processes
 from nfagent.store.instances import Filter
@@ -132,7 +132,7 @@ def _p99(times: list[float]) -> float:
 
 
 def _add(store: Store, number: int) -> None:
-    port = Port(1000 + number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
+    port = InstancePort(1000 + number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
     fields: dict[str, Any] = {"project": "acme", "flavor": "small", "config": {}, "labels": {}, "pin": None}
     made = Instance(
         id=str(uuid.uuid4()),

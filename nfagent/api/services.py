@@ -13,7 +13,7 @@ from nfagent.config import AgentConfig
 from nfagent.desired import Client, Desired
 from nfagent.protocols import Decider, Monitor
 from server.config import ServerConfig
-from server.oneswitchd.answers import Port, Status
+from server.oneswitchd.answers import Status, VirtualPort
 
 _KEY = "nfagent"
 
@@ -34,7 +34,7 @@ class Services:
     access: Access
     discretion: Discretion
     status: Callable[[], Status]
-    ports: Callable[[], list[Port]]
+    ports: Callable[[], list[VirtualPort]]
     decider: Decider
     monitor: Monitor
     streams: Streams

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from server.errors import ServerError
-from server.oneswitchd.answers import Port, Status
+from server.oneswitchd.answers import Status, VirtualPort
 
 _EVERY_S = 2.0
 _SLOW_S = 4.0
 
-Asks = Callable[[], tuple[Status, list[Port]]]
+Asks = Callable[[], tuple[Status, list[VirtualPort]]]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Switches:
 
     status: Status | None
     reason: str | None
-    ports: Mapping[int, Port] = field(default_factory=dict)
+    ports: Mapping[int, VirtualPort] = field(default_factory=dict)
 
 
 class Probe:

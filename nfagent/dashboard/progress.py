@@ -20,7 +20,7 @@ StepState = Literal["done", "now", "next", "skipped", "undone"]
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgressStep:
     """A step.
 
     Attributes:
@@ -36,7 +36,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Move:
+class MigrationProgress:
     """A migration with its steps; ``outcome`` None: not ended."""
 
     epoch: int
@@ -46,7 +46,7 @@ class Move:
     how: str
     requested: str
     outcome: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[ProgressStep, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Past:
     loses: bool
 
 
-def shown(known: Snapshot) -> tuple[Move, ...]:
+def shown(known: Snapshot) -> tuple[MigrationProgress, ...]:
     """Return open migrations, the oldest first; without any, the last one: most end before anyone looks."""
     under_way = [move for move in reversed(known.moves) if move.ended is None]
     return tuple(_move(known, move) for move in under_way or known.moves[:1])
@@ -86,8 +86,8 @@ def past(known: Snapshot) -> tuple[Past, ...]:
     return tuple(_past(known, move, move.ended) for move in known.moves if move.ended is not None)
 
 
-def _move(known: Snapshot, move: Migration) -> Move:
-    return Move(
+def _move(known: Snapshot, move: Migration) -> MigrationProgress:
+    return MigrationProgress(
         epoch=move.epoch,
         name=_name(known, move),
         source=move.source,
@@ -99,7 +99,7 @@ def _move(known: Snapshot, move: Migration) -> Move:
     )
 
 
-def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
+def _steps(known: Snapshot, move: Migration) -> tuple[ProgressStep, ...]:
     begun, took = _times(move, known.steps.get(move.epoch, {}))
     order = STEPS if move.mode == "state" else _RESTART_STEPS
     # Show unknown steps, such as those after a crash, at the end.
@@ -117,7 +117,7 @@ def _steps(known: Snapshot, move: Migration) -> tuple[Step, ...]:
             state = "next" if move.ended is None else "skipped"
         at, seconds = begun.get(name), took.get(name)
         length = figures.duration(seconds) if seconds is not None and state != "now" else None
-        steps.append(Step(name, state, figures.clock(at, known.at) if at else None, length))
+        steps.append(ProgressStep(name, state, figures.clock(at, known.at) if at else None, length))
     return tuple(steps)
 
 

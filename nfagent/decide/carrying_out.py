@@ -19,7 +19,7 @@ Result = Literal["done", "rolled-back", "failed", "superseded"]
 
 
 @dataclass(frozen=True)
-class Step:
+class InstanceMove:
     """A move of an instance, from location to location."""
 
     instance: str
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass
 class _Ordered:
-    step: Step
+    step: InstanceMove
     at: float
     seen: int | None = None  # epoch of its migration
 
@@ -44,7 +44,7 @@ class CarryingOut:
         steps: in order.
     """
 
-    def __init__(self, store: Store, decision: int, steps: Iterable[Step]) -> None:
+    def __init__(self, store: Store, decision: int, steps: Iterable[InstanceMove]) -> None:
         self._store = store
         self.decision = decision
         self._left = deque(steps)
@@ -69,7 +69,7 @@ class CarryingOut:
             if not self._follow():
                 return
 
-    def _order(self, step: Step, down: frozenset[str]) -> bool:
+    def _order(self, step: InstanceMove, down: frozenset[str]) -> bool:
         at = time.time()
         with self._store.change() as change:
             view = instances.view(change.db, step.instance)
@@ -116,14 +116,14 @@ class CarryingOut:
             return self._take_back(step, "failed", reason, None)
         return False
 
-    def _take_back(self, step: Step, result: Result, reason: str, epoch: int | None) -> bool:
+    def _take_back(self, step: InstanceMove, result: Result, reason: str, epoch: int | None) -> bool:
         with self._store.change() as change:
             view = instances.view(change.db, step.instance)
             if view is not None and view.instance.target == step.target and view.migration is None:
                 instances.aim(change, step.instance, step.source)
         return self._end(step, result, reason, epoch)
 
-    def _end(self, step: Step, result: Result, reason: str | None, epoch: int | None) -> bool:
+    def _end(self, step: InstanceMove, result: Result, reason: str | None, epoch: int | None) -> bool:
         self._ordered = None
         move = {"instance": step.instance, "name": step.name, "source": step.source, "target": step.target}
         self.moves.append(move | {"outcome": result, "reason": reason, "epoch": epoch})
@@ -138,7 +138,7 @@ class CarryingOut:
         return True
 
 
-def _hindrance(view: View | None, step: Step, down: frozenset[str]) -> str | None:
+def _hindrance(view: View | None, step: InstanceMove, down: frozenset[str]) -> str | None:
     if view is None or not view.instance.present:
         return "it is being deleted"
     if view.instance.pin is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from nfagent.capacity import Capacity
 from nfagent.catalog import Catalog
 from nfagent.config import DecideConfig
-from nfagent.decide.carrying_out import CarryingOut, Step
+from nfagent.decide.carrying_out import CarryingOut, InstanceMove
 from nfagent.decide.demand import Moment
 from nfagent.decide.latest import Latest
 from nfagent.decide.setbacks import Setbacks
@@ -326,7 +326,7 @@ class PlacementDecider:
                 change.event("placement.infeasible", "placement", None, refusal)
             self._conflict = conflict
 
-    def _write(self, latest: Latest, moves: tuple[Step, ...], measured: Measurement) -> None:
+    def _write(self, latest: Latest, moves: tuple[InstanceMove, ...], measured: Measurement) -> None:
         decision = latest.decision()
         with self._store.change() as change:
             written = decisions.add(
@@ -376,10 +376,11 @@ def _refusal(now: Situation, error: InfeasibleError) -> dict[str, Any]:
     return Words(now).infeasible(error.report, {each.instance: each.location for each in now.functions})
 
 
-def _steps(now: Situation, plan: Plan) -> tuple[Step, ...]:
+def _steps(now: Situation, plan: Plan) -> tuple[InstanceMove, ...]:
     ids = {each.name: each.instance for each in now.functions}
     return tuple(
-        Step(ids[move.nf], move.nf, now.locations[move.source], now.locations[move.target]) for move in plan.moves
+        InstanceMove(ids[move.nf], move.nf, now.locations[move.source], now.locations[move.target])
+        for move in plan.moves
     )
 
 

@@ -6,7 +6,7 @@ import sqlite3
 
 from nfagent.errors import AgentError
 from nfagent.migrate import protocol, recover
-from nfagent.migrate.move import Move, Parts, TurnBackError
+from nfagent.migrate.move import Parts, RunningMigration, TurnBackError
 from nfagent.migrate.outage import Outage
 from nfagent.migrate.peer import PeerGoneError
 from nfagent.model import Migration
@@ -37,7 +37,7 @@ class StateMigrator:
             return
         self._parts.keepers.expect(migration.epoch)
         outage = self._outage_of(migration)
-        move = Move(self._parts, migration, instance, outage.seconds)
+        move = RunningMigration(self._parts, migration, instance, outage.seconds)
         try:
             if migration.step == "requested" and move.journal.report.rolled_back_at is None:
                 _begin(move)
@@ -58,7 +58,7 @@ class StateMigrator:
         instance = instances.find(self._parts.store.read, migration.instance)
         if instance is None:
             return
-        move = Move(self._parts, migration, instance)
+        move = RunningMigration(self._parts, migration, instance)
         for row in processes.of(self._parts.store.read, instance.id):
             move.halt(row, 0.0)
         waited = move.journal.report.waits or f"it was in step {migration.step}"
@@ -101,7 +101,7 @@ class StateMigrator:
         self._parts.keepers.tidy(lambda: migrations.open_epochs(store.read))
 
 
-def _begin(move: Move) -> None:
+def _begin(move: RunningMigration) -> None:
     for row in processes.of(move.parts.store.read, move.instance.id):
         if row.role != "serving":
             move.end(row, 0.0)  # left over
@@ -118,7 +118,7 @@ def _begin(move: Move) -> None:
         recover.roll_back(move, str(error), outcome)
 
 
-def _go_on(move: Move) -> None:
+def _go_on(move: RunningMigration) -> None:
     for _ in range(_DEATHS):
         if move.journal.report.restart_at is not None:
             recover.restart(move)

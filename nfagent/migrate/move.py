@@ -58,7 +58,7 @@ class Parts:
     is_down: Callable[[str], bool]
 
 
-class Move:
+class RunningMigration:
     """A migration in progress.
 
     Args:

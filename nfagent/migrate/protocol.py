@@ -17,7 +17,7 @@ from typing import Any
 from nfagent.errors import AgentError, ControlRefusedError, WiringError
 from nfagent.migrate.journal import COMMIT
 from nfagent.migrate.keepers import Kept
-from nfagent.migrate.move import Move, TurnBackError
+from nfagent.migrate.move import RunningMigration, TurnBackError
 from nfagent.migrate.peer import Peer, PeerGoneError
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _undisturbed() -> Iterator[None]:
 # ---- before COMMIT
 
 
-def prepare(move: Move) -> None:
+def prepare(move: RunningMigration) -> None:
     """Start a holding process at the target, secure the state's memory, and install rules for the new interfaces.
 
     Raises:
@@ -82,7 +82,7 @@ def prepare(move: Move) -> None:
         copy(move, old, move.need("incoming"), prepared["rings"])
 
 
-def hold(move: Move, new: Peer) -> None:
+def hold(move: RunningMigration, new: Peer) -> None:
     """Hand the state's memory to the new process, which uses it from `commit` on."""
     kept = move.fetch()
     if kept is None:
@@ -90,7 +90,7 @@ def hold(move: Move, new: Peer) -> None:
     new.ask("hold", mode="memfd", rings=kept.prepared["rings"], descriptors=kept.descriptors)
 
 
-def copy(move: Move, old: Peer, new: Peer, rings: dict[str, int]) -> None:
+def copy(move: RunningMigration, old: Peer, new: Peer, rings: dict[str, int]) -> None:
     """Send the state while packets are processed, until little remains."""
     move.journal.step("precopy")
     report = move.journal.report
@@ -105,7 +105,7 @@ def copy(move: Move, old: Peer, new: Peer, rings: dict[str, int]) -> None:
     report.rounds, report.state_bytes = done["rounds"], done["bytes"]
 
 
-def commit(move: Move) -> None:
+def commit(move: RunningMigration) -> None:
     """Transfer the right to send. Packets wait from `freeze` until the new process has answered `commit`.
 
     Raises:
@@ -146,7 +146,7 @@ def commit(move: Move) -> None:
 # ---- from COMMIT on: each can be repeated, even after the new process was replaced
 
 
-def settle(move: Move) -> None:
+def settle(move: RunningMigration) -> None:
     """Tell both processes of the commit, as far as they are running.
 
     Raises:
@@ -170,7 +170,7 @@ def settle(move: Move) -> None:
 
 
 @_undisturbed()
-def flip(move: Move) -> None:
+def flip(move: RunningMigration) -> None:
     """Point the switches to the new process, until nothing uses the old paths."""
     move.journal.reach("flip")
     new, flipped = move.need("incoming"), threading.Event()
@@ -194,7 +194,7 @@ def flip(move: Move) -> None:
         quiet.result()
 
 
-def let_go(move: Move, flipped: threading.Event, is_quiet: Callable[[], bool]) -> None:
+def let_go(move: RunningMigration, flipped: threading.Event, is_quiet: Callable[[], bool]) -> None:
     """Release held packets that nothing older can follow, until no switch uses an old path.
 
     A held packet arrived by the new path, so older packets of its flow had left the same switch before, by the old one.
@@ -227,7 +227,7 @@ def _unused() -> int:
 
 
 @_undisturbed()
-def drain(move: Move) -> None:
+def drain(move: RunningMigration) -> None:
     """Wait until everything sent by the old paths has arrived at the old process and was relayed."""
     new, old = move.need("incoming"), move.peer("serving")
     with move.journal.timed("drain"):
@@ -247,7 +247,7 @@ def drain(move: Move) -> None:
     move.journal.report.relayed = done["relayed"]
 
 
-def _drain_old(move: Move, old: Peer) -> None:
+def _drain_old(move: RunningMigration, old: Peer) -> None:
     """Let the old process relay until markers show that nothing older can follow, or the time limit expires."""
     if old.phase() == "gone":
         return  # it has already answered
@@ -277,7 +277,7 @@ def _drain_old(move: Move, old: Peer) -> None:
     raise PeerGoneError("serving", ended)
 
 
-def _mark(move: Move, first: int) -> tuple[int, str]:
+def _mark(move: RunningMigration, first: int) -> tuple[int, str]:
     """Send markers down the old paths; return their number, and the unreachable switches."""
     try:
         marking = move.marking()
@@ -292,7 +292,7 @@ def _mark(move: Move, first: int) -> tuple[int, str]:
     raise WiringError(f"{missing} did not answer: packets in flight there to the old process may be lost")
 
 
-def finish(move: Move) -> None:
+def finish(move: RunningMigration) -> None:
     """End the old process, to which nothing leads any more."""
     move.journal.reach("done")
     new = move.need("incoming")

@@ -4,7 +4,7 @@ import logging
 
 from nfagent.errors import LaunchError
 from nfagent.migrate.journal import COMMIT
-from nfagent.migrate.move import Move
+from nfagent.migrate.move import RunningMigration
 from nfagent.migrate.peer import Peer, PeerGoneError
 from nfagent.model import Outcome, Running
 
@@ -15,7 +15,7 @@ _MAY_THAW = ("prepared", "frozen", "delivered")
 _TRIES = 3  # attempts to start a process at one location
 
 
-def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None:
+def roll_back(move: RunningMigration, reason: str, outcome: Outcome = "rolled-back") -> None:
     """Roll back: the old process continues, or another with its state; the new one is ended.
 
     Raises:
@@ -41,7 +41,7 @@ def roll_back(move: Move, reason: str, outcome: Outcome = "rolled-back") -> None
     move.take_over(report.rolled_back_as or "rolled-back", report.why, serving, None)
 
 
-def _thawed(move: Move) -> Peer | None:
+def _thawed(move: RunningMigration) -> Peer | None:
     """Thaw the old process; None: it has ended, or was ended because it hung and its state is kept."""
     try:
         old = move.peer("serving")
@@ -52,7 +52,7 @@ def _thawed(move: Move) -> Peer | None:
     return old
 
 
-def _revive(move: Move, row: Running | None) -> Running | None:
+def _revive(move: RunningMigration, row: Running | None) -> Running | None:
     """Start a process in place of the old one, with its state and the packets in its rings."""
     kept = move.fetch()
     if row is None:
@@ -67,7 +67,7 @@ def _revive(move: Move, row: Running | None) -> Running | None:
         return move.parts.starter.launch(instance, begun, adopt=kept.pair)
 
 
-def replace_new(move: Move) -> None:
+def replace_new(move: RunningMigration) -> None:
     """Replace the new process, which has died after COMMIT, by another that also processes what the old one relays.
 
     A copy that died before the old process knew of the commit has processed nothing, so the old one continues.
@@ -96,13 +96,13 @@ def replace_new(move: Move) -> None:
             raise
 
 
-def _is_untold(move: Move) -> bool:
+def _is_untold(move: RunningMigration) -> bool:
     """Tell whether the old process is running and still frozen; arrived packets are in its rings."""
     old = move.peer("serving")
     return old is not None and old.phase() == "delivered"
 
 
-def go_on_at(move: Move, location: str, why: str) -> None:
+def go_on_at(move: RunningMigration, location: str, why: str) -> None:
     """Replace both processes by one, with whatever state remains: see `restart`."""
     report, kept = move.journal.report, move.fetch()
     report.restart_at, report.why = location, report.why or why
@@ -113,7 +113,7 @@ def go_on_at(move: Move, location: str, why: str) -> None:
     move.journal.step(move.journal.migration.step if move.journal.is_committed else COMMIT)
 
 
-def _go_elsewhere(move: Move, location: str, error: LaunchError) -> None:
+def _go_elsewhere(move: RunningMigration, location: str, error: LaunchError) -> None:
     """After repeated failures to start a process at a location, use another one; after failures there, give up."""
     report, parts = move.journal.report, move.parts
     report.failures += 1
@@ -130,7 +130,7 @@ def _go_elsewhere(move: Move, location: str, error: LaunchError) -> None:
         go_on_at(move, others[report.failures // _TRIES % len(others)], str(error))
 
 
-def restart(move: Move) -> None:
+def restart(move: RunningMigration) -> None:
     """Start the process that `go_on_at` has decided on.
 
     Raises:
@@ -167,11 +167,11 @@ def restart(move: Move) -> None:
     move.take_over(outcome, report.why, running, None)
 
 
-def lost(move: Move, why: str) -> dict[str, object]:
+def lost(move: RunningMigration, why: str) -> dict[str, object]:
     """`Report.lost_state`."""
     _log.error("instance %s: state was lost: %s", move.instance.name, why)
     return {"why": why, "flows": move.journal.report.flows, "instances": [move.instance.id]}
 
 
-def _nobody(move: Move) -> Running:
+def _nobody(move: RunningMigration) -> Running:
     raise LaunchError(f"migration {move.journal.epoch} of {move.instance.name} has no process at all")

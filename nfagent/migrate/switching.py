@@ -14,7 +14,7 @@ from typing import Protocol
 from nfagent.errors import WiringError
 from nfagent.homing import bring, is_to, leave
 from nfagent.migrate.packet_out import Outlet
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig, SwitchConfig, TlsConfig
 from server.errors import ServerError, ToolError
@@ -47,7 +47,7 @@ _DEAD = (ConnectionRefusedError, FileNotFoundError)
 Place = tuple[str, str]
 """A location, and an interface on its bridge ``edge``."""
 
-Moved = tuple[Port, Place, Place]
+Moved = tuple[InstancePort, Place, Place]
 """A port, where it was or is until now, and where it goes."""
 
 _Path = tuple[SwitchConfig, str, int | None]
@@ -78,15 +78,15 @@ class Marking(Protocol):
 class Switching(Protocol):
     """What the switches do in a migration. All methods can be called again; they raise `WiringError`."""
 
-    def prepare(self, port: Port, location: str, interface: str) -> None:
+    def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """Make everything for the port at this interface; traffic stays where it is."""
         ...
 
-    def abort(self, port: Port) -> None:
+    def abort(self, port: InstancePort) -> None:
         """Undo `prepare`."""
         ...
 
-    def flip(self, port: Port, location: str, interface: str) -> None:
+    def flip(self, port: InstancePort, location: str, interface: str) -> None:
         """Point all paths to this interface; the old one goes on working in both directions."""
         ...
 
@@ -112,7 +112,7 @@ class Switching(Protocol):
         """
         ...
 
-    def finish(self, port: Port, location: str, interface: str) -> None:
+    def finish(self, port: InstancePort, location: str, interface: str) -> None:
         """Remove what led to the old interface."""
         ...
 
@@ -139,21 +139,21 @@ class ServerSwitching:
         self._wiring = wiring
         self._tls = config.oneswitchd.tls
 
-    def prepare(self, port: Port, location: str, interface: str) -> None:
+    def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         self._wiring.attach(location, interface)
         self._bring(port, location, interface, "prepared")
 
-    def abort(self, port: Port) -> None:
+    def abort(self, port: InstancePort) -> None:
         with _explained(port), self._wiring.client() as client:
             leave(client, port)
 
-    def flip(self, port: Port, location: str, interface: str) -> None:
+    def flip(self, port: InstancePort, location: str, interface: str) -> None:
         self._bring(port, location, interface, "flipped")
 
-    def finish(self, port: Port, location: str, interface: str) -> None:
+    def finish(self, port: InstancePort, location: str, interface: str) -> None:
         self._bring(port, location, interface, "done")
 
-    def _bring(self, port: Port, location: str, interface: str, until: Stage) -> None:
+    def _bring(self, port: InstancePort, location: str, interface: str, until: Stage) -> None:
         with _explained(port), self._wiring.client() as client:
             bring(client, port, location, interface, until)
 
@@ -192,7 +192,7 @@ class ServerSwitching:
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         with contextlib.ExitStack() as stack:
-            outlets: list[tuple[Port, Outlet | _TlsOutlet]] = []
+            outlets: list[tuple[InstancePort, Outlet | _TlsOutlet]] = []
             unmarked: list[str] = []
             for port, old, new in ports:
                 with _explained(port):
@@ -213,7 +213,7 @@ class ServerSwitching:
             return _TlsOutlet(switch.edge, port, vlan, self._tls)
         return Outlet(switch.edge, port, vlan)
 
-    def _paths_of(self, port: Port, old: Place, new: Place) -> list[_Path]:
+    def _paths_of(self, port: InstancePort, old: Place, new: Place) -> list[_Path]:
         with self._wiring.client() as client:
             at = client.port(port.number)
         if at.move is None or at.flow_id is None or not is_to(at.move, *new):
@@ -242,7 +242,7 @@ class _Marking:
 
     def __init__(
         self,
-        outlets: "list[tuple[Port, Outlet | _TlsOutlet]]",
+        outlets: "list[tuple[InstancePort, Outlet | _TlsOutlet]]",
         unmarked: list[str],
         epoch: int,
         secret: str,
@@ -382,7 +382,7 @@ def marker(mac: str, secret: str, epoch: int, path: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _explained(port: Port) -> Iterator[None]:
+def _explained(port: InstancePort) -> Iterator[None]:
     try:
         yield
     except ServerError as error:

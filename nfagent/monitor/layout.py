@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from server.config import ServerConfig
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Layout:
     executor: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, server: ServerConfig, ports: Iterable[Port]) -> "Layout":
+    def of(cls, server: ServerConfig, ports: Iterable[VirtualPort]) -> "Layout":
         """Build it from server.toml and oneswitchd's ports."""
         made = cls({switch.name: SwitchLayout() for switch in server.switch})
         for port in ports:
@@ -56,7 +56,7 @@ class Layout:
             made.switches[switch.name].beyond[switch.link.local] = frozenset(made.home) - there
         return made
 
-    def _add(self, port: Port) -> None:
+    def _add(self, port: VirtualPort) -> None:
         self.home[port.number] = port.switch
         self.executor[port.number] = port.executing
         if port.flow_id is not None:

@@ -49,7 +49,7 @@ class Megaflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Effect:
     """The effect of actions on a packet.
 
     Attributes:
@@ -90,7 +90,7 @@ def _vid(matched: str) -> int | None:
 
 
 @lru_cache(maxsize=8192)
-def outcome(actions: str) -> Outcome | None:
+def outcome(actions: str) -> Effect | None:
     """Return the effect of actions; None: unknown actions."""
     outputs: list[tuple[str, int | None]] = []
     recirculations: list[int] = []
@@ -98,7 +98,7 @@ def outcome(actions: str) -> Outcome | None:
         _walk(parse(actions), [], outputs, recirculations)
     except (ActionSyntaxError, RecursionError):
         return None
-    return Outcome(tuple(outputs), tuple(recirculations))
+    return Effect(tuple(outputs), tuple(recirculations))
 
 
 def _walk(

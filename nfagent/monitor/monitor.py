@@ -19,7 +19,7 @@ from nfagent.monitor.switches import SwitchProbe
 from nfagent.store import Store, coefficients
 from server.config import ServerConfig
 from server.errors import ServerError, ToolError
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ServerMonitor:
         capacity: Mapping[str, Capacity],
         remote: frozenset[str],
         probes: Mapping[str, SwitchProbe],
-        ports: Callable[[], list[Port]],
+        ports: Callable[[], list[VirtualPort]],
         period_s: float,
     ) -> None:
         self._store = store

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from nfagent.model import Instance, Port, Status, View
+from nfagent.model import Instance, InstancePort, Status, View
 from nfagent.store import migrations, processes
 from nfagent.store.database import Change
 
@@ -203,7 +203,7 @@ def _views(db: sqlite3.Connection, rows: list[sqlite3.Row]) -> list[View]:
     ]
 
 
-def _instance(row: sqlite3.Row, ports: tuple[Port, ...]) -> Instance:
+def _instance(row: sqlite3.Row, ports: tuple[InstancePort, ...]) -> Instance:
     return Instance(
         id=row["id"],
         name=row["name"],
@@ -221,13 +221,13 @@ def _instance(row: sqlite3.Row, ports: tuple[Port, ...]) -> Instance:
     )
 
 
-def _ports(db: sqlite3.Connection, instances: Iterable[str]) -> dict[str, tuple[Port, ...]]:
+def _ports(db: sqlite3.Connection, instances: Iterable[str]) -> dict[str, tuple[InstancePort, ...]]:
     wanted = json.dumps(list(instances))
-    found: dict[str, tuple[Port, ...]] = {}
+    found: dict[str, tuple[InstancePort, ...]] = {}
     rows = db.execute(
         "SELECT * FROM port WHERE instance IN (SELECT value FROM json_each(?)) ORDER BY instance, position", (wanted,)
     )
     for row in rows:
-        port = Port(row["number"], row["name"], row["mac"])
+        port = InstancePort(row["number"], row["name"], row["mac"])
         found[row["instance"]] = (*found.get(row["instance"], ()), port)
     return found

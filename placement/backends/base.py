@@ -9,7 +9,7 @@ from typing import Protocol
 from placement.errors import BackendError
 from placement.formulate import Program
 from placement.labels import Dual
-from placement.proof import Step
+from placement.proof import ProofStep
 
 
 class Status(StrEnum):
@@ -39,7 +39,7 @@ class Answer:
     modes: tuple[int, ...] | None = None
     bound: int | None = None
     dual: Dual | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ProofStep, ...] = ()
 
 
 class Backend(Protocol):

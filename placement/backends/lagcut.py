@@ -15,7 +15,7 @@ from placement.backends.highs import relaxation, trivial
 from placement.errors import BackendError
 from placement.formulate import Form, Program
 from placement.labels import Dual, Losses, TooManyLabelsError, good_order, open_placements
-from placement.proof import Close, Split, Step, Walk
+from placement.proof import Close, ProofStep, Split, Walk
 
 MAX_LABELS = 600_000
 """Partial placements that the native search may keep at a time (some 100 bytes each)."""
@@ -102,7 +102,7 @@ def _dual(raw: tuple[list[int], list[int]], last: int | None) -> Dual:
     return Dual(tuple(weights[:last]), tuple(flows))
 
 
-def _step(raw: _Raw, last: int | None) -> Step:
+def _step(raw: _Raw, last: int | None) -> ProofStep:
     kind, weights, pairs, order = raw
     if weights is None:
         return Split(pairs[0][0], tuple(mode for _, mode in pairs))

@@ -108,7 +108,7 @@ TRAFFICS: Mapping[str, Callable[[Problem], Factors]] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PolicyRun:
     """The result of a policy.
 
     Attributes:
@@ -135,7 +135,7 @@ def run(
     epochs: int = EPOCHS,
     warm_up: int = 30,
     static_seconds: float = 20.0,
-) -> Outcome:
+) -> PolicyRun:
     """Run a policy.
 
     Args:
@@ -162,7 +162,7 @@ def run(
                 late += epoch >= warm_up
                 running[name] = location
     static = best_static(seen, static_seconds)
-    return Outcome(sum(moved.values()), late, max(moved.values()), overloaded, host, host / static)
+    return PolicyRun(sum(moved.values()), late, max(moved.values()), overloaded, host, host / static)
 
 
 def _mode(problem: Problem, name: str, location: int) -> int:

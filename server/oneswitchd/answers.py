@@ -85,7 +85,7 @@ class Status(Answer):
     refused: int = 0
 
 
-class Move(Answer):
+class PortMove(Answer):
     """A move in progress: its destination and its stage."""
 
     switch: str
@@ -94,7 +94,7 @@ class Move(Answer):
     executor: str = HOME
 
 
-class Port(Answer):
+class VirtualPort(Answer):
     """A virtual port: its number, its home and interface, its executor, and its flow-ids.
 
     ``executor`` is the chosen one, ``home`` or a switch, and ``executes_at`` the resulting switch. ``flow_id``,
@@ -115,7 +115,7 @@ class Port(Answer):
     config: tuple[str, ...] = ()
     mac: str | None = None
     owner: str | None = None
-    move: Move | None = None
+    move: PortMove | None = None
 
     @property
     def executing(self) -> str:
@@ -123,7 +123,7 @@ class Port(Answer):
         return self.executes_at or self.switch
 
 
-class Problem(Answer):
+class Refusal(Answer):
     """An error answer (RFC 9457)."""
 
     status: int

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from server.config import OneswitchdConfig
 from server.errors import ConfigError, UsageError
-from server.oneswitchd.answers import Port, Stage, Status
+from server.oneswitchd.answers import Stage, Status, VirtualPort
 from server.oneswitchd.rest import ONESWITCHD, Rest
 
 REQUEST_TIMEOUT_S = 10.0
@@ -81,16 +81,16 @@ class Client:
         query = f"wait=up&controllers={controllers}&timeout_s={max(timeout_s, 0.0):.3f}"
         return self._rest.ask(Status, "GET", f"/v1/status?{query}", timeout_s=timeout_s + self._rest.timeout_s)
 
-    def ports(self) -> list[Port]:
+    def ports(self) -> list[VirtualPort]:
         """Return every virtual port, by number."""
-        ports = self._rest.ask(list[Port], "GET", "/v1/ports")
+        ports = self._rest.ask(list[VirtualPort], "GET", "/v1/ports")
         return sorted(ports, key=lambda port: port.number)
 
-    def port(self, number: int) -> Port:
+    def port(self, number: int) -> VirtualPort:
         """Return one virtual port."""
-        return self._rest.ask(Port, "GET", f"/v1/ports/{number}")
+        return self._rest.ask(VirtualPort, "GET", f"/v1/ports/{number}")
 
-    def find_port(self, virtual_port: str) -> Port:
+    def find_port(self, virtual_port: str) -> VirtualPort:
         """Return a virtual port by number or by name; a decimal is a number.
 
         Raises:
@@ -114,7 +114,7 @@ class Client:
         interface: str,
         executor: str | None = None,
         owner: str | None = None,
-    ) -> Port:
+    ) -> VirtualPort:
         """Map a virtual port to an interface; ``number`` None: the lowest free; ``executor`` None: the default."""
         body: dict[str, Any] = {"switch": switch, "interface": interface}
         if number is not None:
@@ -125,7 +125,7 @@ class Client:
             body["executor"] = executor
         if owner is not None:
             body["owner"] = owner
-        return self._rest.ask(Port, "POST", "/v1/ports", body)
+        return self._rest.ask(VirtualPort, "POST", "/v1/ports", body)
 
     def delete_port(self, number: int, owner: str | None = None, force: bool = False) -> None:
         """Unmap a virtual port; controllers see its deletion.
@@ -135,9 +135,9 @@ class Client:
         """
         self._rest.send("DELETE", f"/v1/ports/{number}", _claim(owner, force) or None)
 
-    def give_port(self, number: int, owner: str | None, force: bool = False) -> Port:
+    def give_port(self, number: int, owner: str | None, force: bool = False) -> VirtualPort:
         """Make ``owner`` the port's owner, or remove the owner with None; errors as for `delete_port`."""
-        return self._rest.ask(Port, "PUT", f"/v1/ports/{number}/owner", _claim(owner, force))
+        return self._rest.ask(VirtualPort, "PUT", f"/v1/ports/{number}/owner", _claim(owner, force))
 
     def move_port(
         self,
@@ -148,7 +148,7 @@ class Client:
         grace_ms: int | None,
         force: bool = False,
         owner: str | None = None,
-    ) -> Port:
+    ) -> VirtualPort:
         """Start a move; return when the stage ``until`` is reached.
 
         With ``force`` it does not wait for switches that do not answer, because they are known to be dead.
@@ -162,11 +162,11 @@ class Client:
             body["grace_ms"] = grace_ms
         body |= _claim(owner, force)
         timeout_s = self._move_timeout_s + (grace_ms or 0) / 1000
-        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move", body, timeout_s)
+        return self._rest.ask(VirtualPort, "POST", f"/v1/ports/{number}/move", body, timeout_s)
 
     def change_executor(
         self, number: int, executor: str, until: Stage, grace_ms: int | None, force: bool = False
-    ) -> Port:
+    ) -> VirtualPort:
         """Start to run a port's pipeline at another switch, or at ``home``; returns as `move_port` does."""
         body: dict[str, Any] = {"executor": executor, "until": until}
         if grace_ms is not None:
@@ -174,18 +174,18 @@ class Client:
         if force:
             body["force"] = True
         timeout_s = self._move_timeout_s + (grace_ms or 0) / 1000
-        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/executor", body, timeout_s)
+        return self._rest.ask(VirtualPort, "POST", f"/v1/ports/{number}/executor", body, timeout_s)
 
-    def continue_move(self, number: int, until: Stage, force: bool = False) -> Port:
+    def continue_move(self, number: int, until: Stage, force: bool = False) -> VirtualPort:
         """Continue a stopped move to ``until``; ``force`` and errors as for `move_port`."""
         body: dict[str, Any] = {"until": until}
         if force:
             body["force"] = True
-        return self._rest.ask(Port, "POST", f"/v1/ports/{number}/move/continue", body, self._move_timeout_s)
+        return self._rest.ask(VirtualPort, "POST", f"/v1/ports/{number}/move/continue", body, self._move_timeout_s)
 
-    def abort_move(self, number: int) -> Port:
+    def abort_move(self, number: int) -> VirtualPort:
         """Undo a move that is only prepared."""
-        return self._rest.ask(Port, "DELETE", f"/v1/ports/{number}/move", None, self._move_timeout_s)
+        return self._rest.ask(VirtualPort, "DELETE", f"/v1/ports/{number}/move", None, self._move_timeout_s)
 
     def log_levels(self) -> dict[str, str]:
         """Return the level of each module; ``default`` for the others."""

@@ -11,7 +11,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from server.errors import ApiAnswerError, ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, ConfigError
-from server.oneswitchd.answers import Problem
+from server.oneswitchd.answers import Refusal
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class Rest:
 
     def _refusal(self, response: httpx.Response) -> ApiRefusedError | ApiAnswerError:
         try:
-            problem = Problem.model_validate_json(response.content)
+            problem = Refusal.model_validate_json(response.content)
         except ValidationError:
             request = response.request
             return ApiAnswerError(

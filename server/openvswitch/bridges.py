@@ -38,7 +38,7 @@ class PortState:
 
 
 @dataclass(frozen=True)
-class SwitchState:
+class SwitchInventory:
     """The result of `Plumbing.describe`."""
 
     switch: str
@@ -167,11 +167,11 @@ class Plumbing:
         self._db.commit([self._db.api.del_br(name) for name in own])
         return bool(own)
 
-    def describe(self) -> SwitchState:
+    def describe(self) -> SwitchInventory:
         """Return all bridges and ports of the switch, including foreign ones."""
         with self._db.lock:
             bridges = sorted(self._db.rows("Bridge"), key=lambda bridge: bridge.name)
-            return SwitchState(
+            return SwitchInventory(
                 self._switch.name,
                 tuple(bridge.name for bridge in bridges),
                 tuple(

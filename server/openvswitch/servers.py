@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from server.config import ServerConfig
-from server.openvswitch.bridges import Plumbing, SwitchState
+from server.openvswitch.bridges import Plumbing, SwitchInventory
 from server.openvswitch.layout import DatapathType, Interface, Layout
 
 
@@ -83,6 +83,6 @@ class ServerPlumbing:
         """Remove the patch pair of ``number`` from every switch; return those that had it."""
         return [name for name, plumbing in self._switches.items() if plumbing.remove_virtual_port(number)]
 
-    def describe(self) -> list[SwitchState]:
+    def describe(self) -> list[SwitchInventory]:
         """Describe each switch."""
         return [plumbing.describe() for plumbing in self._switches.values()]

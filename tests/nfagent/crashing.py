@@ -18,7 +18,7 @@ from nfagent.agent import Agent
 from nfagent.config import AgentConfig
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.switching import Moved
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from tests.nfagent.world import FakeMarking
 
 
@@ -28,27 +28,27 @@ class FileWiring:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
+    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
         """See `nfagent.protocols.Wiring`."""
         assert owner
         self._place(port, location, interface)
 
-    def _place(self, port: Port, location: str, interface: str) -> None:
+    def _place(self, port: InstancePort, location: str, interface: str) -> None:
         self._change(lambda homes: homes.update({str(port.number): [location, interface]}))
 
-    def disconnect(self, port: Port) -> None:
+    def disconnect(self, port: InstancePort) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._change(lambda homes: homes.pop(str(port.number), None))
 
     # ---- moves, as `nfagent.migrate.switching.Switching`: a port is where it was flipped to
 
-    def prepare(self, port: Port, location: str, interface: str) -> None:
+    def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
 
-    def abort(self, port: Port) -> None:
+    def abort(self, port: InstancePort) -> None:
         """See `Switching`."""
 
-    def flip(self, port: Port, location: str, interface: str) -> None:
+    def flip(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._place(port, location, interface)
 
@@ -76,7 +76,7 @@ class FileWiring:
         assert all(self._homes()[port.number] in (old, new) and old != new for port, old, new in ports)
         return FakeMarking(len(ports), lambda first: None)
 
-    def finish(self, port: Port, location: str, interface: str) -> None:
+    def finish(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._place(port, location, interface)
 

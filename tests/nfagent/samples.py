@@ -4,7 +4,7 @@ import time
 import uuid
 from typing import Any
 
-from nfagent.model import Chain, Instance, Port, Running
+from nfagent.model import Chain, Instance, InstancePort, Running
 
 
 def instance(name: str = "lb1", **fields: Any) -> Instance:
@@ -26,9 +26,9 @@ def instance(name: str = "lb1", **fields: Any) -> Instance:
     return Instance(**(values | fields))
 
 
-def port(number: int) -> Port:
+def port(number: int) -> InstancePort:
     """A virtual port."""
-    return Port(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
+    return InstancePort(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
 
 
 def running(of: Instance, location: str = "hypervisor", **fields: Any) -> Running:

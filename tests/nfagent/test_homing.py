@@ -6,13 +6,12 @@ import pytest
 
 from nfagent import homing
 from nfagent.errors import WiringError
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from server.errors import ApiRefusedError
-from server.oneswitchd.answers import Move
-from server.oneswitchd.answers import Port as SwitchPort
+from server.oneswitchd.answers import PortMove, VirtualPort
 from server.oneswitchd.client import Client
 
-PORT = Port(1000, "nf1000", "02:00:00:00:00:01")
+PORT = InstancePort(1000, "nf1000", "02:00:00:00:00:01")
 HOME, GOAL, ELSEWHERE = ("hypervisor", "vf0"), ("hypervisor", "vf1"), ("snic0", "pf0vf0")
 OWNER = "nfagent/acme/lb"
 REST = {"flow_id": 1, "owner": OWNER, "executes_at": "hypervisor", "state": "up"}
@@ -26,12 +25,12 @@ class Switch:
         self.asked: list[str] = []
         self.restarts = 0
 
-    def port(self, number: int) -> SwitchPort:
+    def port(self, number: int) -> VirtualPort:
         executor = "snic0" if self.move == self.home else "home"
-        move = self.move and Move(switch=self.move[0], interface=self.move[1], stage=self.stage, executor=executor)
+        move = self.move and PortMove(switch=self.move[0], interface=self.move[1], stage=self.stage, executor=executor)
         at = self.move if self.move is not None and self.stage in ("flipping", "flipped", "quiescing") else self.home
         values: dict[str, Any] = {"number": number, "name": "nf1000", "switch": at[0], "interface": at[1]}
-        return SwitchPort(**values, **REST, move=move)
+        return VirtualPort(**values, **REST, move=move)
 
     def move_port(
         self, number: int, switch: str, interface: str, until: str, grace_ms: int | None, force: bool, owner: str | None

@@ -11,7 +11,7 @@ from nfagent.config import AgentConfig
 from nfagent.launch import Task
 from nfagent.migrate import keepers, making
 from nfagent.migrate.keepers import Keepers, Kept
-from nfagent.migrate.move import Move, Parts, TurnBackError
+from nfagent.migrate.move import Parts, RunningMigration, TurnBackError
 
 AGENT = """
 runtime = "/run/nfagent"
@@ -52,7 +52,7 @@ def test_a_migration_has_what_agent_toml_says(parts: Parts) -> None:
 def test_state_is_listened_for_where_agent_toml_says(parts: Parts) -> None:
     def listen(target: str) -> str:
         move = SimpleNamespace(parts=parts, target=target, is_local=False)
-        return Move.listen(cast(Move, move))
+        return RunningMigration.listen(cast(RunningMigration, move))
 
     assert listen("snic0") == "tcp:192.0.2.1:0"
     with pytest.raises(TurnBackError, match="where instances at snic2 listen for state: add the key address"):

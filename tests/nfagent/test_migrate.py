@@ -16,7 +16,7 @@ from nfagent.errors import ControlUnreachableError
 from nfagent.migrate import protocol
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
-from nfagent.migrate.move import Move
+from nfagent.migrate.move import RunningMigration
 from nfagent.migrate.peer import Peer
 from nfagent.store import processes
 from server.processes import wait_gone
@@ -325,7 +325,7 @@ def test_who_takes_the_place_of_a_dead_process_repairs_what_it_left(
 ) -> None:
     hold, held = protocol.hold, threading.Event()
 
-    def hold_and_fail(move: Move, new: Peer) -> None:
+    def hold_and_fail(move: RunningMigration, new: Peer) -> None:
         hold(move, new)
         if move.journal.is_committed and not held.is_set():
             held.set()

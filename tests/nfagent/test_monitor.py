@@ -22,13 +22,13 @@ from nfagent.monitor.instance_load import Counted, LoadProbe, cpu_time_ns, load,
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.learning import Learner, cost
 from nfagent.monitor.matrix import Traffic, attribute, port_rates, relative_error
-from nfagent.monitor.megaflows import Megaflow, Outcome, outcome, parse_dump
+from nfagent.monitor.megaflows import Effect, Megaflow, outcome, parse_dump
 from nfagent.monitor.port_counters import PortCounters, parse_show
 from nfagent.monitor.subjects import Subject
 from nfagent.monitor.switches import RemoteControl, SwitchProbe
 from server.config import ServerConfig
 from server.errors import ToolError
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from tests.nfagent.dumps import HUB, Home, Server, flow_line, port_block
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_.-]{0,14}", fullmatch=True).filter(lambda name: name not in ("drop", "in_port"))
@@ -131,7 +131,7 @@ def _do(actions: list[object], tags: tuple[int, ...], done: tuple[list[object], 
 def test_actions_do_what_a_packet_would_see(actions: list[object]) -> None:
     done: tuple[list[object], list[int]] = ([], [])
     _do(actions, (), done)
-    assert outcome(_print(actions)) == Outcome(tuple(done[0]), tuple(done[1]))  # type: ignore[arg-type]
+    assert outcome(_print(actions)) == Effect(tuple(done[0]), tuple(done[1]))  # type: ignore[arg-type]
 
 
 @settings(deadline=None)
@@ -158,9 +158,9 @@ def test_counters_are_read_as_they_were_printed() -> None:
     assert parse_show(text) == {"ovs-netdev": PortCounters(), "vm1": PortCounters(8, 784, 9, 10**15)}
 
 
-def _ports(server: Server) -> list[Port]:
+def _ports(server: Server) -> list[VirtualPort]:
     return [
-        Port(
+        VirtualPort(
             number=home.number,
             name=home.interface,
             switch=home.switch,

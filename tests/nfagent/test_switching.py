@@ -10,11 +10,10 @@ import pytest
 from nfagent.errors import WiringError
 from nfagent.migrate import switching
 from nfagent.migrate.switching import ServerSwitching, marker
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from server.config import ServerConfig, TlsConfig
 from server.errors import ApiUnreachableError, PlumbingError, ToolError
-from server.oneswitchd.answers import BridgeState, Move, SwitchState
-from server.oneswitchd.answers import Port as SwitchPort
+from server.oneswitchd.answers import BridgeState, PortMove, SwitchState, VirtualPort
 
 CONFIG = ServerConfig.parse("""
 [oneswitchd]
@@ -41,7 +40,7 @@ edge = "ssl:192.0.2.2:2"
 link = { hypervisor = "pcie-snic1", local = "pf1hpf" }
 """)
 HUB, NIC, FAR = "hypervisor", "snic0", "snic1"
-PORT = Port(1000, "nf1000", "02:00:00:00:00:01")
+PORT = InstancePort(1000, "nf1000", "02:00:00:00:00:01")
 SECRET = "5e" * 32
 
 
@@ -52,7 +51,7 @@ class FakeWiring:
         self.asked: list[str] = []
         self.states: dict[str, tuple[str, str]] = dict.fromkeys((HUB, NIC, FAR), ("up", "up"))
         self.error: Exception | None = None
-        self.at = SwitchPort(number=1000, name="nf1000", switch=HUB, interface="vf0", flow_id=7)
+        self.at = VirtualPort(number=1000, name="nf1000", switch=HUB, interface="vf0", flow_id=7)
 
     def attach(self, location: str, interface: str) -> None:
         self.asked.append(f"attach {interface} at {location}")
@@ -66,7 +65,7 @@ class FakeWiring:
     def __exit__(self, *_: object) -> None:
         self.asked.append("closed")
 
-    def port(self, number: int) -> SwitchPort:
+    def port(self, number: int) -> VirtualPort:
         if self.error is not None:
             raise self.error
         assert number == 1000
@@ -229,7 +228,7 @@ def outlets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def moving(wiring: FakeWiring, location: str, interface: str, **columns: Any) -> None:
     """The port is on its way there."""
-    move = Move(switch=location, interface=interface, stage="flipped")
+    move = PortMove(switch=location, interface=interface, stage="flipped")
     wiring.at = wiring.at.model_copy(update={"move": move} | columns)
 
 
@@ -297,7 +296,7 @@ def test_a_port_that_goes_elsewhere_has_no_old_ways(switches: ServerSwitching, w
     expected = r"^port 1000 \(nf1000\) is not on its way to pf0vf0 of snic0$"
     with pytest.raises(WiringError, match=expected):
         switches.marking(wanted, 3, SECRET)
-    for columns in ({"flow_id": None}, {"move": Move(switch=NIC, interface="pf0vf1", stage="flipped")}):
+    for columns in ({"flow_id": None}, {"move": PortMove(switch=NIC, interface="pf0vf1", stage="flipped")}):
         moving(wiring, NIC, "pf0vf0", **columns)
         with pytest.raises(WiringError, match=expected):
             switches.marking(wanted, 3, SECRET)

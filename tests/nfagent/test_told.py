@@ -11,7 +11,7 @@ import pytest
 
 from nfagent.errors import StoreError
 from nfagent.measurement import Coefficient
-from nfagent.model import Migration, Port, Running, View
+from nfagent.model import InstancePort, Migration, Running, View
 from nfagent.store import (
     Change,
     Store,
@@ -31,7 +31,7 @@ from tests.nfagent import samples
 Told = tuple[str, str, str | None, dict[str, Any]]
 
 NOW = 1_000_000.0
-PORTS = (Port(1000, "nf1000", "02:00:00:00:00:01"), Port(1007, "nf1007", "02:00:00:00:00:02"))
+PORTS = (InstancePort(1000, "nf1000", "02:00:00:00:00:01"), InstancePort(1007, "nf1007", "02:00:00:00:00:02"))
 LB = samples.instance("lb", id="id-lb", ports=PORTS, labels={"a": "b"}, pin="snic0", target="hypervisor", created=5.0)
 PLAIN = samples.instance("plain", id="id-plain", kind="probe", flavor="large", config={}, created=6.0, project="other")
 

@@ -9,11 +9,11 @@ import pytest
 
 from nfagent import wiring
 from nfagent.errors import WiringError
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from tests.server.fake_rest import FakeOneswitchd
 
-PORT, HOME, OWNER = Port(1000, "nf1000", "02:00:00:00:00:01"), ("hypervisor", "vf0"), "nfagent/acme/lb"
+PORT, HOME, OWNER = InstancePort(1000, "nf1000", "02:00:00:00:00:01"), ("hypervisor", "vf0"), "nfagent/acme/lb"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from nfagent.agent import Agent
 from nfagent.config import AgentConfig
 from nfagent.errors import WiringError
 from nfagent.migrate.switching import Moved, Place
-from nfagent.model import Port
+from nfagent.model import InstancePort
 from server.processes import PROC
 
 TENANT_TOKEN = "tenant-token-0123456789"
@@ -124,7 +124,7 @@ class FakeWiring:
     quiet_after: int = 0  # so often have markers to be sent before `quiesce` returns
     _marked: threading.Condition = field(default_factory=threading.Condition)
 
-    def connect(self, port: Port, location: str, interface: str, owner: str) -> None:
+    def connect(self, port: InstancePort, location: str, interface: str, owner: str) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._check()
         self.owners[port.number] = owner
@@ -135,24 +135,24 @@ class FakeWiring:
         self._check()
         return {number: place for number, place in self.places.items() if self.owners.get(number) == owner}
 
-    def disconnect(self, port: Port) -> None:
+    def disconnect(self, port: InstancePort) -> None:
         """See `nfagent.protocols.Wiring`."""
         self._check()
         self.places.pop(port.number, None)
 
     # ---- moves, as `nfagent.migrate.switching.Switching`
 
-    def prepare(self, port: Port, location: str, interface: str) -> None:
+    def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._check()
         self.moves[port.number] = (location, interface)
 
-    def abort(self, port: Port) -> None:
+    def abort(self, port: InstancePort) -> None:
         """See `Switching`."""
         self._check()
         self.moves.pop(port.number, None)
 
-    def flip(self, port: Port, location: str, interface: str) -> None:
+    def flip(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._check()
         self.places[port.number] = (location, interface)
@@ -189,7 +189,7 @@ class FakeWiring:
             self.markers.append((epoch, first))
             self._marked.notify_all()
 
-    def finish(self, port: Port, location: str, interface: str) -> None:
+    def finish(self, port: InstancePort, location: str, interface: str) -> None:
         """See `Switching`."""
         self._check()
         self.places[port.number] = (location, interface)

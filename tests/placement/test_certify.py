@@ -9,7 +9,7 @@ from placement.certify import Certificate
 from placement.errors import CertificateError, InfeasibleError, MoveOrderError
 from placement.formulate import formulate
 from placement.labels import Dual
-from placement.proof import Close, Split, Step, Walk
+from placement.proof import Close, ProofStep, Split, Walk
 from placement.studies.workloads import chains, limited, uno_ring
 from tests.placement.instances import instance
 
@@ -137,7 +137,7 @@ def test_a_proof_with_a_step_missing_is_refused(branched: tuple[Problem, Certifi
             replace(certificate, steps=steps).check(problem)
 
 
-def _closes(step: Step) -> bool:
+def _closes(step: ProofStep) -> bool:
     return isinstance(step, Close) and bool(step.closed)
 
 

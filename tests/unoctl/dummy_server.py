@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.config import ServerConfig
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from server.openvswitch.layout import Interface, Layout
 from server.openvswitch.servers import ServerPlumbing
 from tests.unoctl.dummy_ovs import DummySwitch
@@ -65,10 +65,10 @@ class DummyServer:
         self._stack.close()
 
     @property
-    def ports(self) -> list[Port]:
+    def ports(self) -> list[VirtualPort]:
         """As oneswitchd would list them."""
         return [
-            Port(
+            VirtualPort(
                 number=port.number,
                 name=f"v{port.number}",
                 switch=port.switch,

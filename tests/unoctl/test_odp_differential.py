@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from server.config import OneswitchdConfig, ServerConfig, SwitchConfig
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from tests.unoctl.dummy_ovs import DummySwitch, await_sent
 from tests.unoctl.random_traffic import Case, case
 from unoctl.trace import Tracer
@@ -80,7 +80,7 @@ def test_predicted_bytes_are_the_bytes_that_leave(switch: DummySwitch, tracer: T
     rng = random.Random(f"odp {seed}")
     cases = [case(rng, index, OUTPUTS, EXTRA, TAILS) for index in range(CASES)]
     install(switch, cases)
-    port = Port(number=1, name="p1", switch="only", interface="p1")
+    port = VirtualPort(number=1, name="p1", switch="only", interface="p1")
     before = [len(switch.sent(name)) for name in PORTS]
     predicted: list[tuple[Case, Trace]] = []
     for one in cases:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from server.config import ServerConfig
 from server.errors import ServerError
 from server.names import MULTICAST_VIDS
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
 from unoctl.flow_text import Flow, split_field
@@ -58,7 +58,7 @@ def drift(facts: Facts) -> Iterator[Finding]:
     yield from _virt(facts, ports)
 
 
-def _edge(server: ServerConfig, switch: SwitchFacts, ports: list[Port]) -> Finding:
+def _edge(server: ServerConfig, switch: SwitchFacts, ports: list[VirtualPort]) -> Finding:
     subject = f"{switch.name} edge"
     wanted = {rule.match: rule for rule in edge_rules(server, switch.name, switch.edge_ports, ports)}
     # Of oneswitchd's priority: any other rule follows from no port, and may hide one that does.
@@ -82,7 +82,7 @@ def _edge(server: ServerConfig, switch: SwitchFacts, ports: list[Port]) -> Findi
 
 
 def edge_rules(
-    server: ServerConfig, here: str, numbers: dict[str, int | None], ports: Iterable[Port]
+    server: ServerConfig, here: str, numbers: dict[str, int | None], ports: Iterable[VirtualPort]
 ) -> Iterator[EdgeRule]:
     """The unicast rules of docs/architecture.md for one switch.
 
@@ -111,7 +111,9 @@ def edge_rules(
             yield from _execution_rules(server, here, numbers, port)
 
 
-def _execution_rules(server: ServerConfig, here: str, numbers: dict[str, int | None], port: Port) -> Iterator[EdgeRule]:
+def _execution_rules(
+    server: ServerConfig, here: str, numbers: dict[str, int | None], port: VirtualPort
+) -> Iterator[EdgeRule]:
     """The way of a port's packets to the switch that executes them, and into its ``virt``."""
     subject = f"port {port.number} ({port.name})"
     goal, home = port.executing, port.switch
@@ -136,7 +138,7 @@ def _execution_rules(server: ServerConfig, here: str, numbers: dict[str, int | N
 
 
 def _remote_rules(
-    server: ServerConfig, here: str, numbers: dict[str, int | None], port: Port, patch: int | None
+    server: ServerConfig, here: str, numbers: dict[str, int | None], port: VirtualPort, patch: int | None
 ) -> Iterator[EdgeRule]:
     out = numbers.get(server.toward(here, port.switch).interface)
     if out is None or port.flow_id is None:
@@ -175,7 +177,7 @@ def _is_multicast(match: Match, switch: SwitchFacts) -> bool:
     return vid.isdecimal() and int(vid) in MULTICAST_VIDS
 
 
-def _virt(facts: Facts, ports: list[Port]) -> Iterator[Finding]:
+def _virt(facts: Facts, ports: list[VirtualPort]) -> Iterator[Finding]:
     try:
         virtual, executors = facts.virtual_flows, set(facts.status.virtual.executors)
     except ServerError as error:

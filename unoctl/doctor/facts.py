@@ -4,7 +4,7 @@ from functools import cached_property
 
 from server.config import ServerConfig, SwitchConfig
 from server.errors import ConfigError, ServerError
-from server.oneswitchd.answers import Port, Status
+from server.oneswitchd.answers import Status, VirtualPort
 from server.oneswitchd.client import Client
 from server.openvswitch import openflow_tools, ovsdb_text
 from server.openvswitch.ovsdb_text import Database
@@ -94,19 +94,19 @@ class Facts:
             return client.status()
 
     @cached_property
-    def mapped(self) -> list[Port]:
+    def mapped(self) -> list[VirtualPort]:
         """Return the virtual ports, from oneswitchd."""
         with Client.of(self.server.oneswitchd, ASK_TIMEOUT_S) as client:
             return client.ports()
 
     @cached_property
-    def ports(self) -> list[Port]:
+    def ports(self) -> list[VirtualPort]:
         """Return the virtual ports: from oneswitchd, or the configured ones if it does not answer."""
         try:
             return self.mapped
         except ServerError:
             return [
-                Port(number=port.number, name=port.shown_name, switch=port.switch, interface=port.interface)
+                VirtualPort(number=port.number, name=port.shown_name, switch=port.switch, interface=port.interface)
                 for port in self.server.port
             ]
 

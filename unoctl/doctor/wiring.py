@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from server.names import EDGE, MULTICAST_OFPORT, VIRT
-from server.oneswitchd.answers import Port
+from server.oneswitchd.answers import VirtualPort
 from server.openvswitch.ovsdb_text import Interface
 from unoctl.doctor.facts import Facts, SwitchFacts
 from unoctl.doctor.findings import Finding, Topic
@@ -99,7 +99,7 @@ def _bridge_rows(facts: SwitchFacts) -> Iterator[Finding]:
             yield BRIDGE.fail(subject, f"protocols are {', '.join(row.protocols)}; OpenFlow13 is missing", mend)
 
 
-def _bridge_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> Iterator[Finding]:
+def _bridge_ports(facts: SwitchFacts, bridge: str, ports: list[VirtualPort]) -> Iterator[Finding]:
     found = facts.virt_ports if bridge == "virt" else facts.edge_ports
     subject = f"{facts.name} {bridge}"
     missing = [name for name in _expected_ports(facts, bridge, ports) if name not in found]
@@ -118,7 +118,7 @@ def _bridge_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> Iterato
         yield BRIDGE.ok(subject, f"all {len(_expected_ports(facts, bridge, ports))} ports exist")
 
 
-def _expected_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> list[str]:
+def _expected_ports(facts: SwitchFacts, bridge: str, ports: list[VirtualPort]) -> list[str]:
     patches = [f"{bridge}-{port.number}" for port in ports] + [f"{bridge}-mc"]
     if bridge == "virt":
         return patches
@@ -126,7 +126,7 @@ def _expected_ports(facts: SwitchFacts, bridge: str, ports: list[Port]) -> list[
     return [*patches, *pcie, *(port.interface for port in ports if port.switch == facts.name)]
 
 
-def _expected_numbers(bridge: str, ports: list[Port]) -> dict[str, int]:
+def _expected_numbers(bridge: str, ports: list[VirtualPort]) -> dict[str, int]:
     if bridge != "virt":
         return {}
     return {f"virt-{port.number}": port.number for port in ports} | {"virt-mc": MULTICAST_OFPORT}
@@ -152,7 +152,7 @@ def links(facts: Facts) -> Iterator[Finding]:
         yield from _tenant_findings(switch, facts.ports)
 
 
-def _largest_tenant_mtu(switches: list[SwitchFacts], ports: list[Port]) -> tuple[int, str]:
+def _largest_tenant_mtu(switches: list[SwitchFacts], ports: list[VirtualPort]) -> tuple[int, str]:
     """Return the largest MTU of a virtual port's interface, and its owner."""
     sizes = [(0, "")]
     for switch in switches:
@@ -177,7 +177,7 @@ def _pcie_finding(facts: SwitchFacts, row: Interface, largest: tuple[int, str]) 
     return LINKS.ok(subject, f"up, MTU {row.mtu if row.mtu is not None else 'unknown'}")
 
 
-def _tenant_findings(facts: SwitchFacts, ports: list[Port]) -> Iterator[Finding]:
+def _tenant_findings(facts: SwitchFacts, ports: list[VirtualPort]) -> Iterator[Finding]:
     here = [port for port in ports if port.switch == facts.name]
     down = [port for port in here if (row := facts.database.interfaces.get(port.interface)) and _is_down(row)]
     for port in down:

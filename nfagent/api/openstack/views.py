@@ -9,7 +9,7 @@ from flask import url_for
 from nfagent.api.openstack.bodies import DESCRIPTION
 from nfagent.api.openstack.versions import at_least
 from nfagent.desired import Client
-from nfagent.model import Flavor, Instance, Kind, Migration, Port, View
+from nfagent.model import Flavor, Instance, InstancePort, Kind, Migration, View
 
 NETWORK = "virtual"
 _STATUS = {"building": "BUILD", "active": "ACTIVE", "migrating": "MIGRATING", "deleting": "ACTIVE", "error": "ERROR"}
@@ -140,7 +140,7 @@ def image(kind: Kind) -> dict[str, Any]:
     }
 
 
-def attachment(port: Port) -> dict[str, Any]:
+def attachment(port: InstancePort) -> dict[str, Any]:
     """Return a virtual port in ``os-interface``."""
     return {
         "port_id": str(port.number),
@@ -151,7 +151,7 @@ def attachment(port: Port) -> dict[str, Any]:
     }
 
 
-def port(each: Port, instance: Instance) -> dict[str, Any]:
+def port(each: InstancePort, instance: Instance) -> dict[str, Any]:
     """Return a virtual port, in the form of the Networking API."""
     return {
         "id": str(each.number),

@@ -7,9 +7,8 @@ from typing import Any
 from nfagent.dashboard.probe import Switches
 from nfagent.dashboard.snapshot import Place, Snapshot
 from nfagent.measurement import LinkUse, Load, LocationUse, Measurement, Rate
-from nfagent.model import Decision, Event, Instance, Migration, Port, Running, View
-from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState
-from server.oneswitchd.answers import Port as VirtualPort
+from nfagent.model import Decision, Event, Instance, InstancePort, Migration, Running, View
+from server.oneswitchd.answers import BridgeState, LinkState, Status, SwitchState, VirtualPort
 
 AT = 1_790_000_000.0
 """Monday, 21 September 2026, 14:13:20 UTC."""
@@ -122,8 +121,8 @@ def _views() -> list[View]:
     return views
 
 
-def _wired(number: int) -> Port:
-    return Port(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
+def _wired(number: int) -> InstancePort:
+    return InstancePort(number, f"nf{number}", f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}")
 
 
 _DONE = [("prepare", 0.012), ("start", 0.236), ("rules", 0.062), ("hold", 0.001), ("precopy", 0.841)]

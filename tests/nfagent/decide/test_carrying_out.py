@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nfagent.decide.carrying_out import CarryingOut, Step
+from nfagent.decide.carrying_out import CarryingOut, InstanceMove
 from nfagent.decide.setbacks import Setbacks
 from nfagent.store import instances, migrations, processes
 from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
@@ -16,7 +16,7 @@ from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld
 def ordered(world: DecideWorld) -> CarryingOut:
     """A decision whose only move has been asked for."""
     world.create("lb")
-    carrying = CarryingOut(world.store, 1, [Step(world.instance("lb").id, "lb", HYPERVISOR, NIC)])
+    carrying = CarryingOut(world.store, 1, [InstanceMove(world.instance("lb").id, "lb", HYPERVISOR, NIC)])
     carrying.advance(frozenset())
     assert not carrying.is_over
     return carrying
@@ -106,11 +106,11 @@ def test_what_arrived_is_told_once(world: DecideWorld) -> None:
 # ---- several moves
 
 
-def steps(world: DecideWorld, *names: str) -> list[Step]:
-    return [Step(world.instance(name).id, name, HYPERVISOR, NIC) for name in names]
+def steps(world: DecideWorld, *names: str) -> list[InstanceMove]:
+    return [InstanceMove(world.instance(name).id, name, HYPERVISOR, NIC) for name in names]
 
 
-def moved(step: Step, outcome: str, reason: str | None = None, epoch: int | None = None) -> dict[str, Any]:
+def moved(step: InstanceMove, outcome: str, reason: str | None = None, epoch: int | None = None) -> dict[str, Any]:
     told = {"instance": step.instance, "name": step.name, "source": step.source, "target": step.target}
     return told | {"outcome": outcome, "reason": reason, "epoch": epoch}
 

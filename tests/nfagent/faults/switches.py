@@ -147,18 +147,18 @@ class FakeClient:
                 raise ApiUnreachableError("nothing listens")
             yield
 
-    def port(self, number: int) -> model.Port:
+    def port(self, number: int) -> model.VirtualPort:
         with self._request(f"port {number}"):
             return self._shown(self._find(number))
 
-    def ports(self) -> list[model.Port]:
+    def ports(self) -> list[model.VirtualPort]:
         with self._request("ports"):
             return [self._shown(port) for port in self._switches.ports.values()]
 
     def status(self) -> Status:
         return self._switches.status()
 
-    def add_port(self, number: int, name: str, switch: str, interface: str, *, owner: str | None) -> model.Port:
+    def add_port(self, number: int, name: str, switch: str, interface: str, *, owner: str | None) -> model.VirtualPort:
         with self._request(f"add {number}"):
             self._check((switch, interface))
             if number in self._switches.ports:
@@ -171,7 +171,7 @@ class FakeClient:
             self._find_owned(number, owner)
             del self._switches.ports[number]
 
-    def give_port(self, number: int, owner: str | None, force: bool) -> model.Port:
+    def give_port(self, number: int, owner: str | None, force: bool) -> model.VirtualPort:
         with self._request(f"give {number}"):
             port = self._find(number) if force else self._find_owned(number, owner)
             port.owner = owner
@@ -186,7 +186,7 @@ class FakeClient:
         grace_ms: int | None,
         force: bool,
         owner: str | None,
-    ) -> model.Port:
+    ) -> model.VirtualPort:
         with self._request(f"move {number} {switch} {until}"):
             port = self._find_owned(number, owner)
             if port.moving is not None:
@@ -195,7 +195,7 @@ class FakeClient:
             port.moving = Moving((switch, interface), "preparing", until)
             return self._until(port, until, force)
 
-    def continue_move(self, number: int, until: str, force: bool = False) -> model.Port:
+    def continue_move(self, number: int, until: str, force: bool = False) -> model.VirtualPort:
         with self._request(f"continue {number} {until}"):
             port = self._find(number)
             if port.moving is None:
@@ -203,7 +203,7 @@ class FakeClient:
             port.moving.until = max(port.moving.until, until, key=_STAGES.index)
             return self._until(port, until, force)
 
-    def abort_move(self, number: int) -> model.Port:
+    def abort_move(self, number: int) -> model.VirtualPort:
         with self._request(f"abort {number}"):
             port = self._find(number)
             if port.moving is None:
@@ -213,7 +213,7 @@ class FakeClient:
             port.moving = None
             return self._shown(port)
 
-    def _until(self, port: FakePort, until: str, force: bool) -> model.Port:
+    def _until(self, port: FakePort, until: str, force: bool) -> model.VirtualPort:
         """Answer when a stage is reached, or not at all."""
         end = self._world.clock.now + _MOVE_S
         self._switches.advance(port)
@@ -247,12 +247,12 @@ class FakeClient:
         if to not in self._switches.attached:
             raise ApiRefusedError(409, "interface-missing", f"{to[0]} has no interface {to[1]}")
 
-    def _shown(self, port: FakePort) -> model.Port:
-        move = port.moving and model.Move(
+    def _shown(self, port: FakePort) -> model.VirtualPort:
+        move = port.moving and model.PortMove(
             switch=port.moving.to[0], interface=port.moving.to[1], stage=port.moving.stage
         )
         switch, interface = port.leads_to
-        return model.Port(
+        return model.VirtualPort(
             number=port.number,
             name=port.name,
             switch=switch,
