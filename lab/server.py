@@ -20,7 +20,6 @@ from lab.processes import children, in_network_namespaces
 from lab.programs import environment
 from lab.spec import LabSpec
 from lab.state import HostInterface, HostState, LabState
-from lab.traffic import Stream
 from lab.unixctl import unixctl
 from lab.wires import Wires
 from server.processes import is_running, wait_gone
@@ -217,10 +216,6 @@ class Lab:
         if check and done.returncode != 0:
             raise subprocess.CalledProcessError(done.returncode, done.args, out, err)
         return done
-
-    def stream(self, source: str, target: str, **options: Any) -> Stream:
-        """Start numbered traffic from one host to another; ``options`` are those of `lab.traffic.Stream`."""
-        return Stream(self, source, target, **options)
 
     def wires(self) -> Wires:
         """Return the hosts' interfaces, to inject and collect frames at (substrate dummy only)."""

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.namespaces
 UP_AND_PING = """
 import os, pathlib, subprocess
 from lab import Lab, LabSpec
+from lab.traffic import Stream
 assert os.geteuid() != 0 or {inner_root}
 with Lab(LabSpec.demo()).start() as lab:
     state = lab.state
@@ -21,7 +22,7 @@ with Lab(LabSpec.demo()).start() as lab:
         lab.exec("vm1", ["ping", "-c1", "-w5", target])
     lab.activate("vm2", "snic0")
     lab.exec("vm1", ["ping", "-c1", "-w5", "10.0.0.2"])
-    with lab.stream("vm1", "nf1", count=200) as stream:
+    with Stream(lab, "vm1", "nf1", count=200) as stream:
         report = stream.wait()
     assert (report.sent, report.lost) == (200, 0), report
     print("notes:", "; ".join(state.notes))
@@ -42,10 +43,11 @@ def test_what_is_lost_did_not_fit_into_the_receive_buffers(run_as_user) -> None:
     code = """
 import subprocess
 from lab import Lab, LabSpec
+from lab.traffic import Stream
 with Lab(LabSpec.demo(static_arp=True)).start() as lab:
     for switch in lab.state.switches:
         subprocess.run(["ovs-ofctl", "-OOpenFlow13", "add-flow", switch.edge, "actions=NORMAL"], check=True)
-    with lab.stream("vm1", "nf1", rate=50_000, count=50_000) as stream:
+    with Stream(lab, "vm1", "nf1", rate=50_000, count=50_000) as stream:
         report = stream.wait()
     overflowed = [sum(lab.switch(switch.name).overflowed().values()) for switch in lab.state.switches]
     print(report.lost - report.overflowed - sum(overflowed))

@@ -13,6 +13,7 @@ import pytest
 from lab.errors import ControlError
 from lab.server import Lab
 from lab.spec import LabSpec
+from lab.traffic import Stream
 
 pytestmark = pytest.mark.namespaces
 
@@ -46,7 +47,7 @@ def reset(lab: Lab) -> None:
 
 
 def test_a_clean_network(demo: Lab) -> None:
-    with demo.stream("vm1", "nf1", rate=1000, count=1000) as stream:
+    with Stream(demo, "vm1", "nf1", rate=1000, count=1000) as stream:
         report = stream.wait()
     assert (report.sent, report.received, report.lost) == (1000, 1000, 0)
     assert (report.duplicated, report.reordered, report.overflowed) == (0, 0, 0)
@@ -57,7 +58,7 @@ def test_a_clean_network(demo: Lab) -> None:
 def test_the_rate_is_kept(demo: Lab) -> None:
     for _ in range(5):  # a busy machine may make it slower now and then; nothing makes it faster
         started = time.monotonic()
-        with demo.stream("vm1", "nf1", rate=5000, count=5000) as stream:
+        with Stream(demo, "vm1", "nf1", rate=5000, count=5000) as stream:
             ready = time.monotonic()
             report = stream.wait()
         ended = time.monotonic()
@@ -70,7 +71,7 @@ def test_the_rate_is_kept(demo: Lab) -> None:
 
 def test_loss_is_found(demo: Lab) -> None:
     reset(demo)
-    with demo.stream("vm1", "nf1", rate=1000) as stream:
+    with Stream(demo, "vm1", "nf1", rate=1000) as stream:
         await_frames(demo, "nf1", 100)
         flow(demo, 0, "priority=9,in_port=vm1,udp,actions=drop")
         await_frames(demo, "vm1", 300, way="tx")
@@ -86,7 +87,7 @@ def test_loss_is_found(demo: Lab) -> None:
 
 def test_a_path_that_stays_broken_still_gives_a_report(demo: Lab) -> None:
     flow(demo, 0, "priority=9,in_port=vm1,udp,actions=drop")
-    with demo.stream("vm1", "nf1", rate=1000, count=100) as stream:
+    with Stream(demo, "vm1", "nf1", rate=1000, count=100) as stream:
         report = stream.wait()
     assert (report.sent, report.received, report.lost) == (100, 0, 100)
     reset(demo)
@@ -94,7 +95,7 @@ def test_a_path_that_stays_broken_still_gives_a_report(demo: Lab) -> None:
 
 def test_duplicates_are_found(demo: Lab) -> None:
     flow(demo, 1, "priority=9,in_port=pf0hpf,udp,actions=output:pf0vf1,output:pf0vf1")
-    with demo.stream("vm1", "nf1", rate=1000, count=300) as stream:
+    with Stream(demo, "vm1", "nf1", rate=1000, count=300) as stream:
         report = stream.wait()
     assert (report.lost, report.duplicated) == (0, 300)
     reset(demo)
@@ -104,7 +105,7 @@ def test_reordering_is_found(demo: Lab) -> None:
     """Odd frames directly, even ones by way of a host that holds each for a while."""
     # the payload's frame number cannot be matched, so the sender alternates between rates of two paths: here by
     # letting the frames wait in a stopped switch while later ones are sent past it
-    with demo.stream("vm2", "out1", rate=1000) as stream:
+    with Stream(demo, "vm2", "out1", rate=1000) as stream:
         await_frames(demo, "out1", 50)
         flow(demo, 0, "priority=9,in_port=vm2,udp,actions=output:pcie-snic0")
         pid = demo.state.switches[0].processes["ovs-vswitchd"]
@@ -126,7 +127,7 @@ def test_a_moving_receiver_listens_on_both_interfaces(demo: Lab) -> None:
     reset(demo)
     flow(demo, 0, "priority=9,in_port=vm1,udp,actions=output:vm2")
     flow(demo, 1, "priority=9,in_port=pf0hpf,udp,actions=output:pf0vf0")
-    with demo.stream("vm1", "vm2", rate=1000) as stream:
+    with Stream(demo, "vm1", "vm2", rate=1000) as stream:
         await_frames(demo, "vm2", 100)
         flow(demo, 0, "priority=9,in_port=vm1,udp,actions=output:pcie-snic0")
         await_frames(demo, "vm2", 100, "eth1")
@@ -140,7 +141,7 @@ def test_a_sender_changes_its_interface_and_rate(demo: Lab) -> None:
     reset(demo)
     flow(demo, 0, "priority=9,in_port=vm2,udp,actions=output:pcie-snic0")
     flow(demo, 1, "priority=9,in_port=pf0hpf,udp,actions=output:p0", "priority=9,in_port=pf0vf0,udp,actions=output:p0")
-    with demo.stream("vm2", "out1", rate=1000) as stream:
+    with Stream(demo, "vm2", "out1", rate=1000) as stream:
         await_frames(demo, "out1", 100)
         first = stream.use("eth1")
         stream.set_rate(2000)
@@ -155,8 +156,8 @@ def test_a_sender_changes_its_interface_and_rate(demo: Lab) -> None:
 def test_both_directions_at_once(demo: Lab) -> None:
     reset(demo)
     with (
-        demo.stream("vm1", "vm2", rate=500, count=200, number=1) as there,
-        demo.stream("vm2", "vm1", rate=500, count=200, number=2) as back,
+        Stream(demo, "vm1", "vm2", rate=500, count=200, number=1) as there,
+        Stream(demo, "vm2", "vm1", rate=500, count=200, number=2) as back,
     ):
         assert there.wait().lost == 0
         assert back.wait().lost == 0
@@ -164,7 +165,7 @@ def test_both_directions_at_once(demo: Lab) -> None:
 
 def test_receiving_hosts_do_not_answer(demo: Lab) -> None:
     """Without a socket at that port the kernel would send ICMP errors back, into whatever is being measured."""
-    with demo.stream("vm1", "nf1", rate=1000) as stream:
+    with Stream(demo, "vm1", "nf1", rate=1000) as stream:
         before = unreachables(demo, "nf1")
         await_frames(demo, "nf1", 100)
         assert unreachables(demo, "nf1") == before
@@ -183,11 +184,11 @@ def unreachables(lab: Lab, host: str) -> int:
 )
 def test_impossible_streams_are_refused(demo: Lab, options: dict[str, int], problem: str) -> None:
     with pytest.raises(ControlError, match=problem):
-        demo.stream("vm1", "nf1", **options)
+        Stream(demo, "vm1", "nf1", **options)
 
 
 def test_a_missing_interface_is_refused_and_the_stream_goes_on(demo: Lab) -> None:
-    with demo.stream("vm1", "nf1", rate=1000, count=400) as stream:
+    with Stream(demo, "vm1", "nf1", rate=1000, count=400) as stream:
         with pytest.raises(ControlError, match=r"use eth7: .*No such device"):
             stream.use("eth7")
         assert stream.wait().lost == 0
@@ -196,7 +197,7 @@ def test_a_missing_interface_is_refused_and_the_stream_goes_on(demo: Lab) -> Non
 def test_streams_in_a_lab_with_a_cap(lab_dir: Path, plain_forwarding: Callable[[Lab], None]) -> None:
     with Lab(LabSpec.star(1, 1, pcie_mbps=1)).start() as lab:
         plain_forwarding(lab)
-        with lab.stream("vm1", "nf2", rate=1000, size=1000, count=1000) as stream:
+        with Stream(lab, "vm1", "nf2", rate=1000, size=1000, count=1000) as stream:
             began = time.monotonic()
             report = stream.wait()
             seconds = time.monotonic() - began

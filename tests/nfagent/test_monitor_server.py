@@ -13,6 +13,7 @@ from lab.agent import AgentProcess
 from lab.control_plane import Oneswitchd
 from lab.server import Lab
 from lab.spec import LabSpec
+from lab.traffic import Stream
 from nfagent.monitor.layout import Layout
 from nfagent.monitor.matrix import Snapshot, Traffic, attribute, port_rates
 from nfagent.monitor.switches import SwitchProbe, local_control
@@ -92,7 +93,7 @@ def test_the_matrix_is_what_was_sent(deployment: Deployment, executor: str) -> N
     deployment.oneswitchd.client.change_executor(VM1, executor, "done", None)
     with contextlib.closing(Look(deployment)) as look:
         for number, ((source, target), count) in enumerate(SENT.items(), 1):
-            with deployment.lab.stream(source, target, rate=1000.0, count=count, number=number) as stream:
+            with Stream(deployment.lab, source, target, rate=1000.0, count=count, number=number) as stream:
                 report = stream.wait()
             assert (report.sent, report.lost) == (count, 0)
             look.again()  # a flow that is idle for 10 s is forgotten
