@@ -10,7 +10,7 @@ from unoctl.doctor.findings import Level
 from unoctl.doctor.functions import functions
 
 FACTS = MagicMock()
-FACTS.server.datapath_id = "00000000000000a1"
+FACTS.server.oneswitchd.datapath_id = "00000000000000a1"
 NONE = Path("/no/such/agent.toml")
 FAULT = {"gravity": "critical", "about": "instance", "id": "x", "name": "lb", "project": "p", "since": "12:00"}
 

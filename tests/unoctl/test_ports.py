@@ -7,6 +7,7 @@ import pytest
 
 from server.config import LinkConfig, OneswitchdConfig, ServerConfig, SwitchConfig
 from server.errors import ApiNoAnswerError, ApiRefusedError, ConfigError, PlumbingError, UsageError
+from server.oneswitchd.answers import VirtualPort
 from server.oneswitchd.client import Client
 from tests.server.fake_rest import Answer, FakeOneswitchd, problem
 from unoctl import ports
@@ -165,10 +166,10 @@ def test_no_answer_leaves_the_plumbing(world: World) -> None:
     world.fake.overrides["GET /v1/ports/5"] = lambda _: (200, b"")
 
     class Gone(Client):
-        def add_port(self, *_: object, **__: object) -> ports.Port:
+        def add_port(self, *_: object, **__: object) -> VirtualPort:
             raise ApiNoAnswerError("no answer")
 
-        def port(self, number: int) -> ports.Port:
+        def port(self, number: int) -> VirtualPort:
             raise ApiNoAnswerError("still no answer")
 
     world.client = Gone(world.fake.api)
