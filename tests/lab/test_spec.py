@@ -69,7 +69,10 @@ BAD = {
     "name twice": (changed(hosts=host(name="snic0")), "snic0 is given twice"),
     "name of a host": (changed(hosts=host(name="a/b")), "cannot name a switch, host or slot"),
     "interface too long": (changed(hosts=host(interfaces=(InterfaceSpec(HYPERVISOR, "x" * 16),))), "at most 15 bytes"),
-    "interface on no switch": (changed(hosts=host(interfaces=(InterfaceSpec("snic7", "vm1"),))), "no switch 'snic7'"),
+    "interface on no switch": (
+        changed(hosts=host(interfaces=(InterfaceSpec("snic7", "vm1"),))),
+        "unknown switch 'snic7'",
+    ),
     "interface is the PCIe port": (
         changed(hosts=host(interfaces=(InterfaceSpec(HYPERVISOR, "pcie-snic0"),))),
         "pcie-snic0 on hypervisor is given twice",
