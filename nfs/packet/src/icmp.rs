@@ -98,12 +98,6 @@ impl<T: AsRef<[u8]>> Icmp<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmp<T> {
-    #[must_use]
-    #[inline]
-    pub fn body_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut()[Icmp::HEADER..]
-    }
-
     /// Sets type, code and argument, but not the body. Call [`fill_checksum`](Self::fill_checksum) afterwards.
     pub fn set(&mut self, kind: u8, code: u8, argument: u32) {
         let bytes = self.buffer.as_mut();

@@ -63,12 +63,6 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 
     #[must_use]
     #[inline]
-    pub fn type_of_service(&self) -> u8 {
-        self.buffer.as_ref()[1]
-    }
-
-    #[must_use]
-    #[inline]
     pub fn total_length(&self) -> usize {
         usize::from(field::get16(self.buffer.as_ref(), 2))
     }
@@ -182,30 +176,10 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
         Ok(Self { buffer })
     }
 
-    /// Sets the type of service. This and the setters below leave the checksum; call [`fill_checksum`](Self::fill_checksum) afterwards.
-    #[inline]
-    pub fn set_type_of_service(&mut self, value: u8) {
-        self.buffer.as_mut()[1] = value;
-    }
-
+    /// Sets the total length. This and the setters below leave the checksum; call [`fill_checksum`](Self::fill_checksum) afterwards.
     #[inline]
     pub fn set_total_length(&mut self, value: u16) {
         field::set16(self.buffer.as_mut(), 2, value);
-    }
-
-    #[inline]
-    pub fn set_fragment_field(&mut self, value: u16) {
-        field::set16(self.buffer.as_mut(), 6, value);
-    }
-
-    #[inline]
-    pub fn set_identification(&mut self, value: u16) {
-        field::set16(self.buffer.as_mut(), 4, value);
-    }
-
-    #[inline]
-    pub fn set_ttl(&mut self, value: u8) {
-        self.buffer.as_mut()[8] = value;
     }
 
     #[inline]

@@ -49,12 +49,6 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
 
     #[must_use]
     #[inline]
-    pub fn traffic_class(&self) -> u8 {
-        (field::get16(self.buffer.as_ref(), 0) >> 4) as u8
-    }
-
-    #[must_use]
-    #[inline]
     pub fn payload_length(&self) -> usize {
         usize::from(field::get16(self.buffer.as_ref(), 4))
     }
@@ -117,13 +111,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
         field::set(header, 8, source.octets());
         field::set(header, 24, destination.octets());
         Ok(Self { buffer })
-    }
-
-    #[inline]
-    pub fn set_traffic_class(&mut self, value: u8) {
-        let bytes = self.buffer.as_mut();
-        let rest = field::get16(bytes, 0) & 0xf00f;
-        field::set16(bytes, 0, rest | u16::from(value) << 4);
     }
 
     #[inline]

@@ -40,7 +40,6 @@ pub mod protocol {
     pub const FRAGMENT: u8 = 44;
     pub const AUTHENTICATION: u8 = 51;
     pub const ICMPV6: u8 = 58;
-    pub const NO_NEXT: u8 = 59;
     pub const DESTINATION_OPTIONS: u8 = 60;
 }
 

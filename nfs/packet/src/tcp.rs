@@ -210,7 +210,6 @@ pub struct TcpOption<'a> {
 }
 
 impl TcpOption<'_> {
-    pub const MAXIMUM_SEGMENT_SIZE: u8 = 2;
     pub const SACK: u8 = 5;
     pub const FAST_OPEN: u8 = 34;
 }

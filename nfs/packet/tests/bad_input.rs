@@ -241,6 +241,7 @@ fn control_messages_keep_their_checksum() {
     message.set(128, 0, 5);
     message.fill_checksum(from, to);
     assert!(message.checksum_holds(from, to));
-    message.body_mut()[0] ^= 1;
+    bytes[Icmp::HEADER] ^= 1;
+    let message = Icmp::new_checked(&bytes[..]).unwrap();
     assert!(!message.checksum_holds(from, to));
 }

@@ -58,7 +58,7 @@ pub(crate) fn system<'a>(
     move |cause| {
         let hint = match cause.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => "it needs root, or CAP_NET_RAW and CAP_NET_ADMIN",
-            Some(libc::ENODEV) => "there is no such interface in this network namespace",
+            Some(libc::ENODEV) => "the interface does not exist in this network namespace",
             _ => "",
         };
         PortError::System {

@@ -218,7 +218,7 @@ mod tests {
         let error = Interface::look("nosuch0").unwrap_err().to_string();
         assert!(error.contains("port nosuch0: cannot find it"), "{error}");
         assert!(
-            error.contains("no such interface in this network namespace"),
+            error.contains("does not exist in this network namespace"),
             "{error}"
         );
         assert!(Interface::look("a-name-that-is-too-long").is_err());

@@ -78,7 +78,9 @@ pub fn parse(line: &[u8]) -> Result<(String, Map<String, Value>), Refusal> {
             "\"do\" is {}, expected a string",
             shortened(other)
         ))),
-        None => Err(malformed("no \"do\": expected {\"do\": VERB, ...}".into())),
+        None => Err(malformed(
+            "\"do\" is missing: expected {\"do\": VERB, ...}".into(),
+        )),
     }
 }
 
@@ -129,7 +131,7 @@ mod tests {
             (b"", "not JSON"),
             (b"\xff\xfe", "not JSON"),
             (b"[1]", "not a JSON object"),
-            (b"{}", "no \"do\""),
+            (b"{}", "\"do\" is missing"),
             (b"{\"do\": {\"x\": [1, 2]}}", "\"do\" is {\"x\":[1,2]}"),
         ] {
             let refusal = parse(line).unwrap_err();
