@@ -70,7 +70,8 @@ class Agent:
         capacity = capacities(config, server)
         self._monitor = make_monitor(config, server, self._store, catalog, capacity, launchers, switches)
         moves = switching or ServerSwitching(server, switches)
-        migrator = make_migrator(config, self._store, catalog, starter, moves, local, self._locations.is_down)
+        where = self._locations
+        migrator = make_migrator(config, self._store, catalog, starter, moves, local, where.is_down, where.is_cut_off)
         self._decider = PlacementDecider(
             self._store,
             catalog,

@@ -88,6 +88,7 @@ class Reconciler:
         self._locations = locations
         self._flows = flows
         self._rewire: set[str] = set()  # instances whose ports may be missing on a switch that is back
+        self._unswept: set[str] = set()  # locations where ending strays failed
         self._failures: defaultdict[str, _Failures] = defaultdict(_Failures)
         self._refused: dict[str, tuple[int, str]] = {}  # configurations that processes have refused: generation, why
         self._setbacks: defaultdict[str, _Failures] = defaultdict(_Failures)  # migrations that failed
@@ -136,14 +137,14 @@ class Reconciler:
         except Exception:  # noqa: BLE001  a step that begins something there tries again
             if not self._store.is_ending:
                 _log.exception("cannot end strays at %s", location)
-            self._starter.unswept.add(location)
+            self._unswept.add(location)
 
     def _end_strays(self, location: str | None = None) -> None:
         def kept() -> list[str]:
             return [key_of(epoch) for epoch in migrations.open_epochs(self._store.read)]
 
         ended, failed = self._starter.end_strays(kept, location)
-        self._starter.unswept.update(failed)
+        self._unswept.update(failed)
         for key in ended:
             _log.warning("ended a process without a row: %s", key)
 
@@ -207,7 +208,7 @@ class Reconciler:
             if not self._locations.is_down(row.location):
                 raise
             self._starter.forget(row)
-            self._starter.unswept.add(row.location)
+            self._unswept.add(row.location)
 
     def _serve(self, instance: Instance, serving: Running | None) -> float | None:
         if serving is not None and self._locations.is_down(serving.location):
@@ -257,9 +258,9 @@ class Reconciler:
     def _tidy(self) -> None:
         """End what an earlier attempt failed to end."""
         self._migrator.tidy()
-        for location in list(self._starter.unswept):
+        for location in list(self._unswept):
             if self._starter.is_here(location) or not self._locations.is_cut_off(location):
-                self._starter.unswept.discard(location)  # so that no other thread tries at the same time
+                self._unswept.discard(location)  # so that no other thread tries at the same time
                 self._sweep(location)
 
     def _start(self, instance: Instance, location: str, before: Running | None) -> float | None:

@@ -63,7 +63,6 @@ class Starter:
         self._watch = watch
         self._watched: dict[str, str] = {}  # incarnation by key
         self._killed: dict[str, tuple[str, str]] = {}  # incarnation by key, and why
-        self.unswept: set[str] = set()  # locations where a process may run that could not be ended
 
     def kind(self, instance: Instance) -> Kind:
         """Return an instance's kind and flavor.

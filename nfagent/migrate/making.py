@@ -22,6 +22,7 @@ def make_migrator(
     switching: Switching,
     local: LocalLauncher,
     is_down: Callable[[str], bool],
+    is_cut_off: Callable[[str], bool],
 ) -> StateMigrator:
     """Build a migrator for the locations of agent.toml; ``local`` is the launcher of those on this machine."""
     locations = [config.find_location(name) for name in catalog.locations]
@@ -39,5 +40,6 @@ def make_migrator(
             copies=config.migrate.mode == "copy",
             rate_mbps=config.migrate.rate_mbps,
             is_down=is_down,
+            is_cut_off=is_cut_off,
         )
     )

@@ -42,7 +42,8 @@ class Parts:
         local: the locations whose processes are on this machine, to which open files can be passed.
         copies: whether state is copied even if it could be handed over.
         rate_mbps: limit for copying; None: unlimited.
-        is_down: tells whether a location is disconnected, so that its processes count as ended.
+        is_down: tells whether a location has been disconnected for so long that its processes count as ended.
+        is_cut_off: tells whether a location is disconnected now.
     """
 
     store: Store
@@ -56,6 +57,7 @@ class Parts:
     copies: bool
     rate_mbps: int | None
     is_down: Callable[[str], bool]
+    is_cut_off: Callable[[str], bool]
 
 
 class RunningMigration:
@@ -80,6 +82,7 @@ class RunningMigration:
         self.journal = Journal(parts.store, migration, outage_s)
         self._kept: Kept | None = None
         self._peers: dict[str, Peer] = {}
+        self._halted: set[str] = set()  # incarnations
         self._marking: tuple[tuple[str, str], Marking] | None = None
 
     @property
@@ -141,7 +144,9 @@ class RunningMigration:
     def peer(self, role: Role) -> Peer | None:
         """Return the old or the new process, if it runs and can be reached."""
         row, known = self.row(role), self._peers.pop(role, None)
-        if row is not None and row.phase != "stopping" and self.parts.is_down(row.location):
+        # The agent that wrote "stopping" may have ended before the process did.
+        is_ended = row is None or row.incarnation in self._halted
+        if row is not None and not is_ended and (row.phase == "stopping" or self.parts.is_down(row.location)):
             row = self.halt(row, 0.0)
         if known is not None and (row is None or row.incarnation != known.running.incarnation):
             known.close()
@@ -208,18 +213,22 @@ class RunningMigration:
             self._marking = None
 
     def halt(self, row: Running, grace_s: float) -> Running:
-        """End a process and keep its row; one at a disconnected location need not be reached.
+        """End a process and keep its row.
+
+        One on another machine that is disconnected need not be reached; the reconciler ends it when that is back.
 
         Raises:
-            LaunchError: it does not end.
+            LaunchError: it does not end, and could still send packets.
         """
         try:
-            return self.parts.starter.halt(row, grace_s)
+            halted = self.parts.starter.halt(row, grace_s)
         except LaunchError:
-            if not self.parts.is_down(row.location):
+            place = row.location
+            if place in self.parts.local or not (self.parts.is_down(place) and self.parts.is_cut_off(place)):
                 raise
-            self.parts.starter.unswept.add(row.location)
-            return replace(row, phase="stopping")
+            halted = replace(row, phase="stopping")
+        self._halted.add(row.incarnation)
+        return halted
 
     def end(self, row: Running | None, grace_s: float) -> None:
         """End a process and delete its row."""

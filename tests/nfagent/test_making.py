@@ -34,9 +34,10 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
     made: list[Parts] = []
     monkeypatch.setattr(making, "StateMigrator", made.append)
     catalog = SimpleNamespace(locations=("hypervisor", "snic0", "snic1", "snic2"), home="hypervisor")
-    given: dict[str, Any] = {name: object() for name in ("store", "starter", "switching", "local", "is_down")}
+    shared = ("store", "starter", "switching", "is_down", "is_cut_off")
+    given: dict[str, Any] = {name: object() for name in (*shared, "local")}
     making.make_migrator(AgentConfig.parse(AGENT), catalog=cast(Any, catalog), **given)
-    for name in ("store", "starter", "switching", "is_down"):
+    for name in shared:
         assert getattr(made[0], name) is given[name]
     return made[0]
 

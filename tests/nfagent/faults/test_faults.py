@@ -20,6 +20,8 @@ _FOUND = [
     "start:7.lost-nic+25.refuse",  # a process that could not be ended ran on beside its successor
     "memfd:2.lost-nic+22.refuse",  # the same in a migration
     "memfd-home:60.lost-nic+64.refuse",
+    "copy:26.down-nic+32.crash",  # a row said "stopping", its process ran, and the old one was thawed beside it
+    "remote:31.down-nic+33.refuse",  # a location was back, its process was not ended and counted as ended
     "memfd:0.refuse+4.refuse",  # a rollback began, the migration started again, and its report kept the rollback
 ]
 

@@ -166,6 +166,7 @@ class World:
                 copies=self._copies,
                 rate_mbps=None,
                 is_down=self.locations.is_down,
+                is_cut_off=self.locations.is_cut_off,
             )
         )
         decider: Any = NoDecider()
