@@ -146,6 +146,7 @@ def _played(world: World) -> int:
     restless: list[str] = []
     steps = drive(world, restless)
     world.is_recording = False
+    world.look()  # a machine that has come back meanwhile is swept
     if not (world.is_lost and restless):  # who tries again and again may be anywhere
         world.violations += invariants.settled(world, lost=world.is_lost) or restless
     world.delete()
