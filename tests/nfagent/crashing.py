@@ -19,10 +19,10 @@ from nfagent.config import AgentConfig
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.switching import Moved
 from nfagent.model import InstancePort
-from tests.nfagent.world import FakeMarking
+from tests.nfagent.world import FakeMarking, WithoutSwitches
 
 
-class FileWiring:
+class FileWiring(WithoutSwitches):
     """Ports in a file, so that they outlive the agent like those of switches."""
 
     def __init__(self, path: Path) -> None:
@@ -54,20 +54,6 @@ class FileWiring:
 
     def quiesce(self) -> None:
         """See `Switching`."""
-
-    def bridges(self, locations: Sequence[str]) -> list[str]:
-        """See `Switching`."""
-        assert locations
-        return []
-
-    def are_in_step(self, locations: Sequence[str]) -> bool:
-        """See `Switching`."""
-        return bool(locations)
-
-    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
-        """See `Switching`."""
-        assert old != new
-        return lambda limit_s: None
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> FakeMarking:
         """See `Switching`."""

@@ -111,8 +111,23 @@ class FakeMarking:
         """See `Marking`."""
 
 
+class WithoutSwitches:
+    """The answers of a wiring that has no switches; see `nfagent.migrate.switching.Switching`."""
+
+    def bridges(self, locations: Sequence[str]) -> list[str]:
+        assert locations
+        return []
+
+    def are_in_step(self, locations: Sequence[str]) -> bool:
+        return bool(locations)
+
+    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
+        assert old != new
+        return lambda limit_s: None
+
+
 @dataclass
-class FakeWiring:
+class FakeWiring(WithoutSwitches):
     """Remembers where ports are, and refuses when told to."""
 
     places: dict[int, Place] = field(default_factory=dict)
@@ -162,20 +177,6 @@ class FakeWiring:
         self._check()
         with self._marked:
             assert self._marked.wait_for(lambda: len(self.markers) >= self.quiet_after, 60)
-
-    def bridges(self, locations: Sequence[str]) -> list[str]:
-        """See `Switching`."""
-        assert locations
-        return []
-
-    def are_in_step(self, locations: Sequence[str]) -> bool:
-        """See `Switching`."""
-        return bool(locations)
-
-    def passing(self, old: str, new: str) -> Callable[[float], str | None]:
-        """See `Switching`."""
-        assert old != new
-        return lambda limit_s: None
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> "FakeMarking":
         """See `Switching`."""

@@ -143,12 +143,20 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def serving(lab: Lab, **settings: object) -> Iterator[Server]:
+    """Run oneswitchd in front of a lab."""
+    server = Server(lab, **settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 @pytest.fixture
 def server(lab: Lab) -> Iterator[Server]:
-    """It, with oneswitchd in front; no audits."""
-    with contextlib.ExitStack() as stack:
-        server = Server(lab, audit_s=0, log="debug")
-        stack.callback(server.stop)
+    """The lab with oneswitchd in front, without audits."""
+    with serving(lab, audit_s=0, log="debug") as server:
         yield server
 
 

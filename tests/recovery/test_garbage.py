@@ -1,6 +1,5 @@
 """Garbage on the northbound port: no crash, no leak, no full disk, no effect on other controllers."""
 
-import contextlib
 import itertools
 import os
 import random
@@ -15,7 +14,7 @@ import pytest
 
 from lab.server import Lab
 from tests.oracle import openflow as of
-from tests.recovery.conftest import Server, eventually
+from tests.recovery.conftest import Server, eventually, serving
 from tests.recovery.controller import Controller
 from tests.recovery.hostile import GROUPS_BELOW, TABLES, Attacker, attackers
 from tests.recovery.test_crashes import check
@@ -37,9 +36,7 @@ UNASKED = {of.HELLO, of.PACKET_IN, of.PORT_STATUS, of.FLOW_REMOVED}
 @pytest.fixture
 def guarded(lab: Lab) -> Iterator[Server]:
     """A server as deployed, whose oneswitchd audits its bridges every second."""
-    with contextlib.ExitStack() as stack:
-        server = Server(lab, audit_s=1, log="info")
-        stack.callback(server.stop)
+    with serving(lab, audit_s=1, log="info") as server:
         yield server
 
 
