@@ -113,7 +113,7 @@ def test_answers_that_are_none(directory: Path, line: bytes, words: str) -> None
 
 
 def test_nobody_is_there(directory: Path) -> None:
-    with pytest.raises(ControlUnreachableError, match="nobody answers"):
+    with pytest.raises(ControlUnreachableError, match="no process answers"):
         Control(directory / "none").ask("status")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(directory / "mute"))
