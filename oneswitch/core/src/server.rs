@@ -43,7 +43,12 @@ impl Server {
     }
 
     /// Derives the executors from the port map; returns the old and the new ones.
-    pub fn derive_executors(&mut self, everywhere: bool) -> (Executors, Executors) {
+    pub fn derive_executors(&mut self) -> (Executors, Executors) {
+        self.derive_executors_with(self.executors.is_everywhere())
+    }
+
+    /// As [`Self::derive_executors`]. `everywhere`: any rule may apply at any executor.
+    pub fn derive_executors_with(&mut self, everywhere: bool) -> (Executors, Executors) {
         let new = Executors::derive(&self.ports, self.default_executor, everywhere);
         let old = std::mem::replace(&mut self.executors, new.clone());
         self.epoch += u64::from(old != new);

@@ -109,9 +109,7 @@ impl Core {
     }
 
     fn port_map_changed(&mut self, now: Instant) {
-        let (old, new) = self
-            .server
-            .derive_executors(self.server.executors.is_everywhere());
+        let (old, new) = self.server.derive_executors();
         self.with_moves(now, |moves, below| moves.install_copies(below, &old, &new));
         self.with_moves(now, |moves, below| moves.retire_copies(below, &old, &new));
         self.switches.refresh_paths(&mut self.server);

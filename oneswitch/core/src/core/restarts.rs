@@ -91,7 +91,8 @@ impl Core {
         if let Some(settings) = replayed.settings {
             self.adopt_settings(&settings);
         }
-        self.server.derive_executors(self.truth.moves_in_port());
+        self.server
+            .derive_executors_with(self.truth.moves_in_port());
         // Watch rules whose copies have no idle timers of their own again.
         self.expiry.idle.start(now);
         Ok(Restored {

@@ -249,7 +249,7 @@ impl Core {
         if self.server.executors.is_everywhere() {
             return;
         }
-        let (old, new) = self.server.derive_executors(true);
+        let (old, new) = self.server.derive_executors_with(true);
         self.with_moves(now, |moves, below| moves.install_copies(below, &old, &new));
     }
 
@@ -261,7 +261,7 @@ impl Core {
         {
             return;
         }
-        let (old, new) = self.server.derive_executors(false);
+        let (old, new) = self.server.derive_executors_with(false);
         self.with_moves(now, |moves, below| moves.retire_copies(below, &old, &new));
     }
 

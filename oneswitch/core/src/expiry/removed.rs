@@ -1,6 +1,6 @@
 //! One flow_removed per virtual rule, with the summed counters of all its copies.
 
-use crate::api::{Bridge, Destination, SwitchIndex};
+use crate::api::SwitchIndex;
 use crate::layout::translate::removal_of;
 use crate::model::facts::Facts;
 use crate::model::rule::{copy_flags, Counters, Rule, RuleKey};
@@ -285,17 +285,9 @@ impl Removals {
             facts: Facts::default(),
         };
         let changes = below.truth.apply(&request, below.now);
-        let xid = below
-            .switches
-            .verdicts
-            .push(None, None, request, changes, targets, below.now);
-        for switch in targets.iter() {
-            below.switches.outbox.put_with_xid(
-                Destination::Switch(switch, Bridge::Virt),
-                &frame,
-                xid,
-            );
-        }
+        let verdicts = &mut below.switches.verdicts;
+        let xid = verdicts.push(None, None, request, changes, targets, below.now);
+        below.switches.send_operation(&frame, targets, xid);
     }
 
     /// Forgets a disconnected switch, which will not report any more.

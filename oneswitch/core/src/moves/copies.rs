@@ -15,50 +15,33 @@ impl Moves {
         if old == new {
             return;
         }
-        below
-            .switches
-            .verdicts
-            .adopt(new.all().intersection(below.switches.up()));
-        for switch in new
-            .all()
-            .minus(old.all())
-            .intersection(below.switches.up())
-            .iter()
-        {
-            let meters = repair::meters(&[], below.truth.meters.clone(), |_| false);
-            let groups = below.truth.groups.values();
-            let groups = groups.map(|g| (g.id, physical_group(g))).collect();
-            let groups = repair::groups(&[], groups, |_| false);
+        let (truth, switches, now) = (&*below.truth, &mut *below.switches, below.now);
+        let up = switches.up();
+        switches.verdicts.adopt(new.all().intersection(up));
+        for switch in new.all().minus(old.all()).intersection(up).iter() {
+            let meters = repair::meters(&[], truth.meters.clone(), |_| false);
+            let groups = truth.groups.values().map(|g| (g.id, physical_group(g)));
+            let groups = repair::groups(&[], groups.collect(), |_| false);
             for message in meters.messages.iter().chain(&groups.messages) {
-                let here = SwitchSet::of(switch);
-                below.switches.send_own(message, here, below.now);
+                switches.send_own(message, SwitchSet::of(switch), now);
             }
         }
-        let rules: Vec<_> = below.truth.tables.iter().cloned().collect();
-        for rule in rules {
-            let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
-            let timer_moves = rule.idle_timeout != 0
-                && new.share_idle_timer(&rule)
-                && !old.share_idle_timer(&rule);
-            if timer_moves {
-                self.timers_move = true;
-            }
+        for rule in truth.tables.iter() {
+            let (had, needs) = (old.of_rule(rule), new.of_rule(rule));
+            let timer_moves =
+                rule.idle_timeout != 0 && new.share_idle_timer(rule) && !old.share_idle_timer(rule);
+            self.timers_move |= timer_moves;
             let targets = if timer_moves { needs } else { needs.minus(had) };
             if !targets.is_empty() {
-                below.switches.send_own_flow(
-                    copy_of(&rule, needs.len(), below.now),
-                    targets,
-                    below.now,
-                );
+                switches.send_own_flow(copy_of(rule, needs.len(), now), targets, now);
             }
         }
     }
 
     /// Removes what `new` no longer requires, keeping its counters.
     pub fn retire_copies(&mut self, below: &mut Below<'_>, old: &Executors, new: &Executors) {
-        below
-            .switches
-            .read_lost_counters(below.truth, old, new, None);
+        let switches = &mut *below.switches;
+        switches.read_lost_counters(below.truth, old, new, None);
         self.remove_copies(below, old, new);
     }
 
@@ -67,30 +50,21 @@ impl Moves {
         if old == new {
             return;
         }
-        below
-            .switches
+        let (truth, switches, now) = (&*below.truth, &mut *below.switches, below.now);
+        switches
             .verdicts
-            .adopt(old.all().intersection(below.switches.up()));
-        let rules: Vec<_> = below.truth.tables.iter().cloned().collect();
-        for rule in rules {
-            let (had, needs) = (old.of_rule(&rule), new.of_rule(&rule));
-            below
-                .switches
-                .send_own_flow(removal_of(&rule), had.minus(needs), below.now);
+            .adopt(old.all().intersection(switches.up()));
+        for rule in truth.tables.iter() {
+            let (had, needs) = (old.of_rule(rule), new.of_rule(rule));
+            switches.send_own_flow(removal_of(rule), had.minus(needs), now);
             if rule.idle_timeout != 0 && had.len() > 1 && needs.len() == 1 {
-                below
-                    .switches
-                    .send_own_flow(copy_of(&rule, 1, below.now), needs, below.now);
+                switches.send_own_flow(copy_of(rule, 1, now), needs, now);
             }
         }
         for switch in old.all().minus(new.all()).iter() {
-            let groups: Vec<u32> = below.truth.groups.keys().copied().collect();
-            for id in groups {
-                below.switches.send_own(
-                    &Message::GroupMod(group_removal(id)),
-                    SwitchSet::of(switch),
-                    below.now,
-                );
+            let here = SwitchSet::of(switch);
+            for id in truth.groups.keys() {
+                switches.send_own(&Message::GroupMod(group_removal(*id)), here, now);
             }
             let message = MeterMod {
                 command: MeterModCommand::Delete,
@@ -98,11 +72,7 @@ impl Moves {
                 meter_id: meter_no::ALL,
                 bands: Box::default(),
             };
-            below.switches.send_own(
-                &Message::MeterMod(message),
-                SwitchSet::of(switch),
-                below.now,
-            );
+            switches.send_own(&Message::MeterMod(message), here, now);
         }
     }
 }

@@ -29,11 +29,8 @@ impl Moves {
         number: u32,
         request: MoveRequest,
     ) -> Result<(), PortError> {
-        let port = below
-            .server
-            .ports
-            .get(number)
-            .ok_or(PortError::PortUnknown(number))?;
+        let port = below.server.ports.get(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
         let owner = request.owner.clone();
         port.check_claim(&Claim {
             owner,
@@ -76,11 +73,8 @@ impl Moves {
         number: u32,
         request: &ExecutorRequest,
     ) -> Result<(), PortError> {
-        let port = below
-            .server
-            .ports
-            .get(number)
-            .ok_or(PortError::PortUnknown(number))?;
+        let port = below.server.ports.get(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
         if port.moving.is_some() {
             return Err(PortError::MoveInProgress(number));
         }
@@ -114,9 +108,7 @@ impl Moves {
             port.moving = Some(moving);
         }
         below.server.ports.revision += 1;
-        let (old, new) = below
-            .server
-            .derive_executors(below.server.executors.is_everywhere());
+        let (old, new) = below.server.derive_executors();
         self.install_copies(below, &old, &new);
         // Only packets without a mapped ingress port can have left its executor.
         self.retire_copies(below, &old, &new);
@@ -200,11 +192,8 @@ impl Moves {
     /// # Errors
     /// See [`Core::abort_move`](crate::Core::abort_move).
     pub fn abort_move(&mut self, below: &mut Below<'_>, number: u32) -> Result<(), PortError> {
-        let port = below
-            .server
-            .ports
-            .get_mut(number)
-            .ok_or(PortError::PortUnknown(number))?;
+        let port = below.server.ports.get_mut(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
         let moving = port.moving.as_ref().ok_or(PortError::NoMove(number))?;
         if moving.stage > MoveStage::Prepared {
             return Err(PortError::MovePastAbort(number));

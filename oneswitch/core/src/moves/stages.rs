@@ -30,16 +30,10 @@ impl Moves {
     }
 
     pub fn advance_moves(&mut self, below: &mut Below<'_>) {
-        let moving: Vec<u32> = below
-            .server
-            .ports
-            .iter()
-            .filter(|p| p.moving.is_some())
-            .map(|p| p.number)
-            .collect();
-        moving
-            .into_iter()
-            .for_each(|number| self.advance_move(below, number));
+        let moving = below.server.ports.iter().filter(|p| p.moving.is_some());
+        for number in moving.map(|p| p.number).collect::<Vec<_>>() {
+            self.advance_move(below, number);
+        }
     }
 
     pub fn advance_move(&mut self, below: &mut Below<'_>, number: u32) {
@@ -141,12 +135,8 @@ impl Moves {
 
     /// Tells whether a bridge that the stage depends on has not answered the barrier after it.
     fn owes_answers(&self, below: &Below<'_>, port: &VirtualPort, moving: &Move) -> bool {
-        let owes = |(s, bridge)| {
-            below
-                .switches
-                .verdicts
-                .is_awaited(s, bridge, moving.after_batch)
-        };
+        let verdicts = &below.switches.verdicts;
+        let owes = |(s, bridge)| verdicts.is_awaited(s, bridge, moving.after_batch);
         port.rests_on(moving).any(owes)
     }
 
@@ -207,24 +197,16 @@ impl Moves {
 
     /// Fails moves to a switch that refuses copies of accepted rules, which cannot become the executor.
     pub fn fail_moves_to(&mut self, below: &mut Below<'_>, switches: SwitchSet, error: ErrorCode) {
-        let failed: Vec<u32> = below
-            .server
-            .ports
-            .iter()
-            .filter(|p| {
-                let moving = p.moving.as_ref();
-                moving.is_some_and(|m| m.stage <= MoveStage::Prepared)
-                    && p.executor_to_be().is_some_and(|s| switches.contains(s))
-            })
-            .map(|p| p.number)
-            .collect();
-        for number in failed {
-            let names = below.switches.switch_names(switches);
-            self.fail_move(
-                below,
-                number,
-                format!("{names} refused a copy of a rule, group or meter: {error}"),
-            );
+        let names = below.switches.switch_names(switches);
+        let fails = |p: &&VirtualPort| {
+            let moving = p.moving.as_ref();
+            moving.is_some_and(|m| m.stage <= MoveStage::Prepared)
+                && p.executor_to_be().is_some_and(|s| switches.contains(s))
+        };
+        let failed = below.server.ports.iter().filter(fails);
+        for number in failed.map(|p| p.number).collect::<Vec<_>>() {
+            let reason = format!("{names} refused a copy of a rule, group or meter: {error}");
+            self.fail_move(below, number, reason);
         }
     }
 
@@ -239,31 +221,19 @@ impl Moves {
         let (old, to, executor) = (port.home.clone(), moving.to.clone(), moving.executor);
         moving.folding = 1;
         if old != to && below.switches.list[old.switch].edge.is_up() {
-            if let Some(interface) = below.switches.list[old.switch]
-                .edge
-                .number_of(&old.interface)
-            {
+            let edge = &below.switches.list[old.switch].edge;
+            if let Some(port) = edge.number_of(&old.interface) {
                 self.expect_fold(below, number);
-                let request = MultipartRequest::PortStats { port: interface };
-                below.switches.read(
-                    Purpose::FoldPort(number),
-                    Bridge::Edge,
-                    SwitchSet::of(old.switch),
-                    request,
-                );
+                let request = MultipartRequest::PortStats { port };
+                let (purpose, from) = (Purpose::FoldPort(number), SwitchSet::of(old.switch));
+                below.switches.read(purpose, Bridge::Edge, from, request);
             }
         }
-        let (before, after) = (
-            below.server.executors.clone(),
-            below
-                .server
-                .executors
-                .moved(number, executor.of(&to), below.server.default_executor),
-        );
-        let questions =
-            below
-                .switches
-                .read_lost_counters(below.truth, &before, &after, Some(number));
+        let (truth, server) = (&*below.truth, &*below.server);
+        let before = &server.executors;
+        let after = before.moved(number, executor.of(&to), server.default_executor);
+        let switches = &mut below.switches;
+        let questions = switches.read_lost_counters(truth, before, &after, Some(number));
         (0..questions).for_each(|_| self.expect_fold(below, number));
         self.folded(below, number, None);
     }
@@ -350,9 +320,7 @@ impl Moves {
     pub fn end_move(&mut self, below: &mut Below<'_>, number: u32, folded: bool) {
         self.folds.remove(&number);
         below.server.ports.retire_ingress(number);
-        let (old, new) = below
-            .server
-            .derive_executors(below.server.executors.is_everywhere());
+        let (old, new) = below.server.derive_executors();
         // Packets without a mapped ingress port may have another executor by now.
         self.install_copies(below, &old, &new);
         if folded {

@@ -63,10 +63,9 @@ impl Switches {
     /// Tells the switches which watched ports have become live or dead.
     pub fn refresh_liveness(&mut self, server: &Server) {
         let dead = self.dead_links();
-        let watched: Vec<u32> = server.watched.iter().copied().collect();
-        watched
-            .into_iter()
-            .for_each(|port| self.tell_liveness(server, port, dead, None));
+        for port in &server.watched {
+            self.tell_liveness(server, *port, dead, None);
+        }
     }
 
     /// `unseen`: liveness of a port that was not seen since the start; `None`: unchanged.

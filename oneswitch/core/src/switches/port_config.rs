@@ -14,9 +14,8 @@ impl Switches {
             return;
         };
         let config = port.config & config::PORT_DOWN;
-        let locations: Vec<Location> = port.locations().cloned().collect();
-        for location in locations {
-            self.apply_interface_config(&location, config);
+        for location in port.locations() {
+            self.apply_interface_config(location, config);
         }
     }
 
@@ -48,22 +47,17 @@ impl Switches {
 
     /// Applies controllers' configuration to the interfaces of a bridge that came up.
     pub fn apply_port_configs(&mut self, server: &Server, switch: SwitchIndex) {
-        let numbers: Vec<u32> = server
-            .ports
-            .iter()
-            .filter(|p| p.locations().any(|l| l.switch == switch))
-            .map(|p| p.number)
-            .collect();
-        numbers
-            .into_iter()
-            .for_each(|n| self.apply_port_config(server, n));
+        for port in server.ports.iter() {
+            if port.locations().any(|l| l.switch == switch) {
+                self.apply_port_config(server, port.number);
+            }
+        }
     }
 
     pub fn refresh_all_patch_config(&mut self, server: &Server) {
-        let numbers: Vec<u32> = server.ports.iter().map(|p| p.number).collect();
-        numbers
-            .into_iter()
-            .for_each(|n| self.refresh_patch_config(server, n));
+        for port in server.ports.iter() {
+            self.refresh_patch_config(server, port.number);
+        }
     }
 
     /// Applies a controller's configuration to the patch ports; PORT_DOWN, which they lack, affects the interface and groups that watch it
