@@ -3,8 +3,9 @@
 //! Write-ahead: journalled before taking effect. A finished move stays until the daemon has saved the port map, which then contains its
 //! result.
 
-use super::records::{array, counters};
+use super::records::array;
 use crate::api::{MoveStage, MoveUntil};
+use crate::server::counters::counters;
 use crate::server::ports::{Executor, Move, VirtualPort};
 use crate::server::Server;
 use openflow13::PortStats;

@@ -14,11 +14,12 @@ use crate::journal::moves;
 use crate::layout::translate::removal_of;
 use crate::model::rule::{Counters, Rule, RuleKey};
 use crate::model::truth::{Changes, Group, Meter, Request};
+use crate::server::counters::counters;
 use crate::server::ports::VirtualPort;
 use crate::server::Server;
 use openflow13::{
     FlowMod, FlowModCommand, GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
-    Multipart, MultipartReply, PortStats,
+    Multipart, MultipartReply,
 };
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -308,24 +309,6 @@ impl PortSettings {
             *counter = value;
         }
     }
-}
-
-/// In the order of `ofp_port_stats`.
-pub fn counters(stats: &mut PortStats) -> [&mut u64; 12] {
-    [
-        &mut stats.rx_packets,
-        &mut stats.tx_packets,
-        &mut stats.rx_bytes,
-        &mut stats.tx_bytes,
-        &mut stats.rx_dropped,
-        &mut stats.tx_dropped,
-        &mut stats.rx_errors,
-        &mut stats.tx_errors,
-        &mut stats.rx_frame_err,
-        &mut stats.rx_over_err,
-        &mut stats.rx_crc_err,
-        &mut stats.collisions,
-    ]
 }
 
 /// Fragment flags, the flood generation's number, and the ports.

@@ -297,7 +297,7 @@ fn depart(rules: &mut EdgeRules, patch: u32, oxm: &[u8], actions: ActionList) {
     let register = [&REG0[..], &patch.to_be_bytes()].concat();
     let mut reparse = set_field(&register);
     reparse.extend(set_field(&NO_PORT));
-    reparse.extend(REPARSED_COPY);
+    reparse.extend(REPARSED_COPY.concat());
     if let (Ok(untagged), Ok(tagged), Ok(reparsed), Ok(reparse)) = (
         from(port.as_oxm(), &UNTAGGED),
         from(port.as_oxm(), &TAGGED),
@@ -331,47 +331,12 @@ const TAGGED: [u8; 8] = [0x80, 0, 6 << 1 | 1, 4, 0x10, 0, 0x10, 0];
 /// NXAST_CLONE of [`ENCLOSING_GROUP`], preceded by a truncated output to no port. Hashing for the group makes Open vSwitch's userspace
 /// datapath parse the packet again, two tags deep only, and its next change would write to the wrong place, so it must hash a copy. Open
 /// vSwitch makes a copy only for a clone with an irreversible action, such as the truncation.
-const REPARSED_COPY: [u8; 40] = [
-    0xff,
-    0xff,
-    0,
-    40,
-    0,
-    0,
-    0x23,
-    0x20,
-    0,
-    42,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0, // clone
-    0xff,
-    0xff,
-    0,
-    16,
-    0,
-    0,
-    0x23,
-    0x20,
-    0,
-    39,
-    0xfe,
-    0xff,
-    0,
-    0,
-    0,
-    64, // truncated output to port 0xfeff
-    0,
-    22,
-    0,
-    8,
-    0,
-    0,
-    0,
-    ENCLOSING_GROUP as u8,
+const REPARSED_COPY: [&[u8]; 3] = [
+    &[0xff, 0xff, 0, 40, 0, 0, 0x23, 0x20, 0, 42, 0, 0, 0, 0, 0, 0], // clone
+    &[
+        0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 39, 0xfe, 0xff, 0, 0, 0, 64,
+    ], // truncated output to port 0xfeff
+    &[0, 22, 0, 8, 0, 0, 0, ENCLOSING_GROUP as u8],
 ];
 
 /// Returns the groups of every `edge`.
@@ -396,27 +361,13 @@ fn reparse_bucket() -> Vec<u8> {
     const WEIGHT: u8 = 1;
     const ANY: [u8; 4] = [0xff; 4];
     /// Nicira's resubmit to a table, with the port as it is (Open vSwitch, struct nx_action_resubmit).
-    const RESUBMIT: [u8; 13] = [
-        0xff,
-        0xff,
-        0,
-        16,
-        0,
-        0,
-        0x23,
-        0x20,
-        0,
-        14,
-        0xff,
-        0xf8,
-        REPARSED_TABLE,
-    ];
+    const RESUBMIT: [u8; 12] = [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 14, 0xff, 0xf8];
     let mut bucket = vec![0, 32, 0, WEIGHT];
     bucket.extend(ANY); // watch_port
     bucket.extend(ANY); // watch_group
     bucket.extend([0; 4]);
     bucket.extend(RESUBMIT);
-    bucket.extend([0; 3]);
+    bucket.extend([REPARSED_TABLE, 0, 0, 0]);
     bucket
 }
 

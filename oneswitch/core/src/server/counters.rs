@@ -31,21 +31,31 @@ pub fn shown(base: u64, counted: u64) -> u64 {
 
 /// Combines two ports' counters field by field with [`plus`], [`minus`] or [`shown`].
 pub fn combine_ports(a: &PortStats, b: &PortStats, combine: fn(u64, u64) -> u64) -> PortStats {
+    let (mut a, mut b) = (*a, *b);
+    for (mine, theirs) in counters(&mut a).into_iter().zip(counters(&mut b)) {
+        *mine = combine(*mine, *theirs);
+    }
     PortStats {
-        port_no: a.port_no,
-        rx_packets: combine(a.rx_packets, b.rx_packets),
-        tx_packets: combine(a.tx_packets, b.tx_packets),
-        rx_bytes: combine(a.rx_bytes, b.rx_bytes),
-        tx_bytes: combine(a.tx_bytes, b.tx_bytes),
-        rx_dropped: combine(a.rx_dropped, b.rx_dropped),
-        tx_dropped: combine(a.tx_dropped, b.tx_dropped),
-        rx_errors: combine(a.rx_errors, b.rx_errors),
-        tx_errors: combine(a.tx_errors, b.tx_errors),
-        rx_frame_err: combine(a.rx_frame_err, b.rx_frame_err),
-        rx_over_err: combine(a.rx_over_err, b.rx_over_err),
-        rx_crc_err: combine(a.rx_crc_err, b.rx_crc_err),
-        collisions: combine(a.collisions, b.collisions),
         duration_sec: b.duration_sec,
         duration_nsec: b.duration_nsec,
+        ..a
     }
+}
+
+/// In the order of `ofp_port_stats`.
+pub fn counters(stats: &mut PortStats) -> [&mut u64; 12] {
+    [
+        &mut stats.rx_packets,
+        &mut stats.tx_packets,
+        &mut stats.rx_bytes,
+        &mut stats.tx_bytes,
+        &mut stats.rx_dropped,
+        &mut stats.tx_dropped,
+        &mut stats.rx_errors,
+        &mut stats.tx_errors,
+        &mut stats.rx_frame_err,
+        &mut stats.rx_over_err,
+        &mut stats.rx_crc_err,
+        &mut stats.collisions,
+    ]
 }

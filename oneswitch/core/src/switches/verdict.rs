@@ -134,8 +134,31 @@ struct Batch {
     number: u64,
     barrier: u32,
     operations: usize,
+    awaited: Bridges,
+}
+
+/// Bridges of some switches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bridges {
     virt: SwitchSet,
     edge: SwitchSet,
+}
+
+impl Bridges {
+    fn is_empty(self) -> bool {
+        self.virt.is_empty() && self.edge.is_empty()
+    }
+
+    fn of(&mut self, bridge: Bridge) -> &mut SwitchSet {
+        match bridge {
+            Bridge::Virt => &mut self.virt,
+            Bridge::Edge => &mut self.edge,
+        }
+    }
+
+    fn contains(mut self, switch: SwitchIndex, bridge: Bridge) -> bool {
+        self.of(bridge).contains(switch)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -150,9 +173,8 @@ pub struct Verdicts {
     pushed: u64,
     /// Operations that no barrier covers yet.
     open: usize,
-    virt: SwitchSet,
-    edge: SwitchSet,
     /// Whether the open batch must be closed: it changes something, or something waits for it.
+    touched: Bridges,
     due: bool,
     /// The first packet-out of the open batch.
     since: Option<Instant>,
@@ -192,16 +214,13 @@ impl Verdicts {
 
     /// Tells whether a bridge has not answered a barrier of `batch` or of an older one.
     pub fn is_awaited(&self, switch: SwitchIndex, bridge: Bridge, batch: u64) -> bool {
-        let of = |virt: SwitchSet, edge: SwitchSet| match bridge {
-            Bridge::Virt => virt.contains(switch),
-            Bridge::Edge => edge.contains(switch),
-        };
         let mut closed = self.batches.iter().take_while(|b| b.number <= batch);
-        closed.any(|b| of(b.virt, b.edge)) || batch > self.closed && of(self.virt, self.edge)
+        closed.any(|b| b.awaited.contains(switch, bridge))
+            || batch > self.closed && self.touched.contains(switch, bridge)
     }
 
     fn is_open(&self) -> bool {
-        self.open > 0 || !self.virt.is_empty() || !self.edge.is_empty()
+        self.open > 0 || !self.touched.is_empty()
     }
 
     /// Records an operation and returns its xid. `original`: the controller's message, if another one is sent.
@@ -241,7 +260,7 @@ impl Verdicts {
         self.open += 1;
         self.due |= self.open >= PATIENT;
         self.pushed += 1;
-        self.virt = self.virt.union(targets);
+        self.touched.virt = self.touched.virt.union(targets);
         xid
     }
 
@@ -316,10 +335,7 @@ impl Verdicts {
     /// Records a message other than an operation that the batch's barrier must cover.
     pub fn touch(&mut self, switch: SwitchIndex, bridge: Bridge) {
         self.due = true;
-        match bridge {
-            Bridge::Virt => self.virt.insert(switch),
-            Bridge::Edge => self.edge.insert(switch),
-        }
+        self.touched.of(bridge).insert(switch);
     }
 
     /// Returns when the open batch is due by itself.
@@ -338,18 +354,14 @@ impl Verdicts {
         }
         self.since = None;
         self.closed += 1;
-        let (virt, edge) = (
-            std::mem::take(&mut self.virt),
-            std::mem::take(&mut self.edge),
-        );
+        let awaited = std::mem::take(&mut self.touched);
         self.batches.push_back(Batch {
             number: self.closed,
             barrier,
             operations: std::mem::take(&mut self.open),
-            virt,
-            edge,
+            awaited,
         });
-        Some((virt, edge))
+        Some((awaited.virt, awaited.edge))
     }
 
     /// Records an error of `switch` about operation `xid`; returns false if that operation does not exist.
@@ -370,25 +382,16 @@ impl Verdicts {
 
     pub fn barrier_reply(&mut self, xid: u32, switch: SwitchIndex, bridge: Bridge) {
         if let Some(batch) = self.batches.iter_mut().find(|b| b.barrier == xid) {
-            match bridge {
-                Bridge::Virt => batch.virt.remove(switch),
-                Bridge::Edge => batch.edge.remove(switch),
-            }
+            batch.awaited.of(bridge).remove(switch);
         }
     }
 
     /// Stops waiting for a disconnected bridge (it is synchronised again when it reconnects).
     pub fn forget(&mut self, switch: SwitchIndex, bridge: Bridge) {
         for batch in &mut self.batches {
-            match bridge {
-                Bridge::Virt => batch.virt.remove(switch),
-                Bridge::Edge => batch.edge.remove(switch),
-            }
+            batch.awaited.of(bridge).remove(switch);
         }
-        match bridge {
-            Bridge::Virt => self.virt.remove(switch),
-            Bridge::Edge => self.edge.remove(switch),
-        }
+        self.touched.of(bridge).remove(switch);
         if bridge == Bridge::Virt {
             self.operations.iter_mut().for_each(|o| o.forget(switch));
         }
@@ -396,15 +399,8 @@ impl Verdicts {
 
     /// Settles the oldest batch if all its barriers are answered.
     pub fn settle(&mut self, truth: &mut Truth, journal: &mut Journal) -> Option<Settled> {
-        let ready = self
-            .batches
-            .front()
-            .is_some_and(|b| b.virt.is_empty() && b.edge.is_empty());
-        let batch = if ready {
-            self.batches.pop_front()?
-        } else {
-            return None;
-        };
+        self.batches.front().filter(|b| b.awaited.is_empty())?;
+        let batch = self.batches.pop_front()?;
         let mut settled = Settled::default();
         if self
             .operations
