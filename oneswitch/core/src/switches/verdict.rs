@@ -173,8 +173,9 @@ pub struct Verdicts {
     pushed: u64,
     /// Operations that no barrier covers yet.
     open: usize,
-    /// Whether the open batch must be closed: it changes something, or something waits for it.
+    /// Bridges that got a message of the open batch.
     touched: Bridges,
+    /// Whether the open batch must be closed: it changes something, or something waits for it.
     due: bool,
     /// The first packet-out of the open batch.
     since: Option<Instant>,
