@@ -16,6 +16,7 @@ from lab.ovs import OvsSwitch
 from lab.unixctl import unixctl
 from server.config import ServerConfig, SwitchConfig
 from server.errors import (
+    ConfigError,
     DatabaseUnreachableError,
     InterfaceError,
     OwnershipError,
@@ -331,6 +332,6 @@ def test_two_databases_at_once(switch_config: SwitchConfig, ovs: OvsSwitch, lab_
             assert snic.find("pf0hpf")
             assert snic.find("pf0vf0")
             assert hub.find("edge-1")
-            with pytest.raises(KeyError, match="expected one of hypervisor, snic0"):
+            with pytest.raises(ConfigError, match="expected one of hypervisor, snic0"):
                 server.on("snic9")
         assert "edge-1" in unixctl(other.control(), "dpif/show")
