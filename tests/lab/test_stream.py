@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,7 +183,7 @@ def unreachables(lab: Lab, host: str) -> int:
     ("options", "problem"),
     [({"size": 60}, "frame size 60: expected 70 to 1514"), ({"rate": 0}, "rate 0.0: expected more than 0")],
 )
-def test_impossible_streams_are_refused(demo: Lab, options: dict[str, int], problem: str) -> None:
+def test_impossible_streams_are_refused(demo: Lab, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ControlError, match=problem):
         Stream(demo, "vm1", "nf1", **options)
 
