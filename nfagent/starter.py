@@ -362,7 +362,7 @@ class Starter:
             return None
         slot = self._config.find_location(running.location).find_slot(running.slot)
         if slot is None:
-            raise LaunchError(f"{running.location} has no slot {running.slot!r} any more; put it back into agent.toml")
+            raise LaunchError(f"agent.toml no longer has slot {running.slot!r} at {running.location}; restore it")
         return slot
 
     def _prepare(self, launcher: Launcher, instance: Instance, slot: Slot) -> None:

@@ -328,7 +328,7 @@ def test_what_agent_toml_does_not_name_any_more_is_said_and_can_be_deleted(own_w
     own_world.start()
     assert own_world.show("orphan")["status"] == "active"  # it runs, whatever it is called now
     own_world.operator.patch(f"{V1}/instances/orphan", json={"config": {"n": 1}})
-    own_world.wait(lambda: "no kind 'sleeper' any more" in (own_world.show("orphan")["reason"] or ""))
+    own_world.wait(lambda: "no longer has the kind 'sleeper'" in (own_world.show("orphan")["reason"] or ""))
     own_world.operator.delete(f"{V1}/instances/orphan")
     own_world.wait(lambda: own_world.operator.get(f"{V1}/instances/orphan").status_code == 404)
     assert processes_of(made["id"]) == []

@@ -44,7 +44,7 @@ def test_text_and_plot(tmp_path: Path) -> None:
     [
         (None, "cannot read"),
         ("{", "is not JSON"),
-        ('{"nfs": []}', "problem has no key 'nics'"),
+        ('{"nfs": []}', "problem lacks the required key 'nics'"),
         ('{"nfs": [], "nics": [], "vm": []}', "has the key 'vm'; expected one of nfs"),
         ('{"nfs": [], "nics": [{"capacity": {"cores": -1}}]}', "capacity.cores is -1; expected 0 or more"),
     ],

@@ -198,5 +198,5 @@ def test_a_trace_that_is_none() -> None:
 
 
 def test_a_database_listing_that_is_none() -> None:
-    with pytest.raises(TextError, match="not the two tables"):
+    with pytest.raises(TextError, match="not the two requested tables"):
         ovsdb_text.parse('{"data": []}')
