@@ -210,7 +210,8 @@ def drive(world: World, violations: list[str]) -> int:
             if not isinstance(error, (AgentError, sqlite3.Error)):
                 violations.append(f"a step failed: {error!r}")
             delay, quiet = _AFTER_A_FAULT_S, 0
-            world.clock.sleep(delay)
+            with contextlib.suppress(AgentDiedError):  # while it waits
+                world.clock.sleep(delay)
         quiet += 1
         if quiet >= _QUIET and invariants.may_rest(world, delay):
             return tries.number
