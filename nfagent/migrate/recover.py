@@ -87,7 +87,7 @@ def replace_new(move: RunningMigration) -> None:
     with move.journal.timed("replace"):
         serving = move.row("serving")
         move.end(row, 0.0)
-        instance = move.as_running(kept.prepared["config"], serving or row or _nobody(move))
+        instance = move.as_running(kept.prepared["config"], serving or row or _require_process(move))
         try:
             begun = parts.starter.begin(instance, move.target, "incoming", None)
             parts.starter.launch(instance, begun, hold=True)
@@ -173,5 +173,5 @@ def lost(move: RunningMigration, why: str) -> dict[str, object]:
     return {"why": why, "flows": move.journal.report.flows, "instances": [move.instance.id]}
 
 
-def _nobody(move: RunningMigration) -> Running:
+def _require_process(move: RunningMigration) -> Running:
     raise LaunchError(f"migration {move.journal.epoch} of {move.instance.name} has no process at all")

@@ -116,20 +116,26 @@ impl Core {
         self.leave_everywhere(now);
     }
 
-    /// Lets moves act on the rooms below, and routes their results.
-    fn with_moves<R>(
-        &mut self,
-        now: Instant,
-        act: impl FnOnce(&mut Moves, &mut Below<'_>) -> R,
-    ) -> R {
-        let mut below = Below {
+    /// Borrows the rooms below moves and expiry beside these two.
+    fn split(&mut self, now: Instant) -> (Below<'_>, &mut Moves, &mut Expiry) {
+        let below = Below {
             truth: &mut self.truth,
             server: &mut self.server,
             switches: &mut self.switches,
             journal: &mut self.journal,
             now,
         };
-        let result = act(&mut self.moves, &mut below);
+        (below, &mut self.moves, &mut self.expiry)
+    }
+
+    /// Lets moves act on the rooms below, and routes their results.
+    fn with_moves<R>(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut Moves, &mut Below<'_>) -> R,
+    ) -> R {
+        let (mut below, moves, _) = self.split(now);
+        let result = act(moves, &mut below);
         if std::mem::take(&mut self.moves.timers_move) {
             self.expiry.idle.start(now);
         }
@@ -145,14 +151,8 @@ impl Core {
         now: Instant,
         act: impl FnOnce(&mut Expiry, &mut Below<'_>) -> R,
     ) -> R {
-        let mut below = Below {
-            truth: &mut self.truth,
-            server: &mut self.server,
-            switches: &mut self.switches,
-            journal: &mut self.journal,
-            now,
-        };
-        let result = act(&mut self.expiry, &mut below);
+        let (mut below, _, expiry) = self.split(now);
+        let result = act(expiry, &mut below);
         for told in self.expiry.removals.told.drain(..) {
             let kind = Asynchronous::FlowRemoved;
             self.controllers
