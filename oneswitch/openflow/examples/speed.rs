@@ -28,18 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let instructions = Instructions::apply(&ActionList::new().set_vlan_vid(7).output(5, 0));
     let flow_mod = FlowMod {
         cookie: 1,
-        cookie_mask: 0,
-        table_id: 0,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 100,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching: matching.clone(),
         instructions,
+        ..FlowMod::new(FlowModCommand::Add, 0, 100, matching.clone())
     };
     let message = Message::FlowMod(flow_mod);
     let frame = encode(1, &message)?;

@@ -7,6 +7,7 @@ use crate::instruction::Instructions;
 use crate::oxm::Match;
 use crate::port::is_representable;
 use crate::wire::{Put, Reader};
+use crate::{group_no, port_no};
 
 /// A packet that is not buffered at the switch (`OFP_NO_BUFFER`).
 pub const NO_BUFFER: u32 = 0xffff_ffff;
@@ -86,6 +87,25 @@ impl FlowMod {
     pub const NO_BYT_COUNTS: u16 = 1 << 4;
     /// All of these flags.
     pub const ALL_FLAGS: u16 = 0x1f;
+
+    /// Builds a message for a rule without cookie, timeouts, flags and instructions, or a deletion without filters.
+    pub fn new(command: FlowModCommand, table_id: u8, priority: u16, matching: Match) -> Self {
+        Self {
+            cookie: 0,
+            cookie_mask: 0,
+            table_id,
+            command,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            priority,
+            buffer_id: NO_BUFFER,
+            out_port: port_no::ANY,
+            out_group: group_no::ANY,
+            flags: 0,
+            matching,
+            instructions: Instructions::default(),
+        }
+    }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Refusal> {
         let mut reader = Reader::new(body);

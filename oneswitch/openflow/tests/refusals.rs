@@ -6,19 +6,8 @@ use openflow13::*;
 
 fn flow_mod() -> FlowMod {
     FlowMod {
-        cookie: 0,
-        cookie_mask: 0,
-        table_id: 0,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 1,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching: Match::any(),
         instructions: Instructions::none(),
+        ..FlowMod::new(FlowModCommand::Add, 0, 1, Match::any())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::model::truth::Group;
 use crate::server::flood::Generation;
 use openflow13::{
     group_no, group_type, port_no, Buckets, FlowMod, FlowModCommand, FlowStats, FlowStatsRequest,
-    GroupMod, GroupModCommand, Instructions, Match, NO_BUFFER,
+    GroupMod, GroupModCommand, Match,
 };
 
 /// Builds the hidden flood group of `switch` (flood.rs), as an addition.
@@ -54,26 +54,8 @@ pub fn group_removal(group_id: u32) -> GroupMod {
     }
 }
 
-pub fn blank(command: FlowModCommand, table_id: u8, priority: u16, matching: Match) -> FlowMod {
-    FlowMod {
-        cookie: 0,
-        cookie_mask: 0,
-        table_id,
-        command,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching,
-        instructions: Instructions::default(),
-    }
-}
-
 pub fn removal(flow: &FlowStats) -> FlowMod {
-    blank(
+    FlowMod::new(
         FlowModCommand::DeleteStrict,
         flow.table_id,
         flow.priority,
@@ -82,7 +64,7 @@ pub fn removal(flow: &FlowStats) -> FlowMod {
 }
 
 pub fn remove_all() -> FlowMod {
-    blank(FlowModCommand::Delete, ALL_TABLES, 0, Match::any())
+    FlowMod::new(FlowModCommand::Delete, ALL_TABLES, 0, Match::any())
 }
 
 /// Builds a flow statistics request without a filter.

@@ -3,7 +3,7 @@
 
 use crate::model::hidden::{watched_for, watched_instead, Watch, FLOOD_GROUP};
 use crate::model::rule::{copy_flags, Rule, MESSAGE_FLAGS};
-use openflow13::{group_no, port_no, FlowMod, FlowModCommand, NO_BUFFER};
+use openflow13::{port_no, FlowMod, FlowModCommand};
 use std::time::Instant;
 
 const APPLY_ACTIONS: u16 = 4;
@@ -235,22 +235,20 @@ pub fn copy_of(rule: &Rule, copies: usize, now: Instant) -> FlowMod {
     };
     FlowMod {
         cookie: rule.cookie,
-        cookie_mask: 0,
-        table_id: rule.key.table,
-        command: FlowModCommand::Add,
         idle_timeout: if copies > 1 { 0 } else { rule.idle_timeout },
         hard_timeout: rule.hard_timeout_left(now),
-        priority: rule.key.priority,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
         flags: copy_flags(
             rule.flags & !MESSAGE_FLAGS,
             rule.idle_timeout,
             rule.hard_timeout,
         ),
-        matching: rule.matching.clone(),
         instructions,
+        ..FlowMod::new(
+            FlowModCommand::Add,
+            rule.key.table,
+            rule.key.priority,
+            rule.matching.clone(),
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::api::{Bridge, Destination, SwitchIndex};
 use crate::layout::edge::{self, EdgeInput, EdgeRule, EdgeRules, COOKIE, PRIORITY};
-use crate::layout::messages::{blank, flood_group, removal};
+use crate::layout::messages::{flood_group, removal};
 use crate::layout::repair::{self, diff};
 use crate::server::flood::Step;
 use crate::server::Server;
@@ -196,6 +196,6 @@ fn edge_flow(rule: &EdgeRule, command: FlowModCommand) -> FlowMod {
     FlowMod {
         cookie: COOKIE,
         instructions,
-        ..blank(command, rule.table, PRIORITY, rule.matching.clone())
+        ..FlowMod::new(command, rule.table, PRIORITY, rule.matching.clone())
     }
 }

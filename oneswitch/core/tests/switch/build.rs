@@ -22,18 +22,8 @@ pub fn output(port: u32) -> ActionList {
 pub fn add(cookie: u64, matching: Match, actions: &ActionList) -> FlowMod {
     FlowMod {
         cookie,
-        cookie_mask: 0,
-        table_id: 0,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 10,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching,
         instructions: Instructions::apply(actions),
+        ..FlowMod::new(FlowModCommand::Add, 0, 10, matching)
     }
 }
 

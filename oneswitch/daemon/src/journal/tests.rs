@@ -2,9 +2,7 @@ use super::*;
 use crate::config::Config;
 use crate::server::build_core;
 use oneswitch_core::ControllerId;
-use openflow13::{
-    encode, group_no, port_no, FlowMod, FlowModCommand, Instructions, Match, Message, NO_BUFFER,
-};
+use openflow13::{encode, FlowMod, FlowModCommand, Instructions, Match, Message};
 
 const SERVER: &str = r#"
 [oneswitchd]
@@ -28,18 +26,8 @@ fn core(now: Instant) -> Core {
 fn add(core: &mut Core, number: u16, now: Instant) {
     let message = FlowMod {
         cookie: number.into(),
-        cookie_mask: 0,
-        table_id: 0,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: number,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching: Match::any(),
         instructions: Instructions::none(),
+        ..FlowMod::new(FlowModCommand::Add, 0, number, Match::any())
     };
     let frame = encode(1, &Message::FlowMod(message)).unwrap();
     core.controller_message(CONTROLLER, &frame, now);

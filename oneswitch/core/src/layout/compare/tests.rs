@@ -1,24 +1,14 @@
 use super::*;
 use crate::model::facts::Facts;
-use openflow13::{group_no, port_no, ActionList, FlowModCommand, Instructions, Match, NO_BUFFER};
+use openflow13::{port_no, ActionList, FlowModCommand, Instructions, Match};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn rule(change: impl FnOnce(&mut FlowMod)) -> Rule {
     let mut request = FlowMod {
         cookie: 7,
-        cookie_mask: 0,
-        table_id: 2,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 9,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching: Match::any().with_in_port(1),
         instructions: Instructions::apply(&ActionList::new().output(2, 0)),
+        ..FlowMod::new(FlowModCommand::Add, 2, 9, Match::any().with_in_port(1))
     };
     change(&mut request);
     let key = RuleKey::of_flow_mod(&request, request.matching.canonical().unwrap());

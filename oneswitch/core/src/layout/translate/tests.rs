@@ -1,4 +1,5 @@
 use super::*;
+use openflow13::group_no;
 use openflow13::{
     decode, encode, group_type, ActionList, Buckets, GroupMod, GroupModCommand, Instructions,
     Match, Message,
@@ -123,18 +124,7 @@ fn translated_messages_are_whole_messages() {
 fn removal(matching: Match) -> FlowMod {
     FlowMod {
         cookie: 1,
-        cookie_mask: 0,
-        table_id: 0,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 1,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching,
-        instructions: Instructions::default(),
+        ..FlowMod::new(FlowModCommand::Add, 0, 1, matching)
     }
 }
 

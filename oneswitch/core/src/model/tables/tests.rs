@@ -1,5 +1,5 @@
 use super::*;
-use openflow13::{ActionList, Instructions, Match, NO_BUFFER};
+use openflow13::{ActionList, Instructions, Match};
 use proptest::prelude::*;
 
 /// A rule of the naive model: table, priority, match, cookie, instructions.
@@ -15,18 +15,8 @@ fn flow_mod(command: FlowModCommand, cookie: u64, matching: Match, outputs: &[u3
     }
     FlowMod {
         cookie,
-        cookie_mask: 0,
-        table_id: 0,
-        command,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 1,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching,
         instructions: Instructions::apply(&actions),
+        ..FlowMod::new(command, 0, 1, matching)
     }
 }
 

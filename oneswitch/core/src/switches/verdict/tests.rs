@@ -1,8 +1,6 @@
 use super::*;
 use crate::model::facts::Facts;
-use openflow13::{
-    group_no, port_no, ActionList, FlowMod, FlowModCommand, Instructions, Match, NO_BUFFER,
-};
+use openflow13::{ActionList, FlowMod, FlowModCommand, Instructions, Match};
 use proptest::prelude::*;
 
 const TWO: [SwitchIndex; 2] = [0, 1];
@@ -15,18 +13,8 @@ fn request(cookie: u64, command: FlowModCommand, port: u32) -> Request {
     let actions = ActionList::new().output(port + 1, 0);
     let message = FlowMod {
         cookie,
-        cookie_mask: 0,
-        table_id: 0,
-        command,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 1,
-        buffer_id: NO_BUFFER,
-        out_port: port_no::ANY,
-        out_group: group_no::ANY,
-        flags: 0,
-        matching: matching.clone(),
         instructions: Instructions::apply(&actions),
+        ..FlowMod::new(command, 0, 1, matching.clone())
     };
     Request::Flow {
         message: Box::new(message),

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::engine::intake::SWITCH_BACKLOG;
-use openflow13::{
-    encode, ActionList, FlowMod, FlowModCommand, Instructions, Match, Message, NO_BUFFER,
-};
+use openflow13::{encode, ActionList, FlowMod, FlowModCommand, Instructions, Match, Message};
 
 /// Bytes of a rule's actions, which nearly fill a message.
 const ACTIONS: u16 = 60_000;
@@ -18,18 +16,15 @@ fn long_rule(number: u16) -> Vec<u8> {
     let actions = ActionList::from_bytes(note).unwrap();
     let message = FlowMod {
         cookie: number.into(),
-        cookie_mask: 0,
-        table_id: 0,
-        command: FlowModCommand::Add,
-        idle_timeout: 0,
-        hard_timeout: 0,
-        priority: 1,
-        buffer_id: NO_BUFFER,
         out_port: ANY,
         out_group: ANY,
-        flags: 0,
-        matching: Match::any().with_vlan_vid(number),
         instructions: Instructions::apply(&actions),
+        ..FlowMod::new(
+            FlowModCommand::Add,
+            0,
+            1,
+            Match::any().with_vlan_vid(number),
+        )
     };
     encode(1, &Message::FlowMod(message)).unwrap()
 }
