@@ -158,7 +158,7 @@ impl<K: Key, M: Memory> Cuckoo<K, M> {
     /// one gets [`Insertion::Inserted`], and the others get the entry that it inserted.
     ///
     /// # Errors
-    /// If there is no room. Aging makes some.
+    /// If the table is full; aging frees entries.
     pub fn insert(&self, key: &K, entry: Entry, now: &Now) -> Result<Insertion, Full> {
         self.writer().insert(key, entry, now)
     }

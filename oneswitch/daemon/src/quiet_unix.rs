@@ -102,7 +102,7 @@ impl AsyncWrite for QuietUnixStream {
         true
     }
 
-    /// Does nothing: there is no buffer.
+    /// Does nothing, because writes are not buffered.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
