@@ -20,7 +20,7 @@ from typing import Self
 
 from lab.errors import ControlError
 from lab.state import FILE, LabState, LinkState
-from lab.unixctl import Unixctl
+from lab.unixctl import Unixctl, unixctl
 
 Place = tuple[str, str]
 """Where a host's interface is plugged in: switch and interface name."""
@@ -184,10 +184,11 @@ class Wires:
         for host in self._state.hosts:
             for interface in host.interfaces:
                 self._open((interface.switch, interface.port), str(interface.socket))
-        for control in self._controls.values():
-            # the second answer comes from a later turn of the daemon's main loop, after accept()
-            control.call("version")
-            control.call("version")
+        for switch in self._state.switches:
+            # The main loop takes the second connection in a later turn, after accept(). It may answer several requests
+            # of one connection in the same turn.
+            unixctl(Path(switch.control), "version")
+            unixctl(Path(switch.control), "version")
         self._base = self._counters()
 
     def _open(self, place: Place, path: str) -> None:

@@ -149,8 +149,8 @@ class World:
     def _let_switches_notice(self) -> None:
         """A port that has been set down is dead to fast-failover groups a turn of Open vSwitch's main loop later."""
         for _ in range(3):  # what is in its socket is read in the first turn, at the latest in the second
-            for control in self._controls.values():
-                control.call("version")
+            for switch in self._controls:
+                self.lab.switch(switch).appctl("version")
 
     def _forget_flows(self) -> None:
         """Let Open vSwitch count what it has cached, and forget it.
@@ -235,7 +235,7 @@ class World:
     def _set_admin_state(self, port: int, *, up: bool) -> None:
         for switch, interface in self.interfaces_of(port):
             self._controls[switch].call("netdev-dummy/set-admin-state", interface, "up" if up else "down")
-            self._controls[switch].call("version")  # answered in a later turn, which has noticed
+            self.lab.switch(switch).appctl("version")  # a new connection is taken in a later turn, which has noticed
 
     def interfaces_of(self, port: int) -> list[Place]:
         """Those that a port's host has, on whatever switch."""
