@@ -190,24 +190,21 @@ class RunningMigration:
         return self.parts.starter.ending(row)
 
     def marking(self) -> Marking:
-        """Prepare markers down the old paths, from the new process's location to the old one.
+        """Return what sends markers down the old paths.
 
         Raises:
-            PeerGoneError: one of the processes is not running.
-            WiringError: a switch does not answer.
+            PeerGoneError: the old or the new process does not run.
         """
         old, new = self.need("serving").running, self.need("incoming").running
         ends = (old.incarnation, new.incarnation)
         if self._marking is None or self._marking[0] != ends:
             self.end_marking()
-            wires = self.parts.starter.wires
-            pairs = zip(wires(self.instance, old), wires(self.instance, new), strict=True)
-            ports = [(port, (old.location, left), (new.location, taken)) for (port, left), (_, taken) in pairs]
+            ports = [(port, (new.location, edge)) for port, edge in self.parts.starter.wires(self.instance, new)]
             self._marking = ends, self.parts.switching.marking(ports, self.journal.epoch, self.journal.secret)
         return self._marking[1]
 
     def end_marking(self) -> None:
-        """Close the connections for markers."""
+        """Close its connection."""
         if self._marking is not None:
             self._marking[1].close()
             self._marking = None

@@ -205,8 +205,6 @@ def let_go(move: RunningMigration, flipped: threading.Event, is_quiet: Callable[
     if old is None:
         return
     marking, fence = move.marking(), _unused()
-    if marking.unmarked:
-        raise WiringError(f"{', '.join(marking.unmarked)} did not answer")
     new.ask("release", fence=fence)
     while not is_quiet():
         flipped.wait(_BEFORE_FLIP_S)
@@ -256,7 +254,7 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
         first, paths = _unused(), 0
         try:
             if spent < _DRAIN_S:
-                paths, why = _mark(move, first)
+                paths, why = _mark(move, first), ""
             elif why and move.journal.report.undrained is None:
                 _log.warning("migration %d of instance %s: %s", move.journal.epoch, move.instance.name, why)
                 move.journal.report.undrained = why
@@ -277,19 +275,13 @@ def _drain_old(move: RunningMigration, old: Peer) -> None:
     raise PeerGoneError("serving", ended)
 
 
-def _mark(move: RunningMigration, first: int) -> tuple[int, str]:
-    """Send markers down the old paths; return their number, and the unreachable switches."""
+def _mark(move: RunningMigration, first: int) -> int:
+    """Send markers down the old paths; returns how many."""
     try:
-        marking = move.marking()
-        paths = marking.send(first)
+        return move.marking().send(first)
     except WiringError:
         move.end_marking()
         raise
-    missing = ", ".join(dict.fromkeys(marking.unmarked))
-    if not missing:
-        return paths, ""
-    move.end_marking()  # the switch may answer the next ones
-    raise WiringError(f"{missing} did not answer: packets in flight there to the old process may be lost")
 
 
 def finish(move: RunningMigration) -> None:

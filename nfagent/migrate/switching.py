@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Protocol
 
 from nfagent.errors import WiringError
-from nfagent.homing import bring, is_to, leave
-from nfagent.migrate.packet_out import Outlet
+from nfagent.homing import bring, leave, own
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
-from server.config import ServerConfig, SwitchConfig, TlsConfig
+from server.config import ServerConfig, SwitchConfig
 from server.errors import ServerError, ToolError
 from server.names import EDGE
 from server.oneswitchd.answers import Stage
-from server.openvswitch import openflow_tools
+from server.oneswitchd.client import Client
 from server.openvswitch.unixctl import Unixctl
 
 _log = logging.getLogger(__name__)
@@ -35,43 +34,33 @@ _FRESH_S = 0.01  # in which no backlog comes to be that one more turn does not f
 _STATISTICS = "dpif-netdev/pmd-stats-show"
 _RECEIVED = re.compile(r"^main thread:\n\s+packets received: (\d+)", re.MULTILINE)
 _TURN_S = 1.0
-_VLAN = 0x8100
-_CFI = 0x1000  # of an OXM's VLAN id: there is a tag
+_MOST_PATHS = 3
 _MARKER_TYPE = b"\x88\xb5"
 _MARKER_MAGIC = b"nfmg"
 _MARKER_PURPOSE = b"nf migration: markers"
 _MARKER_BYTES = 64
 _FROM = bytes.fromhex("026e666d6700")
-_DEAD = (ConnectionRefusedError, FileNotFoundError)
 
 Place = tuple[str, str]
 """A location, and an interface on its bridge ``edge``."""
 
-Moved = tuple[InstancePort, Place, Place]
-"""A port, where it was or is until now, and where it goes."""
-
-_Path = tuple[SwitchConfig, str, int | None]
-"""A switch, a port of its bridge ``edge``, and the flow-id that a packet has there."""
+Moved = tuple[InstancePort, Place]
+"""A port, and where it goes."""
 
 
 class Marking(Protocol):
-    """Sends markers down each path that led to some ports before they were flipped."""
-
-    @property
-    def unmarked(self) -> list[str]:
-        """The switches that did not answer: nothing is sent down the paths that begin there."""
-        ...
+    """Sends markers down each path to the interfaces that some ports leave."""
 
     def send(self, first: int) -> int:
-        """One down each path, numbered from ``first`` on; returns how many paths there are.
+        """Send one down each path, numbered from ``first`` on; returns the number of paths.
 
         Raises:
-            WiringError: a switch does not take them.
+            WiringError: a switch did not take its marker; other switches may have taken theirs.
         """
         ...
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close its connection."""
         ...
 
 
@@ -103,7 +92,7 @@ class Switching(Protocol):
         ...
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
-        """Make ready to send markers of a migration down the old paths of all its ports, which are prepared.
+        """Connect to what sends markers of a migration down the old paths of all its ports, which are prepared.
 
         Args:
             ports: of the instance.
@@ -137,7 +126,6 @@ class ServerSwitching:
     def __init__(self, config: ServerConfig, wiring: ServerWiring) -> None:
         self._config = config
         self._wiring = wiring
-        self._tls = config.oneswitchd.tls
 
     def prepare(self, port: InstancePort, location: str, interface: str) -> None:
         self._wiring.attach(location, interface)
@@ -191,95 +179,29 @@ class ServerSwitching:
         return path
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
-        with contextlib.ExitStack() as stack:
-            outlets: list[tuple[InstancePort, Outlet | _TlsOutlet]] = []
-            unmarked: list[str] = []
-            for port, old, new in ports:
-                with _explained(port):
-                    paths = self._paths_of(port, old, new)
-                for path in paths:
-                    try:
-                        outlet = stack.enter_context(contextlib.closing(self._outlet(*path)))
-                    except ToolError as error:
-                        _log.warning("no marker can be sent from %s: %s", path[0].name, error)
-                        if not isinstance(error.__cause__, _DEAD):  # what it had on the way died with it
-                            unmarked.append(path[0].name)
-                    else:
-                        outlets.append((port, outlet))
-            return _Marking(outlets, unmarked, epoch, secret, stack.pop_all())
-
-    def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> "Outlet | _TlsOutlet":
-        if switch.edge.startswith("ssl:"):
-            return _TlsOutlet(switch.edge, port, vlan, self._tls)
-        return Outlet(switch.edge, port, vlan)
-
-    def _paths_of(self, port: InstancePort, old: Place, new: Place) -> list[_Path]:
-        with self._wiring.client() as client:
-            at = client.port(port.number)
-        if at.move is None or at.flow_id is None or not is_to(at.move, *new):
-            raise WiringError(f"port {port.number} ({port.name}) is not on its way to {new[1]} of {new[0]}")
-        return self._old_paths(at.flow_id, old, new[0])
-
-    def _old_paths(self, flow_id: int, left: Place, location: str) -> list[_Path]:
-        """Return the starts of the last hops to the old interface, with the port and tag that lead there.
-
-        While a port moves, a switch sends its packets to the new interface, but never back where they came from
-        (`arrival_goal` in oneswitch/core/src/layout/edge.rs). So the old interface is reached from its own switch, from
-        the hypervisor, and from the new one.
-        """
-        hub, old = self._config.hypervisor, self._config.find_switch(left[0])
-        paths: list[_Path] = [(old, left[1], None)]
-        if old.link is not None:
-            paths.append((hub, old.link.hypervisor, flow_id))
-        new = self._config.find_switch(location)
-        if new.link is not None and new.name != old.name:
-            paths.append((new, new.link.local, flow_id))
-        return paths
+        return _Marking(self._wiring.client(), ports, epoch, secret)
 
 
 class _Marking:
-    """See `Marking`."""
+    """See `Marking`: oneswitchd knows the paths, and sends on its own sessions."""
 
-    def __init__(
-        self,
-        outlets: "list[tuple[InstancePort, Outlet | _TlsOutlet]]",
-        unmarked: list[str],
-        epoch: int,
-        secret: str,
-        stack: contextlib.ExitStack,
-    ) -> None:
-        self._outlets, self.unmarked, self._stack = outlets, unmarked, stack
-        self._epoch, self._secret = epoch, secret
+    def __init__(self, client: Client, ports: Sequence[Moved], epoch: int, secret: str) -> None:
+        self._client, self._ports, self._epoch, self._secret = client, ports, epoch, secret
+        self._owners: dict[int, str | None] = {}
 
     def send(self, first: int) -> int:
-        for number, (port, outlet) in enumerate(self._outlets, first):
+        sent = 0
+        for port, to in self._ports:
+            numbers = range(first + sent, first + sent + _MOST_PATHS)
+            frames = [marker(port.mac, self._secret, self._epoch, number) for number in numbers]
             with _explained(port):
-                outlet.put(marker(port.mac, self._secret, self._epoch, number))
-        for port, outlet in self._outlets:
-            with _explained(port):
-                outlet.settle()
-        return len(self._outlets)
+                if port.number not in self._owners:
+                    self._owners[port.number] = own(self._client.port(port.number))
+                sent += len(self._client.send_markers(port.number, *to, frames, self._owners[port.number]))
+        return sent
 
     def close(self) -> None:
-        self._stack.close()
-
-
-class _TlsOutlet:
-    """As `Outlet`, at a bridge that is reached by TLS: a process for each frame."""
-
-    def __init__(self, target: str, port: str, vlan: int | None, tls: TlsConfig | None) -> None:
-        self._target, self._port, self._tls = target, port, tls
-        self._tag = f"push_vlan:{_VLAN:#x},set_field:{_CFI | vlan}->vlan_vid," if vlan is not None else ""
-
-    def put(self, frame: bytes) -> None:
-        message = f"in_port=controller,packet={frame.hex()},actions={self._tag}output:{self._port}"
-        openflow_tools.ofctl("packet-out", self._target, message, tls=self._tls)
-
-    def settle(self) -> None:
-        """It has been taken."""
-
-    def close(self) -> None:
-        """There is no connection."""
+        self._client.close()
 
 
 def _revalidate(switch: SwitchConfig) -> bool:

@@ -5,7 +5,7 @@ Unknown members are kept and printed with ``--format=json``: a newer oneswitchd 
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from server.names import HOME
 
@@ -121,6 +121,12 @@ class VirtualPort(Answer):
     def executing(self) -> str:
         """Return the switch that runs this port's pipeline."""
         return self.executes_at or self.switch
+
+
+class Markers(Answer):
+    """Frames that were sent down old paths: the switch that each was sent from."""
+
+    sent_from: tuple[str, ...] = Field(alias="from")
 
 
 class Refusal(Answer):

@@ -1,6 +1,6 @@
 """The REST client of oneswitchd: one method per request of docs/architecture.md, errors as in :mod:`server.errors`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from server.config import OneswitchdConfig
 from server.errors import ConfigError, UsageError
-from server.oneswitchd.answers import Stage, Status, VirtualPort
+from server.oneswitchd.answers import Markers, Stage, Status, VirtualPort
 from server.oneswitchd.rest import ONESWITCHD, Rest
 
 REQUEST_TIMEOUT_S = 10.0
@@ -186,6 +186,20 @@ class Client:
     def abort_move(self, number: int) -> VirtualPort:
         """Undo a move that is only prepared."""
         return self._rest.ask(VirtualPort, "DELETE", f"/v1/ports/{number}/move", None, self._move_timeout_s)
+
+    def send_markers(
+        self, number: int, switch: str, interface: str, frames: Sequence[bytes], owner: str | None = None
+    ) -> tuple[str, ...]:
+        """Send a frame down each path to the interface that a port leaves for this one, on a kept connection.
+
+        Returns when the switches have sent them: the switch of each path, at most three, in the order of ``frames``.
+
+        Raises:
+            ApiRefusedError: ``no-move``, ``port-owned``, ``switch-down``, ``switch-silent``, ``interface-missing``.
+        """
+        body = {"switch": switch, "interface": interface, "frames": [frame.hex() for frame in frames]}
+        path = f"/v1/ports/{number}/move/markers"
+        return self._rest.ask_at_once(Markers, "POST", path, body | _claim(owner, force=False)).sent_from
 
     def log_levels(self) -> dict[str, str]:
         """Return the level of each module; ``default`` for the others."""

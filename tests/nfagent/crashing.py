@@ -59,7 +59,7 @@ class FileWiring(WithoutSwitches):
         """See `Switching`."""
         assert epoch
         assert len(bytes.fromhex(secret)) == 32
-        assert all(self._homes()[port.number] in (old, new) and old != new for port, old, new in ports)
+        assert all(port.number in self._homes() for port, _ in ports)
         return FakeMarking(len(ports), lambda first: None)
 
     def finish(self, port: InstancePort, location: str, interface: str) -> None:

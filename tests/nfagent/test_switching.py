@@ -1,6 +1,6 @@
 """The switches' part in a migration: which are asked, for what, and what comes of it when one is not there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +11,9 @@ from nfagent.errors import WiringError
 from nfagent.migrate import switching
 from nfagent.migrate.switching import ServerSwitching, marker
 from nfagent.model import InstancePort
-from server.config import ServerConfig, TlsConfig
-from server.errors import ApiUnreachableError, PlumbingError, ToolError
-from server.oneswitchd.answers import BridgeState, PortMove, SwitchState, VirtualPort
+from server.config import ServerConfig
+from server.errors import ApiRefusedError, ApiUnreachableError, PlumbingError, ToolError
+from server.oneswitchd.answers import BridgeState, SwitchState, VirtualPort
 
 CONFIG = ServerConfig.parse("""
 [oneswitchd]
@@ -51,7 +51,8 @@ class FakeWiring:
         self.asked: list[str] = []
         self.states: dict[str, tuple[str, str]] = dict.fromkeys((HUB, NIC, FAR), ("up", "up"))
         self.error: Exception | None = None
-        self.at = VirtualPort(number=1000, name="nf1000", switch=HUB, interface="vf0", flow_id=7)
+        self.at = VirtualPort(number=1000, name="nf1000", switch=HUB, interface="vf0", owner="nfagent/acme/lb")
+        self.paths = 2
 
     def attach(self, location: str, interface: str) -> None:
         self.asked.append(f"attach {interface} at {location}")
@@ -68,8 +69,17 @@ class FakeWiring:
     def port(self, number: int) -> VirtualPort:
         if self.error is not None:
             raise self.error
-        assert number == 1000
+        self.asked.append(f"port {number}")
         return self.at
+
+    def send_markers(self, number: int, switch: str, interface: str, frames: Sequence[bytes], owner: str) -> list[str]:
+        if self.error is not None:
+            raise self.error
+        self.asked.append(f"{number} to {interface} of {switch} for {owner}: {' '.join(each.hex() for each in frames)}")
+        return ["hypervisor"] * self.paths
+
+    def close(self) -> None:
+        self.asked.append("closed")
 
     def status(self) -> Any:
         if self.error is not None:
@@ -187,7 +197,7 @@ def test_what_is_wrong_names_the_port(switches: ServerSwitching, wiring: FakeWir
     for act in (
         lambda: switches.flip(PORT, NIC, "pf0vf0"),
         lambda: switches.abort(PORT),
-        lambda: switches.marking([(PORT, (HUB, "vf0"), (NIC, "pf0vf0"))], 3, SECRET),
+        lambda: switches.marking([(PORT, (NIC, "pf0vf0"))], 3, SECRET).send(0),
     ):
         with pytest.raises(WiringError, match=r"^port 1000 \(nf1000\): nothing listens$"):
             act()
@@ -196,110 +206,38 @@ def test_what_is_wrong_names_the_port(switches: ServerSwitching, wiring: FakeWir
 # ---- markers
 
 
-class FakeOutlet:
-    """See `nfagent.migrate.packet_out.Outlet`."""
+def test_oneswitchd_sends_a_marker_down_each_old_path(switches: ServerSwitching, wiring: FakeWiring) -> None:
+    second = InstancePort(1001, "nf1001", "02:00:00:00:00:02")
+    marking = switches.marking([(PORT, (NIC, "pf0vf0")), (second, (NIC, "pf0vf1"))], 3, SECRET)
 
-    def __init__(self, target: str, port: str, vlan: int | None) -> None:
-        self.at = f"{port} of {target}" + (f" with tag {vlan}" if vlan is not None else "")
-        if target in AWAY:
-            raise ToolError("away") from AWAY[target]
-        LOG.append(f"open {self.at}")
+    def frames(port: InstancePort, first: int) -> str:
+        return " ".join(marker(port.mac, SECRET, 3, number).hex() for number in range(first, first + 3))
 
-    def put(self, frame: bytes) -> None:
-        LOG.append(f"{self.at}: {frame.hex()}")
+    def asked(first: int) -> list[str]:
+        return [
+            f"1000 to pf0vf0 of snic0 for nfagent/acme/lb: {frames(PORT, first)}",
+            f"1001 to pf0vf1 of snic0 for nfagent/acme/lb: {frames(second, first + wiring.paths)}",
+        ]
 
-    def settle(self) -> None:
-        LOG.append(f"settle {self.at}")
-
-    def close(self) -> None:
-        LOG.append(f"close {self.at}")
-
-
-AWAY: dict[str, Exception | None] = {}
-
-
-@pytest.fixture
-def outlets(monkeypatch: pytest.MonkeyPatch) -> None:
-    AWAY.clear()
-    monkeypatch.setattr(switching, "Outlet", FakeOutlet)
-    ofctl = lambda *words, tls: LOG.append(f"{' '.join(words)} by {tls}")  # noqa: E731
-    monkeypatch.setattr(switching.openflow_tools, "ofctl", ofctl)
-
-
-def moving(wiring: FakeWiring, location: str, interface: str, **columns: Any) -> None:
-    """The port is on its way there."""
-    move = PortMove(switch=location, interface=interface, stage="flipped")
-    wiring.at = wiring.at.model_copy(update={"move": move} | columns)
-
-
-def sent(switches: ServerSwitching, old: tuple[str, str], new: tuple[str, str]) -> tuple[list[str], list[str]]:
-    """What a marking writes, and what it did not reach."""
-    LOG.clear()
-    marking = switches.marking([(PORT, old, new)], 3, SECRET)
-    opened = len(LOG)
-    assert marking.send(40) == len([each for each in LOG[opened:] if "settle" not in each])
-    frames = [marker(PORT.mac, SECRET, 3, 40 + number).hex() for number in range(3)]
+    assert marking.send(40) == 4
+    one, other = asked(40)
+    assert wiring.asked == ["port 1000", one, "port 1001", other]
+    wiring.asked.clear()
+    wiring.paths = 3
+    assert marking.send(44) == 6
+    assert wiring.asked == asked(44), "a port's owner does not change"
+    wiring.asked.clear()
     marking.close()
-    said = LOG[opened:]
-    for number, frame in enumerate(frames):
-        said = [each.replace(frame, f"marker {number}") for each in said]
-    return said, marking.unmarked
+    assert wiring.asked == ["closed"]
 
 
-@pytest.mark.usefixtures("outlets")
-def test_markers_go_down_each_way_to_the_old_interface(switches: ServerSwitching, wiring: FakeWiring) -> None:
-    moving(wiring, NIC, "pf0vf0")
-    own, link = "vf0 of unix:/edge.mgmt", "pf0hpf of tcp:192.0.2.1:2 with tag 7"
-    assert sent(switches, (HUB, "vf0"), (NIC, "pf0vf0")) == (
-        [f"{own}: marker 0", f"{link}: marker 1", f"settle {own}", f"settle {link}", f"close {link}", f"close {own}"],
-        [],
-    )
-    moving(wiring, HUB, "vf0")
-    own, link = "pf0vf0 of tcp:192.0.2.1:2", "pcie-snic0 of unix:/edge.mgmt with tag 7"
-    assert sent(switches, (NIC, "pf0vf0"), (HUB, "vf0"))[0][:2] == [f"{own}: marker 0", f"{link}: marker 1"]
-    moving(wiring, NIC, "pf0vf1")
-    assert sent(switches, (NIC, "pf0vf0"), (NIC, "pf0vf1"))[0][:2] == [f"{own}: marker 0", f"{link}: marker 1"]
-    moving(wiring, FAR, "pf1vf0")
-    assert sent(switches, (NIC, "pf0vf0"), (FAR, "pf1vf0"))[0][:3] == [
-        f"{own}: marker 0",
-        f"{link}: marker 1",
-        (
-            "packet-out ssl:192.0.2.2:2 in_port=controller,packet=marker 2,"
-            "actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:pf1hpf"
-            f" by {TlsConfig(private_key='/key', certificate='/certificate', ca_certificate='/ca')}"
-        ),
-    ]
-    moving(wiring, HUB, "vf0")
-    assert "actions=output:pf1vf0 by" in sent(switches, (FAR, "pf1vf0"), (HUB, "vf0"))[0][0]
-
-
-@pytest.mark.usefixtures("outlets")
-def test_a_switch_that_does_not_answer_is_named_unless_it_is_dead(
-    switches: ServerSwitching, wiring: FakeWiring
-) -> None:
-    moving(wiring, NIC, "pf0vf0")
-    for cause, unmarked in (
-        (None, [NIC]),
-        (OSError(), [NIC]),
-        (ConnectionRefusedError(), []),
-        (FileNotFoundError(), []),
-    ):
-        AWAY["tcp:192.0.2.1:2"] = cause
-        said, missing = sent(switches, (HUB, "vf0"), (NIC, "pf0vf0"))
-        assert said[0] == "vf0 of unix:/edge.mgmt: marker 0"
-        assert (len(said), missing) == (3, unmarked)
-
-
-@pytest.mark.usefixtures("outlets")
-def test_a_port_that_goes_elsewhere_has_no_old_ways(switches: ServerSwitching, wiring: FakeWiring) -> None:
-    wanted = [(PORT, (HUB, "vf0"), (NIC, "pf0vf0"))]
-    expected = r"^port 1000 \(nf1000\) is not on its way to pf0vf0 of snic0$"
-    with pytest.raises(WiringError, match=expected):
-        switches.marking(wanted, 3, SECRET)
-    for columns in ({"flow_id": None}, {"move": PortMove(switch=NIC, interface="pf0vf1", stage="flipped")}):
-        moving(wiring, NIC, "pf0vf0", **columns)
-        with pytest.raises(WiringError, match=expected):
-            switches.marking(wanted, 3, SECRET)
+def test_a_switch_that_does_not_take_its_marker_is_named(switches: ServerSwitching, wiring: FakeWiring) -> None:
+    marking = switches.marking([(PORT, (NIC, "pf0vf0"))], 3, SECRET)
+    wiring.error = ApiRefusedError(409, "switch-silent", "switch snic0 does not confirm")
+    with pytest.raises(WiringError, match=r"^port 1000 \(nf1000\): .* switch snic0 does not confirm$"):
+        marking.send(0)
+    wiring.error = None
+    assert marking.send(0) == 2
 
 
 def test_a_marker_is_a_frame_that_both_sides_know() -> None:

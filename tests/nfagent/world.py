@@ -100,7 +100,6 @@ class FakeMarking:
 
     paths: int
     note: Callable[[int], None]
-    unmarked: list[str] = field(default_factory=list)
 
     def send(self, first: int) -> int:
         """See `Marking`."""
@@ -182,7 +181,7 @@ class FakeWiring(WithoutSwitches):
         """See `Switching`."""
         self._check()
         assert len(bytes.fromhex(secret)) == 32
-        assert all(self.moves[port.number] == new != old for port, old, new in ports)
+        assert all(self.moves[port.number] == to for port, to in ports)
         return FakeMarking(2 * len(ports), lambda first: self._note(epoch, first))
 
     def _note(self, epoch: int, first: int) -> None:

@@ -1,9 +1,11 @@
 """The REST client, and what it makes of everything that can go wrong."""
 
 import contextlib
+import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,51 @@ def test_a_request_without_answer(lab_dir: Path) -> None:
         mute.listen()
         with Client(f"unix:{path}", timeout_s=0.1) as client, pytest.raises(ApiNoAnswerError, match=r"within 0\.1 s"):
             client.status()
+
+
+def test_markers_go_by_a_connection_that_is_kept(tmp_path: Path) -> None:
+    """One that oneswitchd has closed is told, and the next request opens another one."""
+    path, requests = tmp_path / "kept.sock", []
+
+    def serve(answers: list[tuple[int, bytes]]) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            for status, content in answers:
+                received = b""
+                while not received.endswith(b"}"):
+                    received += connection.recv(65536)
+                requests.append(received)
+                head = f"HTTP/1.1 {status} OK\r\ncontent-length: {len(content)}\r\n\r\n"
+                connection.sendall(head.encode() + content)
+
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as beside:
+        listener.bind(str(path))
+        listener.listen()
+        with Client(f"unix:{path}", timeout_s=5.0) as client:
+            status, refusal = problem(409, "no-move", "port 1 stays")
+            refused = json.dumps(refusal).encode()
+            served = beside.submit(serve, [(200, b'{"from": ["hypervisor", "snic0"]}'), (status, refused)])
+            assert client.send_markers(1, "snic0", "vf0", [b"ab", b"c"], "nfagent/x") == ("hypervisor", "snic0")
+            with pytest.raises(ApiRefusedError, match="port 1 stays"):
+                client.send_markers(1, "snic0", "vf0", [])
+            served.result()
+            with pytest.raises(ApiNoAnswerError, match="did not answer POST /v1/ports/1/move/markers"):
+                client.send_markers(1, "snic0", "vf0", [])
+            served = beside.submit(serve, [(200, b'{"from": []}')])
+            assert client.send_markers(1, "snic0", "vf0", []) == ()
+            served.result()
+        assert len(requests) == 3
+        assert requests[0].startswith(b"POST /v1/ports/1/move/markers HTTP/1.1\r\n")
+        body = requests[0].partition(b"\r\n\r\n")[2]
+        assert json.loads(body) == {
+            "switch": "snic0",
+            "interface": "vf0",
+            "frames": ["6162", "63"],
+            "owner": "nfagent/x",
+        }
+    path.unlink()
+    with Client(f"unix:{path}") as client, pytest.raises(ApiUnreachableError):
+        client.send_markers(1, "snic0", "vf0", [])
 
 
 def hang_up(listener: socket.socket) -> None:

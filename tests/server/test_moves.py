@@ -1,5 +1,6 @@
 """A port moves under traffic in both directions without loss or duplication."""
 
+import os
 import signal
 
 import pytest
@@ -8,7 +9,9 @@ from lab.control_plane import Oneswitchd
 from lab.mobility import MovingHost, there_and_back
 from lab.spec import LabSpec
 from lab.wires import Wires
+from server.errors import ApiRefusedError
 from server.oneswitchd.answers import Stage
+from server.oneswitchd.settling import settled
 
 FRAME = bytes.fromhex("020000000002020000000004") + b"\x08\x00" + bytes(46)
 
@@ -117,3 +120,31 @@ def test_counters_survive_a_move(start) -> None:
         ports = one.ofctl("dump-ports", "2")
         assert "rx pkts=10," in ports
         assert "tx pkts=9," in ports
+
+
+def test_a_marker_goes_down_each_path_to_the_old_interface(start) -> None:
+    markers = [FRAME[:-1] + bytes([number]) for number in range(3)]
+    with start(LabSpec.demo(substrate="dummy")) as one, Wires(one.lab.state) as wires:
+        client, snic = one.oneswitchd.client, one.lab.switch("snic0")
+        places = [("hypervisor", "vm2"), ("snic0", "pf0vf0")]
+        for old, new in (places, places[::-1]):
+            with pytest.raises(ApiRefusedError, match="not being moved"):
+                client.send_markers(2, *new, markers)
+            client.move_port(2, *new, "flipped", None)
+            assert client.send_markers(2, *new, markers) == (old[0], new[0])
+            arrived = wires.settle()
+            assert {place: sorted(frames) for place, frames in arrived.items()} == {old: markers[:2]}
+            with pytest.raises(ApiRefusedError, match="a frame for each"):
+                client.send_markers(2, *new, markers[:1])
+            client.continue_move(2, "done")
+        client.move_port(2, *places[1], "flipped", None)
+        pid = next(each.processes["ovs-vswitchd"] for each in one.lab.state.switches if each.name == "snic0")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ApiRefusedError, match="switch snic0 is connected, but does not confirm"):
+                client.send_markers(2, *places[1], markers)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        snic.kill("ovs-vswitchd")
+        settled(lambda: client.send_markers(2, *places[1], markers), {"switch-down"})
+        assert client.send_markers(2, *places[1], markers) == ("hypervisor",), "nothing can be in a dead switch"

@@ -139,6 +139,29 @@ pub struct ExecutorRequest {
     pub force: bool,
 }
 
+/// A request to send a frame down each path to the interface that a moving port leaves.
+#[derive(Clone, Debug)]
+pub struct MarkersRequest {
+    /// The switch and the interface that the port moves to.
+    pub switch: String,
+    pub interface: String,
+    /// The owner that the request names.
+    pub owner: Option<String>,
+    /// One for each path, at most three; the others are not used.
+    pub frames: Vec<Box<[u8]>>,
+}
+
+/// Frames on their way down old paths; see [`Core::silent_about`].
+///
+/// [`Core::silent_about`]: crate::Core::silent_about
+#[derive(Clone, Debug)]
+pub struct MarkersSent {
+    /// Names of the switches that sent them, in the order of the frames.
+    pub from: Vec<String>,
+    pub(crate) switches: Vec<SwitchIndex>,
+    pub(crate) batch: u64,
+}
+
 /// A refused management request. `code()` is the stable code of the REST contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortError {
@@ -190,6 +213,12 @@ pub enum PortError {
         number: u32,
         reason: String,
     },
+    MarkersMissing {
+        number: u32,
+        paths: usize,
+    },
+    /// A switch is connected and does not confirm what it was sent.
+    SwitchSilent(String),
     FlowIdsExhausted,
     /// Rules keep state that several executors cannot share.
     StatefulRules {
@@ -218,6 +247,8 @@ impl PortError {
             Self::MovePastAbort(_) => "move-past-abort",
             Self::MoveWaits { .. } => "move-waits",
             Self::MoveFailed { .. } => "move-failed",
+            Self::MarkersMissing { .. } => "markers-missing",
+            Self::SwitchSilent(_) => "switch-silent",
             Self::FlowIdsExhausted => "flow-ids-exhausted",
             Self::StatefulRules { .. } => "stateful-rules",
         }
@@ -262,6 +293,10 @@ impl fmt::Display for PortError {
                  `unoctl port continue {number} --force` goes on without, `unoctl port abort {number}` undoes it before the flip"
             ),
             Self::MoveFailed { number, reason } => write!(f, "the move of virtual port {number} failed and was undone: {reason}"),
+            Self::MarkersMissing { number, paths } => {
+                write!(f, "{paths} paths lead to the old interface of virtual port {number}: send a frame for each")
+            }
+            Self::SwitchSilent(s) => write!(f, "switch {s} is connected, but does not confirm that it sent the frames"),
             Self::StatefulRules { number, executor } => write!(
                 f,
                 "virtual port {number} cannot be executed at {executor}: rules with NORMAL or ct keep state that all ports share at one switch; delete them first"
@@ -410,6 +445,11 @@ mod tests {
                 number: 77,
                 reason: "no reason 7".into(),
             },
+            PortError::MarkersMissing {
+                number: 77,
+                paths: 3,
+            },
+            PortError::SwitchSilent(switch.clone()),
             PortError::FlowIdsExhausted,
             PortError::StatefulRules {
                 number: 77,

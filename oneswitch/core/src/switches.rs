@@ -4,6 +4,7 @@ pub mod audit;
 pub mod doubt;
 pub mod fold;
 pub mod liveness;
+pub mod markers;
 pub mod paths;
 pub mod port_config;
 pub mod reads;

@@ -42,6 +42,8 @@ pub enum Answer {
     Port(PortView),
     /// A new port.
     Added(PortView),
+    /// Markers were sent from these switches.
+    Markers(Vec<String>),
     /// Success without content.
     Nothing,
 }

@@ -144,7 +144,8 @@ impl Engine {
         let mut timer = pin!(sleep_until(Instant::now()));
         let mut earliest = Instant::now();
         loop {
-            let deadline = self.core.next_deadline();
+            let deadlines = [self.core.next_deadline(), self.waiting.deadline()];
+            let deadline = deadlines.into_iter().flatten().min();
             if let Some(deadline) =
                 deadline.map(|deadline| Instant::from_std(deadline).max(earliest))
             {
@@ -310,6 +311,7 @@ impl Engine {
         self.resume_paused();
         self.ask_for_room();
         self.waiting.finish_round(&mut self.core);
+        self.waiting.answer_markers(&self.core, now);
         self.answer_who_awaits_up();
     }
 

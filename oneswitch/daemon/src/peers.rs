@@ -121,6 +121,7 @@ async fn keep(
             },
         );
         let started = Instant::now();
+        let mut is_dead = false;
         let ended = match timeout(
             CONNECT_TIMEOUT,
             Stream::connect(target, context.tls.as_ref()),
@@ -131,7 +132,13 @@ async fn keep(
                 let peer = peer(&stream);
                 session::run(stream, context.number(), peer, timing, &context.events).await
             }
-            Ok(Err(error)) => failed(error.to_string()),
+            Ok(Err(error)) => {
+                is_dead = matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+                );
+                failed(error.to_string())
+            }
             Err(_) => failed(format!(
                 "no connection within {} seconds",
                 CONNECT_TIMEOUT.as_secs()
@@ -141,10 +148,12 @@ async fn keep(
             pause = FIRST_PAUSE;
         }
         log_end(dialled, whom, &ended, last_error.as_deref());
+        let reason = ended.reason.clone();
         context.report(
             dialled,
-            Link::Backoff {
-                last_error: ended.reason.clone(),
+            match is_dead {
+                true => Link::Dead { last_error: reason },
+                false => Link::Backoff { last_error: reason },
             },
         );
         last_error = Some(ended.reason);

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nfagent.errors import WiringError
-from nfagent.migrate.switching import Moved, ServerSwitching
+from nfagent.migrate.switching import ServerSwitching
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig, SwitchConfig
-from server.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, DatabaseUnreachableError, ToolError
+from server.errors import ApiNoAnswerError, ApiRefusedError, ApiUnreachableError, DatabaseUnreachableError
 from server.oneswitchd import answers as model
 from server.oneswitchd.answers import BridgeState, Status, SwitchState
 
@@ -111,10 +111,9 @@ class Switches:
         if move.stage == "flipped" and move.until == "done" and not waited:
             port.home, port.moving = move.to, None
 
-    def arrive(self, numbers: range) -> None:
+    def arrive(self, numbers: Sequence[int]) -> None:
         """Markers were sent."""
-        if self.is_up(HUB) and self.is_up(NIC):
-            self._arrived.update(numbers)
+        self._arrived.update(numbers)
 
     def marked(self, first: int, paths: int) -> int:
         """How many of these markers have arrived."""
@@ -212,6 +211,22 @@ class FakeClient:
                 raise ApiRefusedError(409, "move-past-abort", f"the move of port {number} has flipped")
             port.moving = None
             return self._shown(port)
+
+    def send_markers(
+        self, number: int, switch: str, interface: str, frames: Sequence[bytes], owner: str | None
+    ) -> tuple[str, ...]:
+        with self._request(f"markers {number}"):
+            port = self._find_owned(number, owner)
+            if port.moving is None or port.moving.to != (switch, interface):
+                raise ApiRefusedError(409, "no-move", f"port {number} is not moving to {interface} of {switch}")
+            paths = tuple(dict.fromkeys((port.home[0], HUB, switch)))
+            if down := [name for name in paths if not self._switches.is_up(name)]:
+                raise ApiRefusedError(409, "switch-down", f"switch {', '.join(down)} is not connected")
+            numbers = [int.from_bytes(frame[26:30], "big") for frame in frames[: len(paths)]]
+            epoch, to = int.from_bytes(frames[0][18:26], "big"), frames[0][:6].hex(":")
+            self._world.note(f"markers {epoch} {numbers} to {to} by {', '.join(paths)}")
+            self._switches.arrive(numbers)
+            return paths
 
     def _until(self, port: FakePort, until: str, force: bool) -> model.VirtualPort:
         """Answer when a stage is reached, or not at all."""
@@ -341,51 +356,3 @@ class FakeSwitching(ServerSwitching):
     def passing(self, old: str, new: str) -> Any:
         self._world.note(f"pass from {old} to {new}")
         return lambda limit_s: None
-
-    def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Any:
-        return _FakeMarking(self._world, super().marking(ports, epoch, secret))
-
-    def _outlet(self, switch: SwitchConfig, port: str, vlan: int | None) -> Any:
-        self._world.note(f"outlet by {port} of {switch.name} with tag {vlan}")
-        return _FakeOutlet(self._world, switch.name)
-
-
-class _FakeMarking:
-    """See `nfagent.migrate.switching.Marking`: what is sent arrives."""
-
-    def __init__(self, world: World, marking: Any) -> None:
-        self._world, self._marking = world, marking
-        self.unmarked = marking.unmarked
-
-    def send(self, first: int) -> int:
-        paths = self._marking.send(first)
-        self._world.switches.arrive(range(first, first + paths))
-        return paths
-
-    def close(self) -> None:
-        self._marking.close()
-
-
-class _FakeOutlet:
-    """See `nfagent.migrate.packet_out.Outlet`."""
-
-    def __init__(self, world: World, switch: str) -> None:
-        self._world, self._switch = world, switch
-        with world.crossing("switch", f"outlet {switch}", ToolError):
-            self._require_up()
-
-    def _require_up(self) -> None:
-        if not self._world.switches.is_up(self._switch):
-            raise ToolError(f"{self._switch}: no packet could be sent: connection refused")
-
-    def put(self, frame: bytes) -> None:
-        numbers = int.from_bytes(frame[18:26], "big"), int.from_bytes(frame[26:30], "big")
-        self._world.note(f"marker {numbers} to {frame[:6].hex(':')} by {self._switch}")
-        with self._world.crossing("switch", f"marker {self._switch}", ToolError):
-            self._require_up()
-
-    def settle(self) -> None:
-        self._require_up()
-
-    def close(self) -> None:
-        """Nothing is open."""

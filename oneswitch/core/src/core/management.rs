@@ -1,8 +1,8 @@
 //! The port map at run time, and the operator's view.
 
 use crate::api::{
-    Claim, ExecutorRequest, MoveRequest, MoveUntil, MoveView, PortConfig, PortError, PortRequest,
-    PortView, StatusView, SwitchIndex, SwitchView,
+    Claim, ExecutorRequest, MarkersRequest, MarkersSent, MoveRequest, MoveUntil, MoveView,
+    PortConfig, PortError, PortRequest, PortView, StatusView, SwitchIndex, SwitchView,
 };
 use crate::core::Core;
 use crate::layout::edge::patch_name;
@@ -61,6 +61,28 @@ impl Core {
             return Err(PortError::StatefulRules { number, executor });
         }
         Ok(())
+    }
+
+    /// Sends one frame down each path to the interface that a moving port leaves. Skips paths that begin at a switch that `is_dead`: the
+    /// packets there died with it.
+    ///
+    /// # Errors
+    /// `PortUnknown`, `PortOwned`, `SwitchUnknown`, `InterfaceReserved`, `NoMove`, `MarkersMissing`, `SwitchDown`, `InterfaceMissing`. No frame
+    /// has been sent then.
+    pub fn send_markers(
+        &mut self,
+        number: u32,
+        request: MarkersRequest,
+        is_dead: impl Fn(SwitchIndex) -> bool,
+    ) -> Result<MarkersSent, PortError> {
+        let port = self.server.ports.get(number);
+        let port = port.ok_or(PortError::PortUnknown(number))?;
+        self.switches.send_markers(port, request, is_dead)
+    }
+
+    /// Returns the names of the switches that have neither confirmed these frames yet nor disconnected.
+    pub fn silent_about(&self, sent: &MarkersSent) -> Option<String> {
+        self.switches.silent_about(sent)
     }
 
     /// Unmaps a port. `claim` must match its owner.

@@ -247,7 +247,8 @@ impl EdgeInput<'_> {
     }
 }
 
-fn tagged(flow_id: u16) -> ActionList {
+/// Pushes a flow-id.
+pub fn tagged(flow_id: u16) -> ActionList {
     ActionList::default()
         .push_vlan(ETHERTYPE_VLAN)
         .set_vlan_vid(flow_id)

@@ -14,6 +14,7 @@ mod idle;
 mod lab;
 mod liveness;
 mod logs;
+mod markers;
 mod moves;
 mod ports;
 mod questions;

@@ -1,9 +1,11 @@
 //! The JSON of the contract, except the status.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use oneswitch_core::{
-    Claim, ExecutorRequest, MoveRequest, MoveStage, MoveUntil, PortError, PortRequest, PortView,
+    Claim, ExecutorRequest, MarkersRequest, MoveRequest, MoveStage, MoveUntil, PortError,
+    PortRequest, PortView,
 };
 use serde::{Deserialize, Serialize};
 
@@ -265,4 +267,60 @@ impl ContinueMove {
     pub fn until(&self) -> MoveUntil {
         self.until.into()
     }
+}
+
+/// Body of `POST /v1/ports/{n}/move/markers`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendMarkers {
+    switch: String,
+    interface: String,
+    frames: Vec<String>,
+    owner: Option<String>,
+}
+
+impl TryFrom<SendMarkers> for MarkersRequest {
+    type Error = Problem;
+
+    fn try_from(body: SendMarkers) -> Result<Self, Problem> {
+        Ok(Self {
+            switch: body.switch,
+            interface: body.interface,
+            owner: body.owner,
+            frames: body
+                .frames
+                .iter()
+                .map(|text| frame(text))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Bytes of a frame: the header, and what fits an MTU of 1,500.
+const FRAME_BYTES: RangeInclusive<usize> = 14..=1_514;
+
+/// Reads a frame from hexadecimal digits.
+fn frame(text: &str) -> Result<Box<[u8]>, Problem> {
+    let digits = text.as_bytes();
+    let pairs = digits.chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        let is_pair = pair.len() == 2 && !pair.starts_with('+');
+        u8::from_str_radix(pair, 16).ok().filter(|_| is_pair)
+    });
+    let bytes: Option<Box<[u8]>> = pairs.collect();
+    bytes
+        .filter(|bytes| FRAME_BYTES.contains(&bytes.len()))
+        .ok_or_else(|| {
+            let (least, most) = (FRAME_BYTES.start(), FRAME_BYTES.end());
+            Problem::malformed(format!(
+                "a frame is {text:?} where {least} to {most} bytes in hexadecimal are expected"
+            ))
+        })
+}
+
+/// Answer of `POST /v1/ports/{n}/move/markers`.
+#[derive(Serialize)]
+pub struct Markers {
+    /// The switch that each frame was sent from, in the order of the frames.
+    pub from: Vec<String>,
 }

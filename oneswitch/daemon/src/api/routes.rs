@@ -11,9 +11,11 @@ use hyper::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::json::{AddPort, BeginMove, ChangeExecutor, ContinueMove, Ownership, Port};
+use super::json::{
+    AddPort, BeginMove, ChangeExecutor, ContinueMove, Markers, Ownership, Port, SendMarkers,
+};
 use super::wait::Wait;
 use super::{Answer, Problem, Shared};
 use crate::engine::Request;
@@ -28,7 +30,10 @@ pub async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Resp
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match handle(shared, request).await {
         Ok((status, body)) => {
-            if method != Method::GET {
+            // Markers are sent a thousand times a second.
+            if path.ends_with("/markers") {
+                debug!(target: "api", "{method} {path}: {}", status.as_u16());
+            } else if method != Method::GET {
                 info!(target: "api", "{method} {path}: {}", status.as_u16());
             }
             let content = match path.as_str() {
@@ -81,6 +86,7 @@ enum Resource {
     Executor(u32),
     Move(u32),
     Continue(u32),
+    Markers(u32),
     Log,
 }
 
@@ -103,6 +109,7 @@ impl Resource {
             ["ports", port, "executor"] => number(port).map(Self::Executor),
             ["ports", port, "move"] => number(port).map(Self::Move),
             ["ports", port, "move", "continue"] => number(port).map(Self::Continue),
+            ["ports", port, "move", "markers"] => number(port).map(Self::Markers),
             _ => Err(Problem::new(
                 StatusCode::NOT_FOUND,
                 "not-found",
@@ -118,7 +125,7 @@ impl Resource {
             Self::Port(_) => "GET, DELETE",
             Self::Owner(_) => "PUT",
             Self::Move(_) => "POST, DELETE",
-            Self::Executor(_) | Self::Continue(_) => "POST",
+            Self::Executor(_) | Self::Continue(_) | Self::Markers(_) => "POST",
             Self::Log => "GET, PUT",
         }
     }
@@ -179,6 +186,10 @@ async fn handle(
                 force: body.force,
             }
         }
+        (&Method::POST, Resource::Markers(number)) => {
+            let body: SendMarkers = read_body(request).await?;
+            Request::SendMarkers(number, body.try_into()?)
+        }
         (&Method::GET, Resource::Log) => return Ok((StatusCode::OK, json(&shared.levels.shown()))),
         (&Method::PUT, Resource::Log) => {
             let body: BTreeMap<String, String> = read_body(request).await?;
@@ -206,6 +217,7 @@ fn written(answer: Answer, resource: Resource) -> (StatusCode, Vec<u8>) {
         ),
         Answer::Port(port) => (StatusCode::OK, json(&Port::from(&port))),
         Answer::Added(port) => (StatusCode::CREATED, json(&Port::from(&port))),
+        Answer::Markers(from) => (StatusCode::OK, json(&Markers { from })),
         Answer::Nothing => (StatusCode::NO_CONTENT, Vec::new()),
     }
 }

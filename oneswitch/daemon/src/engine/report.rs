@@ -68,8 +68,16 @@ impl Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     Connected,
-    Connecting { last_error: Option<String> },
-    Backoff { last_error: String },
+    Connecting {
+        last_error: Option<String>,
+    },
+    Backoff {
+        last_error: String,
+    },
+    /// As backoff. Its socket refuses connections, so the process has ended.
+    Dead {
+        last_error: String,
+    },
 }
 
 impl Link {
@@ -77,7 +85,7 @@ impl Link {
         match self {
             Self::Connected => "connected",
             Self::Connecting { .. } => "connecting",
-            Self::Backoff { .. } => "backoff",
+            Self::Backoff { .. } | Self::Dead { .. } => "backoff",
         }
     }
 
@@ -85,7 +93,7 @@ impl Link {
         match self {
             Self::Connected => None,
             Self::Connecting { last_error } => last_error.clone(),
-            Self::Backoff { last_error } => Some(last_error.clone()),
+            Self::Backoff { last_error } | Self::Dead { last_error } => Some(last_error.clone()),
         }
     }
 }

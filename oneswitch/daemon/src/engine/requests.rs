@@ -1,17 +1,21 @@
 //! Requests of the REST API to the core, and answers that must wait: for a move, for the state file.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use oneswitch_core::{
-    Claim, Core, ExecutorRequest, MoveRequest, MoveUntil, PortError, PortRequest, PortView,
+    Claim, Core, ExecutorRequest, MarkersRequest, MarkersSent, MoveRequest, MoveUntil, PortError,
+    PortRequest, PortView, SwitchIndex,
 };
 use tokio::sync::oneshot;
 
-use super::{answer, Engine, Session};
+use super::{answer, Engine, Link, Session};
 use crate::api::{Answer, Problem, Reply};
 use crate::session::Peer;
 use crate::state::{Job, Saver};
+
+/// The time in which switches confirm markers, unless they hang. The client holds packets meanwhile.
+const MARKERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One request of the contract (docs/architecture.md, "REST of oneswitchd").
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub enum Request {
         force: bool,
     },
     AbortMove(u32),
+    SendMarkers(u32, MarkersRequest),
 }
 
 /// Pending answers.
@@ -43,6 +48,8 @@ pub struct Waiting {
     moves: BTreeMap<u32, oneshot::Sender<Reply>>,
     /// Clients that wait for all switches, and for how many controllers.
     up: Vec<(usize, oneshot::Sender<Reply>)>,
+    /// Markers that switches have not confirmed, and until when they may.
+    markers: Vec<(MarkersSent, Instant, oneshot::Sender<Reply>)>,
     /// Results of this round that changed something.
     settled: Vec<(oneshot::Sender<Reply>, Reply)>,
     saver: Option<Saver>,
@@ -54,6 +61,7 @@ impl Waiting {
         Self {
             moves: BTreeMap::new(),
             up: Vec::new(),
+            markers: Vec::new(),
             settled: Vec::new(),
             saver,
             saved_revision: match core.has_unsaved_ports() {
@@ -107,6 +115,25 @@ impl Waiting {
             None => answers
                 .into_iter()
                 .for_each(|(reply, result)| answer(reply, result)),
+        }
+    }
+
+    /// Returns when the next answer is due, whatever happens.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.markers.iter().map(|(_, deadline, _)| *deadline).min()
+    }
+
+    /// Answers requests for markers that all switches have confirmed, and those whose time is over.
+    pub fn answer_markers(&mut self, core: &Core, now: Instant) {
+        let waiting = std::mem::take(&mut self.markers);
+        for (sent, deadline, reply) in waiting {
+            match core.silent_about(&sent) {
+                None => answer(reply, Ok(Answer::Markers(sent.from))),
+                Some(silent) if deadline <= now => {
+                    answer(reply, Err(PortError::SwitchSilent(silent).into()));
+                }
+                Some(_) => self.markers.push((sent, deadline, reply)),
+            }
         }
     }
 
@@ -192,6 +219,20 @@ impl Engine {
                 }
                 Err(error) => Err(error.into()),
             },
+            Request::SendMarkers(number, request) => {
+                let bridges = &self.bridges;
+                let is_dead = |switch: SwitchIndex| {
+                    let edge = bridges.get(switch).map(|[_, edge]| &edge.link);
+                    matches!(edge, Some(Link::Dead { .. }))
+                };
+                match core.send_markers(number, request, is_dead) {
+                    Ok(sent) => {
+                        let pending = (sent, now + MARKERS_TIMEOUT, reply);
+                        return self.waiting.markers.push(pending);
+                    }
+                    Err(error) => return answer(reply, Err(error.into())),
+                }
+            }
         };
         self.waiting.settle(reply, result);
     }

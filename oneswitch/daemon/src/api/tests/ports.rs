@@ -186,6 +186,30 @@ async fn moves_are_refused_with_the_contracts_word() {
 }
 
 #[tokio::test]
+async fn markers_of_no_move_and_frames_that_are_none_are_refused() {
+    let fixture = Fixture::new().await;
+    let path = "/v1/ports/1/move/markers";
+    let of = |frames: &[String]| json!({"switch": "snic0", "interface": "x", "frames": frames});
+    let (short, long) = ("ab".repeat(13), "0".repeat(2 * 1_515));
+    for (frame, status, code) in [
+        ("ab".repeat(14), 409, "no-move"),
+        ("AB".repeat(1_514), 409, "no-move"),
+        (short, 400, "malformed"),
+        (long, 400, "malformed"),
+        ("0".repeat(29), 400, "malformed"),
+        ("+1".repeat(14), 400, "malformed"),
+        ("é".repeat(14), 400, "malformed"),
+    ] {
+        let refused = fixture.json("POST", path, of(&[frame])).await;
+        Fixture::refused(&refused, status, code);
+    }
+    let unknown = fixture.json("POST", "/v1/ports/9/move/markers", of(&[]));
+    Fixture::refused(&unknown.await, 404, "port-unknown");
+    let wrong = fixture.get(path).await;
+    Fixture::refused(&wrong, 405, "method-not-allowed");
+}
+
+#[tokio::test]
 async fn an_owned_port_is_taken_away_by_its_owner_only() {
     let fixture = Fixture::new().await;
     let (port, owner) = ("/v1/ports/2", "/v1/ports/2/owner");
@@ -201,6 +225,7 @@ async fn an_owned_port_is_taken_away_by_its_owner_only() {
     let elsewhere = json!({"switch": "hypervisor", "interface": "vm9"});
     let forced = json!({"switch": "hypervisor", "interface": "vm9", "force": true});
     let theirs_elsewhere = json!({"switch": "hypervisor", "interface": "vm9", "owner": "somebody"});
+    let theirs_markers = json!({"switch": "snic0", "interface": "x", "frames": [], "owner": "b"});
     for (method, path, body) in [
         ("DELETE", port, json!({})),
         ("DELETE", port, theirs.clone()),
@@ -209,6 +234,7 @@ async fn an_owned_port_is_taken_away_by_its_owner_only() {
         ("POST", "/v1/ports/2/move", elsewhere),
         ("POST", "/v1/ports/2/move", forced),
         ("POST", "/v1/ports/2/move", theirs_elsewhere),
+        ("POST", "/v1/ports/2/move/markers", theirs_markers),
     ] {
         let refused = fixture.json(method, path, body).await;
         let detail = Fixture::refused(&refused, 409, "port-owned");
