@@ -167,6 +167,34 @@ def test_markers_go_by_a_connection_that_is_kept(tmp_path: Path) -> None:
         client.send_markers(1, "snic0", "vf0", [])
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense\n",
+        b"HTTP/1.1 2x0 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\n",
+        b'HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{"from',
+    ],
+)
+def test_a_kept_connection_refuses_what_is_not_an_answer(tmp_path: Path, answer: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as beside:
+        listener.bind(str(tmp_path / "kept.sock"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        served = beside.submit(serve)
+        with Client(f"unix:{tmp_path}/kept.sock", timeout_s=5.0) as client, pytest.raises(ApiNoAnswerError):
+            client.send_markers(1, "snic0", "vf0", [])
+        served.result()
+
+
 def hang_up(listener: socket.socket) -> None:
     """Accept twice, the client's trial and its request, and close."""
     for _ in range(2):
