@@ -128,7 +128,7 @@ def test_a_marker_goes_down_each_path_to_the_old_interface(start) -> None:
         client, snic = one.oneswitchd.client, one.lab.switch("snic0")
         places = [("hypervisor", "vm2"), ("snic0", "pf0vf0")]
         for old, new in (places, places[::-1]):
-            with pytest.raises(ApiRefusedError, match="not being moved"):
+            with pytest.raises(ApiRefusedError, match="is not moving"):
                 client.send_markers(2, *new, markers)
             client.move_port(2, *new, "flipped", None)
             assert client.send_markers(2, *new, markers) == (old[0], new[0])
