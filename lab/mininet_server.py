@@ -54,7 +54,7 @@ except ServerError as error:
 """
 
 
-class ServerError(Exception):
+class MininetError(Exception):
     """The server did not start; the message says why. ``mn`` prints it and cleans up."""
 
 
@@ -62,12 +62,12 @@ def program(name: str) -> str:
     """Return the path of a program of this project: from ``make build``, or installed.
 
     Raises:
-        ServerError: it is not installed.
+        MininetError: it is not installed.
     """
     built = ROOT / ".venv/bin" / name
     found = str(built) if os.access(built, os.X_OK) else shutil.which(name)
     if found is None:
-        raise ServerError(f"{name} is not installed; in {ROOT} run: make build")
+        raise MininetError(f"{name} is not installed; in {ROOT} run: make build")
     return found
 
 
@@ -233,13 +233,13 @@ class ServerSwitch(OVSSwitch):
     @property
     def _ovs(self) -> OvsSwitch:
         if self.ovs is None:
-            raise ServerError(f"switch {self.name} has not been started")
+            raise MininetError(f"switch {self.name} has not been started")
         return self.ovs
 
     @property
     def _server(self) -> "Server":
         if self.server is None:
-            raise ServerError(f"switch {self.name} has not been started")
+            raise MininetError(f"switch {self.name} has not been started")
         return self.server
 
 
@@ -250,13 +250,13 @@ class Server:
         switches: the hypervisor and its sNICs.
 
     Raises:
-        ServerError: it does not have exactly one hypervisor.
+        MininetError: it does not have exactly one hypervisor.
     """
 
     def __init__(self, switches: list[ServerSwitch]) -> None:
         hubs = [switch for switch in switches if switch.hub]
         if len(hubs) != 1:
-            raise ServerError(f"{len(hubs)} switches have hub=True; exactly one must: the server's hypervisor")
+            raise MininetError(f"{len(hubs)} switches have hub=True; exactly one must: the server's hypervisor")
         self.switches = [hubs[0], *(switch for switch in switches if not switch.hub)]
         self.directory = Path(tempfile.mkdtemp(prefix="uno-mininet-"))
         self.config = self.directory / "server.toml"
@@ -268,7 +268,7 @@ class Server:
         """Start the switches, plumb them, and start oneswitchd.
 
         Raises:
-            ServerError: something did not start.
+            MininetError: something did not start.
         """
         for switch in self.switches:
             switch.server = self
@@ -290,13 +290,13 @@ class Server:
         """Wait until oneswitchd reaches all switches.
 
         Raises:
-            ServerError: it has ended, or the time limit expired.
+            MininetError: it has ended, or the time limit expired.
         """
         deadline = time.monotonic() + START_S
         while not self._switches_up():
             if self._oneswitchd is None or self._oneswitchd.poll() is not None or time.monotonic() > deadline:
                 tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-5:])
-                raise ServerError(f"oneswitchd has ended or does not reach the switches; its log ends:\n{tail}")
+                raise MininetError(f"oneswitchd has ended or does not reach the switches; its log ends:\n{tail}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -322,7 +322,7 @@ class Server:
         for snic, table in zip(snics, tables[1:], strict=True):
             ends = [(near, far) for near, far in snic.wires() if far.node is hub]
             if len(ends) != 1:
-                raise ServerError(f"{snic.name} has {len(ends)} links to {hub.name}; it must have one, its PCIe link")
+                raise MininetError(f"{snic.name} has {len(ends)} links to {hub.name}; it must have one, its PCIe link")
             near, far = ends[0]
             table["link"] = {"hypervisor": str(far), "local": str(near)}
         return {
@@ -355,7 +355,7 @@ class Server:
         command = [program("python"), "-c", _PLUMB, str(self.config)]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise ServerError(f"plumbing failed: {done.stderr.strip()}")
+            raise MininetError(f"plumbing failed: {done.stderr.strip()}")
 
     def _switches_up(self) -> bool:
         status = self._status()

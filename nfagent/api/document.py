@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from nfagent.api.schemas import Problem
+from nfagent.api.schemas import ProblemDetails
 
 _ALWAYS = {"400": "Malformed", "401": "No token, or an unknown one", "413": "The body is too large"}
 _WITH_BODY = {"415": "The body is not application/json"}
-_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
 
 
 def finished(spec: dict[str, Any] | str) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def finished(spec: dict[str, Any] | str) -> dict[str, Any]:
     schemas: dict[str, Any] = spec["components"]["schemas"]
     for replaced in ("HTTPError", "ValidationError", "ValidationErrorDetail", "ValidationErrorDetailLocation"):
         schemas.pop(replaced, None)
-    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["ProblemDetails"] = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
     for operations in spec["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", []):

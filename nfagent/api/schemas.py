@@ -40,7 +40,7 @@ class _Page(In):
     limit: Limit = 100
 
 
-class Problem(Out):
+class ProblemDetails(Out):
     """RFC 9457. ``code`` is for programs; ``errors`` names fields."""
 
     type: str

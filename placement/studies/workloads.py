@@ -21,7 +21,7 @@ from placement.portfolio import minimise
 
 
 @dataclass(frozen=True)
-class Kind:
+class FunctionType:
     """A type of NF: host millicores per Gbps of incoming traffic, and sNIC cores per host core."""
 
     name: str
@@ -29,9 +29,9 @@ class Kind:
     ratio: float
 
 
-DPI = Kind("DPI", 556, 2.0)
-L7FW = Kind("L7FW", 300, 4.0)
-SECGW = Kind("SECGW", 400, 0.75)
+DPI = FunctionType("DPI", 556, 2.0)
+L7FW = FunctionType("L7FW", 300, 4.0)
+SECGW = FunctionType("SECGW", 400, 0.75)
 KINDS = (DPI, L7FW, SECGW)
 FLOWS = 50
 """Flows per demand."""
@@ -89,10 +89,10 @@ class _Builder:
     """Collects paths through NFs, from which each NF's traffic follows."""
 
     def __init__(self) -> None:
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, FunctionType] = {}
         self.demands: dict[tuple[str, str], int] = defaultdict(int)
 
-    def nf(self, kind: Kind) -> str:
+    def nf(self, kind: FunctionType) -> str:
         name = f"{kind.name.lower()}{len(self.kinds)}"
         self.kinds[name] = kind
         return name
@@ -111,7 +111,7 @@ class _Builder:
         return Problem(nfs, tuple(vms), ports, demands, (Nic({CORES: 0}, shared=0),))
 
 
-def _nf(name: str, kind: Kind, mbps: int) -> NF:
+def _nf(name: str, kind: FunctionType, mbps: int) -> NF:
     host = max(1, round(kind.per_gbps * mbps / 1000))
     return NF(name, (Mode(HOST, {CORES: host}), Mode(1, {CORES: max(1, round(host * kind.ratio))})))
 
