@@ -101,6 +101,11 @@ class Packet:
         """Bytes of transport header and payload, without padding; 0 where there is no transport layer."""
         return 0 if self.l4 is None else len(self.data) - self.l4 - self.padding
 
+    @property
+    def inner_labels(self) -> bool:
+        """Whether there are MPLS labels below the first."""
+        return self.mpls is not None and len(self.data) >= self.mpls + 4 and not self.data[self.mpls + 2] & 1
+
     def extract(self) -> None:
         """Parse the layers again."""
         self.mpls = self.l3 = self.l4 = None

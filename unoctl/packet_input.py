@@ -4,12 +4,15 @@ import re
 
 from server.errors import ToolError, UsageError
 from server.openvswitch import openflow_tools
+from unoctl.errors import TraceError
 from unoctl.flow_text import split_terms
-from unoctl.packet import ETH_LENGTH
+from unoctl.packet import ETH_LENGTH, VLAN_TYPES
 
 DEFAULT_TTL = 64
 _HEX = re.compile(r"^(0x)?[0-9a-fA-F\s:]+$")
 _NETWORK = re.compile(r"^(ip|ipv4|ipv6|tcp6?|udp6?|sctp6?|icmp6?|igmp|(dl|eth)_type=0x0?(800|86dd))$", re.IGNORECASE)
+# Fields that ovs-ofctl parse-packet prints but ofproto/trace does not take.
+_INNER = re.compile(r"^(vlan_tci1|dl_vlan1|dl_vlan_pcp1|mpls_lse\d)=")
 _TRANSPORT = {"tcp": "tcp", "tcp6": "tcp", "udp": "udp", "udp6": "udp", "sctp": "sctp", "sctp6": "sctp"}
 
 
@@ -63,3 +66,26 @@ def describe(frame: bytes) -> str:
     except ToolError:
         return ""
     return text.strip().splitlines()[0].partition(" ")[0] if text.strip() else ""
+
+
+def as_parsed(frame: bytes, vlan_limit: int) -> str:
+    """Describe the frame for ofproto/trace, as a datapath parses it that looks behind ``vlan_limit`` VLAN tags.
+
+    Raises:
+        TraceError: flow syntax cannot describe it.
+    """
+    terms = [term for term in split_terms(describe(frame)) if not _INNER.match(term)]
+    types = [int.from_bytes(frame[at : at + 2], "big") for at in (12, 16, 20)]
+    tags = next((count for count, kind in enumerate(types) if kind not in VLAN_TYPES), len(types))
+    if tags > vlan_limit and vlan_limit < 2:
+        # The datapath takes everything behind the last tag that it parses for a payload of that Ethernet type.
+        known = ("dl_src=", "dl_dst=", *(("dl_vlan=", "dl_vlan_pcp=") if vlan_limit else ()))
+        return ",".join([*(term for term in terms if term.startswith(known)), f"dl_type={types[vlan_limit]:#06x}"])
+    if tags > 1 or not terms:
+        raise TraceError("Open vSwitch's flow syntax cannot describe this packet")
+    protocol = next((_TRANSPORT[term] for term in terms if term in _TRANSPORT), "tp")
+    if "icmp6" in terms:
+        # Only one of the two link-layer addresses exists in each kind of neighbour message.
+        absent = "nd_sll=" if "icmp_type=136" in terms else "nd_tll="
+        terms = [re.sub(r"^icmp_", "icmpv6_", term) for term in terms if not term.startswith(absent)]
+    return ",".join(re.sub(r"^tp_", f"{protocol}_", term) for term in terms)

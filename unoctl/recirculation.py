@@ -17,7 +17,7 @@ from unoctl.trace_text import Translation, parse
 _ID = re.compile(r"\brecirc\((0x[0-9a-f]+)\)")
 _HASH_MASK = re.compile(r"\bdp_hash=0x[0-9a-f]+/(0x[0-9a-f]+)")
 _HASHED_WHOLE = re.compile(r"\bdp_hash=0x[0-9a-f]+(?![/0-9a-f])")
-_FORGOTTEN = "no recirculation data"
+_FORGOTTEN = "No recirculation context"
 # On a busy machine half a second may pass between two calls, again and again.
 _ATTEMPTS = 20
 # The most hash values that are tried for one group; more are sampled evenly.
@@ -42,7 +42,8 @@ class Continuation:
         before: repeats the translation that printed the id.
         identity: the id, as that translation printed it.
         actions: that translation's data-path actions.
-        metadata: further fields of the packet, as odp flow syntax, each with a comma behind.
+        ofport: where the packet came in.
+        metadata: further fields of the packet, in flow syntax, each with a comma behind.
         data: the packet.
     """
 
@@ -52,6 +53,7 @@ class Continuation:
         before: Callable[[], Translation],
         identity: int,
         actions: str,
+        ofport: int,
         metadata: str,
         data: bytes,
     ) -> None:
@@ -59,6 +61,7 @@ class Continuation:
         self._before = before
         self._identity = identity
         self._ordinal = _identities(actions).index(identity)
+        self._ofport = ofport
         self._metadata = metadata
         self._data = data
 
@@ -95,11 +98,9 @@ class Continuation:
 
     def _ask(self, value: int | None) -> list[Translation]:
         for _ in range(_ATTEMPTS):
-            try:
-                return parse(self._probe.trace_recirculated(self._flow(value), self._data))
-            except ToolError as error:
-                if _FORGOTTEN not in str(error):
-                    raise
+            sections = parse(self._probe.trace(self._ofport, self._data, self._recirculated(value)))
+            if sections[0].failure != _FORGOTTEN:
+                return sections
             identities = _identities(self._before().actions or "")
             if self._ordinal >= len(identities):
                 name = self._probe.name
@@ -107,9 +108,9 @@ class Continuation:
             self._identity = identities[self._ordinal]
         raise ToolError(f"switch {self._probe.name} forgets how to continue sooner than it can be asked; trace again")
 
-    def _flow(self, value: int | None) -> str:
-        hashed = "" if value is None else f"dp_hash({value:#x}),"
-        return f"recirc_id({self._identity:#x}),{hashed}{self._metadata}"
+    def _recirculated(self, value: int | None) -> str:
+        hashed = "" if value is None else f"dp_hash={value:#x},"
+        return f"recirc_id={self._identity:#x},{hashed}{self._metadata}"
 
 
 def _identities(actions: str) -> list[int]:

@@ -1,11 +1,10 @@
 """Asks one switch's ovs-vswitchd, over its control socket, what ``unoctl trace`` has to know."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 
 from server.config import ServerConfig, SwitchConfig
-from server.errors import ConfigError, ToolError
+from server.errors import ConfigError
 from server.openvswitch import dpif, openflow_tools
 from server.openvswitch.dpif import Datapath, DatapathPort
 from unoctl import packet_input
@@ -67,19 +66,21 @@ class SwitchProbe:
             )
         return port
 
-    def trace_received(self, ofport: int, data: bytes, ct_next: Sequence[str]) -> str:
-        """ofproto/trace of a frame that comes in at a port of ``edge``."""
-        options = [option for state in ct_next for option in ("--ct-next", state)]
-        command = (self._control, "ofproto/trace", TRACED_BRIDGE)
-        # Given the packet itself, ofproto/trace really sends packet-ins and learns: controllers would take it for
-        # traffic.
-        described = packet_input.describe(data).replace("vlan_tci1=0x0000,", "")
-        if described:
-            with suppress(ToolError):
-                return openflow_tools.appctl(*command, f"in_port={ofport},{described}", *options)
-        # Flow syntax has no words for some packets, such as a second VLAN tag.
-        return openflow_tools.appctl(*command, f"in_port={ofport}", *options, data.hex())
+    def trace(self, ofport: int, data: bytes, metadata: str = "", ct_next: Sequence[str] = ()) -> str:
+        """Return ofproto/trace of a frame at a port of ``edge``.
 
-    def trace_recirculated(self, flow: str, data: bytes) -> str:
-        """ofproto/trace of a packet that the datapath has recirculated; ``flow`` is its metadata."""
-        return openflow_tools.appctl(self._control, "ofproto/trace", self.datapath.name, flow, data.hex())
+        The frame is described, never handed over: given its bytes, ofproto/trace sends packet-ins and learns addresses.
+
+        Args:
+            ofport: where it came in.
+            data: the frame.
+            metadata: what its bytes do not tell, in flow syntax with a comma behind each field.
+            ct_next: connection states.
+
+        Raises:
+            TraceError: flow syntax cannot describe the frame.
+            ToolError: the switch does not answer.
+        """
+        options = [option for state in ct_next for option in ("--ct-next", state)]
+        flow = f"in_port={ofport},{metadata}{packet_input.as_parsed(data, self.vlan_limit)}"
+        return openflow_tools.appctl(self._control, "ofproto/trace", TRACED_BRIDGE, flow, *options)

@@ -115,7 +115,7 @@ class Tracer:
         in_port = probe.port(interface)
 
         def ask() -> list[Translation]:
-            return parse(probe.trace_received(in_port.ofport, data, self._ct_next))
+            return parse(probe.trace(in_port.ofport, data, ct_next=self._ct_next))
 
         place = _Place(probe, in_port, (*path, (switch, in_port.ofport, data)))
         packet = Packet.received(data, probe.vlan_limit)
@@ -131,6 +131,9 @@ class Tracer:
         translation = asked.translation
         actions = odp_actions.parse(translation.actions or "")
         before = packet.clone()
+        if packet.inner_labels and any(step.text.startswith("pop_mpls") for step in translation.steps):
+            reason = "pop_mpls: ofproto/trace cannot be told of the labels below the first"
+            return Pass(translation, (Stopped(before.sent(), before.conditions, f"not followed: {reason}"),))
         events = odp_apply.run(actions, packet)
         if not events:
             reason = "its actions send it nowhere" if actions else drop_reason(translation)
@@ -235,7 +238,7 @@ class Tracer:
             return Stopped(event.data, event.conditions, reason)
         try:
             branches = self._continued(place, asked, event)
-        except ToolError as error:
+        except (ToolError, TraceError) as error:
             return Stopped(event.data, event.conditions, f"cannot be followed: {error}")
         why = "a hash of the packet decides" if event.hashed else "Open vSwitch looks at the packet anew"
         return Again(event.data, event.conditions, why, branches)
@@ -246,7 +249,8 @@ class Tracer:
             asked.repeat,
             event.id,
             asked.translation.actions or "",
-            "".join(_metadata(event)) + f"in_port({place.in_port.number})",
+            place.in_port.ofport,
+            "".join(_metadata(event)),
             event.data,
         )
         variants = continuation.by_hash() if event.hashed else [continuation.plain()]
@@ -264,8 +268,8 @@ class Tracer:
 def _metadata(event: Recirculation) -> Iterator[str]:
     """What ofproto/trace cannot read from the bytes of a recirculated packet."""
     if event.tracked:
-        yield "ct_state(+trk+new),"
+        yield "ct_state=0x21,"  # new, tracked
     if event.packet.mark:
-        yield f"skb_mark({event.packet.mark:#x}),"
+        yield f"pkt_mark={event.packet.mark:#x},"
     if event.packet.priority:
-        yield f"skb_priority({event.packet.priority:#x}),"
+        yield f"skb_priority={event.packet.priority:#x},"

@@ -84,8 +84,12 @@ def test_predicted_bytes_are_the_bytes_that_leave(switch: DummySwitch, tracer: T
     before = [len(switch.sent(name)) for name in PORTS]
     predicted: list[tuple[Case, Trace]] = []
     for one in cases:
-        predicted.append((one, tracer.trace(port, one.frame)))
-        switch.receive("p1", one.frame)
+        traced = tracer.trace(port, one.frame)
+        if traced.complete:
+            predicted.append((one, traced))
+            switch.receive("p1", one.frame)
+        else:
+            assert "pop_mpls" in one.actions, describe(one, traced)
     wanted = [[data for _, trace in predicted for data in predictions(trace)[name]] for name in PORTS]
     expected = [start + len(frames) for start, frames in zip(before, wanted, strict=True)]
     got = await_sent([(switch, name) for name in PORTS], expected)

@@ -1,10 +1,18 @@
 """``unoctl trace`` over a hypervisor and two sNICs on the dummy datapath, with the contract's ``edge`` rules."""
 
 import random
+import re
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scapy.layers import inet
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Raw
 
 from server.config import ServerConfig
 from tests.unoctl.dummy_ovs import await_one, await_sent
@@ -148,6 +156,82 @@ def test_behind_an_mpls_pop(server: DummyServer) -> None:
     first, second = leaving(trace(server, 1, TCP))
     assert first[1][12:14] == b"\x88\x47"
     assert (second[0], second[1][22]) == (3, 63)
+
+
+class Listener:
+    """A controller of one bridge that counts the packet-ins it receives."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(60)
+        self._socket.connect(path.removeprefix("unix:"))
+        self._stream = self._socket.makefile("rb")
+        # HELLO, then SET_CONFIG: packet-ins with complete packets.
+        self._socket.sendall(struct.pack("!BBHI", 4, 0, 8, 1) + struct.pack("!BBHIHH", 4, 9, 12, 2, 0, 0xFFFF))
+
+    def packet_ins(self) -> int:
+        """Return the number of packet-ins before the switch's answer to the second of two barriers."""
+        count = 0
+        for xid in (7, 8):
+            self._socket.sendall(struct.pack("!BBHI", 4, 20, 8, xid))
+            kind = 0
+            while kind != 21:
+                _, kind, length, _ = struct.unpack("!BBHI", self._stream.read(8))
+                self._stream.read(length - 8)
+                count += kind == 10
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+
+FROM_NEW_ADDRESS = {"src": "06:00:00:00:00:77", "dst": "06:00:00:00:00:78"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "frame"),
+    [
+        pytest.param(
+            "dl_vlan=5,actions=controller:65535,NORMAL",
+            Ether(**FROM_NEW_ADDRESS) / Dot1Q(vlan=5) / Dot1Q(vlan=7) / IP() / UDP(),
+            id="two VLAN tags",
+        ),
+        pytest.param(
+            "tcp,actions=push_mpls:0x8847,pop_mpls:0x0800,dec_ttl,controller:65535,NORMAL",
+            Ether(**FROM_NEW_ADDRESS) / IP() / inet.TCP(),
+            id="recirculation",
+        ),
+        pytest.param(
+            "mpls,actions=controller:65535,NORMAL",
+            Ether(**FROM_NEW_ADDRESS, type=0x8847) / Raw(bytes.fromhex("0000604000007140")) / IP(),
+            id="two MPLS labels",
+        ),
+    ],
+)
+def test_a_trace_changes_nothing_on_the_switches(server: DummyServer, rule: str, frame: Any) -> None:
+    server.virtual([rule])
+    switches = list(server.switches.values())
+
+    def state() -> list[str]:
+        """Return learned addresses, data-path flows and the counters of rules, ports and groups."""
+        commands = [("fdb/show", bridge) for bridge in ("virt", "edge")] + [("dpif/dump-flows", "virt")]
+        states = [switch.appctl(*command) for switch in switches for command in commands]
+        counters = ("dump-flows", "dump-ports", "dump-groups")
+        counts = [switch.ofctl(name, bridge) for switch in switches for name in counters for bridge in ("virt", "edge")]
+        return states + [re.sub(r"duration=[\d.]+s", "", text) for text in counts]
+
+    before = state()
+    listeners = [Listener(switch.target(bridge)) for switch in switches for bridge in ("virt", "edge")]
+    try:
+        traced = trace(server, 1, bytes(frame))
+        assert of(ToController, traced)
+        assert traced.exits()
+        assert [listener.packet_ins() for listener in listeners] == [0] * len(listeners)
+    finally:
+        for listener in listeners:
+            listener.close()
+    assert state() == before
 
 
 def test_behind_connection_tracking(server: DummyServer) -> None:
