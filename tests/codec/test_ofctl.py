@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_requests_of_ovs_ofctl(codec: Codec, module_directory: Path, name: str) -> None:
+def test_requests_of_ovs_ofctl_round_trip(codec: Codec, module_directory: Path, name: str) -> None:
     arguments, stdin = COMMANDS[name]
     for message in record(module_directory, *arguments, stdin=stdin):
         codec.round_trip(message)

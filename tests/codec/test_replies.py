@@ -85,7 +85,7 @@ def check(codec: Codec, reply: bytes, *, compare: bool = True) -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_answers_of_open_vswitch(codec: Codec, connection: Connection, name: str) -> None:
+def test_replies_of_open_vswitch_round_trip(codec: Codec, connection: Connection, name: str) -> None:
     answers = connection.ask(written(REQUESTS[name]))
     assert answers
     for answer in answers:
@@ -101,7 +101,7 @@ def test_flow_statistics_hold_what_was_installed(codec: Codec, connection: Conne
     assert (cookie["table_id"], cookie["idle_timeout"], cookie["hard_timeout"]) == (1, 100, 200)
 
 
-def test_hello(codec: Codec, switch: DummySwitch) -> None:
+def test_hello_round_trips(codec: Codec, switch: DummySwitch) -> None:
     switch.vsctl("set", "bridge", BRIDGE, "protocols=OpenFlow10,OpenFlow13")
     try:
         with Connection(switch.folder / f"{BRIDGE}.mgmt") as connection:
@@ -125,7 +125,7 @@ def listening(connection: Connection) -> Connection:
     return connection
 
 
-def test_packet_in(codec: Codec, listening: Connection, switch: DummySwitch) -> None:
+def test_packet_in_round_trips(codec: Codec, listening: Connection, switch: DummySwitch) -> None:
     switch.ofctl("add-flow", BRIDGE, "table=0,priority=99,in_port=2,actions=set_field:7->reg0,controller:65535")
     packet = bytes.fromhex("020000000002020000000001080045") + bytes(60)
     switch.receive("p2", packet)
@@ -136,7 +136,7 @@ def test_packet_in(codec: Codec, listening: Connection, switch: DummySwitch) -> 
     assert fields["match"]["oxm"].startswith("8000000400000002")
 
 
-def test_flow_removed(codec: Codec, listening: Connection) -> None:
+def test_flow_removed_round_trips(codec: Codec, listening: Connection) -> None:
     match = P.OFPMatch(in_port=9, eth_type=0x0800, ipv4_dst=("10.0.0.0", "255.0.0.0"))
     add = P.OFPFlowMod(DATAPATH, cookie=5, table_id=20, priority=8, flags=1, hard_timeout=60, match=match)
     delete = P.OFPFlowMod(DATAPATH, command=OF.OFPFC_DELETE, table_id=20, out_port=OF.OFPP_ANY, out_group=OF.OFPG_ANY)
@@ -147,7 +147,7 @@ def test_flow_removed(codec: Codec, listening: Connection) -> None:
     assert codec.decode(message)["fields"]["priority"] == 8
 
 
-def test_port_status(codec: Codec, listening: Connection, switch: DummySwitch) -> None:
+def test_port_status_round_trips(codec: Codec, listening: Connection, switch: DummySwitch) -> None:
     switch.vsctl("add-port", BRIDGE, "late", "--", "set", "interface", "late", "type=dummy")
     added = listening.await_kind(12)
     switch.ofctl("mod-port", BRIDGE, "late", "no-packet-in")
@@ -161,7 +161,9 @@ def test_port_status(codec: Codec, listening: Connection, switch: DummySwitch) -
         assert codec.decode(message)["fields"]["desc"]["name"] == "late"
 
 
-def test_replies_over_several_messages(codec: Codec, connection: Connection, switch: DummySwitch) -> None:
+def test_multipart_replies_of_several_messages_round_trip(
+    codec: Codec, connection: Connection, switch: DummySwitch
+) -> None:
     count = 2000
     switch.add_flows(BRIDGE, [f"table=30,priority={number},in_port=1,ip,actions=output:2" for number in range(count)])
     flags, rules = [], 0
@@ -174,6 +176,6 @@ def test_replies_over_several_messages(codec: Codec, connection: Connection, swi
     assert flags == [1] * (len(flags) - 1) + [0]
 
 
-def test_an_address_is_an_address(codec: Codec) -> None:
+def test_addresses_are_formatted_with_colons(codec: Codec) -> None:
     frame_of_port_mod = written(P.OFPPortMod(DATAPATH, 4, ADDRESS, 1, 2, 3))
     assert codec.round_trip(frame_of_port_mod)["hw_addr"] == ADDRESS

@@ -13,7 +13,7 @@ UNSUPPORTED = {f"flow-action_{name}" for name in ("push_pbb", "pop_pbb", "copy_t
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_requests_of_os_ken(codec: Codec, name: str) -> None:
+def test_requests_of_os_ken_round_trip(codec: Codec, name: str) -> None:
     message = MESSAGES[name]
     frame = written(message)
     if name in UNSUPPORTED:

@@ -54,7 +54,7 @@ def mapped(switch: DummySwitch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rule_keys(codec: Codec, connection: Connection, seed: int) -> None:
+def test_matches_compare_as_in_open_vswitch(codec: Codec, connection: Connection, seed: int) -> None:
     generator = Generator(seed)
     pairs = []
     for _ in range(PAIRS):

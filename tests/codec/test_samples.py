@@ -49,12 +49,12 @@ def samples(codec: Codec) -> dict[str, Any]:
     return codec.ask("samples")
 
 
-def test_all_are_here(samples: dict[str, Any]) -> None:
+def test_every_builder_has_a_sample(samples: dict[str, Any]) -> None:
     assert set(samples) == set(PRINTED)
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_open_vswitch_prints(codec: Codec, samples: dict[str, Any], name: str) -> None:
+def test_open_vswitch_prints_each_sample_as_expected(codec: Codec, samples: dict[str, Any], name: str) -> None:
     assert printed(samples[name]) == PRINTED[name]
     codec.round_trip(bytes.fromhex(samples[name]))
 

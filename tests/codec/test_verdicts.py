@@ -41,7 +41,7 @@ def is_piece(message: bytes) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_refusals(codec: Codec, connection: Connection, seed: int) -> None:
+def test_damaged_requests_get_the_error_of_open_vswitch(codec: Codec, connection: Connection, seed: int) -> None:
     chance = random.Random(seed)
     originals = [frame for frame in map(written, messages().values()) if frame[1] in KINDS]
     sent = {}

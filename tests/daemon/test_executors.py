@@ -49,7 +49,7 @@ def is_down(daemon: Oneswitchd, switch: str) -> bool:
     return found.virt.state == found.edge.state == "down"
 
 
-def test_an_executor_is_changed_and_stays_so_after_a_restart(lab: Lab, daemon: Oneswitchd) -> None:
+def test_a_changed_executor_survives_a_restart(lab: Lab, daemon: Oneswitchd) -> None:
     client = daemon.client
     assert {port.executor for port in client.ports()} == {HOME}
     for number, executor in ((1, "snic1"), (2, HOME), (3, "snic0")):
@@ -66,7 +66,7 @@ def test_an_executor_is_changed_and_stays_so_after_a_restart(lab: Lab, daemon: O
         assert findings(lab) == []
 
 
-def test_an_audit_finds_nothing_amiss(lab: Lab) -> None:
+def test_an_audit_finds_no_drift(lab: Lab) -> None:
     """The rules that make Open vSwitch parse a packet again are read back as written."""
     config = lab.server_toml.read_text()
     for key, old, new in (("executor", f'"{HOME}"', '"snic0"'), ("audit_s", "30", "1"), ("log", '"info"', '"debug"')):
@@ -84,7 +84,7 @@ def test_an_audit_finds_nothing_amiss(lab: Lab) -> None:
         assert [switch.repairs for switch in after.switches] == [switch.repairs for switch in before.switches]
 
 
-def test_what_cannot_execute_is_refused(lab: Lab, daemon: Oneswitchd) -> None:
+def test_an_impossible_executor_is_refused(lab: Lab, daemon: Oneswitchd) -> None:
     with pytest.raises(ApiRefusedError) as refused:
         daemon.client.change_executor(1, "snic9", "done", 0)
     assert refused.value.code == "switch-unknown"

@@ -92,7 +92,7 @@ def test_normal_learns_and_floods(twin: Twin) -> None:
     assert set(twin.send(1, frame(1, 2))) == {3}
 
 
-def test_connections_are_known_from_whichever_port_they_come(twin: Twin) -> None:
+def test_connections_are_tracked_across_all_ports(twin: Twin) -> None:
     twin.ofctl("add-flow", "priority=9,udp,ct_state=-trk,actions=ct(table=1)")
     twin.ofctl("add-flow", "table=1,in_port=1,udp,ct_state=+new,actions=ct(commit),2")
     twin.ofctl("add-flow", "table=1,in_port=1,udp,ct_state=+est,actions=2")
@@ -121,7 +121,7 @@ def test_a_meter_is_shared(twin: Twin) -> None:
     assert ours
 
 
-def test_state_is_not_split(twin: Twin) -> None:
+def test_a_configuration_that_splits_state_is_refused(twin: Twin) -> None:
     twin.ofctl("add-flow", "actions=NORMAL")
     client = twin.daemon.client
     with pytest.raises(ApiRefusedError) as refused:

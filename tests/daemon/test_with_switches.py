@@ -123,7 +123,7 @@ class Controller:
         return sent
 
 
-def test_a_switch_that_was_killed_is_served_again(lab: Lab, daemon: Oneswitchd) -> None:
+def test_a_killed_switch_gets_its_rules_back(lab: Lab, daemon: Oneswitchd) -> None:
     ofctl("add-flow", daemon.management, "priority=7,actions=output:1")
     lab.switch("snic0").kill("ovs-vswitchd")
     wait_for("the loss to be seen", lambda: states(daemon.client.status(), "snic0") == ("down", "down"))
@@ -140,7 +140,7 @@ def test_a_switch_that_was_killed_is_served_again(lab: Lab, daemon: Oneswitchd) 
     assert "priority=8" in flows
 
 
-def test_it_starts_before_the_switches(lab: Lab) -> None:
+def test_oneswitchd_starts_before_the_switches(lab: Lab) -> None:
     for switch in lab.state.switches:
         lab.switch(switch.name).kill("ovs-vswitchd")
     with started(lab) as daemon:
@@ -188,7 +188,7 @@ def test_ports_survive_a_restart(lab: Lab, daemon: Oneswitchd) -> None:
             assert ports == {2: ("snic0", "pf0vf0"), 3: ("snic0", "pf0vf1"), 4: ("snic0", "p0")}
 
 
-def test_what_cannot_be_saved_is_not_hidden(lab: Lab, daemon: Oneswitchd) -> None:
+def test_a_failure_to_save_is_reported(lab: Lab, daemon: Oneswitchd) -> None:
     state = Path(str(daemon.config.oneswitchd.state))
     state.mkdir()
     with pytest.raises(ServerError, match="cannot be written"):
@@ -199,7 +199,7 @@ def test_what_cannot_be_saved_is_not_hidden(lab: Lab, daemon: Oneswitchd) -> Non
     assert '"number": 2' in state.read_text()
 
 
-def test_it_ends_while_a_move_is_under_way(lab: Lab, daemon: Oneswitchd) -> None:
+def test_oneswitchd_ends_during_a_move(lab: Lab, daemon: Oneswitchd) -> None:
     daemon.client.move_port(2, "snic0", "pf0vf0", "flipped", 60_000)
     daemon.stop()
     with started(lab) as again:
@@ -223,7 +223,7 @@ def pki(lab: Lab) -> Path:
     return folder
 
 
-def test_tls_with_switches_and_tools(lab: Lab, pki: Path) -> None:
+def test_tls_works_with_switches_and_tools(lab: Lab, pki: Path) -> None:
     snic = next(switch for switch in lab.state.switches if switch.name == "snic0")
     virt, edge, listen = free_port(), free_port(), free_port()
     vsctl = ["ovs-vsctl", f"--db={snic.ovsdb}", "--timeout=10"]
@@ -260,7 +260,7 @@ ca_certificate = "{pki}/pki/switchca/cacert.pem"
         assert "dpid:0000000000000001" in ofctl("show", daemon.management)
 
 
-def test_an_api_on_tcp_is_for_those_who_have_the_token(lab: Lab) -> None:
+def test_the_api_on_tcp_requires_the_token(lab: Lab) -> None:
     text, token = lab.server_toml.read_text(), lab.directory / "token"
     own = next(line for line in text.splitlines() if line.startswith("api = "))
     api = f"tcp:127.0.0.1:{free_port()}"

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs/api.md"
 
 @pytest.mark.namespaces
 @pytest.mark.timeout(600)
-def test_the_page_does_what_it_says(lab_dir: Path) -> None:
+def test_the_examples_of_the_page_work(lab_dir: Path) -> None:
     with (
         Lab(LabSpec.demo().with_slots(1), "uno").start() as lab,
         Oneswitchd(lab.server_toml) as oneswitchd,

@@ -11,7 +11,7 @@ from tests.docs import console
 PAGE = Path(__file__).resolve().parents[2] / "docs/bluefield.md"
 
 
-def test_both_files_are_taken(tmp_path: Path) -> None:
+def test_the_programs_accept_both_files(tmp_path: Path) -> None:
     server, agent = (block.text for block in console.blocks(PAGE) if block.language == "toml")
     path = tmp_path / "server.toml"
     # Its state and journal belong to a directory that need not be here.

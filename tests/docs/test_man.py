@@ -83,7 +83,7 @@ def terms(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_option_is_on_the_page_and_no_other(name: str) -> None:
+def test_the_page_lists_exactly_the_options_of_the_program(name: str) -> None:
     wanted = PROGRAMS[name]()
     found = sections(MAN / name)
     headings = {heading: text for heading, text in found.items() if heading in wanted}
@@ -128,20 +128,20 @@ def _model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
 
 
 @pytest.mark.parametrize(("name", "model"), [("server.toml.5.md", ServerConfig), ("agent.toml.5.md", AgentConfig)])
-def test_every_key_is_on_the_page_and_no_other(name: str, model: type[BaseModel]) -> None:
+def test_the_page_lists_exactly_the_keys_of_the_file(name: str, model: type[BaseModel]) -> None:
     wanted = {title: keys for title, keys in keys_of(model, "Top level").items() if keys}
     found = {title: terms(text) for title, text in sections(MAN / name).items() if title in wanted or title[0] == "["}
     assert found == wanted
 
 
 @pytest.mark.parametrize(("name", "model"), [("server.toml.5.md", ServerConfig), ("agent.toml.5.md", AgentConfig)])
-def test_the_example_is_taken(name: str, model: Any) -> None:
+def test_the_program_accepts_the_example(name: str, model: Any) -> None:
     text = sections(MAN / name)["Example"]
     model.parse(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0], Path("example.toml"))
 
 
 @pytest.mark.skipif(shutil.which("pandoc") is None, reason="no pandoc; tools/prepare man installs it")
-def test_the_pages_become_manuals(tmp_path: Path) -> None:
+def test_pandoc_renders_every_page(tmp_path: Path) -> None:
     made = subprocess.run(
         ["make", "-s", "man", f"MAN={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=False
     )

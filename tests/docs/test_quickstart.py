@@ -15,7 +15,7 @@ PAGE = ROOT / "docs/quickstart.md"
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(600)]
 
 
-def test_the_quickstart_does_what_it_says(lab_dir: Path) -> None:
+def test_the_commands_of_the_quickstart_work(lab_dir: Path) -> None:
     programs = Path(sys.executable).parent
     replace = {
         "/tmp/uno-lab-$UID": str(lab_dir),

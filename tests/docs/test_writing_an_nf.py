@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/writing-an-nf.md"
 HOUR = "packets = 5\nper_s = 3600\n"
 
 
-def test_the_page_shows_the_code_as_it_is() -> None:
+def test_the_page_quotes_the_code_exactly() -> None:
     sources = [ROOT / "nfs/limiter/src/lib.rs", ROOT / "nfs/nf/src/kinds.rs"]
     code = "".join(each.read_text() for each in sources)
     shown = [block for block in console.blocks(PAGE) if block.language == "rust"]
@@ -25,7 +25,7 @@ def test_the_page_shows_the_code_as_it_is() -> None:
         assert block.text in code, f"{PAGE}:{block.line}: this stands in neither of {sources}"
 
 
-def test_a_capture_file_goes_through_it(tmp_path: Path) -> None:
+def test_the_limiter_replays_a_capture_file(tmp_path: Path) -> None:
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
     from scapy.utils import wrpcap
@@ -41,7 +41,7 @@ def test_a_capture_file_goes_through_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.namespaces
-def test_what_a_source_has_used_up_moves_to_another_process(tmp_path: Path, directory: Path) -> None:
+def test_the_used_up_rate_of_a_source_moves_with_the_state(tmp_path: Path, directory: Path) -> None:
     """The one that takes over knows the source; one that is new does not."""
     with Wire(directory) as wire:
         with wire.nf("--backend=packet", kind="limiter", config=HOUR) as old:
@@ -73,6 +73,6 @@ def _received(wire: Wire, count: int) -> int:
     return int(found[1])
 
 
-def test_it_is_among_the_kinds() -> None:
+def test_nfagent_offers_the_limiter_as_a_kind() -> None:
     listed = subprocess.run([nf_program(), "list"], capture_output=True, text=True, check=True).stdout
     assert "limiter " in listed

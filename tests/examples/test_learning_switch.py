@@ -119,7 +119,7 @@ def switch(request: pytest.FixtureRequest, switches: Callable, tmp_path: Path) -
         controller.require_running()
 
 
-def test_example_floods_learns_and_installs_flows(switch: Switch) -> None:
+def test_the_example_floods_learns_and_installs_flows(switch: Switch) -> None:
     assert switch.ports_of(1, A, B, OTHERS[1]) == OTHERS[1], "an unknown address is flooded, not sent back"
     assert switch.ports_of(3, B, A, {1}) == {1}, "a learned address gets its packets alone"
     assert switch.ports_of(1, A, B, {3}) == {3}
@@ -136,7 +136,7 @@ def test_link_local_frames_stay_on_their_link(switch: Switch) -> None:
     assert switch.ports_of(1, B, A, OTHERS[1]) == OTHERS[1], "nor is their sender's address learned"
 
 
-def test_address_that_moves_is_followed(switch: Switch) -> None:
+def test_the_example_follows_an_address_to_another_port(switch: Switch) -> None:
     switch.ports_of(1, A, B, OTHERS[1])
     switch.ports_of(3, B, A, {1})
     switch.ports_of(4, A, B, {3})

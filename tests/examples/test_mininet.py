@@ -36,12 +36,12 @@ def mininet(*arguments: str, commands: str = "") -> str:
 
 
 @pytest.mark.parametrize("snics", [1, 2])
-def test_pingall_through_the_one_switch(snics: int) -> None:
+def test_pingall_succeeds_through_the_one_switch(snics: int) -> None:
     pairs = (2 + 2 * snics) * (1 + 2 * snics)
     assert f"0% dropped ({pairs}/{pairs} received)" in mininet("--topo", f"server,{snics}", "--test", "pingall")
 
 
-def test_port_moves_under_traffic_and_switch_comes_back() -> None:
+def test_a_port_moves_under_traffic_and_a_killed_switch_recovers() -> None:
     printed = mininet(
         commands="""\
 py setattr(net, 'pinging', net['vm1'].popen(['ping', '-i0.005', '-c400', '-q', '10.0.0.2']))

@@ -80,7 +80,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         controller.require_running()
 
 
-def test_an_address_leads_through_the_function_and_others_do_not(server: Server) -> None:
+def test_only_packets_for_the_address_pass_the_function(server: Server) -> None:
     assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2, 3, 4}, "an unknown address is flooded"
     server.learn_all()
     assert server.send(1, udp(1, MACS[2], "10.0.0.2")) == {2}
@@ -91,7 +91,7 @@ def test_an_address_leads_through_the_function_and_others_do_not(server: Server)
     assert server.send(1, asks) == {FUNCTION}, "it is asked for the address, nobody else"
 
 
-def test_the_function_comes_and_goes(server: Server) -> None:
+def test_the_chain_follows_the_function_up_and_down(server: Server) -> None:
     server.learn_all()
     place = server.oneswitchd.client.find_port(NAME)
     server.oneswitchd.client.delete_port(FUNCTION)
@@ -105,7 +105,7 @@ def test_the_function_comes_and_goes(server: Server) -> None:
     assert server.send(1, udp(1, MACS[2], VIP)) == {FUNCTION}
 
 
-def test_an_address_that_moves_is_followed(server: Server) -> None:
+def test_the_example_follows_an_address_to_another_port(server: Server) -> None:
     server.learn_all()
     moved = udp(4, MACS[2], "10.0.0.2")
     moved.src = MACS[1]

@@ -28,7 +28,7 @@ def uno_lab(lab_dir: Path) -> Cli:
 
 
 @pytest.mark.namespaces
-def test_up_list_show_exec_down(uno_lab: Cli, lab_dir: Path) -> None:
+def test_a_lab_is_started_listed_shown_used_and_ended(uno_lab: Cli, lab_dir: Path) -> None:
     up = uno_lab("up", "--detach", "--static-arp")
     assert up.returncode == 0, up.stderr
     assert str(lab_dir / "uno" / "server.toml") in up.stdout
@@ -52,7 +52,7 @@ def test_up_list_show_exec_down(uno_lab: Cli, lab_dir: Path) -> None:
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_foreground_ends_with_a_signal(lab_dir: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_a_lab_in_the_foreground(lab_dir: Path, number: signal.Signals) -> None:
     # Whoever runs the tests in the background may have SIGINT ignored, and so would this.
     command = ["env", "--default-signal=INT", *UNO_LAB, "up", "--name", "front", "--format=json"]
     pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -68,7 +68,7 @@ def test_the_foreground_ends_with_a_signal(lab_dir: Path, number: signal.Signals
 
 
 @pytest.mark.namespaces
-def test_the_foreground_notices_that_the_lab_is_gone(lab_dir: Path) -> None:
+def test_the_foreground_command_ends_with_its_lab(lab_dir: Path) -> None:
     command = [*UNO_LAB, "up", "--format=json", "--switches=1", "--hosts=0"]
     with subprocess.Popen(
         command, text=True, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -83,7 +83,7 @@ def test_the_foreground_notices_that_the_lab_is_gone(lab_dir: Path) -> None:
     assert "lab uno has ended" in err
 
 
-def test_dummy_and_star(uno_lab: Cli) -> None:
+def test_a_dummy_lab_with_several_snics_starts(uno_lab: Cli) -> None:
     arguments = (
         "--substrate=dummy",
         "--switches=3",

@@ -26,13 +26,13 @@ def summary() -> Summary:
     return dataclasses.replace(made, outside=http(), second=http(), again=http())
 
 
-def test_all_is_well() -> None:
+def test_a_run_without_loss_passes() -> None:
     check = summary().check()
     assert check.holds
     assert check.figures["requests"] == 150
 
 
-def test_what_the_outage_explains_is_told_and_holds() -> None:
+def test_failures_within_the_outage_are_reported_and_pass() -> None:
     made = summary()
     made.second = http(failure(101.0), failure(99.5), failure(106.0, opened=99.0))
     check = made.check()
@@ -41,7 +41,7 @@ def test_what_the_outage_explains_is_told_and_holds() -> None:
 
 
 @pytest.mark.parametrize("who", ["outside", "second", "again"])
-def test_a_failure_that_nothing_explains_is_told(who: str) -> None:
+def test_an_unexplained_failure_is_reported(who: str) -> None:
     made = summary()
     setattr(made, who, http(failure(90.0)))
     check = made.check()
@@ -51,13 +51,13 @@ def test_a_failure_that_nothing_explains_is_told(who: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["lost", "duplicated", "reordered"])
-def test_a_packet_is_told(what: str) -> None:
+def test_a_lost_packet_is_reported(what: str) -> None:
     made = summary()
     made.stream = dataclasses.replace(CLEAN, **{what: 1})
     assert not made.check().holds
 
 
-def test_packets_that_found_no_room_while_nothing_moved_are_told_and_hold() -> None:
+def test_overflow_without_a_move_is_reported_and_passes() -> None:
     made = summary()
     made.stream = dataclasses.replace(CLEAN, lost=3, holes=[(3, 50.0)])
     made.overflowed = {"hypervisor": {"eno1": 3}}
@@ -72,7 +72,7 @@ def migration(epoch: int, requested: str) -> dict[str, object]:
     return {"epoch": epoch, "report": {}, "requested": f"1970-01-01T{requested}Z", "ended": f"1970-01-01T{requested}Z"}
 
 
-def test_flaps_are_moves_that_nobody_planned_while_the_snic_lived() -> None:
+def test_unplanned_moves_with_a_live_snic_count_as_flaps() -> None:
     made = summary()
     made.moves = [migration(1, "00:00:10")]
     made.migrations = [*made.moves, migration(2, "00:01:42"), migration(3, "00:03:00")]
@@ -83,13 +83,13 @@ def test_flaps_are_moves_that_nobody_planned_while_the_snic_lived() -> None:
     assert not made.check().holds
 
 
-def test_without_a_stream_nothing_is_claimed() -> None:
+def test_a_missing_stream_proves_nothing() -> None:
     made = summary()
     made.stream = None
     assert not made.check().holds
 
 
-def test_service_that_never_came_back_explains_all_that_failed_since() -> None:
+def test_an_outage_without_end_explains_all_later_failures() -> None:
     made = summary()
     made.back, made.second = None, http(failure(200.0), failure(98.0))
     assert len(made.failed_outside) == 1

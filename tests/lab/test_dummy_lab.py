@@ -65,7 +65,7 @@ def test_order_and_bytes_are_kept_across_two_pcie_links(lab: Lab, wires: Wires) 
     assert wires.settle() == {place(lab, 6): sent}
 
 
-def test_several_senders_at_once(lab: Lab, wires: Wires) -> None:
+def test_several_hosts_send_at_once(lab: Lab, wires: Wires) -> None:
     for port in range(1, 7):
         wires.inject(place(lab, port), frame(port, BROADCAST))
     wires.settle()
@@ -90,13 +90,13 @@ def test_full_size_frames_cross_the_link_with_a_tag(lab: Lab, wires: Wires) -> N
         assert wires.settle() == expected
 
 
-def test_a_dropped_frame_settles(lab: Lab, wires: Wires) -> None:
+def test_settling_counts_dropped_frames(lab: Lab, wires: Wires) -> None:
     flows(lab.state.switches[0].edge, "priority=9,in_port=vm1,actions=drop")
     wires.inject(place(lab, 1), frame(1, BROADCAST))
     assert wires.settle() == {}
 
 
-def test_what_gets_lost_is_named(lab: Lab, wires: Wires) -> None:
+def test_lost_frames_are_named(lab: Lab, wires: Wires) -> None:
     """A dummy device has room for 100 frames and counts what it drops as sent: that is no result to go on with."""
     flows(lab.state.switches[0].edge, f"priority=9,in_port=vm1,actions={','.join(['vm2'] * 150)}")
     wires.inject(place(lab, 1), frame(1, 2))
@@ -104,7 +104,7 @@ def test_what_gets_lost_is_named(lab: Lab, wires: Wires) -> None:
         wires.settle(timeout_s=3.0)
 
 
-def test_places_and_frames_that_cannot_be(lab: Lab, wires: Wires) -> None:
+def test_impossible_places_and_frames_are_refused(lab: Lab, wires: Wires) -> None:
     with pytest.raises(ControlError, match=r"no interface vm7 on hypervisor; there are .*vm1"):
         wires.inject(("hypervisor", "vm7"), frame(1, 2))
     with pytest.raises(ValueError, match="13 bytes is not an Ethernet frame"):
@@ -130,7 +130,7 @@ def test_time_stands_still_until_it_is_warped(lab: Lab, wires: Wires) -> None:
     assert "priority=7" not in rules()
 
 
-def test_statistics_are_complete_after_a_purge(lab: Lab, wires: Wires) -> None:
+def test_statistics_are_complete_after_a_revalidator_purge(lab: Lab, wires: Wires) -> None:
     hub = lab.state.switches[0]
     for number in range(20):
         wires.inject(place(lab, 1), frame(1, BROADCAST, number))
@@ -142,7 +142,7 @@ def test_statistics_are_complete_after_a_purge(lab: Lab, wires: Wires) -> None:
     assert "n_packets=20," in done.stdout
 
 
-def test_after_a_crash(lab: Lab, wires: Wires, plain_forwarding: Callable[[Lab], None]) -> None:
+def test_a_lab_works_after_a_crash_of_a_switch(lab: Lab, wires: Wires, plain_forwarding: Callable[[Lab], None]) -> None:
     lab.switch("hypervisor").kill("vswitchd")
     lab.switch("hypervisor").start("vswitchd")
     plain_forwarding(lab)
@@ -151,7 +151,7 @@ def test_after_a_crash(lab: Lab, wires: Wires, plain_forwarding: Callable[[Lab],
     assert len(wires.settle()) == 5
 
 
-def test_a_broken_link_and_its_repair(lab: Lab, wires: Wires) -> None:
+def test_a_broken_link_can_be_repaired(lab: Lab, wires: Wires) -> None:
     lab.unlink("snic0")
     wires.inject(place(lab, 1), frame(1, BROADCAST))
     assert set(wires.settle()) == {place(lab, port) for port in (2, 5, 6)}

@@ -15,7 +15,7 @@ SOURCE, TARGET = "02:00:00:00:00:04", "02:00:00:00:00:05"
 
 @settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(0, 2**60), st.integers(1, 2**22))
-def test_frames_are_udp_of_a_flow_each_and_are_known_behind_a_tunnel(number: int, now: int, flows: int) -> None:
+def test_frames_of_flows_are_recognised_even_inside_a_tunnel(number: int, now: int, flows: int) -> None:
     frame = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), flows).make(number, now)
     assert len(frame) == FRAME_BYTES
     parsed = Ether(bytes(frame))
@@ -31,7 +31,7 @@ def test_frames_are_udp_of_a_flow_each_and_are_known_behind_a_tunnel(number: int
     assert RECORD.unpack(record) == (number, now, flow, bytes([10, 0, 1, 13]), 7, 8)
 
 
-def test_flows_differ() -> None:
+def test_each_flow_has_its_own_addresses() -> None:
     frames = FlowFrames(SOURCE, Service(TARGET, "192.0.2.1", 53), 200)
     assert len({bytes(frames.make(number, 0)[26:36]) for number in range(1000)}) == 200
 
@@ -40,7 +40,7 @@ def arrivals(*seen: tuple[int, int, int]) -> list[Arrival]:
     return [Arrival(number, flow, bytes([backend]), 0, 0) for number, flow, backend in seen]
 
 
-def test_what_is_counted() -> None:
+def test_loss_and_duplicates_are_counted() -> None:
     tally = FlowTally()
     tally.add(arrivals((0, 0, 1), (1, 1, 2), (3, 1, 2), (2, 0, 1)))  # of different flows: no disorder
     assert (tally.received, tally.duplicated, tally.reordered, tally.strayed) == (4, 0, 0, 0)
@@ -53,7 +53,7 @@ def test_what_is_counted() -> None:
 
 @settings(deadline=None)
 @given(st.permutations(range(12)), st.integers(1, 4))
-def test_order_is_that_of_each_flow(order: list[int], flows: int) -> None:
+def test_reordering_is_counted_per_flow(order: list[int], flows: int) -> None:
     tally = FlowTally()
     tally.add(Arrival(number, number % flows, b"", 0, 0) for number in order)
     late = 0

@@ -44,7 +44,7 @@ def test_every_request_is_answered_and_counted(demo: Lab) -> None:
     assert first["kept"].delay_ms(0.5) > 0
 
 
-def test_what_a_server_takes_with_it_is_counted_too(demo: Lab) -> None:
+def test_requests_lost_with_a_server_are_counted(demo: Lab) -> None:
     server = WebServer(demo, "vm1")
     with HttpClient(demo, "out1", SERVER, kept=5) as client:
         client.rate(100, 50)
@@ -62,12 +62,12 @@ def test_what_a_server_takes_with_it_is_counted_too(demo: Lab) -> None:
     assert report.failed_within(died, back) == report.failures
 
 
-def test_who_gets_no_connection_says_so(demo: Lab) -> None:
+def test_a_client_without_a_connection_reports_it(demo: Lab) -> None:
     with pytest.raises(ControlError, match="Connect call failed"):
         HttpClient(demo, "out1", SERVER)
 
 
-def test_slots_and_what_runs_there_end_with_their_snic(lab_dir: object) -> None:
+def test_an_snic_ends_with_its_slots_and_processes(lab_dir: object) -> None:
     with Lab(LabSpec.demo().with_slots(1)).start() as lab:
         snic, host = lab.switch("snic0"), lab.switch("hypervisor")
         kept = lab.popen("hypervisor.nf1", ["sleep", "1000"])

@@ -7,7 +7,7 @@ def failure(began: float, ended: float, opened: float | None) -> Failure:
     return Failure("kept", began, ended, opened, "reset")
 
 
-def test_an_outage_explains_what_it_touched_and_nothing_else() -> None:
+def test_an_outage_explains_only_overlapping_failures() -> None:
     before = failure(1.0, 4.9, 0.0)
     under_way = failure(4.0, 6.0, 0.0)
     during = failure(6.0, 9.5, None)
@@ -19,7 +19,7 @@ def test_an_outage_explains_what_it_touched_and_nothing_else() -> None:
     assert report.failed_within(5.0, 10.0) == [under_way, during, lost_its_state, opened_during]
 
 
-def test_counts_and_percentiles() -> None:
+def test_the_report_has_counts_and_percentiles() -> None:
     count = Count()
     assert count.delay_ms(0.5) == 0.0
     for number in range(100):
@@ -29,7 +29,7 @@ def test_counts_and_percentiles() -> None:
     assert (count.delay_ms(0.5), count.delay_ms(0.99), count.delay_ms(1.0)) == (50.0, 99.0, 99.0)
 
 
-def test_a_load_of_days_keeps_no_more_delays_than_one_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_load_keeps_a_bounded_number_of_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.http_report._DELAYS_MAX", 3)
     count = Count()
     for number in range(5):
@@ -37,7 +37,7 @@ def test_a_load_of_days_keeps_no_more_delays_than_one_of_minutes(monkeypatch: py
     assert (count.answered, count.delays_ms) == (5, [0.0, 1000.0, 2000.0])
 
 
-def test_reports_survive_json() -> None:
+def test_a_report_survives_json() -> None:
     report = HttpReport({"one": {"new": Count(2, 1, 0, 5.0, [1.5])}}, [failure(1.0, 2.0, None)])
     assert HttpReport.from_json(report.to_json()) == report
     assert (report.sent, report.answered) == (2, 1)

@@ -65,14 +65,14 @@ def test_tcp_passes_without_stalling(demo: Lab) -> None:
         assert receiving.communicate(timeout=30)[0] == "5000000\n"
 
 
-def test_hosts_are_quiet(demo: Lab) -> None:
+def test_hosts_send_no_ipv6_noise(demo: Lab) -> None:
     """No IPv6 noise: nothing is sent by a host that was asked nothing."""
     for host in demo.state.hosts:
         addresses = json.loads(demo.exec(host.name, ["ip", "-json", "addr"]).stdout)
         assert not any(each["family"] == "inet6" for link in addresses for each in link["addr_info"])
 
 
-def test_lab_json_says_what_there_is(demo: Lab) -> None:
+def test_lab_json_describes_the_lab(demo: Lab) -> None:
     state = demo.state
     assert start_time(state.pid) == state.start_time
     for switch in state.switches:
@@ -88,7 +88,7 @@ def test_lab_json_says_what_there_is(demo: Lab) -> None:
     assert [macs[each.name] for each in vm2.interfaces] == [vm2.mac, vm2.mac]
 
 
-def test_server_toml_is_usable_from_outside(demo: Lab) -> None:
+def test_server_toml_works_from_outside_the_lab(demo: Lab) -> None:
     config = ServerConfig.load(demo.server_toml)
     assert config == demo.config
     assert [(port.number, port.switch, port.interface) for port in config.port] == [
@@ -111,7 +111,7 @@ def test_server_toml_is_usable_from_outside(demo: Lab) -> None:
         assert "edge" in demo.switch(switch.name).appctl("dpif/show")
 
 
-def test_interfaces_to_move_to_are_on_edge(demo: Lab) -> None:
+def test_target_interfaces_are_on_edge(demo: Lab) -> None:
     with Plumbing(demo.config.find_switch("snic0")) as plumbing:
         assert plumbing.attach("pf0vf0") is False
 
@@ -133,7 +133,7 @@ def test_the_active_interface_moves_with_address_and_neighbours(demo: Lab) -> No
     assert ping(demo, "vm1", "vm2")
 
 
-def test_a_broken_pcie_link(demo: Lab) -> None:
+def test_a_pcie_link_breaks_and_recovers(demo: Lab) -> None:
     demo.unlink("snic0")
     try:
         assert not demo.state.links[0].up
@@ -151,7 +151,7 @@ def test_a_broken_pcie_link(demo: Lab) -> None:
     assert ping(demo, "vm1", "nf1")
 
 
-def test_daemons_are_killed_and_started(demo: Lab, plain_forwarding: Callable[[Lab], None]) -> None:
+def test_a_killed_daemon_can_be_restarted(demo: Lab, plain_forwarding: Callable[[Lab], None]) -> None:
     switch = demo.switch("snic0")
     before = dict(demo.state.switches[1].processes)
     switch.kill("vswitchd")
@@ -179,7 +179,7 @@ def test_a_daemon_that_dies_by_itself_is_noticed(demo: Lab) -> None:
     demo.switch("snic0").start("vswitchd")
 
 
-def test_what_is_not_there_is_named(demo: Lab) -> None:
+def test_unknown_hosts_and_switches_are_named(demo: Lab) -> None:
     for request, problem in (
         (lambda: demo.exec("vm9", ["true"]), "no host 'vm9'; it has vm1, vm2, nf1, out1"),
         (lambda: demo.switch("snic9"), "no switch 'snic9'; it has hypervisor, snic0"),
@@ -209,7 +209,7 @@ def test_programs_in_hosts_get_signals_and_results(demo: Lab) -> None:
     assert "sleep" not in demo.exec("vm1", ["ps", "-eo", "comm"]).stdout
 
 
-def test_attach_uses_a_lab_without_ending_it(demo: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attached_client_leaves_the_lab_running(demo: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNO_LAB_DIR", str(demo.directory.parent))
     with Lab.attach(demo.name) as again:
         assert again.exec("vm1", ["hostname", "-I"]).stdout.split() == ["10.0.0.1"]
@@ -221,7 +221,7 @@ def test_attach_uses_a_lab_without_ending_it(demo: Lab, monkeypatch: pytest.Monk
 # ---- coming and going
 
 
-def test_nothing_is_left_after_down(lab_dir: Path, members: Members) -> None:
+def test_ending_a_lab_leaves_nothing(lab_dir: Path, members: Members) -> None:
     with Lab(LabSpec.star(1, 1), "one").start() as lab:
         namespace = pid_namespace(lab.state.pid)
         assert len(members(namespace)) == 5  # the supervisor and two daemons for each switch
@@ -252,7 +252,7 @@ def test_killing_the_supervisor_leaves_nothing(lab_dir: Path, members: Members) 
             assert ping(again, "vm1", "vm1")
 
 
-def test_the_next_lab_sweeps_up_after_killed_ones(lab_dir: Path) -> None:
+def test_a_new_lab_removes_the_remains_of_killed_ones(lab_dir: Path) -> None:
     with Lab(LabSpec.star(0, 0)).start() as alive, Lab(LabSpec.star(0, 0)).start() as dead:
         os.kill(dead.state.pid, signal.SIGKILL)
         dead.wait()
@@ -273,7 +273,7 @@ def test_a_lab_ends_with_its_owner(lab_dir: Path, members: Members) -> None:
     assert await_gone(members, namespace) == []
 
 
-def test_a_detached_lab_outlives_its_starter(lab_dir: Path, members: Members) -> None:
+def test_a_detached_lab_outlives_its_parent(lab_dir: Path, members: Members) -> None:
     code = "from lab import Lab,LabSpec; Lab(LabSpec.star(0,1),'free').start(detach=True)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())
     namespace = pid_namespace(Lab.attach("free").state.pid)
@@ -295,14 +295,14 @@ def test_two_labs_side_by_side(lab_dir: Path, plain_forwarding: Callable[[Lab], 
     assert running_labs() == []
 
 
-def test_one_name_once(lab_dir: Path) -> None:
+def test_a_name_is_used_by_one_lab_only(lab_dir: Path) -> None:
     with Lab(LabSpec.star(0, 1), "one").start() as first:
         with pytest.raises(LabRunningError, match=f"lab one is already running \\(process {first.state.pid}\\)"):
             Lab(LabSpec.star(0, 1), "one").start()
         assert first.exec("vm1", ["true"]).returncode == 0
 
 
-def test_of_two_at_once_one_wins(lab_dir: Path) -> None:
+def test_one_of_two_simultaneous_starts_succeeds(lab_dir: Path) -> None:
     labs = [Lab(LabSpec.star(0, 0), "one") for _ in range(4)]
     with concurrent.futures.ThreadPoolExecutor() as pool:
         results = [pool.submit(lab.start) for lab in labs]
@@ -313,7 +313,7 @@ def test_of_two_at_once_one_wins(lab_dir: Path) -> None:
     assert running_labs() == []
 
 
-def test_what_cannot_start_leaves_nothing(lab_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_leaves_nothing(lab_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = lab_dir / "schema"
     schema.mkdir()
     (schema / "vswitch.ovsschema").write_text('{"name":"Open_vSwitch","version":"0.0.1","tables":{}}')
@@ -325,18 +325,18 @@ def test_what_cannot_start_leaves_nothing(lab_dir: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden", "x" * 33])
-def test_bad_names(lab_dir: Path, name: str) -> None:
+def test_impossible_names_are_refused(lab_dir: Path, name: str) -> None:
     with pytest.raises(LabNameError, match="up to 32 letters"):
         LabDirectory(name)
 
 
-def test_too_long_a_directory(lab_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_a_directory_is_refused(lab_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNO_LAB_DIR", str(lab_dir / ("x" * 60)))
     with pytest.raises(LabNameError, match="107 bytes for a socket's path"):
         Lab(LabSpec.star(0, 1), "one").start()
 
 
-def test_a_reused_process_id_is_not_taken_for_the_lab(lab_dir: Path) -> None:
+def test_a_reused_process_id_is_not_mistaken_for_the_lab(lab_dir: Path) -> None:
     with Lab(LabSpec.star(0, 0), "one").start() as lab:
         state = lab.state
         state.pid, state.start_time = os.getpid(), 1
@@ -347,7 +347,7 @@ def test_a_reused_process_id_is_not_taken_for_the_lab(lab_dir: Path) -> None:
         path.write_text(text)
 
 
-def test_static_arp_and_more_hosts(lab_dir: Path) -> None:
+def test_static_arp_works_with_more_hosts(lab_dir: Path) -> None:
     spec = LabSpec.star(1, 2, static_arp=True)
     with Lab(spec).start() as lab:
         known = lab.exec("vm1", ["ip", "neigh"]).stdout
@@ -363,7 +363,7 @@ def test_a_cap_on_the_pcie_link_holds_even_after_a_crash(lab_dir: Path) -> None:
             assert "tbf" in lab.exec(switch, ["tc", "qdisc", "show", "dev", port]).stdout
 
 
-def test_a_host_with_an_interface_twice_on_a_switch(lab_dir: Path) -> None:
+def test_a_host_may_have_two_interfaces_on_a_switch(lab_dir: Path) -> None:
     spec = LabSpec.star(0, 1)
     host = HostSpec(
         "two", (InterfaceSpec("hypervisor", "a"), InterfaceSpec("hypervisor", "b")), "10.0.0.9/24", "02:00:00:00:00:09"

@@ -32,14 +32,14 @@ print("done")
 """
 
 
-def test_up_ping_move_down(run_as_user) -> None:
+def test_a_user_starts_a_lab_pings_and_moves_a_port(run_as_user) -> None:
     done = run_as_user(UP_AND_PING.format(inner_root=False))
     assert done.returncode == 0, done.stderr
     assert "net.core.rmem_default" in done.stdout
     assert "done" in done.stdout
 
 
-def test_what_is_lost_did_not_fit_into_the_receive_buffers(run_as_user) -> None:
+def test_losses_come_from_small_receive_buffers_only(run_as_user) -> None:
     code = """
 import subprocess
 from lab import Lab, LabSpec
@@ -57,7 +57,7 @@ with Lab(LabSpec.demo(static_arp=True)).start() as lab:
     assert -10 <= int(done.stdout) <= 0, "frames that tell of the stream's end may be among those that had no room"
 
 
-def test_a_network_function_is_deployed(run_as_user) -> None:
+def test_a_user_deploys_a_network_function(run_as_user) -> None:
     code = """
 import pathlib, sys, tempfile, time
 from lab import Lab, LabSpec
@@ -97,7 +97,7 @@ lab.down()
     assert await_gone(members, done.stdout.strip()) == []
 
 
-def test_where_no_new_proc_can_be_mounted(run_as_user) -> None:
+def test_a_lab_starts_without_a_new_proc_mount(run_as_user) -> None:
     """As in a container that hides parts of /proc: another mount of it would show them."""
     hide = "mount -t tmpfs none /proc/tty || exit 9; exec"
     inside = (
@@ -118,7 +118,7 @@ def test_where_no_new_proc_can_be_mounted(run_as_user) -> None:
 
 @pytest.mark.root
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
-def test_without_user_namespaces_it_says_so(run_as_user) -> None:
+def test_missing_user_namespaces_are_reported(run_as_user) -> None:
     code = """
 from lab import Lab, LabSpec
 from lab.errors import NamespacesRefusedError
@@ -134,7 +134,7 @@ except NamespacesRefusedError as error:
     assert "substrate dummy" in done.stdout
 
 
-def test_dummy_needs_nothing(run_as_user) -> None:
+def test_a_dummy_lab_needs_no_privileges(run_as_user) -> None:
     code = """
 from lab import Lab, LabSpec
 with Lab(LabSpec.star(1, 1, substrate="dummy")).start() as lab, lab.wires() as wires:

@@ -17,12 +17,12 @@ SPECS = {
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-def test_good_specs_pass_and_survive_json(spec: LabSpec) -> None:
+def test_valid_specs_survive_json(spec: LabSpec) -> None:
     spec.check()
     assert LabSpec.from_json(spec.to_json()) == spec
 
 
-def test_the_demo_is_as_documented() -> None:
+def test_the_demo_matches_its_documentation() -> None:
     spec = LabSpec.demo()
     assert [(port.number, port.name) for port in spec.ports] == [(1, "vm1"), (2, "vm2"), (3, "nf1"), (4, "out1")]
     vm2 = spec.hosts[1]
@@ -30,7 +30,7 @@ def test_the_demo_is_as_documented() -> None:
     assert vm2.address == "10.0.0.2/24"
 
 
-def test_mobile_hosts_are_plugged_in_everywhere() -> None:
+def test_mobile_hosts_have_an_interface_on_every_switch() -> None:
     spec = LabSpec.star(2, 1, mobile=True)
     for host in spec.hosts:
         assert {each.switch for each in host.interfaces} == {HYPERVISOR, "snic0", "snic1"}
@@ -94,11 +94,11 @@ BAD = {
 
 
 @pytest.mark.parametrize(("spec", "problem"), BAD.values(), ids=BAD.keys())
-def test_bad_specs_are_refused(spec: LabSpec, problem: str) -> None:
+def test_invalid_specs_are_refused(spec: LabSpec, problem: str) -> None:
     with pytest.raises(SpecError, match=problem):
         spec.check()
 
 
-def test_too_many_hosts() -> None:
+def test_too_many_hosts_are_refused() -> None:
     with pytest.raises(SpecError, match="at most 254 hosts"):
         LabSpec.star(1, 128)

@@ -47,7 +47,7 @@ def reset(lab: Lab) -> None:
     flow(lab, 1, "priority=0,actions=NORMAL")
 
 
-def test_a_clean_network(demo: Lab) -> None:
+def test_a_clean_network_loses_nothing(demo: Lab) -> None:
     with Stream(demo, "vm1", "nf1", rate=1000, count=1000) as stream:
         report = stream.wait()
     assert (report.sent, report.received, report.lost) == (1000, 1000, 0)
@@ -56,7 +56,7 @@ def test_a_clean_network(demo: Lab) -> None:
     assert report.longest_pause_ms is not None
 
 
-def test_the_rate_is_kept(demo: Lab) -> None:
+def test_a_stream_keeps_its_rate(demo: Lab) -> None:
     for _ in range(5):  # a busy machine may make it slower now and then; nothing makes it faster
         started = time.monotonic()
         with Stream(demo, "vm1", "nf1", rate=5000, count=5000) as stream:
@@ -70,7 +70,7 @@ def test_the_rate_is_kept(demo: Lab) -> None:
     pytest.fail("5,000 frames take more than 3 s at 5,000 frames/s, each time")
 
 
-def test_loss_is_found(demo: Lab) -> None:
+def test_loss_is_detected(demo: Lab) -> None:
     reset(demo)
     with Stream(demo, "vm1", "nf1", rate=1000) as stream:
         await_frames(demo, "nf1", 100)
@@ -86,7 +86,7 @@ def test_loss_is_found(demo: Lab) -> None:
     assert report.longest_gap_ms > 100
 
 
-def test_a_path_that_stays_broken_still_gives_a_report(demo: Lab) -> None:
+def test_a_stream_over_a_broken_path_ends_with_a_report(demo: Lab) -> None:
     flow(demo, 0, "priority=9,in_port=vm1,udp,actions=drop")
     with Stream(demo, "vm1", "nf1", rate=1000, count=100) as stream:
         report = stream.wait()
@@ -94,7 +94,7 @@ def test_a_path_that_stays_broken_still_gives_a_report(demo: Lab) -> None:
     reset(demo)
 
 
-def test_duplicates_are_found(demo: Lab) -> None:
+def test_duplicates_are_detected(demo: Lab) -> None:
     flow(demo, 1, "priority=9,in_port=pf0hpf,udp,actions=output:pf0vf1,output:pf0vf1")
     with Stream(demo, "vm1", "nf1", rate=1000, count=300) as stream:
         report = stream.wait()
@@ -102,7 +102,7 @@ def test_duplicates_are_found(demo: Lab) -> None:
     reset(demo)
 
 
-def test_reordering_is_found(demo: Lab) -> None:
+def test_reordering_is_detected(demo: Lab) -> None:
     """Odd frames directly, even ones by way of a host that holds each for a while."""
     # the payload's frame number cannot be matched, so the sender alternates between rates of two paths: here by
     # letting the frames wait in a stopped switch while later ones are sent past it
@@ -154,7 +154,7 @@ def test_a_sender_changes_its_interface_and_rate(demo: Lab) -> None:
     reset(demo)
 
 
-def test_both_directions_at_once(demo: Lab) -> None:
+def test_streams_run_in_both_directions_at_once(demo: Lab) -> None:
     reset(demo)
     with (
         Stream(demo, "vm1", "vm2", rate=500, count=200, number=1) as there,
@@ -164,7 +164,7 @@ def test_both_directions_at_once(demo: Lab) -> None:
         assert back.wait().lost == 0
 
 
-def test_receiving_hosts_do_not_answer(demo: Lab) -> None:
+def test_receiving_hosts_send_no_icmp_errors(demo: Lab) -> None:
     """Without a socket at that port the kernel would send ICMP errors back, into whatever is being measured."""
     with Stream(demo, "vm1", "nf1", rate=1000) as stream:
         before = unreachables(demo, "nf1")
@@ -195,7 +195,7 @@ def test_a_missing_interface_is_refused_and_the_stream_goes_on(demo: Lab) -> Non
         assert stream.wait().lost == 0
 
 
-def test_streams_in_a_lab_with_a_cap(lab_dir: Path, plain_forwarding: Callable[[Lab], None]) -> None:
+def test_a_capped_link_limits_a_stream(lab_dir: Path, plain_forwarding: Callable[[Lab], None]) -> None:
     with Lab(LabSpec.star(1, 1, pcie_mbps=1)).start() as lab:
         plain_forwarding(lab)
         with Stream(lab, "vm1", "nf2", rate=1000, size=1000, count=1000) as stream:

@@ -19,7 +19,7 @@ def tally_of(*numbers: int) -> Tally:
     return tally
 
 
-def test_holes_are_what_is_missing_and_when() -> None:
+def test_gaps_name_the_missing_frames_and_their_times() -> None:
     tally = Tally()
     for number, at_s in ((0, 1), (4, 5), (2, 6), (8, 9), (6, 10), (7, 10), (5, 10)):
         tally.arrived(number, at_s * 1_000_000_000, at_s * 1_000_000_000, "eth0")
@@ -42,12 +42,12 @@ def test_holes_are_what_is_missing_and_when() -> None:
         ((0, 10_000), 10_001, 9_999, 0, 0),
     ],
 )
-def test_counts(numbers: tuple[int, ...], sent: int, lost: int, duplicated: int, reordered: int) -> None:
+def test_frames_are_counted(numbers: tuple[int, ...], sent: int, lost: int, duplicated: int, reordered: int) -> None:
     report = tally_of(*numbers).report(sent)
     assert (report.lost, report.duplicated, report.reordered) == (lost, duplicated, reordered)
 
 
-def test_gap_and_delay() -> None:
+def test_gaps_and_delays_are_measured() -> None:
     tally = Tally()
     for number, sent_ms, at_ms in ((0, 0, 1), (1, 1, 2), (1, 1, 40), (2, 2, 52), (3, 53, 53)):
         tally.arrived(number, sent_ms * MS, at_ms * MS, "eth0" if at_ms < 50 else "eth1")
@@ -84,7 +84,7 @@ def test_frames_are_valid_and_read_back(size: int, number: int, sent_ns: int, ki
     assert read_mark(frame) == Mark(kind, 7, number, sent_ns)
 
 
-def test_foreign_frames_are_not_taken_for_ours() -> None:
+def test_foreign_frames_are_ignored() -> None:
     frame = FrameMaker(A, B, 7, 128).make(1, 1)
     assert read_mark(frame[:60]) is None
     frame[42] ^= 1
@@ -92,6 +92,6 @@ def test_foreign_frames_are_not_taken_for_ours() -> None:
 
 
 @pytest.mark.parametrize("size", [SIZE_MIN - 1, SIZE_MAX + 1])
-def test_impossible_sizes(size: int) -> None:
+def test_impossible_frame_sizes_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match=f"frame size {size}"):
         FrameMaker(A, B, 1, size)

@@ -31,7 +31,7 @@ def ask(world: World, path: str, host: str, token: str = "") -> httpx.Response:
     return world.with_token("").get(path, headers=headers)
 
 
-def test_without_a_token_this_machine_is_asked_for_by_its_own_names(directory: Path) -> None:
+def test_anonymous_access_requires_a_name_of_this_machine(directory: Path) -> None:
     world = World(directory, anonymous="admin")
     try:
         for path in PATHS:
@@ -54,7 +54,7 @@ def test_without_a_token_this_machine_is_asked_for_by_its_own_names(directory: P
 
 
 @pytest.mark.parametrize("host", [OWN[0], OTHERS[0]])
-def test_where_a_token_is_needed_it_is_asked_for_whatever_the_name(world: World, host: str) -> None:
+def test_a_required_token_is_checked_for_every_host_name(world: World, host: str) -> None:
     assert ask(world, PATHS[0], host).status_code == 401
     assert ask(world, PATHS[0], host, ADMIN_TOKEN).status_code == 200
 
@@ -81,7 +81,7 @@ def changes(world: World) -> list[tuple[str, bytes]]:
     ]
 
 
-def test_a_page_of_another_origin_changes_nothing(directory: Path) -> None:
+def test_a_foreign_page_changes_nothing(directory: Path) -> None:
     world = World(directory, anonymous="admin")
     try:
         browser = world.with_token("")
@@ -106,7 +106,7 @@ def test_a_page_of_another_origin_changes_nothing(directory: Path) -> None:
         world.close()
 
 
-def test_a_token_that_was_taken_out_of_the_file_ends_at_once(directory: Path) -> None:
+def test_a_removed_token_is_invalid_immediately(directory: Path) -> None:
     tokens = directory / "tokens"
 
     def write(text: str, mode: int = 0o600) -> None:
@@ -141,7 +141,7 @@ def test_a_token_that_was_taken_out_of_the_file_ends_at_once(directory: Path) ->
     assert not is_known(TENANT_TOKEN)
 
 
-def test_an_agent_does_not_start_with_tokens_that_are_wrong(directory: Path) -> None:
+def test_an_agent_does_not_start_with_a_malformed_token_file(directory: Path) -> None:
     tokens = directory / "tokens"
     for text in ("acme owner whoever-it-may-be-1\n", "acme tenant short\n"):
         tokens.write_text(text)

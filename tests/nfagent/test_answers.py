@@ -69,7 +69,7 @@ PLAIN_SHOWN = {
 }
 
 
-def test_instances_are_shown_whole(api: Api) -> None:
+def test_an_instance_has_all_its_members(api: Api) -> None:
     api.fill()
     assert api.get("/instances/id-lb") == api.get("/instances/acme/lb") == LB_SHOWN
     assert api.get("/instances/id-plain") == PLAIN_SHOWN
@@ -125,7 +125,7 @@ def test_instances_are_created_and_changed(api: Api) -> None:
         assert text in refused.json["detail"]
 
 
-def test_pages_of_large_configurations_hold_four_megabytes(api: Api) -> None:
+def test_a_page_holds_at_most_four_megabytes(api: Api) -> None:
     sizes = [4 << 20, 10, (4 << 20) - 60, 30, 30]
     with api.store.change() as change:
         for number, size in enumerate(sizes):
@@ -145,7 +145,7 @@ def test_pages_of_large_configurations_hold_four_megabytes(api: Api) -> None:
     assert page() == (["n0"], "id-0")  # one that is too large goes alone
 
 
-def test_where_things_run_is_for_administrators(api: Api) -> None:
+def test_only_administrators_see_locations(api: Api) -> None:
     api.fill()
     for path, what in (
         ("/servers", "the server"),
@@ -168,7 +168,7 @@ def test_where_things_run_is_for_administrators(api: Api) -> None:
     problem(asked, 403, "administrators-only", "Forbidden", detail)
 
 
-def test_the_offer_is_what_the_files_say(api: Api) -> None:
+def test_kinds_flavors_and_ports_follow_the_configuration(api: Api) -> None:
     kinds = api.get("/kinds", TENANT_TOKEN)["kinds"]
     toy = {
         "name": "toy",
@@ -243,7 +243,7 @@ def test_the_server_and_its_switches_are_shown_without_and_with_oneswitchd(api: 
     problem(api.ask("GET", "/switches/x"), 404, "switch-unknown", "Not Found", "unknown switch 'x'")
 
 
-def test_chains_are_shown_whole(api: Api) -> None:
+def test_a_chain_has_all_its_members(api: Api) -> None:
     api.fill()
     order = {"name": "c", "hops": [{"port": 1}, {"instance": "acme/lb"}], "latency_us": 9}
     answer = api.ask("POST", "/chains", json=order)
@@ -282,7 +282,7 @@ def test_chains_are_shown_whole(api: Api) -> None:
     )
 
 
-def test_migrations_are_shown_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.fill()
     with api.store.change() as change:
         instances.pin(change, "id-lb", None)
@@ -346,7 +346,7 @@ SHOWN_DECISION = {
 }
 
 
-def test_placement_is_what_is_and_what_was_decided(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placement_shows_actual_locations_and_decisions(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.fill()
     lb = {"instance": "id-lb", "name": "lb", "project": "acme", "location": "snic0", "pin": "snic0"}
     plain = {"instance": "id-plain", "name": "plain", "project": "other", "location": None, "pin": None, "target": None}
@@ -396,7 +396,7 @@ def test_a_dry_run_names_instances_as_clients_do(api: Api) -> None:
     problem(ask({"lb": "moon"}, []), 422, "location-unknown", "Unprocessable Entity", moon, ("pins.lb", moon))
 
 
-def test_load_is_shown_whole(api: Api) -> None:
+def test_the_load_has_all_its_members(api: Api) -> None:
     detail = "no measurement yet"
     problem(api.ask("GET", "/load"), 503, "no-measurement", "Service Unavailable", detail)
     rate, shown = Rate(8.0, 1000.0), {"mbps": 8.0, "pps": 1000.0}
@@ -420,7 +420,7 @@ def test_load_is_shown_whole(api: Api) -> None:
     }
 
 
-def test_faults_are_shown_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_has_all_its_members(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.fill()
     with monkeypatch.context() as patch:
         patch.setattr(database.time, "time", lambda: AT)
@@ -450,7 +450,7 @@ def test_faults_are_shown_whole(api: Api, monkeypatch: pytest.MonkeyPatch) -> No
     assert api.get("/faults") == {"faults": [location, instance]}
 
 
-def test_metrics_are_text(api: Api) -> None:
+def test_metrics_use_the_prometheus_text_format(api: Api) -> None:
     api.fill()
     with api.store.change() as change:
         migrations.request(change, PLAIN, "hypervisor", "snic0", "state")

@@ -79,18 +79,18 @@ def test_wrong_types_name_the_field(world: World, body: object, field: str, word
     "body",
     [b"{", b"", b"\xff\xfe", b"{'a': 1}", b'{"a": NaN}', b'{"a": Infinity}', b'{"a": 1e999}', b"[" * 100_000, b"nul"],
 )
-def test_malformed_json(world: World, body: bytes) -> None:
+def test_malformed_json_is_refused(world: World, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     refused(world.tenant.post(f"{V1}/instances", content=body, headers=headers), 400, "malformed")
 
 
-def test_a_body_that_is_too_large(world: World) -> None:
+def test_too_large_a_body_is_refused(world: World) -> None:
     body = json.dumps({"name": "x", "kind": "sleeper", "config": {"a": "x" * (10 << 20)}})
     headers = {"Content-Type": "application/json"}
     refused(world.tenant.post(f"{V1}/instances", content=body, headers=headers), 413, "body-too-large")
 
 
-def test_unknown_kinds_flavors_and_things(world: World) -> None:
+def test_unknown_names_are_refused(world: World) -> None:
     tenant = world.tenant
     order = {"name": "x", "kind": "none-such"}
     problem = refused(tenant.post(f"{V1}/instances", json=order), 422, "kind-unknown", "none-such", "sleeper")
@@ -112,7 +112,7 @@ def test_unknown_kinds_flavors_and_things(world: World) -> None:
     assert "GET" in answer.headers["allow"]
 
 
-def test_a_name_is_taken_once_in_a_project(world: World) -> None:
+def test_a_name_is_unique_within_a_project(world: World) -> None:
     first = world.tenant.post(f"{V1}/instances", json={"name": "same", "kind": "sleeper"}).json()
     answer = world.tenant.post(f"{V1}/instances", json={"name": "same", "kind": "sleeper"})
     refused(answer, 409, "name-taken", "same", first["id"])
@@ -128,7 +128,7 @@ def test_a_name_is_taken_once_in_a_project(world: World) -> None:
     assert [each["name"] for each in other.get(f"{V1}/instances").json()["instances"]] == ["same"]
 
 
-def test_administrators_name_what_belongs_to_other_projects(world: World) -> None:
+def test_administrators_can_name_instances_of_other_projects(world: World) -> None:
     def deploy(token: str, name: str) -> str:
         order = {"name": name, "kind": "sleeper"}
         return world.with_token(token).post(f"{V1}/instances", json=order).json()["id"]
@@ -167,7 +167,7 @@ def test_administrators_name_what_belongs_to_other_projects(world: World) -> Non
 
 
 @pytest.mark.parametrize("headers", [{"Authorization": "Bearer wrong-token-0123456789"}, {"X-Auth-Token": "wrong"}, {}])
-def test_wrong_tokens(world: World, headers: dict[str, str]) -> None:
+def test_wrong_tokens_are_refused(world: World, headers: dict[str, str]) -> None:
     client = world.with_token("")
     answer = client.get(f"{V1}/instances", headers=headers)
     refused(answer, 401, "token-unknown" if headers else "token-missing")
@@ -215,7 +215,7 @@ def test_quotas_and_ports_are_limited(directory: Path) -> None:
         world.close()
 
 
-def test_pages_and_filters(world: World) -> None:
+def test_lists_are_paged_and_filtered(world: World) -> None:
     names = [f"page{number}" for number in range(5)]
     made = [world.admin.post(f"{V1}/instances", json={"name": name, "kind": "sleeper"}).json() for name in names]
     marker, got = None, []
@@ -239,7 +239,7 @@ def test_pages_and_filters(world: World) -> None:
     refused(world.tenant.get(f"{V1}/instances", params={"marker": made[0]["id"]}), 422, "marker-unknown")
 
 
-def test_pages_of_large_configurations_are_short(world: World) -> None:
+def test_pages_with_large_configurations_are_short(world: World) -> None:
     large = {"kind": "sleeper", "config": {"text": "x" * 1_000_000}}
     names = [f"large{number}" for number in range(6)]
     for name in names:
@@ -252,7 +252,7 @@ def test_pages_of_large_configurations_are_short(world: World) -> None:
     assert [name for name in listed if name.startswith("large")] == names
 
 
-def test_changes_that_say_nothing_or_null(world: World) -> None:
+def test_empty_and_null_changes_are_refused(world: World) -> None:
     world.create("null")
     for body in ({}, {"config": None}, {"name": None}):
         refused(world.operator.patch(f"{V1}/instances/null", json=body), 422, "invalid")
@@ -266,7 +266,7 @@ def test_changes_that_say_nothing_or_null(world: World) -> None:
     )
 
 
-def test_chains(world: World) -> None:
+def test_chains_are_created_listed_and_deleted(world: World) -> None:
     one, two = world.create("hop1"), world.create("hop2")
     order = {"name": "c", "hops": [{"port": 1}, {"instance": "hop1"}, {"instance": two["id"]}], "latency_us": 500}
     answer = world.operator.post(f"{V1}/chains", json=order)
@@ -295,7 +295,7 @@ def test_chains(world: World) -> None:
     refused(world.tenant.post(f"{V1}/chains", json={"name": "d", "hops": ports}), 403, "quota-exceeded", "3 chains")
 
 
-def test_the_offer(world: World) -> None:
+def test_kinds_and_flavors_are_listed(world: World) -> None:
     kinds = {kind["name"]: kind for kind in world.tenant.get(f"{V1}/kinds").json()["kinds"]}
     assert kinds["toy"] == world.tenant.get(f"{V1}/kinds/toy").json()
     assert (kinds["toy"]["movable"], kinds["toy"]["ports"], kinds["sleeper"]["movable"]) == (True, [0, 2], False)
@@ -311,7 +311,7 @@ def test_the_offer(world: World) -> None:
     ]
 
 
-def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
+def test_placement_is_unavailable_before_the_first_decision(world: World) -> None:
     world.create("undecided")
     for answer in (
         world.admin.get(f"{V1}/placement/proposal"),
@@ -326,7 +326,7 @@ def test_nothing_is_made_up_while_nobody_decides(world: World) -> None:
     assert "undecided" in [each["name"] for each in placed]
 
 
-def test_load_is_what_was_measured(world: World) -> None:
+def test_the_load_is_the_newest_measurement(world: World) -> None:
     refused(world.tenant.get(f"{V1}/load"), 403, "administrators-only", "load")
     refused(world.admin.get(f"{V1}/load"), 503, "no-measurement", "no measurement yet")
     rate = Rate(8.0, 1000.0)
@@ -347,7 +347,7 @@ def test_load_is_what_was_measured(world: World) -> None:
     assert (shown["instances"]["i"]["flows"], shown["locations"]["hypervisor"]["millicores"]) == (None, 300)
 
 
-def test_migrations_that_cannot_be(world: World) -> None:
+def test_impossible_migrations_are_refused(world: World) -> None:
     post = world.operator.post
     world.wait_status(world.create("mover"), "active")
     refused(post(f"{V1}/migrations", json={"instance": "ghost"}), 404, "instance-unknown", "ghost")
@@ -363,7 +363,7 @@ def test_migrations_that_cannot_be(world: World) -> None:
     refused(post(f"{V1}/migrations", json={"instance": "failing"}), 409, "instance-not-active", "failing")
 
 
-def test_the_socket_is_for_its_owner_only(world: World) -> None:
+def test_only_the_owner_can_open_the_socket(world: World) -> None:
     assert (world.directory / "nfagent.sock").stat().st_mode & 0o777 == 0o600
 
 

@@ -15,7 +15,7 @@ from tests.nfagent.world import write_files
 SLOT = '[[location]]\nswitch = "a"\nslot = [{ name = "s", wires = [{ edge = "x", inside = "y" }]'
 
 
-def test_nothing_needs_to_be_said() -> None:
+def test_every_key_has_a_default() -> None:
     config = AgentConfig.parse("")
     assert config.api.listen == ["unix:/run/nfagent/nfagent.sock"]
     assert list(config.flavors()) == ["small", "medium", "large"]
@@ -65,7 +65,7 @@ def test_nothing_needs_to_be_said() -> None:
         (SLOT + ' }, { name = "t", wires = [{ edge = "x", inside = "y" }] }]', 3, "location[0].slot[0].wires", "'x'"),
     ],
 )
-def test_errors_name_line_and_key(text: str, line: int, key: str, words: str) -> None:
+def test_errors_name_the_line_and_the_key(text: str, line: int, key: str, words: str) -> None:
     with pytest.raises(ConfigFaultError) as error:
         AgentConfig.parse(text, Path("agent.toml"))
     assert (error.value.line, error.value.key) == (line, key)
@@ -93,7 +93,7 @@ def test_locations_and_sockets_fit_the_server(directory: Path) -> None:
         AgentConfig.load(path).load_server(path)
 
 
-def test_what_locations_can_do_is_said_or_likely(directory: Path) -> None:
+def test_capacities_of_locations_are_configured_or_guessed(directory: Path) -> None:
     path = write_files(directory)
     config = AgentConfig.load(path)
     server = config.load_server(path)
@@ -116,7 +116,7 @@ def test_what_locations_can_do_is_said_or_likely(directory: Path) -> None:
         ("acme tenant short", 0o600, "tokens:1: a token of 5 characters"),
     ],
 )
-def test_tokens_that_cannot_be_used(directory: Path, text: str, mode: int, words: str) -> None:
+def test_unusable_tokens_are_refused(directory: Path, text: str, mode: int, words: str) -> None:
     path = directory / "tokens"
     path.write_text(text)
     path.chmod(mode)

@@ -101,7 +101,7 @@ def test_a_refusal_has_its_code(directory: Path) -> None:
         (b"x" * (LINE_MAX + 2), "more than"),
     ],
 )
-def test_answers_that_are_none(directory: Path, line: bytes, words: str) -> None:
+def test_malformed_answers_are_reported(directory: Path, line: bytes, words: str) -> None:
     def answer(connection: socket.socket) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the other end has seen enough
             says(line)(connection)
@@ -112,7 +112,7 @@ def test_answers_that_are_none(directory: Path, line: bytes, words: str) -> None
     assert open_descriptors() == before
 
 
-def test_nobody_is_there(directory: Path) -> None:
+def test_an_absent_instance_is_reported(directory: Path) -> None:
     with pytest.raises(ControlUnreachableError, match="no process answers"):
         Control(directory / "none").ask("status")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -123,7 +123,7 @@ def test_nobody_is_there(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b'{"do": "put"', b"{}}\n", b"[]\n"], ids=["cut off", "no JSON", "no object"])
-def test_a_keeper_lets_go_what_came_with_a_request_that_is_none(line: bytes) -> None:
+def test_a_keeper_closes_descriptors_of_malformed_requests(line: bytes) -> None:
     before, keeper = open_descriptors(), Keeper()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -136,7 +136,7 @@ def test_a_keeper_lets_go_what_came_with_a_request_that_is_none(line: bytes) -> 
     assert (keeper.descriptors, open_descriptors()) == ([], before)
 
 
-def test_a_keeper_gives_back_a_note_that_is_larger_than_a_sockets_buffer(directory: Path) -> None:
+def test_a_keeper_returns_a_note_larger_than_a_socket_buffer(directory: Path) -> None:
     note, path = {"config": "x" * (1 << 20)}, directory / "keeper.sock"
     kept = os.memfd_create("state")
     with subprocess.Popen([sys.executable, "-I", "-S", str(PROGRAM), str(path)]) as process:
@@ -152,7 +152,7 @@ def test_a_keeper_gives_back_a_note_that_is_larger_than_a_sockets_buffer(directo
         os.close(descriptor)
 
 
-def test_a_long_answer_is_waited_for_while_the_pulse_is_felt(directory: Path) -> None:
+def test_a_slow_answer_is_awaited_while_the_pulse_continues(directory: Path) -> None:
     felt, told = [], threading.Event()
 
     def pulse() -> None:
@@ -170,7 +170,7 @@ def test_a_long_answer_is_waited_for_while_the_pulse_is_felt(directory: Path) ->
     assert len(felt) == 2
 
 
-def test_a_pulse_that_fails_ends_the_wait(directory: Path) -> None:
+def test_a_failed_pulse_ends_the_wait(directory: Path) -> None:
     def pulse() -> None:
         raise LaunchError("it hangs")
 
@@ -184,7 +184,7 @@ def test_a_pulse_that_fails_ends_the_wait(directory: Path) -> None:
         assert not connection.is_open()
 
 
-def test_an_answer_that_never_ends_is_given_up_after_the_time_limit(directory: Path) -> None:
+def test_an_endless_answer_times_out(directory: Path) -> None:
     def answer(connection: socket.socket) -> None:
         connection.recv(LINE_MAX)
         with contextlib.suppress(OSError):

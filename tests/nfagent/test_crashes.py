@@ -87,7 +87,7 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_accepted_runs_once_after_kill_9_at_random_points(directory: Path, seed: int) -> None:
+def test_accepted_instances_run_once_after_kill_9_at_random_points(directory: Path, seed: int) -> None:
     chance, model, victim = random.Random(seed), Model(), Victim(directory)
     started: set[str] = set()
     try:

@@ -39,7 +39,7 @@ def test_the_quota_of_workers_counts_each_flavors_size(desired: Desired) -> None
     desired.create(OTHER, Order("c", "nf", "large"))
 
 
-def test_a_flavor_that_is_not_offered_any_more_counts_as_one_worker(desired: Desired) -> None:
+def test_a_removed_flavor_counts_as_one_worker(desired: Desired) -> None:
     desired.create(TENANT, Order("a", "nf", "large"))
     desired.catalog.flavors.pop("large")
     for number in range(6):

@@ -48,7 +48,7 @@ link = { hypervisor = "pcie-snic9", local = "pf9hpf" }
         "it was not ready after 30 s: /run/x.snic9.sock: no answer to status; it said: pf9vf9",
     ],
 )
-def test_what_the_agent_found_out_is_for_administrators(discretion: Discretion, reason: str) -> None:
+def test_only_administrators_read_reasons_that_name_locations(discretion: Discretion, reason: str) -> None:
     assert discretion.reason(reason, admin=True) == reason
     assert discretion.reason(reason, admin=False) == GENERIC
     assert discretion.reason(None, admin=False) is None
@@ -71,14 +71,14 @@ def test_what_the_agent_found_out_is_for_administrators(discretion: Discretion, 
         ("its process ended; it said: eth90 pf9vf9x asnic9", "its process ended; it said: eth90 pf9vf9x asnic9"),
     ],
 )
-def test_a_tenant_reads_what_its_function_said(discretion: Discretion, reason: str, told: str) -> None:
+def test_a_tenant_reads_the_output_of_its_function(discretion: Discretion, reason: str, told: str) -> None:
     assert discretion.reason(reason, admin=False) == told
     event = Event(1, 0.0, "process.error", "x", "acme", {"id": "x", "reason": reason})
     assert discretion.event(event, admin=False)["reason"] == told
     assert discretion.event(event, admin=True)["reason"] == reason
 
 
-def test_a_tenant_that_finds_no_room_is_not_told_where(own_world: World) -> None:
+def test_a_tenant_does_not_learn_which_location_is_full(own_world: World) -> None:
     tenant, path = own_world.tenant, "/api/v1/instances"
     for name in ("one", "two", "three"):
         assert tenant.post(path, json={"name": name, "kind": "wired"}).status_code == 202

@@ -58,14 +58,14 @@ def refusal(error: type[RefusedError], act: Any) -> tuple[str, str]:
         (f"acme tenant {'t' * 15}", "1: a token of 15 characters; at least 16 are needed"),
     ],
 )
-def test_a_line_that_is_wrong_says_so(tmp_path: Path, text: str, said: str) -> None:
+def test_a_malformed_line_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigFaultError) as caught:
         Tokens(path)
     assert str(caught.value) == f"{path}:{said}"
 
 
-def test_a_file_that_is_unsafe_or_not_there_says_so(tmp_path: Path) -> None:
+def test_an_unsafe_or_missing_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     with pytest.raises(ConfigFaultError, match=r"the tokens cannot be read: .*No such file"):
         Tokens(path)
@@ -95,7 +95,7 @@ def test_tokens_are_read_again_when_the_file_has_changed(tmp_path: Path, caplog:
     assert len(digest("")) == len(digest("\udce4" * 1000)) == 32
 
 
-def test_what_a_change_of_the_file_is_seen_by(tmp_path: Path) -> None:
+def test_a_change_of_the_file_is_detected_by_its_stat(tmp_path: Path) -> None:
     path = written(tmp_path, "x")
     mark = tokens._mark(path)
     found = path.stat()
@@ -122,11 +122,11 @@ def asked(**environ: Any) -> dict[str, Any]:
         ({LOCAL: True, "HTTP_X_AUTH_TOKEN": TENANT}, ACME),
     ],
 )
-def test_who_sent_a_request(access: Access, environ: dict[str, Any], who: Client) -> None:
+def test_a_request_is_attributed_to_its_client(access: Access, environ: dict[str, Any], who: Client) -> None:
     assert access.client(environ) == who
 
 
-def test_who_is_not_known_is_refused(access: Access) -> None:
+def test_an_unknown_client_is_refused(access: Access) -> None:
     missing = "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)"
     for environ in ({}, {LOCAL: False}, {"HTTP_X_AUTH_TOKEN": "notused"}, {"HTTP_AUTHORIZATION": "Bearer "}):
         assert refusal(UnauthorizedError, lambda environ=environ: access.client(environ)) == ("token-missing", missing)
@@ -173,7 +173,7 @@ def test_a_badge_opens_the_dashboard_only(access: Access) -> None:
     ],
 )
 @pytest.mark.parametrize("anonymous", ["admin", "tenant"])
-def test_without_tokens_this_machine_has_to_be_asked_for(anonymous: Any, host: str, is_own: bool) -> None:
+def test_anonymous_access_requires_a_name_of_this_machine(anonymous: Any, host: str, is_own: bool) -> None:
     access = Access(None, anonymous, LISTEN)
     environ = {"HTTP_HOST": host} if host else {}
     if is_own:
@@ -196,7 +196,7 @@ def test_without_tokens_this_machine_has_to_be_asked_for(anonymous: Any, host: s
         ("same-site", "no-cors", "GET", False),
     ],
 )
-def test_pages_of_other_sites_may_only_lead_here(
+def test_pages_of_other_sites_may_only_link_here(
     access: Access, site: str, mode: str | None, method: str, is_let_in: bool
 ) -> None:
     environ = {"HTTP_SEC_FETCH_SITE": site, "REQUEST_METHOD": method}
@@ -220,7 +220,7 @@ def test_pages_of_other_sites_may_only_lead_here(
         ("http://evil.example", "", False),
     ],
 )
-def test_an_origin_is_that_of_the_address(access: Access, origin: str, host: str, is_let_in: bool) -> None:
+def test_an_origin_must_equal_the_host(access: Access, origin: str, host: str, is_let_in: bool) -> None:
     environ = {name: value for name, value in (("HTTP_ORIGIN", origin), ("HTTP_HOST", host)) if value}
     if is_let_in:
         access.check_origin(environ)
@@ -232,7 +232,7 @@ def test_an_origin_is_that_of_the_address(access: Access, origin: str, host: str
 # ---- places
 
 
-def test_places_that_are_taken_say_how_many_there_are() -> None:
+def test_refused_streams_name_the_limit() -> None:
     streams = Streams(8)
     back = [streams.take(ACME) for _ in range(2)]
     detail = "the limit of 2 clients for project 'acme' is reached"
@@ -251,7 +251,7 @@ def test_places_that_are_taken_say_how_many_there_are() -> None:
     assert all(streams.take(OPS) for _ in range(8))
 
 
-def test_who_is_let_in_as_somebody_else_is_not_the_same() -> None:
+def test_a_changed_or_revoked_token_ends_the_access() -> None:
     def refuse() -> Client:
         raise UnauthorizedError("token-unknown", "x")
 
@@ -296,7 +296,7 @@ def swept(channels: Iterable[FakeChannel], *, now: float = 100.0, streams: int =
     return [each.name for each in found if not each.connected]
 
 
-def test_a_request_has_twenty_seconds() -> None:
+def test_an_incomplete_request_times_out_after_twenty_seconds() -> None:
     late, timely = FakeChannel("late", began=79.9), FakeChannel("timely", began=80.0)
     busy, idle = FakeChannel("busy", began=1.0, requests=[1]), FakeChannel("idle")
     assert swept([late, timely, busy, idle]) == ["late"]
@@ -304,7 +304,7 @@ def test_a_request_has_twenty_seconds() -> None:
     assert [each.sent for each in (late, timely, busy, idle)] == [said, b"", b"", b""]
 
 
-def test_a_client_that_is_gone_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vanished_client_is_closed_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = FakeChannel("gone", began=0.0)
 
     def fail(_: bytes) -> None:
@@ -314,14 +314,14 @@ def test_a_client_that_is_gone_is_closed_all_the_same(monkeypatch: pytest.Monkey
     assert swept([gone]) == ["gone"]
 
 
-def test_a_peer_has_so_many_connections_that_wait() -> None:
+def test_idle_connections_of_a_peer_are_limited() -> None:
     assert (PEER_MAX, TOTAL_MAX, connections.REQUEST_S) == (64, 256, 20.0)
     waiting = [FakeChannel(f"a/{number}", began=99.0 + number / 1000) for number in range(PEER_MAX + 2)]
     answered = [FakeChannel(f"a/b{number}", requests=[1]) for number in range(10)]
     assert swept([*waiting, *answered]) == ["a/0", "a/1"]
 
 
-def test_those_with_a_part_of_a_request_go_first_then_idle_ones() -> None:
+def test_partial_requests_are_closed_before_idle_connections() -> None:
     taking = FakeChannel("a/taking", total_outbufs_len=1, last_activity=1.0, began=99.0)
     idle = [FakeChannel(f"a/idle{number}", last_activity=90.0 - number) for number in range(PEER_MAX - 1)]
     part = FakeChannel("a/part", began=99.0)
@@ -330,7 +330,7 @@ def test_those_with_a_part_of_a_request_go_first_then_idle_ones() -> None:
     assert swept([FakeChannel("a/old", last_activity=-1.0), taking, *idle, more]) == ["a/old", "a/more"]
 
 
-def test_the_peer_with_most_makes_room_where_all_have_too_many() -> None:
+def test_the_peer_with_most_connections_loses_one_at_the_total_limit() -> None:
     def channels() -> list[FakeChannel]:
         return [
             FakeChannel(f"{peer}/{number}", last_activity=float(number))
@@ -346,7 +346,7 @@ def test_the_peer_with_most_makes_room_where_all_have_too_many() -> None:
     assert swept([*answered, FakeChannel("g/1")]) == ["g/1"]
 
 
-def test_if_requests_wait_the_one_that_takes_least_goes() -> None:
+def test_waiting_requests_evict_the_slowest_reader() -> None:
     def blocked() -> list[FakeChannel]:
         return [
             FakeChannel("slow", requests=[1], total_outbufs_len=1001, last_activity=5.0),
@@ -383,7 +383,7 @@ def fetched(address: str) -> bytes:
         return b"".join(iter(lambda: made.recv(4096), b""))
 
 
-def test_each_address_is_served_and_says_where_a_request_came_in(directory: Path) -> None:
+def test_each_listener_marks_its_requests(directory: Path) -> None:
     path = directory / "deep/er/sock"
     served = Serving(application, [f"unix:{path}", "tcp:127.0.0.1:0"], 1)
     try:
@@ -406,7 +406,7 @@ def test_each_address_is_served_and_says_where_a_request_came_in(directory: Path
     assert not any(thread.is_alive() for _, _, thread in served._servers)
 
 
-def test_a_socket_that_nobody_serves_is_taken_over(directory: Path) -> None:
+def test_a_stale_socket_is_replaced(directory: Path) -> None:
     path = directory / "sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -415,7 +415,7 @@ def test_a_socket_that_nobody_serves_is_taken_over(directory: Path) -> None:
     served.stop()
 
 
-def test_what_cannot_be_listened_at_says_why(directory: Path) -> None:
+def test_an_unusable_address_is_reported_with_the_cause(directory: Path) -> None:
     (directory / "file").touch()
     with pytest.raises(ServingError, match=r"^cannot listen at unix:.*/file/sock: (Not a directory|File exists)$"):
         Serving(application, [f"unix:{directory}/file/sock"], 1)
@@ -423,7 +423,7 @@ def test_what_cannot_be_listened_at_says_why(directory: Path) -> None:
         Serving(application, ["tcp:no-such-host.invalid:1"], 1)
 
 
-def test_listeners_are_set_up_for_clients_that_stall() -> None:
+def test_listeners_time_out_stalled_clients() -> None:
     for address, shown in (("127.0.0.1:0", "tcp:127.0.0.1:"), ("[::1]:0", "tcp:[::1]:")):
         try:
             listener, actual = serving._tcp(address)

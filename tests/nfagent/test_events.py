@@ -57,7 +57,7 @@ def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
         yield follower
 
 
-def test_events_are_told_as_they_happen_and_again_from_any_id(world: World) -> None:
+def test_events_are_streamed_live_and_replayed_from_any_id(world: World) -> None:
     with following(world.operator, params={"after": 0}) as follower:
         made = world.create("told")
         seen = [each for each in follower.until("process.active") if made["id"] in str(each)]
@@ -78,7 +78,7 @@ def test_events_are_told_as_they_happen_and_again_from_any_id(world: World) -> N
     assert again == seen[middle + 1 :]
 
 
-def test_a_tenant_is_told_of_its_own_and_not_where_it_runs(world: World) -> None:
+def test_a_tenant_gets_its_own_events_without_locations(world: World) -> None:
     world.create("not-theirs")
     with following(world.tenant, params={"after": 0}) as follower:
         mine = world.tenant.post("/api/v1/instances", json={"name": "theirs", "kind": "sleeper"}).json()
@@ -88,14 +88,14 @@ def test_a_tenant_is_told_of_its_own_and_not_where_it_runs(world: World) -> None
     assert not any(kind.startswith(("placement", "migration")) for _, kind, _ in seen)
 
 
-def test_a_heartbeat_while_nothing_happens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_sends_heartbeats(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.01)
     with following(world.operator, params={"subject": "nothing"}) as follower:
         lines = [next(follower._lines) for _ in range(9)]
     assert lines.count(": still here") == 4
 
 
-def test_a_heartbeat_while_all_that_happens_is_none_of_the_clients(
+def test_a_stream_sends_heartbeats_while_only_foreign_events_occur(
     own_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.2)
@@ -118,7 +118,7 @@ def test_a_heartbeat_while_all_that_happens_is_none_of_the_clients(
 
 
 @pytest.mark.parametrize("seen", ["0", "1"])
-def test_a_client_that_was_away_for_too_long_is_told(own_world: World, seen: str) -> None:
+def test_a_client_that_missed_events_gets_a_gap(own_world: World, seen: str) -> None:
     made = own_world.create("old")
     own_world.wait_status(made, "active")
     store = own_world.agent._store
@@ -155,12 +155,12 @@ def test_a_stream_ends_when_its_token_is_revoked(own_world: World) -> None:
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "9" * 30])
-def test_ids_that_are_none(world: World, last: str) -> None:
+def test_invalid_ids_are_refused(world: World, last: str) -> None:
     answer = world.operator.get(PATH, headers={"Last-Event-ID": last})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
 
 
-def test_no_more_followers_than_there_are_threads_for(own_world: World) -> None:
+def test_followers_are_limited_by_the_number_of_threads(own_world: World) -> None:
     with (
         following(own_world.operator),
         following(own_world.operator),

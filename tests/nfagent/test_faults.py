@@ -37,23 +37,23 @@ def view(running: Running | None = WELL, migration: Migration | None = None, *, 
         (view(migration=replace(MOVE, started=None)), "warning", 900.0, "has not ended; it is in step drain"),
     ],
 )
-def test_what_is_wrong_is_a_fault(shown: View, gravity: str, since: float, words: str) -> None:
+def test_every_problem_is_a_fault(shown: View, gravity: str, since: float, words: str) -> None:
     (found,) = faults([shown], 1000.0)
     assert (found.gravity, found.since, found.instance) == (gravity, since, INSTANCE.id)
     assert words in found.text
 
 
-def test_what_is_well_is_none() -> None:
+def test_a_healthy_server_has_no_faults() -> None:
     for shown in (view(), view(None), view(migration=MOVE), view(present=False)):
         assert faults([shown], 961.0) == []
 
 
-def test_the_worst_come_first() -> None:
+def test_the_gravest_faults_come_first() -> None:
     waits = view(replace(WELL, reason="x", since=1.0), replace(MOVE, report={"waits": "y"}))
     assert [each.gravity for each in faults([waits], 1000.0)] == ["critical", "warning"]
 
 
-def test_faults_are_listed_for_administrators(own_world: World) -> None:
+def test_only_administrators_list_faults(own_world: World) -> None:
     made = own_world.create("hangs")
     own_world.wait_status(made, "active")
     assert own_world.admin.get(f"{V1}/faults").json() == {"faults": []}

@@ -29,7 +29,7 @@ def stop(made: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("kind", ["toy", "sleeper"])
-def test_a_process_that_hangs_is_shown_killed_and_started_again(world: World, kind: str) -> None:
+def test_a_hanging_process_is_reported_killed_and_restarted(world: World, kind: str) -> None:
     made = world.wait_status(world.create("one", kind), "active")
     pid = stop(made)
     shown = world.wait_status(made, "error")
@@ -43,7 +43,7 @@ def test_a_process_that_hangs_is_shown_killed_and_started_again(world: World, ki
     assert "did not answer" in events[-1]["payload"]
 
 
-def test_a_process_that_goes_on_is_left_alone(world: World) -> None:
+def test_a_process_that_recovers_is_left_alone(world: World) -> None:
     made = world.wait_status(world.create("one", "toy"), "active")
     pid = stop(made)
     world.wait_status(made, "error")
@@ -52,7 +52,7 @@ def test_a_process_that_goes_on_is_left_alone(world: World) -> None:
     assert (again["reason"], again["placement"]["pid"]) == (None, pid)
 
 
-def test_what_hangs_can_be_deleted(world: World) -> None:
+def test_a_hanging_instance_can_be_deleted(world: World) -> None:
     made = world.wait_status(world.create("one", "toy"), "active")
     stop(made)
     assert world.operator.delete(f"{V1}/instances/one").status_code == 202
@@ -62,7 +62,7 @@ def test_what_hangs_can_be_deleted(world: World) -> None:
 
 @pytest.mark.parametrize("effect", ["start", "hold", "COMMIT", "commit", "flip", "drain", "done"])
 @pytest.mark.parametrize("who", ["old", "new"])
-def test_a_migration_ends_though_a_process_hangs(world: World, who: str, effect: str) -> None:
+def test_a_hanging_process_does_not_block_a_migration(world: World, who: str, effect: str) -> None:
     case = Case(world)
 
     def hang() -> None:

@@ -86,7 +86,7 @@ def client(switch: Switch) -> Client:
         (GOAL, GOAL, "prepared", []),  # of its executor only
     ],
 )
-def test_whatever_moves_it_there_is_a_way(
+def test_a_port_gets_home_from_every_state_of_a_move(
     home: tuple[str, str], move: tuple[str, str] | None, stage: str, asked: list[str]
 ) -> None:
     switch = Switch(home, move, stage)
@@ -95,7 +95,7 @@ def test_whatever_moves_it_there_is_a_way(
     assert switch.home == GOAL
 
 
-def test_a_port_that_is_moved_away_again_and_again_is_said() -> None:
+def test_a_port_that_is_repeatedly_moved_away_is_reported() -> None:
     switch = Switch(HOME, ELSEWHERE, "flipped")
     switch.restarts = 100
     with pytest.raises(WiringError, match="elsewhere"):
@@ -111,7 +111,7 @@ def test_a_port_that_is_moved_away_again_and_again_is_said() -> None:
         (HOME, "prepared", []),
     ],
 )
-def test_a_move_is_left(move: tuple[str, str] | None, stage: str, asked: list[str]) -> None:
+def test_a_foreign_move_is_left_alone(move: tuple[str, str] | None, stage: str, asked: list[str]) -> None:
     switch = Switch(HOME, move, stage)
     homing.leave(client(switch), PORT)
     assert switch.asked == asked

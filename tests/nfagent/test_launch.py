@@ -27,14 +27,14 @@ def task(**fields: Any) -> Task:
 
 
 @pytest.mark.parametrize("suffix", ["json", "lock", "sock"])
-def test_a_file_that_cannot_be_written_is_named(launcher: LocalLauncher, directory: Path, suffix: str) -> None:
+def test_an_unwritable_file_is_named(launcher: LocalLauncher, directory: Path, suffix: str) -> None:
     path = directory / "run" / f"{KEY}.{suffix}"
     path.mkdir()
     with pytest.raises(LaunchError, match=rf"{KEY}.*: .*{path}"):
         launcher.start(task())
 
 
-def test_a_descriptor_that_cannot_be_passed_leaves_none_open(launcher: LocalLauncher) -> None:
+def test_a_failed_start_closes_all_descriptors(launcher: LocalLauncher) -> None:
     before = sorted(Path("/proc/self/fd").iterdir())
     with Path("/dev/null").open() as good, pytest.raises(LaunchError, match=r"true cannot start: .*Bad file"):
         launcher.start(task(descriptors={7: good.fileno(), 8: 1 << 20}))
@@ -42,7 +42,7 @@ def test_a_descriptor_that_cannot_be_passed_leaves_none_open(launcher: LocalLaun
     assert launcher.find(KEY) is None
 
 
-def test_a_machine_without_room_for_a_process_is_said(launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exhausted_process_table_is_reported(launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -51,7 +51,7 @@ def test_a_machine_without_room_for_a_process_is_said(launcher: LocalLauncher, m
         launcher.start(task())
 
 
-def test_a_forwarded_socket_that_accepts_nobody_does_not_answer(directory: Path) -> None:
+def test_a_forwarded_socket_with_a_full_queue_does_not_answer(directory: Path) -> None:
     path = directory / "sock"
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
         listener.bind(str(path))

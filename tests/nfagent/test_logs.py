@@ -44,7 +44,7 @@ def launcher(request: pytest.FixtureRequest, directory: Path, monkeypatch: pytes
     return make(directory)
 
 
-def test_a_log_is_cut_while_its_process_goes_on(launcher: Launcher, directory: Path) -> None:
+def test_a_log_is_truncated_while_its_process_runs(launcher: Launcher, directory: Path) -> None:
     more = directory / "more"
     script = f"seq 1000; until [ -e {more} ]; do sleep 0.02; done; echo the last word; exec sleep 1000"
     launcher.start(Task(KEY, "a", (), ("sh", "-c", script), "{}", {}))
@@ -68,7 +68,7 @@ def test_a_log_is_cut_while_its_process_goes_on(launcher: Launcher, directory: P
     assert list((directory / "log").glob("*.log*")) == []
 
 
-def test_last_words_are_the_end_of_a_long_log(directory: Path) -> None:
+def test_last_words_are_read_from_the_end_of_the_log(directory: Path) -> None:
     made = local(directory)
     log = directory / "log" / f"{KEY}.log"
     with log.open("wb") as file:
@@ -78,7 +78,7 @@ def test_last_words_are_the_end_of_a_long_log(directory: Path) -> None:
     assert made.last_words(KEY) == "it said: one / two / three"
 
 
-def test_logs_go_with_their_instance_and_their_migration(directory: Path) -> None:
+def test_logs_are_removed_with_their_instance_and_migration(directory: Path) -> None:
     store, made = Store(directory / "state"), local(directory)
     instance = samples.instance("kept")
     with store.change() as change:
@@ -94,7 +94,7 @@ def test_logs_go_with_their_instance_and_their_migration(directory: Path) -> Non
     store.close()
 
 
-def test_a_location_that_is_cut_off_is_left_alone(directory: Path) -> None:
+def test_a_disconnected_location_is_skipped(directory: Path) -> None:
     store = Store(directory / "state")
     asked: list[str] = []
 

@@ -42,7 +42,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
     return made[0]
 
 
-def test_a_migration_has_what_agent_toml_says(parts: Parts) -> None:
+def test_a_migrator_follows_agent_toml(parts: Parts) -> None:
     assert parts.runtime == Path("/run/nfagent")
     assert parts.home == "hypervisor"
     assert parts.addresses == {"snic0": "192.0.2.1", "snic1": "192.0.2.2"}
@@ -50,7 +50,7 @@ def test_a_migration_has_what_agent_toml_says(parts: Parts) -> None:
     assert (parts.copies, parts.rate_mbps) == (True, 7)
 
 
-def test_state_is_listened_for_where_agent_toml_says(parts: Parts) -> None:
+def test_the_state_listener_uses_the_address_of_agent_toml(parts: Parts) -> None:
     def listen(target: str) -> str:
         move = SimpleNamespace(parts=parts, target=target, is_local=False)
         return RunningMigration.listen(cast(RunningMigration, move))

@@ -139,7 +139,7 @@ def shared_case(own_world: World) -> Case:
     return Case(own_world)
 
 
-def test_state_moves_and_comes_back(case: Case) -> None:
+def test_state_migrates_and_returns(case: Case) -> None:
     world = case.world
     copies = '"copy"' in (world.directory / "agent.toml").read_text()
     last = world.agent._store.last_event
@@ -172,7 +172,7 @@ def test_state_moves_and_comes_back(case: Case) -> None:
     case.check(SOURCE, 4)
 
 
-def test_what_nothing_older_can_follow_is_let_go_before_all_switches_are_quiet(own_world: World) -> None:
+def test_packets_behind_a_marker_are_released_before_all_switches_are_quiet(own_world: World) -> None:
     own_world.wiring.quiet_after = 4
     case = Case(own_world)
     assert case.end(case.begin())["outcome"] == "done"
@@ -182,7 +182,7 @@ def test_what_nothing_older_can_follow_is_let_go_before_all_switches_are_quiet(o
     case.check(TARGET, 3)
 
 
-def test_a_marker_that_is_lost_is_sent_again(own_world: World) -> None:
+def test_a_lost_marker_is_sent_again(own_world: World) -> None:
     own_world.wiring.quiet_after = 4
     case = Case(own_world, lost_markers=2)
     assert case.end(case.begin())["outcome"] == "done"
@@ -192,7 +192,7 @@ def test_a_marker_that_is_lost_is_sent_again(own_world: World) -> None:
     case.check(TARGET, 3)
 
 
-def test_where_it_cannot_be_let_go_it_waits_until_all_switches_are_quiet(own_world: World) -> None:
+def test_without_markers_packets_wait_until_all_switches_are_quiet(own_world: World) -> None:
     case = Case(own_world, lost_markers=1_000_000)
     own_world.wiring.quiet_after = 1
     assert case.end(case.begin())["outcome"] == "done"
@@ -200,7 +200,7 @@ def test_where_it_cannot_be_let_go_it_waits_until_all_switches_are_quiet(own_wor
     case.check(TARGET, 3)
 
 
-def test_a_schema_that_differs_is_refused_and_said(own_world: World) -> None:
+def test_a_different_schema_is_refused_with_a_reason(own_world: World) -> None:
     case = Case(own_world, schema=1, schema_here=2)
     pid = case.made["placement"]["pid"]
     told = case.end(case.begin())
@@ -211,7 +211,7 @@ def test_a_schema_that_differs_is_refused_and_said(own_world: World) -> None:
     case.check(SOURCE, 3)
 
 
-def test_no_slot_and_no_process_at_the_target_are_said(own_world: World) -> None:
+def test_a_target_without_a_free_slot_is_reported(own_world: World) -> None:
     taken = own_world.create("taker", "wired", pin=TARGET)
     own_world.wait_status(taken, "active")
     case = Case(own_world)
@@ -223,7 +223,7 @@ def test_no_slot_and_no_process_at_the_target_are_said(own_world: World) -> None
     case.check(SOURCE, 4)
 
 
-def test_switches_that_do_not_answer_turn_it_back_or_make_it_wait(shared_case: Case) -> None:
+def test_unresponsive_switches_cause_a_rollback_or_a_wait(shared_case: Case) -> None:
     world = shared_case.world
 
     def cut() -> None:
@@ -250,7 +250,7 @@ def test_switches_that_do_not_answer_turn_it_back_or_make_it_wait(shared_case: C
 
 
 @pytest.mark.parametrize("effect", [*BEFORE_COMMIT, *AFTER_COMMIT])
-def test_a_deletion_rolls_back_or_waits(shared_case: Case, effect: str) -> None:
+def test_a_deletion_cancels_a_migration_or_waits_for_it(shared_case: Case, effect: str) -> None:
     def delete() -> None:
         assert world.operator.delete(f"{V1}/instances/toy").status_code == 202
 
@@ -271,7 +271,7 @@ def test_a_deletion_rolls_back_or_waits(shared_case: Case, effect: str) -> None:
 
 
 @pytest.mark.parametrize(("effect", "moment"), [("hold", "after"), ("flip", "before"), ("drain", "before")])
-def test_a_deletion_does_not_wait_for_switches_that_do_not_answer(shared_case: Case, effect: str, moment: str) -> None:
+def test_a_deletion_does_not_wait_for_unresponsive_switches(shared_case: Case, effect: str, moment: str) -> None:
     def cut() -> None:
         world.wiring.broken = True
 
@@ -292,7 +292,7 @@ def test_a_deletion_does_not_wait_for_switches_that_do_not_answer(shared_case: C
 @pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("effect", [*BEFORE_COMMIT, *AFTER_COMMIT])
 @pytest.mark.parametrize("who", ["old", "new", "keeper"])
-def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment: str) -> None:
+def test_a_killed_process_loses_no_state(shared_case: Case, who: str, effect: str, moment: str) -> None:
     with interrupted(effect, moment, lambda: shared_case.kill(who)) as happened:
         epoch = shared_case.begin()
         assert happened.wait(60)
@@ -320,9 +320,7 @@ def test_a_death_costs_nothing(shared_case: Case, who: str, effect: str, moment:
         shared_case.check(SOURCE, 3)
 
 
-def test_who_takes_the_place_of_a_dead_process_repairs_what_it_left(
-    shared_case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replacement_repairs_what_the_dead_process_left(shared_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     hold, held = protocol.hold, threading.Event()
 
     def hold_and_fail(move: RunningMigration, new: Peer) -> None:
@@ -354,7 +352,7 @@ def test_who_takes_the_place_of_a_dead_process_repairs_what_it_left(
         ("keeper", "drain", "done"),
     ],
 )
-def test_a_death_where_state_is_copied(directory: Path, who: str, effect: str, outcome: str) -> None:
+def test_a_killed_process_loses_no_copied_state(directory: Path, who: str, effect: str, outcome: str) -> None:
     world = World(directory, more='\n[migrate]\nmode = "copy"\n')
     try:
         case = Case(world)
@@ -376,7 +374,7 @@ def test_a_death_where_state_is_copied(directory: Path, who: str, effect: str, o
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_way_back_after_the_commit_goes_on_where_it_was(directory: Path, dies: bool) -> None:
+def test_a_rollback_after_the_commit_is_resumed(directory: Path, dies: bool) -> None:
     def kill_and_cut() -> None:
         case.kill("new")
         world.wiring.broken = True

@@ -25,7 +25,7 @@ POINTS = [(moment, effect) for effect in (*BEFORE_COMMIT, *AFTER_COMMIT) for mom
     [point if point in EVERY_DAY else pytest.param(*point, marks=pytest.mark.soak) for point in POINTS],
 )
 @pytest.mark.parametrize("mode", ["auto", pytest.param("copy", marks=pytest.mark.soak)])
-def test_a_migration_goes_on_after_kill_9_of_the_agent(directory: Path, mode: str, moment: str, effect: str) -> None:
+def test_a_migration_is_resumed_after_kill_9_of_the_agent(directory: Path, mode: str, moment: str, effect: str) -> None:
     victim = Victim(directory, f"{moment}:{effect}", more=f'\n[migrate]\nmode = "{mode}"\n')
     try:
         made = victim.client.post(PATH, json={"name": "toy", "kind": "toy", "ports": 1}).json()

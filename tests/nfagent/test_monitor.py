@@ -70,7 +70,7 @@ FLOW = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(FLOW, max_size=8), st.sampled_from(["", "/0xfff"]))
-def test_flows_are_read_as_they_were_printed(flows: list[Megaflow], mask: str) -> None:
+def test_printed_flows_are_parsed(flows: list[Megaflow], mask: str) -> None:
     lines: list[str] = []
     flows.sort(key=lambda flow: flow.key[0])  # those of a thread follow its line
     for flow in flows:
@@ -128,7 +128,7 @@ def _do(actions: list[object], tags: tuple[int, ...], done: tuple[list[object], 
 
 @settings(deadline=None)
 @given(_actions())
-def test_actions_do_what_a_packet_would_see(actions: list[object]) -> None:
+def test_actions_have_the_effect_a_packet_sees(actions: list[object]) -> None:
     done: tuple[list[object], list[int]] = ([], [])
     _do(actions, (), done)
     assert outcome(_print(actions)) == Effect(tuple(done[0]), tuple(done[1]))  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_actions_do_what_a_packet_would_see(actions: list[object]) -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=300), st.integers(0, 10**6))
-def test_garbage_is_no_flow_and_does_no_harm(text: str, cut: int) -> None:
+def test_garbage_is_skipped(text: str, cut: int) -> None:
     good = flow_line(str(uuid.UUID(int=1)), "vm1", 7, 5, 1, 64, "pop_vlan,clone(push_vlan(vid=4,pcp=0),pf0hpf),vm2")
     cut %= len(good)
     for each in (text, good[:cut] + text + good[cut:], good[:cut], good[cut:], f"{good}\n{text}\n{good}"):
@@ -146,13 +146,13 @@ def test_garbage_is_no_flow_and_does_no_harm(text: str, cut: int) -> None:
     outcome(text)
 
 
-def test_what_is_not_understood_is_said_to_be_so() -> None:
+def test_unknown_actions_are_reported() -> None:
     assert outcome("clone(vm1") is None
     assert outcome("push_vlan(pcp=0),vm1") is None
     assert outcome("clone(" * 5000 + "a" + ")" * 5000) is None
 
 
-def test_counters_are_read_as_they_were_printed() -> None:
+def test_printed_counters_are_parsed() -> None:
     text = port_block(0, "ovs-netdev (tap)", (0, 0), (0, 0)) + port_block(12, "vm1", (8, 784), (9, 10**15))
     text += "  port 3: odd\n    RX packets:? errors:?\n    TX packets:1 errors:0\n    RX bytes:?  TX bytes:5\n"
     assert parse_show(text) == {"ovs-netdev": PortCounters(), "vm1": PortCounters(8, 784, 9, 10**15)}
@@ -181,7 +181,7 @@ PLACES = st.sampled_from([HUB, "snic0", "snic1"])
     homes=st.lists(st.tuples(PLACES, st.none() | PLACES), min_size=2, max_size=7),
     seed=st.integers(0, 2**32),
 )
-def test_the_matrix_is_what_was_sent(homes: list[tuple[str, str | None]], seed: int) -> None:
+def test_the_matrix_equals_the_sent_traffic(homes: list[tuple[str, str | None]], seed: int) -> None:
     source = random.Random(seed)
     server = Server(Home(number, switch, executor) for number, (switch, executor) in enumerate(homes, 1))
     layout = Layout.of(SERVER, _ports(server))
@@ -213,7 +213,7 @@ def test_the_matrix_is_what_was_sent(homes: list[tuple[str, str | None]], seed: 
             assert relative_error(matrix, left) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_floods_reach_what_is_behind_a_link() -> None:
+def test_floods_are_counted_behind_a_link() -> None:
     server = Server([Home(1, HUB), Home(2, "snic0"), Home(3, "snic0"), Home(4, "snic1")])
     layout = Layout.of(SERVER, _ports(server))
     clock = 0.0
@@ -230,7 +230,7 @@ def test_floods_reach_what_is_behind_a_link() -> None:
     assert packets == {(1, 2): 10, (1, 3): 10, (1, 4): 10, (2, 3): 20, (2, 1): 20, (2, 4): 20}
 
 
-def test_a_flow_that_was_made_anew_counts_from_nothing() -> None:
+def test_a_recreated_flow_counts_from_zero() -> None:
     server = Server([Home(1, HUB), Home(2, HUB)])
     layout = Layout.of(SERVER, _ports(server))
     clock = 0.0
@@ -244,7 +244,7 @@ def test_a_flow_that_was_made_anew_counts_from_nothing() -> None:
     assert traffic.matrix() == {(1, 2): Rate(400 * 8 / 1e6, 4.0)}
 
 
-def test_a_flow_that_was_forgotten_and_came_back_counts_from_nothing() -> None:
+def test_a_returning_flow_counts_from_zero() -> None:
     server = Server([Home(1, HUB), Home(2, HUB)])
     layout = Layout.of(SERVER, _ports(server))
     clock = 0.0
@@ -266,14 +266,14 @@ def test_a_flow_that_was_forgotten_and_came_back_counts_from_nothing() -> None:
     assert traffic.matrix() == {}
 
 
-def test_the_error_is_what_the_interfaces_say_it_is() -> None:
+def test_the_error_is_derived_from_interface_counters() -> None:
     left = {1: Rate(10.0, 1.0), 2: Rate(30.0, 1.0)}
     assert relative_error({(2, 1): Rate(10.0, 1.0), (1, 2): Rate(26.0, 1.0)}, left) == pytest.approx(0.1)
     assert relative_error({(2, 1): Rate(1.0, 1.0)}, {1: Rate(0.0, 0.0)}) == 0.0
     assert relative_error({}, left) == pytest.approx(1.0)
 
 
-def test_a_switch_elsewhere_is_asked_by_a_command() -> None:
+def test_a_remote_switch_is_asked_by_a_command() -> None:
     server = Server([Home(1, HUB), Home(2, HUB)])
     server.send(1, 2, 5, 100)
     asked: list[list[str]] = []
@@ -287,7 +287,7 @@ def test_a_switch_elsewhere_is_asked_by_a_command() -> None:
     assert asked[0] == ["ovs-appctl", "-t", "/c.ctl", "dpctl/dump-flows", "-m", "--names"]
 
 
-def test_a_switch_that_does_not_answer_is_asked_anew() -> None:
+def test_an_unresponsive_switch_is_asked_again() -> None:
     server = Server([Home(1, HUB), Home(2, HUB)])
     made: list[object] = []
 
@@ -309,7 +309,7 @@ def test_a_switch_that_does_not_answer_is_asked_anew() -> None:
 SUBJECT = Subject("i", "l4lb", (1,), 2, HUB, "inc", 0.0, True, None, None)
 
 
-def test_utilisation_is_work_and_not_polling() -> None:
+def test_utilisation_excludes_polling() -> None:
     before = Counted(0.0, cpu_ns=0, busy_ns=0)
     full = Counted(1.0, cpu_ns=2 * 10**9, busy_ns=10**9, batches=10, packets=640, octets=10**6, frames=1280, flows=7)
     found = load(SUBJECT, before, full, None)
@@ -323,7 +323,7 @@ def test_utilisation_is_work_and_not_polling() -> None:
     assert util_plus(1.0, 1.0, 10, 10) == pytest.approx((1 + 1 / 64) / 2)
 
 
-def test_who_does_not_answer_is_left_alone_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
+def test_a_silent_instance_is_skipped_and_forgotten_after_its_end(tmp_path: Path) -> None:
     probe, silent = LoadProbe(), replace(SUBJECT, control=str(tmp_path / "nobody"))
     for _ in range(2):
         assert probe.look([silent])["inc"].busy_ns is None
@@ -332,14 +332,14 @@ def test_who_does_not_answer_is_left_alone_and_forgotten_when_it_is_gone(tmp_pat
     assert probe._mute == {}
 
 
-def test_instances_are_asked_side_by_side(tmp_path: Path) -> None:
+def test_instances_are_asked_concurrently(tmp_path: Path) -> None:
     both = threading.Barrier(2)  # neither answers before both are asked
     with contextlib.ExitStack() as ends:
         asked = [_instance(ends, tmp_path, name, {"busy_ns": 5}, both) for name in ("one", "two")]
         assert [each.busy_ns for each in LoadProbe().look(asked).values()] == [5, 5]
 
 
-def test_who_was_not_asked_in_time_is_asked_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_missed_for_lack_of_time_is_asked_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance_load, "_THREADS", 1)
     monkeypatch.setattr(instance_load, "_ALL_ANSWER_S", 0.1)
     with contextlib.ExitStack() as ends:
@@ -379,11 +379,11 @@ def _instance(
     return replace(SUBJECT, incarnation=name, control=str(path))
 
 
-def test_cpu_time_of_a_process_that_is_gone_is_not_known() -> None:
+def test_an_ended_process_has_no_cpu_time() -> None:
     assert cpu_time_ns(2**22 + 1) is None
 
 
-def test_cpu_time_is_that_of_what_a_process_waits_for_too() -> None:
+def test_cpu_time_includes_awaited_children() -> None:
     spins = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
     argv = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, spins]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
@@ -398,7 +398,7 @@ def test_cpu_time_is_that_of_what_a_process_waits_for_too() -> None:
 # ---- learning
 
 
-def test_what_a_kind_costs_is_learnt_in_spite_of_outliers() -> None:
+def test_the_cost_of_a_kind_is_learnt_despite_outliers() -> None:
     learner, source = Learner(), random.Random(1)
     for _ in range(200):
         mbps = source.uniform(10, 1000)
@@ -421,7 +421,7 @@ def test_nothing_is_learnt_from_little_traffic_or_saturation() -> None:
     assert learner.coefficients() == []
 
 
-def test_what_was_learnt_before_counts_and_gives_way() -> None:
+def test_earlier_coefficients_count_and_fade() -> None:
     learner = Learner([Coefficient("dpi", "nic", 2.0, 50, 0.1)])
     for _ in range(20):
         learner.take("dpi", "nic", 100.0, 1000.0, 400, 0.5)
@@ -431,7 +431,7 @@ def test_what_was_learnt_before_counts_and_gives_way() -> None:
     assert learner.coefficients()[0].millicores_per_mbps == 4.0
 
 
-def test_what_was_not_measured_is_scaled_from_what_was() -> None:
+def test_unmeasured_classes_are_scaled_from_measured_ones() -> None:
     host = Coefficient("dpi", "host", 0.5, 100, 0.1)
     assert cost([host], "dpi", "host", 2.0) == host
     assert cost([host], "dpi", "nic", 2.0) == Coefficient("dpi", "nic", 1.0, 0, 0.1)

@@ -89,7 +89,7 @@ class Look:
 
 
 @pytest.mark.parametrize("executor", ["home", "snic0"])
-def test_the_matrix_is_what_was_sent(deployment: Deployment, executor: str) -> None:
+def test_the_matrix_equals_the_sent_traffic(deployment: Deployment, executor: str) -> None:
     deployment.oneswitchd.client.change_executor(VM1, executor, "done", None)
     with contextlib.closing(Look(deployment)) as look:
         for number, ((source, target), count) in enumerate(SENT.items(), 1):
@@ -105,7 +105,7 @@ def test_the_matrix_is_what_was_sent(deployment: Deployment, executor: str) -> N
     deployment.oneswitchd.client.change_executor(VM1, "home", "done", None)
 
 
-def test_what_uses_the_host_is_moved_and_the_host_has_less_to_do(deployment: Deployment) -> None:
+def test_moving_the_busiest_instance_relieves_the_host(deployment: Deployment) -> None:
     made = deployment.create(name="busy", kind="busy")
     client = deployment.client
 

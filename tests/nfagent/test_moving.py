@@ -41,7 +41,7 @@ def migrate(deployment: Deployment, instance: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ports", [1, 2])
-def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: int) -> None:
+def test_no_packet_is_lost_duplicated_or_reordered(deployment: Deployment, ports: int) -> None:
     made = deployment.create(name=f"mover{ports}", kind="forward", ports=ports)
     first, last = made["ports"][0], made["ports"][-1]
     deployment.add_flow(f"in_port=1,actions=mod_dl_dst:{first['mac']},output:{first['number']}")
@@ -69,7 +69,7 @@ def test_no_packet_is_lost_doubled_or_overtaken(deployment: Deployment, ports: i
     deployment.delete(made["id"])
 
 
-def test_a_smart_nic_that_dies_gives_its_instances_back(deployment: Deployment) -> None:
+def test_instances_of_a_dead_smart_nic_return_to_the_host(deployment: Deployment) -> None:
     made = deployment.create(name="survivor", kind="forward", ports=1)
     number, mac = made["ports"][0]["number"], made["ports"][0]["mac"]
     deployment.add_flow(f"in_port=1,actions=mod_dl_dst:{mac},output:{number}")

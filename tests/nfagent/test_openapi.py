@@ -38,7 +38,9 @@ def small_world(module_directory: Path) -> Iterator[World]:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["fit", "unfit"])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=[f"{method} {path}" for method, path in OPERATIONS])
-def test_answers_are_as_the_document_says(small_world: World, method: str, path: str, mode: GenerationMode) -> None:
+def test_answers_conform_to_the_openapi_document(
+    small_world: World, method: str, path: str, mode: GenerationMode
+) -> None:
     operation = schemathesis.openapi.from_dict(DOCUMENT)[path][method]
     if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
         return  # nothing about it could be unfit

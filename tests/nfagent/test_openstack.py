@@ -35,7 +35,7 @@ def order(**members: Any) -> dict[str, Any]:
     return {"server": server}
 
 
-def test_versions(world: World) -> None:
+def test_versions_are_listed(world: World) -> None:
     anybody = world.with_token("")
     for path in (ROOT, f"{ROOT}/"):
         version = anybody.get(path).json()["version"]
@@ -60,7 +60,7 @@ def test_versions(world: World) -> None:
         fault(world.tenant.get(f"{ROOT}/servers", headers=microversion(wrong)), 400, "badRequest", wrong)
 
 
-def test_errors_are_novas(world: World) -> None:
+def test_errors_use_the_format_of_nova(world: World) -> None:
     tenant = world.tenant
     assert world.with_token("wrong-token-0123456789").get(f"{ROOT}/servers").json()["error"]["code"] == 401
     fault(tenant.get(f"{ROOT}/servers/ghost"), 404, "itemNotFound", "ghost")
@@ -92,7 +92,7 @@ def test_errors_are_novas(world: World) -> None:
     fault(tenant.get(f"{ROOT}/servers", params={"marker": "ghost"}), 400, "badRequest", "ghost")
 
 
-def test_a_server_of_a_tenant(world: World) -> None:
+def test_a_tenant_creates_shows_and_deletes_a_server(world: World) -> None:
     tenant = world.tenant
     config = base64.b64encode(b'vip = "10.0.0.1"\n').decode()
     wanted = order(name="web", imageRef="toy", user_data=config, metadata={"tier": "front"})
@@ -170,7 +170,7 @@ def openstack(world: World, *arguments: str, token: str = "", status: int = 0) -
 
 
 @needs_openstack
-def test_the_stock_command(directory: Path) -> None:
+def test_the_stock_command_works(directory: Path) -> None:
     world, as_json = World(directory, anonymous="admin"), ("-f", "json")
     try:
         assert {each["Name"] for each in openstack(world, "flavor", "list", *as_json)} == {"small", "medium", "large"}
@@ -192,7 +192,7 @@ def test_the_stock_command(directory: Path) -> None:
 
 
 @needs_openstack
-def test_the_stock_command_with_a_token(world: World) -> None:
+def test_the_stock_command_works_with_a_token(world: World) -> None:
     create = ("server", "create", "--image", "sleeper", "--flavor", "small", "--nic", "none", "mine", "-f", "json")
     made = openstack(world, *create, token=TENANT_TOKEN)
     assert made["OS-EXT-SRV-ATTR:host"] is None

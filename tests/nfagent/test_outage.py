@@ -129,13 +129,13 @@ def measured(
     assert not file.exists()
 
 
-def test_pauses_count_and_those_of_the_traffic_do_not(directory: Path, process: Process) -> None:
+def test_pauses_of_the_process_count_and_gaps_in_traffic_do_not(directory: Path, process: Process) -> None:
     process.pauses = [(80.0, 80.3), (90.0, 90.015), (95.0, 95.4)]
     with measured(directory, ago_s=50.0) as outage:
         assert outage.seconds() == pytest.approx(0.7, abs=0.001)
 
 
-def test_a_freeze_counts_where_it_cannot_be_seen(directory: Path, process: Process) -> None:
+def test_a_freeze_counts_even_without_traffic(directory: Path, process: Process) -> None:
     process.pauses = [(80.0, 80.015)]
     with measured(directory, ago_s=50.0) as outage:
         assert outage.seconds(0.015) == 0.015
@@ -152,7 +152,7 @@ def test_traffic_that_pauses_by_itself_has_longer_outages(directory: Path, proce
         assert outage.seconds() == pytest.approx(0.6, abs=0.001)
 
 
-def test_it_is_from_the_end_of_one_process_to_the_begin_of_the_other(directory: Path, process: Process) -> None:
+def test_the_outage_spans_from_the_old_process_to_the_new(directory: Path, process: Process) -> None:
     process.pauses = [(70.0, None)]
     with contextlib.closing(Process(directory / "i.snic0.sock")) as other:
         other.began = process.began
@@ -162,7 +162,7 @@ def test_it_is_from_the_end_of_one_process_to_the_begin_of_the_other(directory: 
             assert outage.seconds() == pytest.approx(0.25, abs=bound_s)
 
 
-def test_an_outage_that_an_agent_does_not_live_to_see_is_measured_by_the_next(directory: Path) -> None:
+def test_a_restarted_agent_finishes_the_measurement(directory: Path) -> None:
     file, now = directory / "migration.1", time.monotonic()
     ended = {"low": now - 99.0, "high": now - 99.0, "until": now - 10.0, "idle": []}
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
@@ -179,7 +179,7 @@ def test_an_outage_that_an_agent_does_not_live_to_see_is_measured_by_the_next(di
         assert file.exists()
 
 
-def test_what_is_known_is_written_for_the_next_agent(directory: Path, process: Process) -> None:
+def test_the_measurement_is_saved_for_the_next_agent(directory: Path, process: Process) -> None:
     process.pauses = [(80.0, 80.3)]
     file, socket = directory / "migration.1", directory / "i.hypervisor.sock"
     outage = Outage([socket], [], IN_STEP.is_set, file)
@@ -189,7 +189,7 @@ def test_what_is_known_is_written_for_the_next_agent(directory: Path, process: P
     assert json.loads(file.read_text())["began"] >= process.began + AGE_S
 
 
-def test_a_disk_that_is_full_ends_no_measuring(directory: Path, process: Process) -> None:
+def test_a_full_disk_does_not_end_the_measurement(directory: Path, process: Process) -> None:
     (directory / "migration.1.new").mkdir()  # cannot be written
     process.pauses = [(80.0, 80.3)]
     with measured(directory, ago_s=50.0) as outage:
@@ -198,7 +198,7 @@ def test_a_disk_that_is_full_ends_no_measuring(directory: Path, process: Process
         assert outage.seconds() == pytest.approx(0.3, abs=0.001)
 
 
-def test_a_process_that_has_ended_serves_nobody_until_now(directory: Path) -> None:
+def test_an_ended_process_counts_as_an_outage(directory: Path) -> None:
     file, now = directory / "migration.1", time.monotonic()
     sockets = [directory / f"i.{place}.sock" for place in ("hypervisor", "snic0")]
     ended = {"low": now - 99.0, "high": now - 99.0, "until": now - 10.0, "idle": []}
@@ -210,7 +210,7 @@ def test_a_process_that_has_ended_serves_nobody_until_now(directory: Path) -> No
     outage.stop(ended=True)
 
 
-def test_where_no_process_knows_of_before_that_of_after_will_do(directory: Path, process: Process) -> None:
+def test_the_new_process_alone_determines_an_outage(directory: Path, process: Process) -> None:
     now = time.monotonic()
     process.began = now - 10.0
     process.pauses = [(0.0, 4.0)]
@@ -219,7 +219,7 @@ def test_where_no_process_knows_of_before_that_of_after_will_do(directory: Path,
         assert outage.seconds() == pytest.approx(14.0, abs=bound_s)
 
 
-def test_a_file_that_is_cut_off_begins_again(directory: Path, process: Process) -> None:
+def test_a_truncated_file_restarts_the_measurement(directory: Path, process: Process) -> None:
     (directory / "migration.1").write_text('{"began": 1.0, "own_s')
     with measured(directory) as outage:
         assert outage.seconds() == 0.0
@@ -228,13 +228,13 @@ def test_a_file_that_is_cut_off_begins_again(directory: Path, process: Process) 
         assert outage.seconds() == 0.0
 
 
-def test_without_traffic_there_is_none_to_be_seen(directory: Path, process: Process) -> None:
+def test_no_traffic_means_no_visible_outage(directory: Path, process: Process) -> None:
     process.pauses = [(0.0, None)]
     with measured(directory, ago_s=50.0) as outage:
         assert outage.seconds() == 0.0
 
 
-def test_a_process_that_hung_all_the_time_is_an_outage_also_without_traffic(directory: Path, process: Process) -> None:
+def test_a_hanging_process_is_an_outage_even_without_traffic(directory: Path, process: Process) -> None:
     process.goes_on.clear()
     start = time.monotonic()
     with measured(directory) as outage:
@@ -242,12 +242,12 @@ def test_a_process_that_hung_all_the_time_is_an_outage_also_without_traffic(dire
         assert outage.seconds() <= time.monotonic() - start
 
 
-def test_a_process_that_was_dead_from_the_start_is_an_outage(directory: Path) -> None:
+def test_a_process_dead_from_the_start_is_an_outage(directory: Path) -> None:
     with measured(directory) as outage:
         wait_until(lambda: outage.seconds() > 0.0)
 
 
-def test_a_switch_is_away_until_it_has_its_rules(directory: Path, process: Process, bridge: Bridge) -> None:
+def test_a_switch_counts_as_away_until_it_has_its_rules(directory: Path, process: Process, bridge: Bridge) -> None:
     in_step, start = threading.Event(), time.monotonic()
     with measured(directory, in_step=in_step) as outage:
         wait_until(lambda: process.asked > 5)
@@ -266,7 +266,7 @@ def test_a_switch_is_away_until_it_has_its_rules(directory: Path, process: Proce
         assert outage.seconds() == after
 
 
-def test_a_switch_that_is_not_there_is_away_though_packets_come(directory: Path, process: Process) -> None:
+def test_a_disconnected_switch_counts_as_away_although_packets_arrive(directory: Path, process: Process) -> None:
     with measured(directory) as outage, contextlib.closing(Process(directory / "i.snic0.sock")):
         assert outage.seconds() == 0.0
     (directory / "edge.mgmt").touch()
@@ -274,7 +274,7 @@ def test_a_switch_that_is_not_there_is_away_though_packets_come(directory: Path,
         wait_until(lambda: outage.seconds() > 0.0)
 
 
-def test_a_switch_that_answers_late_and_forwards_is_not_away(
+def test_a_slow_switch_that_forwards_is_not_away(
     directory: Path, process: Process, bridge: Bridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nfagent.migrate.outage._LATE_S", 600.0)  # on a busy machine 15 answers may take long

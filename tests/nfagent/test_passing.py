@@ -88,9 +88,7 @@ def test_a_backlog_is_forwarded_first(directory: Path, backlog: int, monkeypatch
         assert hypervisor.backlog == 0
 
 
-def test_a_switch_that_gets_more_than_it_can_forward_is_not_waited_for(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overloaded_switch_is_not_awaited(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nfagent.migrate.switching._FRESH_S", 60.0)
     with (
         daemon(directory, "hypervisor", 1_000_000_000) as hypervisor,
@@ -104,7 +102,7 @@ def test_a_switch_that_gets_more_than_it_can_forward_is_not_waited_for(
         assert len(hypervisor.asked) == asked + 2
 
 
-def test_without_a_datapath_in_user_space_nothing_waits(directory: Path) -> None:
+def test_a_kernel_datapath_causes_no_wait(directory: Path) -> None:
     with (
         daemon(directory, "hypervisor", 0, has_statistics=False),
         daemon(directory, "snic0", 0),
@@ -113,7 +111,7 @@ def test_without_a_datapath_in_user_space_nothing_waits(directory: Path) -> None
         assert pass_switches(60.0) is None
 
 
-def test_a_switch_that_has_ended_is_told(directory: Path) -> None:
+def test_an_ended_switch_is_reported(directory: Path) -> None:
     with (
         daemon(directory, "hypervisor", 0) as hypervisor,
         daemon(directory, "snic0", 0),

@@ -33,7 +33,7 @@ def ended(world: World, epoch: int) -> dict[str, object]:
     return world.operator.get(f"{V1}/migrations/{epoch}").json()
 
 
-def test_a_process_that_ends_is_started_again_and_said_why(own_world: World) -> None:
+def test_an_ended_process_is_restarted_with_a_reason(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("one"), "active")
     os.kill(made["placement"]["pid"], signal.SIGKILL)
     own_world.wait(lambda: own_world.show("one")["placement"]["pid"] not in (made["placement"]["pid"], None))
@@ -44,7 +44,7 @@ def test_a_process_that_ends_is_started_again_and_said_why(own_world: World) -> 
     assert failed["reason"] == "its process ended with exit status 4; it said: enough"
 
 
-def test_what_cannot_be_started_says_why_and_is_deleted_all_the_same(own_world: World) -> None:
+def test_an_instance_that_cannot_start_states_why_and_can_be_deleted(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("broken", "broken"), "error")
     assert "exit status 3" in made["reason"]
     assert "it cannot be" in made["reason"]
@@ -57,7 +57,7 @@ def test_what_cannot_be_started_says_why_and_is_deleted_all_the_same(own_world: 
     assert "no free slot with 2 interface(s) at hypervisor" in no_slot["reason"]
 
 
-def test_what_found_no_slot_begins_where_one_becomes_free(own_world: World) -> None:
+def test_an_instance_without_a_slot_starts_when_one_becomes_free(own_world: World) -> None:
     first, second = own_world.create("first", "wired"), own_world.create("second", "wired")
     for made in (first, second):
         own_world.wait_status(made, "active")
@@ -68,7 +68,7 @@ def test_what_found_no_slot_begins_where_one_becomes_free(own_world: World) -> N
     assert own_world.wait_status(third, "active")["placement"]["location"] == "snic0"
 
 
-def test_children_end_with_the_process(own_world: World) -> None:
+def test_child_processes_end_with_their_instance(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("family", "family"), "active")
     leader = made["placement"]["pid"]
     wait_until(lambda: len(_group(leader)) == 3)
@@ -93,7 +93,7 @@ def _group(leader: int) -> list[int]:
     return found
 
 
-def test_instances_outlive_the_agent_and_are_found_again(own_world: World) -> None:
+def test_instances_outlive_the_agent_and_are_adopted(own_world: World) -> None:
     toy = own_world.wait_status(own_world.create("toy", "toy", config={"n": 1}), "active")
     sleeper = own_world.wait_status(own_world.create("sleeper"), "active")
     own_world.stop()
@@ -108,7 +108,7 @@ def test_instances_outlive_the_agent_and_are_found_again(own_world: World) -> No
     own_world.wait(lambda: own_world.show(sleeper)["placement"]["pid"] not in (sleeper["placement"]["pid"], None))
 
 
-def test_configurations_reach_processes_while_they_run(own_world: World) -> None:
+def test_running_processes_are_reconfigured(own_world: World) -> None:
     toy = own_world.wait_status(own_world.create("toy", "toy", config={"n": 1}), "active")
     control = Control(own_world.directory / "run" / f"{toy['id']}.hypervisor.sock")
     assert control.ask("config") == {"config": {"n": 1}}
@@ -128,7 +128,7 @@ def test_configurations_reach_processes_while_they_run(own_world: World) -> None
         control.ask("dance")
 
 
-def test_what_is_opaque_is_restarted_for_a_configuration_and_for_a_migration(own_world: World) -> None:
+def test_an_opaque_instance_is_restarted_to_configure_or_migrate_it(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("opaque"), "active")
     own_world.operator.patch(f"{V1}/instances/opaque", json={"config": {"n": 1}})
     own_world.wait(lambda: own_world.show("opaque")["config_state"] == "applied")
@@ -149,7 +149,7 @@ def test_what_is_opaque_is_restarted_for_a_configuration_and_for_a_migration(own
     assert [(each["source"], each["target"]) for each in listed] == [("snic0", "hypervisor"), ("hypervisor", "snic0")]
 
 
-def test_a_migration_that_cannot_begin_at_the_target_goes_back(own_world: World) -> None:
+def test_a_failed_start_at_the_target_rolls_the_migration_back(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("here-only", "here-only"), "active")
     migration = ended(own_world, migrate(own_world, "here-only", "snic0"))
     assert migration["outcome"] == "rolled-back"
@@ -158,7 +158,7 @@ def test_a_migration_that_cannot_begin_at_the_target_goes_back(own_world: World)
     assert (back["placement"]["location"], back["placement"]["target"]) == ("hypervisor", "hypervisor")
 
 
-def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
+def test_ports_follow_their_instance_and_wait_for_oneswitchd(own_world: World) -> None:
     own_world.wiring.broken = True
     made = own_world.create("wired", "wired", ports=1)
     own_world.wait(lambda: own_world.show("wired")["reason"] == "no oneswitchd answers")
@@ -190,7 +190,7 @@ def test_ports_follow_and_wait_for_what_makes_them(own_world: World) -> None:
     assert own_world.wiring.places == {}
 
 
-def test_ports_that_cannot_be_made_cost_no_descriptor_per_try(own_world: World) -> None:
+def test_retries_of_ports_leak_no_descriptors(own_world: World) -> None:
     def pidfds() -> int:
         found = 0
         for link in Path("/proc/self/fd").iterdir():
@@ -208,9 +208,7 @@ def test_ports_that_cannot_be_made_cost_no_descriptor_per_try(own_world: World) 
     own_world.wait_status(made, "active")
 
 
-def test_ports_are_connected_anew_at_the_start_though_nobody_misses_them(
-    own_world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_starting_agent_reconnects_all_ports(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = own_world.wait_status(own_world.create("wired", "wired", ports=1), "active")
     own_world.stop()
     connected: list[tuple[int, str, str, str]] = []
@@ -224,7 +222,7 @@ def test_ports_are_connected_anew_at_the_start_though_nobody_misses_them(
     assert own_world.wait_status(made, "active")["placement"]["pid"] == made["placement"]["pid"]
 
 
-def test_what_a_killed_agent_was_writing_goes_with_the_instance(own_world: World) -> None:
+def test_drafts_of_a_killed_agent_are_removed_with_the_instance(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("one"), "active")
     runtime = own_world.directory / "run"
     (runtime / f"{made['id']}.hypervisor.draft").write_text("{")
@@ -278,7 +276,7 @@ def test_a_deletion_waits_for_the_end_of_a_migration(own_world: World) -> None:
     assert processes_of(made["id"]) == []
 
 
-def test_a_pin_that_cannot_be_followed_is_tried_less_and_less_often(own_world: World) -> None:
+def test_an_impossible_pin_is_retried_with_growing_pauses(own_world: World) -> None:
     reconciler = own_world.agent._reconciler
     made = own_world.wait_status(own_world.create("toy", "toy"), "active")
     reconciler._migrator = migrator = SlowMigrator(own_world.agent._store)
@@ -288,7 +286,7 @@ def test_a_pin_that_cannot_be_followed_is_tried_less_and_less_often(own_world: W
     assert reconciler._setbacks[made["id"]].count >= 2  # it is what the pause doubles with
 
 
-def test_orders_are_followed_after_a_fault_of_the_disk(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_are_executed_after_a_disk_error(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     since, failed = events.since, set[str]()
 
     def failing_once(*arguments: Any) -> Any:
@@ -305,7 +303,7 @@ def test_orders_are_followed_after_a_fault_of_the_disk(own_world: World, monkeyp
     assert own_world.agent._decider._thread.is_alive()
 
 
-def test_processes_without_a_row_are_ended_at_the_start(own_world: World) -> None:
+def test_a_starting_agent_ends_unknown_processes(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("stray"), "active")
     store = own_world.agent._store
     own_world.stop()
@@ -319,7 +317,7 @@ def test_processes_without_a_row_are_ended_at_the_start(own_world: World) -> Non
     assert again["placement"]["pid"] != made["placement"]["pid"]
 
 
-def test_what_agent_toml_does_not_name_any_more_is_said_and_can_be_deleted(own_world: World) -> None:
+def test_an_instance_of_a_removed_kind_is_reported_and_can_be_deleted(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("orphan"), "active")
     own_world.stop()
     path = own_world.directory / "agent.toml"

@@ -54,7 +54,7 @@ def case(directory: Path) -> Iterator[Case]:
         world.close()
 
 
-def test_a_location_is_down_after_a_while_and_up_at_once(directory: Path) -> None:
+def test_a_location_goes_down_after_a_delay_and_up_immediately(directory: Path) -> None:
     changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     store = Store(directory / "state")
     locations = Locations(store, status, 2.0, changed.put)
@@ -83,7 +83,7 @@ def test_a_location_is_down_after_a_while_and_up_at_once(directory: Path) -> Non
     store.close()
 
 
-def test_what_follows_from_one_change_keeps_no_other_change_unseen(directory: Path) -> None:
+def test_handling_one_change_does_not_hide_another(directory: Path) -> None:
     other = "snic1"
 
     def both(first: BridgeState, second: BridgeState) -> Status:
@@ -117,7 +117,7 @@ def test_what_follows_from_one_change_keeps_no_other_change_unseen(directory: Pa
         store.close()
 
 
-def test_a_location_that_came_back_while_no_agent_ran_is_said_to_be_up(directory: Path) -> None:
+def test_a_location_that_recovered_without_an_agent_is_reported_up(directory: Path) -> None:
     changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     store = Store(directory / "state")
     before = Locations(store, status, 2.0, changed.put)
@@ -137,7 +137,7 @@ def test_a_location_that_came_back_while_no_agent_ran_is_said_to_be_up(directory
     store.close()
 
 
-def test_no_port_is_made_at_a_location_that_is_cut_off(directory: Path) -> None:
+def test_no_port_is_created_at_a_disconnected_location(directory: Path) -> None:
     path = write_files(directory)
     server = AgentConfig.load(path).load_server(path)
     wiring = ServerWiring(server, lambda name: name == TARGET)
@@ -145,9 +145,7 @@ def test_no_port_is_made_at_a_location_that_is_cut_off(directory: Path) -> None:
         wiring.connect(samples.port(1000), TARGET, "pf0vf0", OWNER)
 
 
-def test_nobody_waits_for_who_dials_a_switch_that_has_vanished(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dialling_a_vanished_switch_blocks_no_other_thread(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dialling, given_up = threading.Event(), threading.Event()
 
     class Dialled:
@@ -182,7 +180,7 @@ def test_nobody_waits_for_who_dials_a_switch_that_has_vanished(
             first.result()
 
 
-def test_a_restart_toward_a_location_that_dies_goes_back(own_world: World) -> None:
+def test_a_restart_at_a_dying_location_is_rolled_back(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("wired", "wired"), "active")
     own_world.wiring.broken = True
     epoch = own_world.operator.post(f"{V1}/migrations", json={"instance": "wired", "target": TARGET}).json()["epoch"]
@@ -197,7 +195,7 @@ def test_a_restart_toward_a_location_that_dies_goes_back(own_world: World) -> No
     assert processes_of(made["id"]) == [shown["placement"]["pid"]]
 
 
-def test_nothing_is_restarted_toward_a_location_that_is_down(own_world: World) -> None:
+def test_no_instance_is_restarted_at_a_location_that_is_down(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("opaque"), "active")
     cut_off(own_world)
     epoch = own_world.operator.post(f"{V1}/migrations", json={"instance": "opaque", "target": TARGET}).json()["epoch"]
@@ -240,7 +238,7 @@ def test_an_instance_at_a_location_that_is_down_can_be_deleted(own_world: World)
     assert other.asked == 0  # it is not what came back
 
 
-def test_instances_come_back_on_the_hypervisor_and_stay(case: Case) -> None:
+def test_instances_are_restarted_on_the_hypervisor_and_stay(case: Case) -> None:
     world, store = case.world, case.world.agent._store
     assert case.end(case.begin())["outcome"] == "done"
     pinned = world.wait_status(world.create("pinned", pin=TARGET), "active")
@@ -267,7 +265,7 @@ def test_instances_come_back_on_the_hypervisor_and_stay(case: Case) -> None:
 
 @pytest.mark.parametrize("effect", ["rules", "hold", "freeze", "commit", "flip", "drain"])
 @pytest.mark.parametrize("victim", ["source", "target"])
-def test_a_migration_ends_the_right_way_and_keeps_the_state(case: Case, victim: str, effect: str) -> None:
+def test_a_migration_ends_at_a_live_location_with_its_state(case: Case, victim: str, effect: str) -> None:
     world = case.world
     number = 3
     if victim == "source":

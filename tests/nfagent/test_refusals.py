@@ -26,7 +26,7 @@ def api(directory: Path) -> Iterator[Api]:
 # ---- problems
 
 
-def test_what_is_wrong_with_a_request_is_told_whole(api: Api) -> None:
+def test_a_malformed_request_gets_a_complete_problem_document(api: Api) -> None:
     bodies: tuple[tuple[bytes, str], ...] = (
         (b"{", "The browser (or proxy) sent a request that this server could not understand."),
         (b'{"name": NaN}', "The browser (or proxy) sent a request that this server could not understand."),
@@ -55,7 +55,7 @@ def test_what_is_wrong_with_a_request_is_told_whole(api: Api) -> None:
     assert (answer.status_code, answer.json["code"]) == (404, "path-unknown")
 
 
-def test_what_fails_within_is_told_and_logged(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_errors_are_reported_and_logged(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     def fail(error: Exception) -> Any:
         def proposal() -> Decision:
             raise error
@@ -77,7 +77,7 @@ def test_what_fails_within_is_told_and_logged(api: Api, caplog: pytest.LogCaptur
     problem(fail(InvalidError("x", "it is wrong")), 422, "x", "Unprocessable Entity", "it is wrong")
 
 
-def test_who_is_not_known_is_told_what_to_send(api: Api) -> None:
+def test_an_unknown_client_is_asked_for_a_token(api: Api) -> None:
     answer = api.client.get(f"{V1}/instances")
     detail = "no token; send Authorization: Bearer TOKEN (or X-Auth-Token: TOKEN)"
     problem(answer, 401, "token-missing", "Unauthorized", detail)
@@ -93,7 +93,7 @@ def test_who_is_not_known_is_told_what_to_send(api: Api) -> None:
     assert "itemNotFound" in nova.text
 
 
-def test_the_document_is_the_one_that_is_checked_in(api: Api) -> None:
+def test_the_served_openapi_document_is_the_checked_in_one(api: Api) -> None:
     kept = Path(__file__).resolve().parents[2] / "docs/openapi.json"
     served = api.client.get("/openapi.json").json
     assert json.loads(kept.read_text()) == served, f"curl .../openapi.json | python -m json.tool > {kept}"
@@ -137,7 +137,7 @@ def gap(oldest: int) -> str:
     return f'event: gap\ndata: {{"oldest": {oldest}}}\n\n'
 
 
-def test_a_stream_begins_where_it_is_asked_to(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_starts_after_the_requested_id(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api.store, "wait", lambda *_: False)
     happen(api, "test.a", "test.b")
 
@@ -160,7 +160,7 @@ def test_a_stream_begins_where_it_is_asked_to(api: Api, monkeypatch: pytest.Monk
         assert len(follow(api, 1, 1, None, "it")) == 2
 
 
-def test_a_stream_speaks_now_and_then(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_sends_heartbeats(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, waited = [0.0], list[tuple[int, float]]()
 
     def wait(after: int, seconds: float) -> bool:
@@ -187,7 +187,7 @@ def test_a_stream_speaks_now_and_then(api: Api, monkeypatch: pytest.MonkeyPatch)
         assert follow(api, 0, 3) == [BEGIN]
 
 
-def test_a_stream_takes_a_place_and_gives_it_back(api: Api) -> None:
+def test_closing_a_stream_frees_its_slot(api: Api) -> None:
     answer = api.ask("GET", "/events", query_string={"after": 0})
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["X-Accel-Buffering"] == "no"

@@ -6,7 +6,7 @@ from nfagent.schedule import Schedule
 from tests.nfagent.world import wait_until
 
 
-def test_a_key_is_stepped_by_one_thread_at_a_time_and_no_wake_is_missed() -> None:
+def test_one_thread_at_a_time_steps_a_key_and_no_wake_is_lost() -> None:
     busy: set[str] = set()
     seen: dict[str, int] = {}
     wanted = {f"k{number}": 0 for number in range(5)}
@@ -36,7 +36,7 @@ def test_a_key_is_stepped_by_one_thread_at_a_time_and_no_wake_is_missed() -> Non
     assert clashes == []
 
 
-def test_a_step_is_called_again_when_it_asked_for_it_and_after_a_fault(monkeypatch) -> None:
+def test_a_step_is_repeated_on_request_and_after_an_error(monkeypatch) -> None:
     monkeypatch.setattr("nfagent.schedule._AFTER_A_FAULT_S", 0.01)
     calls: list[str] = []
     done = threading.Event()

@@ -21,7 +21,7 @@ def rounded(intervals: list[Interval]) -> list[Interval]:
     return [(round(start, 6), round(end, 6)) for start, end in intervals]
 
 
-def test_pauses_are_told_on_the_clock_of_the_process() -> None:
+def test_pauses_use_the_clock_of_the_process() -> None:
     served = told(None, 1000.0, 10.0, (2.0, 2.5), (9.9, None), since=991.0)
     assert rounded(served.idle_until(1000.0)) == [(992.0, 992.5), (999.9, 1000.0)]
     assert rounded(served.idle_until(1000.2)) == [(992.0, 992.5), (999.9, 1000.2)]
@@ -32,19 +32,19 @@ def test_a_process_was_idle_before_it_began() -> None:
     assert rounded(served.idle_until(1000.0)) == [(990.0, 999.2)]
 
 
-def test_a_process_that_was_killed_was_idle_until_the_next_one_served() -> None:
+def test_a_killed_process_is_idle_until_its_successor_serves() -> None:
     first = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
     second = told(first, 1003.0, 1.0, (0.0, 0.5), since=960.0)
     assert rounded(second.idle_until(1003.0)) == [(970.0, 970.1), (1000.0, 1002.5)]
 
 
-def test_an_answer_that_was_read_late_moves_nothing() -> None:
+def test_a_late_answer_shifts_no_pause() -> None:
     first = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
     late = Served.told(first, answer(52.0, (20.0, 20.1), (51.0, 51.5)), 1001.0, 1007.0, 960.0)
     assert late.idle_until(1002.0) == [pytest.approx(each, abs=0.002) for each in ((970.0, 970.1), (1001.0, 1001.5))]
 
 
-def test_pauses_that_the_process_has_forgotten_are_remembered() -> None:
+def test_pauses_forgotten_by_the_process_are_remembered() -> None:
     first = told(None, 1000.0, 50.0, (20.0, 21.0), since=960.0)
     newer = [(50.0 + number / 20, 50.0 + number / 20 + 0.01) for number in range(256)]
     second = told(first, 1013.0, 63.0, *newer, since=960.0)
@@ -66,18 +66,18 @@ def test_pauses_that_the_process_has_forgotten_are_remembered() -> None:
         ([(0.0, 10.1)], None),
     ],
 )
-def test_pauses_of_before_are_the_traffics_and_the_machines_own(
+def test_earlier_pauses_belong_to_traffic_and_machine(
     pauses: list[tuple[float, float | None]], own_s: float | None
 ) -> None:
     served = told(None, 1010.0, 20.0, *pauses, since=1000.0)
     assert served.own_pause_s(1000.0) == (own_s if own_s is None else pytest.approx(own_s))
 
 
-def test_a_process_that_has_just_begun_does_not_know_what_is_usual() -> None:
+def test_a_new_process_has_no_usual_pause() -> None:
     assert told(None, 1000.0, 5.0, since=1000.0).own_pause_s(995.03) is None
 
 
-def test_a_tenth_of_a_second_of_traffic_tells_what_is_usual() -> None:
+def test_a_tenth_of_a_second_of_traffic_sets_the_usual_pause() -> None:
     pauses = [(0.03 + number / 500, 0.0315 + number / 500) for number in range(50)]
     assert told(None, 1000.0, 0.13, *pauses, since=990.0).own_pause_s(1000.0) == pytest.approx(0.0075)
 
@@ -88,7 +88,7 @@ def test_the_time_before_its_first_packet_is_not_a_pause_of_traffic() -> None:
     assert told(None, 1000.0, 0.5, (0.0, 0.47), since=990.0).own_pause_s(1000.0) is None
 
 
-def test_kept_and_loaded_it_is_the_same() -> None:
+def test_a_saved_record_loads_unchanged() -> None:
     served = told(None, 1000.0, 50.0, (20.0, 20.1), since=960.0)
     assert Served.loaded(json.loads(json.dumps(vars(served)))) == served
 
@@ -96,12 +96,12 @@ def test_kept_and_loaded_it_is_the_same() -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"[]", b'{"ok": {}}', b'{"error": {}}', b'{"ok": {"age_us": "x", "pauses_us": []}}']
 )
-def test_something_else_is_refused(line: bytes) -> None:
+def test_a_foreign_file_is_refused(line: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         Served.told(None, line, 1.0, 2.0, 0.0)
 
 
-def test_unions_and_what_is_common() -> None:
+def test_unions_and_intersections_of_spans_are_correct() -> None:
     one = [(0.0, 1.0), (2.0, 3.0), (5.0, 9.0)]
     other = [(0.5, 2.5), (6.0, 7.0), (8.0, 10.0)]
     assert common(one, other) == common(other, one) == [(0.5, 1.0), (2.0, 2.5), (6.0, 7.0), (8.0, 9.0)]

@@ -91,7 +91,7 @@ def test_an_nf_gets_packets_by_its_virtual_port(deployment: Deployment) -> None:
     assert f"virt-{number}" not in _ports(deployment)
 
 
-def test_a_port_goes_where_its_instance_goes(deployment: Deployment) -> None:
+def test_a_port_follows_its_instance(deployment: Deployment) -> None:
     made = deployment.create(name="still", kind="still")
     number = made["ports"][0]["number"]
     answer = deployment.client.post("/api/v1/migrations", json={"instance": "still", "target": "snic0"})
@@ -106,7 +106,7 @@ def test_a_port_goes_where_its_instance_goes(deployment: Deployment) -> None:
     deployment.delete(made["id"])
 
 
-def test_an_agent_that_was_killed_finds_its_instances_and_puts_back_a_lost_port(deployment: Deployment) -> None:
+def test_a_killed_agent_adopts_its_instances_and_restores_a_lost_port(deployment: Deployment) -> None:
     made = deployment.create(name="still", kind="still", pin="snic0")
     number, processes = made["ports"][0]["number"], processes_of(made["id"])
     assert processes
@@ -118,7 +118,7 @@ def test_an_agent_that_was_killed_finds_its_instances_and_puts_back_a_lost_port(
     deployment.delete(made["id"])
 
 
-def test_what_a_switch_lost_while_no_agent_ran_is_put_back(deployment: Deployment) -> None:
+def test_a_starting_agent_restores_ports_that_a_switch_lost(deployment: Deployment) -> None:
     made = deployment.create(name="still", kind="still", pin="snic0")
     number, processes = made["ports"][0]["number"], processes_of(made["id"])
     deployment.agent.kill()
@@ -133,7 +133,7 @@ def test_what_a_switch_lost_while_no_agent_ran_is_put_back(deployment: Deploymen
     deployment.delete(made["id"])
 
 
-def test_what_an_agent_tells_can_be_waited_for(deployment: Deployment) -> None:
+def test_clients_can_wait_for_events_of_the_agent(deployment: Deployment) -> None:
     told: list[AgentEvent] = []
     with AgentEvents(deployment.client, told.append) as events:
         made = deployment.client.post(PATH, json={"name": "told", "kind": "still"}).json()["id"]
@@ -146,7 +146,7 @@ def test_what_an_agent_tells_can_be_waited_for(deployment: Deployment) -> None:
     assert [event.id for event in told] == sorted({event.id for event in told})
 
 
-def test_closing_the_agent_ends_what_it_deployed(deployment: Deployment, directory: Path) -> None:
+def test_closing_the_agent_ends_its_instances(deployment: Deployment, directory: Path) -> None:
     kind = {"name": "still", "command": ["sleep", "100000"]}
     with AgentProcess(deployment.lab, directory, {"kind": [kind]}) as agent:
         made = agent.client.post(PATH, json={"name": "still", "kind": "still"}).json()["id"]

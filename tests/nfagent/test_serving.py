@@ -44,7 +44,7 @@ def ask(address: tuple[str, int]) -> str:
 
 
 @pytest.mark.parametrize("sent", [0, 8, len(_POST) - 7], ids=["nothing", "headers", "body"])
-def test_clients_that_send_half_a_request_keep_nobody_out(sent: int) -> None:
+def test_partial_requests_do_not_lock_out_others(sent: int) -> None:
     with serving() as address, ExitStack() as stack:
         slow = [connect(stack, address, _POST[:sent]) for _ in range(3 * connections.PEER_MAX)]
         assert ask(address) == "fine"
@@ -54,7 +54,7 @@ def test_clients_that_send_half_a_request_keep_nobody_out(sent: int) -> None:
         assert slow[-1].recv(15) == b"HTTP/1.1 200 OK"
 
 
-def test_a_request_that_is_not_complete_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "REQUEST_S", 0.2)
     with serving() as address, ExitStack() as stack:
         idle, slow = connect(stack, address, b""), connect(stack, address, _POST[:-9])
@@ -67,7 +67,7 @@ def test_a_request_that_is_not_complete_in_time_is_given_up(monkeypatch: pytest.
         assert idle.recv(15) == b"HTTP/1.1 200 OK"
 
 
-def test_clients_that_do_not_take_their_answers_keep_nobody_out() -> None:
+def test_clients_that_do_not_read_do_not_lock_out_others() -> None:
     with serving(streams=1) as address, ExitStack() as stack:
         request = b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n"
         blocked = [connect(stack, address, request) for _ in range(20)]
@@ -76,7 +76,7 @@ def test_clients_that_do_not_take_their_answers_keep_nobody_out() -> None:
         assert ask(address) == "fine"
 
 
-def test_the_greediest_peer_makes_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peer_with_most_connections_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "TOTAL_MAX", 8)
     closed: list[str] = []
     channels = {number: FakeChannel(f"10.0.0.{1 + (number > 7)}", float(number), closed) for number in range(10)}

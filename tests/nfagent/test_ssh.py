@@ -114,7 +114,7 @@ def task(key: str, incarnation: str, *command: str) -> Task:
     return Task(key, incarnation, (), command, '{"it\'s": "a \\"text\\" of $HOME"}', {"NFAGENT_INSTANCE": key})
 
 
-def test_a_process_is_started_once_found_and_stopped(launcher: SshLauncher) -> None:
+def test_a_remote_process_is_started_once_found_and_stopped(launcher: SshLauncher) -> None:
     key = f"{uuid.uuid4()}.snic0"
     command = ("sh", "-c", f"trap '' TERM; cat {key}.json; sleep 100000 & wait")
     assert launcher.find(key) is None
@@ -132,7 +132,7 @@ def test_a_process_is_started_once_found_and_stopped(launcher: SshLauncher) -> N
     launcher.stop(key, 0.2)
 
 
-def test_what_cannot_be_is_said(launcher: SshLauncher, sshd: Sshd) -> None:
+def test_impossible_remote_starts_are_reported(launcher: SshLauncher, sshd: Sshd) -> None:
     with pytest.raises(LaunchError, match=r"it ended at once; it said: .*not found"):
         launcher.start(task("two.snic0", "a", "no-such-program"))
     with pytest.raises(LaunchError, match="no-such-interface"):
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_said(launcher: SshLauncher, sshd: Sshd) -> None:
         launcher.find("two.snic0")
 
 
-def test_an_instance_at_a_location_that_is_another_machine(sshd: Sshd) -> None:
+def test_an_instance_runs_on_another_machine(sshd: Sshd) -> None:
     more = "\n".join(
         [
             "[location.ssh]",

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def test_an_instance_comes_back_as_it_was_written(store: Store, tmp_path: Path) -> None:
+def test_an_instance_is_read_back_unchanged(store: Store, tmp_path: Path) -> None:
     wanted = samples.instance(ports=(samples.port(1000), samples.port(1001)), labels={"a": "b"}, pin="snic0")
     with store.change() as change:
         instances.add(change, wanted)
@@ -41,7 +41,7 @@ def test_an_instance_comes_back_as_it_was_written(store: Store, tmp_path: Path) 
     again.close()
 
 
-def test_a_change_that_raises_is_no_change(store: Store) -> None:
+def test_a_failed_change_is_rolled_back(store: Store) -> None:
     before = store.last_event
 
     def fail() -> None:
@@ -64,7 +64,7 @@ def test_a_change_without_an_event_is_refused(store: Store) -> None:
     assert [view.instance.name for view in instances.views(store.read, Filter())] == ["lb1"]
 
 
-def test_names_slots_and_ports_are_given_once(store: Store) -> None:
+def test_names_slots_and_ports_are_unique(store: Store) -> None:
     first, second = samples.instance("a", ports=(samples.port(1000),)), samples.instance("b")
     with store.change() as change:
         instances.add(change, first)
@@ -117,7 +117,7 @@ def test_the_status_follows_from_desired_actual_and_migrations(store: Store) -> 
     assert (found.outcome, found.report) == ("done", {"lost": 0})
 
 
-def test_the_oldest_migrations_go_and_are_still_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_migrations_are_still_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrations, "_KEPT", 3)
     open_one, other = samples.instance("open"), samples.instance("other")
     with store.change() as change:
@@ -132,7 +132,7 @@ def test_the_oldest_migrations_go_and_are_still_counted(store: Store, monkeypatc
     assert figures.migrations_by_outcome(store.read) == counted
 
 
-def test_a_migrations_secret_is_told_to_nobody_and_ends_with_it(store: Store, tmp_path: Path) -> None:
+def test_a_migrations_secret_is_never_published_and_ends_with_it(store: Store, tmp_path: Path) -> None:
     with store.change() as change:
         first = migrations.request(change, samples.instance("first"), "hypervisor", "snic0", "state")
         second = migrations.request(change, samples.instance("second"), "hypervisor", "snic0", "state")
@@ -185,7 +185,7 @@ def test_chains_are_kept(store: Store) -> None:
     assert chains.find(store.read, wanted[0].id) is None
 
 
-def test_decisions_are_kept_with_what_came_of_them(store: Store) -> None:
+def test_decisions_are_stored_with_their_outcome(store: Store) -> None:
     with store.change() as change:
         made = [decisions.add(change, {"n": number}, {"id": "snic0"}, {"why": "x"}, ("id",)) for number in range(3)]
     assert decisions.page(store.read, 2, None) == made[:0:-1]
@@ -202,7 +202,7 @@ def test_decisions_are_kept_with_what_came_of_them(store: Store) -> None:
     assert (told.type, told.subject, told.payload) == ("placement.ended", str(made[1].id), payload)
 
 
-def test_what_was_learnt_is_kept(store: Store) -> None:
+def test_learnt_coefficients_are_stored(store: Store) -> None:
     learnt = [Coefficient("l4lb", "host", 0.5, 100, 0.1), Coefficient("l4lb", "nic", 2.0, 90, 0.2)]
     with store.change() as change:
         coefficients.put(change, [replace(learnt[0], samples=1), *learnt])
@@ -210,7 +210,7 @@ def test_what_was_learnt_is_kept(store: Store) -> None:
     assert events.newest(store.read, 1)[0].payload == asdict(learnt[1])
 
 
-def test_where_things_run_is_told_to_administrators_only(store: Store) -> None:
+def test_only_administrators_get_events_with_locations(store: Store) -> None:
     wanted = samples.instance(pin="snic0")
     with store.change() as change:
         instances.add(change, wanted)
@@ -224,7 +224,7 @@ def test_where_things_run_is_told_to_administrators_only(store: Store) -> None:
     assert events.after(store.read, 0, 100, "other") == []
 
 
-def test_nothing_is_told_of_a_process_whose_row_has_gone(store: Store) -> None:
+def test_a_deleted_process_causes_no_events(store: Store) -> None:
     wanted = samples.instance()
     process = samples.running(wanted)
     with store.change() as change:
@@ -240,7 +240,7 @@ def test_nothing_is_told_of_a_process_whose_row_has_gone(store: Store) -> None:
     assert store.last_event == last
 
 
-def test_an_event_is_told_after_its_commit(store: Store) -> None:
+def test_an_event_is_published_after_its_commit(store: Store) -> None:
     before, at_commit = store.last_event, list[int]()
     store.read.set_trace_callback(lambda sql: at_commit.append(store.last_event) if sql == "COMMIT" else None)
     with store.change() as change:
@@ -266,7 +266,7 @@ def test_waiting_for_events_ends_with_the_event_or_the_store(store: Store) -> No
     assert done == [True, False]
 
 
-def test_threads_that_have_ended_leave_no_open_file(store: Store) -> None:
+def test_ended_threads_leave_no_open_files(store: Store) -> None:
     def read() -> None:
         with store.change() as change:
             change.event("made.up", "x", None, {})
@@ -281,7 +281,7 @@ def test_threads_that_have_ended_leave_no_open_file(store: Store) -> None:
     assert len(set(counts[2:])) == 1, counts
 
 
-def test_a_store_is_for_one_agent(store: Store, tmp_path: Path) -> None:
+def test_a_store_is_used_by_one_agent_only(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="in use by another nfagent"):
         Store(tmp_path / "store")
 
@@ -293,7 +293,7 @@ def test_a_store_of_a_newer_version_is_refused(store: Store, tmp_path: Path) -> 
         Store(tmp_path / "store")
 
 
-def test_ids_of_events_are_never_used_again(store: Store, tmp_path: Path) -> None:
+def test_ids_of_events_are_never_reused(store: Store, tmp_path: Path) -> None:
     with store.change() as change:
         instances.add(change, samples.instance())
     last = store.last_event
@@ -307,7 +307,7 @@ def test_ids_of_events_are_never_used_again(store: Store, tmp_path: Path) -> Non
     again.close()
 
 
-def test_nothing_that_was_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
+def test_acknowledged_changes_survive_kill_9(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     chance = random.Random(7)
     acknowledged: set[int] = set()
@@ -341,7 +341,7 @@ def _check_after_crash(directory: Path, acknowledged: set[int]) -> int:
     return len(found)
 
 
-def test_who_asks_for_less_gets_it_once(store: Store) -> None:
+def test_lower_durability_applies_to_one_change_only(store: Store) -> None:
     level = lambda: store.read.execute("PRAGMA synchronous").fetchone()[0]  # noqa: E731
     full = level()
     with store.change(outlives="process") as change:

@@ -7,7 +7,7 @@ from nfagent.desired import Client
 from nfagent.errors import UnavailableError
 
 
-def test_a_project_takes_a_quarter_and_administrators_always_find_one() -> None:
+def test_projects_get_a_quarter_and_administrators_a_reserve() -> None:
     streams, acme, admin = Streams(16), Client("acme", admin=False), Client("ops", admin=True)
 
     def take(client: Client) -> int:

@@ -146,7 +146,7 @@ def switches(wiring: FakeWiring) -> ServerSwitching:
 # ---- which switches
 
 
-def test_bridges_on_the_way_are_those_without_tls(switches: ServerSwitching) -> None:
+def test_only_bridges_without_tls_are_watched(switches: ServerSwitching) -> None:
     assert switches.bridges([NIC, HUB]) == ["tcp:192.0.2.1:2", "unix:/edge.mgmt"]
     assert switches.bridges([FAR, NIC]) == ["tcp:192.0.2.1:2", "unix:/edge.mgmt"]
     assert switches.bridges([FAR]) == ["unix:/edge.mgmt"]
@@ -162,7 +162,7 @@ def test_bridges_on_the_way_are_those_without_tls(switches: ServerSwitching) -> 
         (FAR, ("down", "down"), True),
     ],
 )
-def test_switches_on_the_way_have_to_be_up(
+def test_switches_on_the_path_must_be_up(
     switches: ServerSwitching, wiring: FakeWiring, name: str, states: tuple[str, str], are_in_step: bool
 ) -> None:
     wiring.states[name] = states
@@ -174,9 +174,7 @@ def test_switches_on_the_way_have_to_be_up(
 # ---- moves of ports
 
 
-def test_a_port_is_moved_stage_by_stage(
-    switches: ServerSwitching, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_moves_in_stages(switches: ServerSwitching, wiring: FakeWiring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(switching, "bring", lambda client, *words: client.asked.append(words))
     monkeypatch.setattr(switching, "leave", lambda client, port: client.asked.append(("leave", port)))
     asked: list[Any] = wiring.asked
@@ -192,7 +190,7 @@ def test_a_port_is_moved_stage_by_stage(
 
 
 @pytest.mark.parametrize("error", [ApiUnreachableError("nothing listens"), PlumbingError("nothing listens")])
-def test_what_is_wrong_names_the_port(switches: ServerSwitching, wiring: FakeWiring, error: Exception) -> None:
+def test_errors_name_the_port(switches: ServerSwitching, wiring: FakeWiring, error: Exception) -> None:
     wiring.error = error
     for act in (
         lambda: switches.flip(PORT, NIC, "pf0vf0"),
@@ -231,7 +229,7 @@ def test_oneswitchd_sends_a_marker_down_each_old_path(switches: ServerSwitching,
     assert wiring.asked == ["closed"]
 
 
-def test_a_switch_that_does_not_take_its_marker_is_named(switches: ServerSwitching, wiring: FakeWiring) -> None:
+def test_a_switch_that_refuses_its_marker_is_named(switches: ServerSwitching, wiring: FakeWiring) -> None:
     marking = switches.marking([(PORT, (NIC, "pf0vf0"))], 3, SECRET)
     wiring.error = ApiRefusedError(409, "switch-silent", "switch snic0 does not confirm")
     with pytest.raises(WiringError, match=r"^port 1000 \(nf1000\): .* switch snic0 does not confirm$"):
@@ -240,7 +238,7 @@ def test_a_switch_that_does_not_take_its_marker_is_named(switches: ServerSwitchi
     assert marking.send(0) == 2
 
 
-def test_a_marker_is_a_frame_that_both_sides_know() -> None:
+def test_both_sides_agree_on_the_frame_of_a_marker() -> None:
     frame = marker("02:00:00:00:00:01", SECRET, 3, 41)
     assert frame.hex() == FRAME
     assert len(frame) == 64
@@ -291,7 +289,7 @@ def refused(*_: str) -> str:
     raise ToolError("the daemon hangs")
 
 
-def test_switches_are_asked_in_the_order_in_which_packets_pass_them(
+def test_switches_are_asked_in_the_order_of_the_path(
     switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ANSWERS["/run/hub.ctl"] = counted(100, 131)
@@ -307,7 +305,7 @@ def test_switches_are_asked_in_the_order_in_which_packets_pass_them(
     assert [*each_alone("snic0", "version", "version"), *each_alone("hub", "version", "version")] == LOG
 
 
-def test_a_switch_is_asked_until_its_backlog_is_gone(
+def test_a_switch_is_polled_until_its_backlog_is_empty(
     switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ANSWERS["/run/hub.ctl"] = counted(100, 132, 200, 231)
@@ -321,7 +319,7 @@ def test_a_switch_is_asked_until_its_backlog_is_gone(
     assert len([each for each in LOG if "pmd-stats" in each]) == 3
 
 
-def test_a_switch_without_a_datapath_in_user_space_is_asked_whether_it_lives(switches: ServerSwitching) -> None:
+def test_a_switch_with_a_kernel_datapath_is_only_asked_if_it_lives(switches: ServerSwitching) -> None:
     def only_version(*words: str) -> str:
         if words != ("version",):
             raise ToolError("there is no such command")
@@ -334,7 +332,7 @@ def test_a_switch_without_a_datapath_in_user_space_is_asked_whether_it_lives(swi
     assert passed(switches, HUB, HUB) is None
 
 
-def test_a_switch_that_hangs_is_told_and_one_that_is_dead_is_not_waited_for(switches: ServerSwitching) -> None:
+def test_a_hanging_switch_is_reported_and_a_dead_one_is_not_awaited(switches: ServerSwitching) -> None:
     ANSWERS["/run/hub.ctl"] = refused
     assert passed(switches, NIC, HUB) == "the daemon hangs"
     assert LOG[-1] == "close hub"
@@ -342,7 +340,7 @@ def test_a_switch_that_hangs_is_told_and_one_that_is_dead_is_not_waited_for(swit
     assert passed(switches, NIC, HUB) is None
 
 
-def test_caches_are_right_after_two_rounds_of_each_switch(
+def test_caches_are_current_after_two_rounds_of_each_switch(
     switches: ServerSwitching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []

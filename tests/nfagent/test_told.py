@@ -64,7 +64,7 @@ def seen(name: str, kind: str = "l4lb", flavor: str = "small", ports: tuple[int,
 LB_SEEN = seen("lb", ports=(1000, 1007))
 
 
-def test_instances_are_told_to_their_project_and_where_they_are_wanted_to_administrators(store: Store) -> None:
+def test_projects_get_events_of_instances_and_administrators_those_of_targets(store: Store) -> None:
     assert told(store, lambda change: instances.add(change, LB)) == [("instance.created", "id-lb", "acme", LB_SEEN)]
     assert told(store, lambda change: instances.add(change, PLAIN)) == [
         ("instance.created", "id-plain", "other", seen("plain", "probe", "large"))
@@ -100,7 +100,7 @@ def test_instances_are_told_to_their_project_and_where_they_are_wanted_to_admini
     assert instances.port_owners(store.read) == {}
 
 
-def test_what_is_not_there_cannot_be_changed(store: Store) -> None:
+def test_changing_an_unknown_instance_fails(store: Store) -> None:
     for act in (
         lambda change: instances.configure(change, "ghost", {}),
         lambda change: instances.pin(change, "ghost", None),
@@ -132,7 +132,7 @@ def process(phase: str, **more: Any) -> list[Told]:
     ]
 
 
-def test_processes_are_told_twice(store: Store) -> None:
+def test_a_process_causes_a_public_and_a_private_event(store: Store) -> None:
     told(store, lambda change: instances.add(change, LB))
     assert told(store, lambda change: processes.add(change, RUNNING)) == process("starting")
     assert processes.of(store.read, "id-lb") == processes.everything(store.read) == [RUNNING]
@@ -146,7 +146,7 @@ def test_processes_are_told_twice(store: Store) -> None:
     assert processes.everything(store.read) == []
 
 
-def test_a_process_that_comes_in_is_told_to_administrators_only(store: Store) -> None:
+def test_only_administrators_get_events_of_incoming_processes(store: Store) -> None:
     told(store, lambda change: instances.add(change, LB))
     incoming = replace(RUNNING, role="incoming", incarnation="other", location="hypervisor", slot=None)
     (only,) = told(store, lambda change: processes.add(change, incoming))
@@ -158,7 +158,7 @@ def test_a_process_that_comes_in_is_told_to_administrators_only(store: Store) ->
     assert processes.taken_slots(store.read, "hypervisor") == set()
 
 
-def test_chains_are_told_to_their_project(store: Store) -> None:
+def test_projects_get_events_of_their_chains(store: Store) -> None:
     made = [
         replace(samples.chain(name, ("port:1", hop)), id=f"id-{number}", project=project, latency_us=9, created=3.0)
         for number, (name, hop, project) in enumerate(
@@ -187,7 +187,7 @@ def test_chains_are_told_to_their_project(store: Store) -> None:
     assert chains.page(store.read, "acme", None, None) == [a]
 
 
-def test_migrations_are_told_to_administrators_as_they_are(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_administrators_get_complete_events_of_migrations(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (LB, PLAIN):
         told(store, lambda change, each=each: instances.add(change, each))
     asked = Migration(1, "id-lb", "acme", "hypervisor", "snic0", "state", "requested", NOW)
@@ -227,7 +227,7 @@ def migrated(store: Store, outcome: Any, of: str = "id-lb", ended: float | None 
     return made.epoch
 
 
-def test_migrations_are_listed_by_what_they_are(store: Store) -> None:
+def test_migrations_are_filtered_and_paged(store: Store) -> None:
     for outcome, of, ended in (("done", "a", 10.0), ("failed", "b", 30.0), ("done", "b", 20.0), (None, "a", None)):
         migrated(store, outcome, of, ended)
 
@@ -258,7 +258,7 @@ def test_the_last_ten_thousand_migrations_are_kept(store: Store) -> None:
 # ---- pages of instances
 
 
-def test_instances_are_listed_by_what_they_are(store: Store) -> None:
+def test_instances_are_filtered_and_paged(store: Store) -> None:
     third = samples.instance("plain", id="id-third", created=1.0, kind="probe")
     for each in (LB, PLAIN, third):
         told(store, lambda change, each=each: instances.add(change, each))
@@ -293,7 +293,7 @@ def test_instances_are_listed_by_what_they_are(store: Store) -> None:
 # ---- decisions and coefficients
 
 
-def test_decisions_are_told_to_administrators(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_administrators_get_events_of_decisions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "_KEPT", 2)
 
     def add(change: Change) -> None:
@@ -327,7 +327,7 @@ def test_decisions_are_told_to_administrators(store: Store, monkeypatch: pytest.
     assert decisions.find(store.read, 1) is None
 
 
-def test_what_was_learnt_is_told_to_administrators(store: Store) -> None:
+def test_administrators_get_events_of_coefficients(store: Store) -> None:
     learnt = [Coefficient("b", "nic", 2.0, 90, 0.2), Coefficient("a", "host", 0.5, 100, 0.1)]
     assert told(store, lambda change: coefficients.put(change, learnt)) == [
         ("coefficient.learnt", each.kind, None, asdict(each)) for each in learnt
@@ -344,7 +344,7 @@ def happen(store: Store, *kinds: str, project: str | None = None) -> None:
             change.event(kind, kind.partition(".")[2], project, {"k": kind})
 
 
-def test_events_are_read_by_project_subject_and_kind(store: Store) -> None:
+def test_events_are_filtered_by_project_subject_and_kind(store: Store) -> None:
     happen(store, "location.a", "locations.b", "other.a")
     happen(store, "location.a", "location.b", project="acme")
 
@@ -378,7 +378,7 @@ def test_events_are_read_by_project_subject_and_kind(store: Store) -> None:
     assert since(9, 10, None) == ([], 9)
 
 
-def test_there_is_no_oldest_event_before_the_first(store: Store) -> None:
+def test_an_empty_store_has_no_oldest_event(store: Store) -> None:
     assert (events.oldest(store.read), store.last_event) == (0, 0)
     assert figures.migrations_by_outcome(store.read) == figures.instances_by_status(store.read) == {}
 
@@ -400,7 +400,7 @@ def test_the_last_hundred_thousand_events_are_kept(store: Store) -> None:
 # ---- the database
 
 
-def test_a_connection_is_as_the_promises_need_it(store: Store, tmp_path: Path) -> None:
+def test_a_connection_has_the_required_pragmas(store: Store, tmp_path: Path) -> None:
     def asked(name: str) -> Any:
         return store.read.execute(f"PRAGMA {name}").fetchone()[0]
 
@@ -418,7 +418,7 @@ def test_a_connection_is_as_the_promises_need_it(store: Store, tmp_path: Path) -
     assert store.read is store.read
 
 
-def test_a_transaction_is_on_disk_with_its_level_and_nothing_else_changes(store: Store) -> None:
+def test_durability_levels_affect_only_their_transaction(store: Store) -> None:
     levels: list[str] = []
     store.read.set_trace_callback(levels.append)
     with store.change() as change:
@@ -441,7 +441,7 @@ def test_a_transaction_is_on_disk_with_its_level_and_nothing_else_changes(store:
     assert store.last_event == 2
 
 
-def test_a_store_that_cannot_be_made_says_why(tmp_path: Path, store: Store) -> None:
+def test_an_impossible_store_is_reported(tmp_path: Path, store: Store) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=rf"^cannot create the store {tmp_path}/file/store: Not a directory$"):
         Store(tmp_path / "file/store")
@@ -457,7 +457,7 @@ def test_a_store_that_cannot_be_made_says_why(tmp_path: Path, store: Store) -> N
     Store(tmp_path / "a/b/c").close()
 
 
-def test_a_store_of_a_newer_agent_is_left_as_it_is(tmp_path: Path, store: Store) -> None:
+def test_a_store_of_a_newer_agent_is_left_unchanged(tmp_path: Path, store: Store) -> None:
     made = Store(tmp_path / "new")
     made.read.execute("PRAGMA user_version = 7")
     made.close()
@@ -467,7 +467,7 @@ def test_a_store_of_a_newer_agent_is_left_as_it_is(tmp_path: Path, store: Store)
             Store(tmp_path / "new")
 
 
-def test_a_change_without_an_event_says_so(store: Store) -> None:
+def test_a_change_without_an_event_is_refused(store: Store) -> None:
     told(store, lambda change: instances.add(change, LB))
     expected = r"^the store was changed without an event$"
     with pytest.raises(StoreError, match=expected), store.change() as change:
@@ -476,7 +476,7 @@ def test_a_change_without_an_event_says_so(store: Store) -> None:
     assert not store.read.in_transaction
 
 
-def test_a_store_that_ends_wakes_whoever_waits(store: Store) -> None:
+def test_closing_a_store_wakes_all_waiters(store: Store) -> None:
     happen(store, "test.a")
     assert not store.is_ending
     assert (store.wait(0, 0), store.wait(1, 0)) == (True, False)

@@ -41,7 +41,7 @@ def test_a_port_belongs_to_its_function(fake: FakeOneswitchd, wired: ServerWirin
 
 
 @pytest.mark.parametrize("before", [None, "nfagent/acme/name-before"])
-def test_a_port_of_before_is_adopted_where_it_is(fake: FakeOneswitchd, wired: ServerWiring, before: str | None) -> None:
+def test_an_existing_port_is_adopted_in_place(fake: FakeOneswitchd, wired: ServerWiring, before: str | None) -> None:
     fake.add(1000, "nf1000", *HOME, owner=before)
     assert wired.homes(OWNER) == {}
     wired.connect(PORT, *HOME, OWNER)
@@ -49,7 +49,7 @@ def test_a_port_of_before_is_adopted_where_it_is(fake: FakeOneswitchd, wired: Se
     assert not any(path.endswith("/move") for _, path, _ in fake.asked)
 
 
-def test_an_owned_port_is_moved(fake: FakeOneswitchd, wired: ServerWiring) -> None:
+def test_a_port_of_the_function_is_moved(fake: FakeOneswitchd, wired: ServerWiring) -> None:
     fake.add(1000, "nf1000", "snic0", "pf0vf0", owner=OWNER)
     wired.connect(PORT, *HOME, OWNER)
     assert wired.homes(OWNER) == {1000: HOME}

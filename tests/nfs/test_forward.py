@@ -88,7 +88,7 @@ def test_queues_added_after_the_start_are_served(directory: Path) -> None:
 
 
 @backends
-def test_vlan_tags_go_through(directory: Path, backend: str) -> None:
+def test_vlan_tags_are_preserved(directory: Path, backend: str) -> None:
     with Wire(directory) as wire, wire.nf(f"--backend={backend}"):
         sink = wire.peer("b", "tagged_sink", "b0")
         sent = wire.peer("a", "tagged_source", "a0").result()
@@ -205,7 +205,7 @@ def test_refusals_name_the_remedy(directory: Path) -> None:
         assert "--arena-fd 77: cannot be opened" in refused("--port=n0", "--arena-fd=77")
 
 
-def test_more_workers_than_queues_is_possible_on_af_packet(directory: Path) -> None:
+def test_af_packet_allows_more_workers_than_queues(directory: Path) -> None:
     with Wire(directory) as wire, wire.nf("--workers=2") as nf:
         how = nf.ask("status")["ports"][0]["how"]
         assert "2 socket(s); AF_XDP was not possible" in how
@@ -213,7 +213,7 @@ def test_more_workers_than_queues_is_possible_on_af_packet(directory: Path) -> N
 
 
 @backends
-def test_two_instances_do_not_share_an_interface(directory: Path, backend: str) -> None:
+def test_a_second_instance_on_an_interface_is_refused(directory: Path, backend: str) -> None:
     """The second instance is refused with the name of the first; one that waits for its state is accepted."""
     with Wire(directory) as wire, wire.nf(f"--backend={backend}") as nf:
         config = directory / "other.toml"
@@ -250,7 +250,7 @@ def test_a_removed_interface_is_reported(directory: Path, backend: str) -> None:
         _await(lambda: _share_of_a_core(nf, 0.5) < 0.05)
 
 
-def test_an_instance_on_hold_keeps_arriving_frames(directory: Path) -> None:
+def test_a_held_instance_keeps_arriving_frames(directory: Path) -> None:
     with Wire(directory) as wire, wire.nf("--hold") as nf:
         assert nf.ask("status")["mode"] == "hold"
         assert "0 received" in wire.run("a", "ping", "-c", "2", "-i", "0.1", "-w", "1", "10.9.0.2", check=False)
@@ -259,7 +259,7 @@ def test_an_instance_on_hold_keeps_arriving_frames(directory: Path) -> None:
         assert counters["packets_out"] == 0
 
 
-def test_list_and_replay(directory: Path) -> None:
+def test_the_functions_are_listed_and_replay_a_capture(directory: Path) -> None:
     program = nf_program()
     listed = subprocess.run([program, "list", "--format", "json"], capture_output=True, text=True, check=True)
     kinds = {each["kind"]: each for each in json.loads(listed.stdout)}

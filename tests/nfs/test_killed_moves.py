@@ -34,12 +34,12 @@ def moves(directory: Path, count: int) -> None:
 
 
 @pytest.mark.namespaces
-def test_any_process_may_die_at_any_step(directory: Path) -> None:
+def test_flows_survive_the_death_of_any_process_at_any_step(directory: Path) -> None:
     moves(directory, 15)
 
 
 @pytest.mark.namespaces
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_any_process_may_die_at_any_step_1000_times(directory: Path) -> None:
+def test_flows_survive_1000_deaths_of_any_process_at_any_step(directory: Path) -> None:
     moves(directory, 1000)

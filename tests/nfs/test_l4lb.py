@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("mode", ["proxy", "ipip", "gue"])
-def test_a_browser_reaches_its_servers(mode: str, directory: Path) -> None:
+def test_a_browser_reaches_the_servers_in_every_mode(mode: str, directory: Path) -> None:
     command = [*unshare_command(), sys.executable, "-m", "tests.nfs.l4lb_stage", nf_program(), mode, str(directory)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr

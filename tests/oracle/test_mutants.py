@@ -39,7 +39,7 @@ def test_every_patch_applies(name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)  # a build per mutant
-def test_their_scripts_kill_them_and_nothing_else(mutants: Comparison, built: Builder) -> None:
+def test_each_script_kills_its_mutant_only(mutants: Comparison, built: Builder) -> None:
     scripts = {name: Script.read(script_of(name)) for name in NAMES}
     mine = {name: script for name, script in scripts.items() if script.switches == mutants.script.switches}
     mutants.mutant = None
@@ -53,7 +53,7 @@ def test_their_scripts_kill_them_and_nothing_else(mutants: Comparison, built: Bu
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_random_runs_find_them(mutants: Comparison, built: Builder) -> None:
+def test_random_runs_find_every_mutant(mutants: Comparison, built: Builder) -> None:
     survivors = []
     for name in NAMES:
         if Script.read(script_of(name)).switches != mutants.script.switches:

@@ -16,19 +16,19 @@ _FOUND = Path(os.environ.get("ORACLE_FOUND", "target/oracle-found"))
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
-def test_what_once_differed(comparison: Comparison, path: Path) -> None:
+def test_scripts_of_earlier_differences_pass(comparison: Comparison, path: Path) -> None:
     script = Script.read(path)
     found = outcome(comparison, dataclasses.replace(comparison.script, steps=script.steps))
     assert found is None, f"{path.name}: {found}"
 
 
-def test_no_difference_in_a_short_run(comparison: Comparison) -> None:
+def test_a_short_run_shows_no_difference(comparison: Comparison) -> None:
     _explore(comparison, steps=800, start=1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_no_difference_in_a_long_run(comparison: Comparison) -> None:
+def test_a_long_run_shows_no_difference(comparison: Comparison) -> None:
     _explore(
         comparison, steps=int(os.environ.get("ORACLE_STEPS", "10000")), start=int(os.environ.get("ORACLE_SEED", "2"))
     )

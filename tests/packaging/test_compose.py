@@ -36,7 +36,7 @@ def test_every_service_has_a_profile_and_a_health_check(compose: dict[str, Any])
         assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL"), name
 
 
-def test_what_a_service_waits_for_and_joins_has_its_profiles(compose: dict[str, Any]) -> None:
+def test_dependencies_of_a_service_have_its_profiles(compose: dict[str, Any]) -> None:
     services = compose["services"]
     for name, service in services.items():
         others = list(service.get("depends_on", []))
@@ -59,7 +59,7 @@ def test_the_sandbox_has_no_capability(compose: dict[str, Any]) -> None:
         assert not {"cap_add", "devices", "privileged"} & set(service)
 
 
-def test_services_run_what_there_is(compose: dict[str, Any]) -> None:
+def test_services_run_existing_programs(compose: dict[str, Any]) -> None:
     script = (PACKAGING / "sandbox").read_text()
     cases = set(re.findall(r"^(\w+)\)$", script, re.MULTILINE))
     with (ROOT / "pyproject.toml").open("rb") as file:
@@ -75,7 +75,7 @@ def test_services_run_what_there_is(compose: dict[str, Any]) -> None:
     assert os.access(PACKAGING / "sandbox", os.X_OK)
 
 
-def test_what_prometheus_asks_is_where_it_asks(compose: dict[str, Any]) -> None:
+def test_prometheus_scrapes_existing_endpoints(compose: dict[str, Any]) -> None:
     jobs = yaml.safe_load((PACKAGING / "prometheus.yml").read_text())["scrape_configs"]
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in jobs}
     assert "tcp:127.0.0.1:9464" in (PACKAGING / "sandbox").read_text()
@@ -87,7 +87,7 @@ def test_what_prometheus_asks_is_where_it_asks(compose: dict[str, Any]) -> None:
     assert "127.0.0.1:8774:8774" in compose["services"]["oneswitchd"]["ports"]
 
 
-def test_the_image_is_built_by_what_everybody_runs(dockerfile: str, compose: dict[str, Any]) -> None:
+def test_the_image_is_built_by_make(dockerfile: str, compose: dict[str, Any]) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"\bmake ([a-z-]+)", dockerfile):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
@@ -106,7 +106,7 @@ def test_the_image_is_built_by_what_everybody_runs(dockerfile: str, compose: dic
     assert re.findall(r"^USER (\w+)$", dockerfile, re.MULTILINE) == ["uno"]
 
 
-def test_what_is_copied_is_there_and_not_ignored(dockerfile: str) -> None:
+def test_copied_files_exist_and_are_not_ignored(dockerfile: str) -> None:
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for words in re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE):
         for source in words.split():
@@ -114,7 +114,7 @@ def test_what_is_copied_is_there_and_not_ignored(dockerfile: str) -> None:
             assert source in allowed, f"{source} is not let through by .dockerignore"
 
 
-def test_the_settings_are_those_that_are_explained() -> None:
+def test_every_setting_is_documented() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     comment = "".join(re.findall(r"^# .*\n", text, re.MULTILINE))
     page = (ROOT / "docs/containers.md").read_text()
@@ -127,5 +127,5 @@ def test_the_settings_are_those_that_are_explained() -> None:
 @pytest.mark.root
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(shutil.which("podman") is None, reason="needs podman")
-def test_it_runs() -> None:
+def test_the_services_run() -> None:
     subprocess.run([ROOT / "tools/check-compose"], check=True, timeout=3500)

@@ -24,7 +24,7 @@ def analyze(*arguments: str | Path) -> str:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
+def test_systemd_verifies_the_units(tmp_path: Path) -> None:
     for name in NAMES:
         # The programs are not installed where this runs.
         text = re.sub(r"^ExecStart=/usr/local/bin/\w+", "ExecStart=/bin/true", _text(name), flags=re.MULTILINE)
@@ -36,7 +36,7 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize(("name", "threshold"), [("oneswitchd", 20), ("nfagent", 40)])
-def test_its_exposure_is_low(name: str, threshold: int) -> None:
+def test_the_exposure_of_the_units_is_low(name: str, threshold: int) -> None:
     """In tenths of systemd's points: 0 is nothing, 100 is a service without any restriction (which has 96)."""
     analyze("security", "--offline=yes", f"--threshold={threshold}", UNITS / f"{name}.service")
 
@@ -48,7 +48,7 @@ def test_network_functions_outlive_the_agent() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_configuration_needs_is_there(name: str) -> None:
+def test_the_units_create_the_directories_of_the_defaults(name: str) -> None:
     """The directories of the defaults in server.toml and agent.toml."""
     folder = {"oneswitchd": "oneswitch", "nfagent": "nfagent"}[name]
     for kind in ("Configuration", "Runtime", "State"):

@@ -24,14 +24,14 @@ def test_the_better_placement_of_two_solvers_counts() -> None:
     assert portfolio._merge(PROGRAM, "host", nothing, none) == nothing
 
 
-def test_backends_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpsat, "installed", lambda: False)
     assert backends.names() == ("cbc", "highs", "lagcut", "lagcut-python")
     monkeypatch.setattr(cpsat, "installed", lambda: True)
     assert backends.names() == ("cbc", "highs", "lagcut", "lagcut-python", "cpsat")
 
 
-def test_only_the_first_goal_has_a_gap_and_each_begins_where_the_last_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_goal_has_a_gap_and_each_starts_from_the_last_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["placement.solve"]  # a function of the package has that name, too
     asked: list[tuple[str, object, float]] = []
     answers: list[tuple[int, ...] | None] = []

@@ -68,7 +68,7 @@ def test_each_error_names_the_culprit(problem: Problem, error: type[PlacementErr
         solve(problem)
 
 
-def test_contradicting_pins() -> None:
+def test_contradicting_pins_are_refused() -> None:
     pinned = tuple(NF(name, (Mode(1, {"cores": 1}),)) for name in "ab")
     with pytest.raises(PinError, match="both are pinned to sNIC 1"):
         solve(Problem(pinned, nics=(NIC,), apart=(("a", "b"),)))
@@ -76,7 +76,7 @@ def test_contradicting_pins() -> None:
         pin(pinned[0], HOST)
 
 
-def test_settings() -> None:
+def test_settings_are_checked() -> None:
     with pytest.raises(PlacementError, match="deadline is 0"):
         solve(GOOD, deadline=0)
     with pytest.raises(PlacementError, match="eps is -1"):
@@ -87,7 +87,7 @@ def test_settings() -> None:
         solve(GOOD, current={"dpi": 7})
 
 
-def test_a_window_needs_the_same_nfs() -> None:
+def test_samples_of_a_window_must_have_the_same_nfs() -> None:
     with pytest.raises(ProblemError, match="sample 0 has different NFs"):
         robust([but(nfs=()), GOOD])
     with pytest.raises(ProblemError, match="at least one sample"):
@@ -100,18 +100,18 @@ def test_zero_capacity_keeps_everything_on_the_host() -> None:
     plan.check()
 
 
-def test_zero_pcie_takes_what_needs_none() -> None:
+def test_zero_pcie_offloads_only_traffic_free_nfs() -> None:
     plan = solve(but(nics=(Nic({"cores": 2000}, shared=0),)))
     assert plan.placement == {"dpi": 1}
     plan.check()
 
 
-def test_nothing_to_place() -> None:
+def test_an_empty_problem_has_an_empty_plan() -> None:
     assert solve(Problem(())).placement == {}
     assert solve(Problem((), ("vm",), (Port("eth0"),), (Demand("eth0", "vm", 7),), (Nic({}, shared=7),))).host_cost == 0
 
 
-def test_a_graph_in_pieces_is_solved_as_a_whole() -> None:
+def test_a_disconnected_graph_is_solved_as_a_whole() -> None:
     """Two rings that share nothing but the sNIC: the limits couple them."""
     one = uno_ring(40_000, vms=3, uplink=0)
     other = replace(one, nfs=tuple(replace(nf, name=nf.name + "'") for nf in one.nfs))
@@ -132,7 +132,7 @@ def _prime(name: str) -> str:
     return f"{name}'"
 
 
-def test_a_hundred_thousand_nodes() -> None:
+def test_a_hundred_thousand_nodes_are_solved() -> None:
     problem = limited(chains(100_000, 1), "loose", 1)
     plan = solve(problem, gap=0.01, deadline=600)  # it has a tenth of it, and is done in seconds
     assert len(plan.placement) == len(problem.nfs)
@@ -140,14 +140,14 @@ def test_a_hundred_thousand_nodes() -> None:
     assert plan.host_cost <= 1.01 * plan.bound + 1
 
 
-def test_a_graph_goes_in_and_out() -> None:
+def test_a_graph_is_converted_both_ways() -> None:
     graph = to_graph(GOOD, {"dpi": 1})
     assert graph.nodes["dpi"]["location"] == 1
     assert graph.edges["eth0", "dpi"]["crosses"] is False
     assert from_graph(graph, GOOD.nics) == GOOD
 
 
-def test_graphs_that_lack_something() -> None:
+def test_incomplete_graphs_are_refused() -> None:
     graph = nx.Graph()
     graph.add_node("dpi", kind="nf")
     with pytest.raises(ProblemError, match=r"limits one direction \(up=5"):

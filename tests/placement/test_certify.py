@@ -38,7 +38,7 @@ def test_a_bound_raised_by_one_is_refused() -> None:
         replace(_walk(problem, certificate), bound=certificate.bound + 1).check(problem)
 
 
-def test_no_instance_lets_its_bound_be_raised() -> None:
+def test_no_bound_of_a_random_instance_can_be_raised() -> None:
     """The checker itself: whatever multipliers the kernel left, one more than the optimum must not pass."""
     tried = 0
     for seed in range(250):
@@ -71,7 +71,7 @@ def test_negative_weights_are_refused() -> None:
         _walk(problem, replace(certificate, dual=forged)).check(problem)
 
 
-def test_flow_above_what_an_arc_carries_is_refused() -> None:
+def test_flow_above_the_capacity_of_an_arc_is_refused() -> None:
     nfs = tuple(NF(name, (Mode(HOST, {"cores": 10}), Mode(1, {"cores": 10}))) for name in "ab")
     traffic = (Demand("a", "b", 5), Demand("eth0", "a", 5))
     problem = Problem(nfs, ports=(Port("eth0"),), demands=traffic, nics=(Nic({"cores": 10}, shared=7),))
@@ -82,7 +82,7 @@ def test_flow_above_what_an_arc_carries_is_refused() -> None:
         _walk(problem, replace(certificate, dual=forged)).check(problem)
 
 
-def test_an_order_that_leaves_nfs_out_is_refused() -> None:
+def test_an_order_that_omits_nfs_is_refused() -> None:
     problem = uno_ring(40_000)
     certificate = _plan(problem)
     walk = Walk(certificate.dual, tuple(range(len(problem.nfs) - 1)))
@@ -90,7 +90,7 @@ def test_an_order_that_leaves_nfs_out_is_refused() -> None:
         replace(certificate, steps=(walk,)).check(problem)
 
 
-def test_poor_multipliers_prove_nothing_false() -> None:
+def test_poor_multipliers_prove_nothing_wrong() -> None:
     """With all multipliers 0 everything is left open: slow, and still right."""
     problem = uno_ring(40_000, vms=4)
     plan = solve(problem)
@@ -102,14 +102,14 @@ def test_poor_multipliers_prove_nothing_false() -> None:
         replace(poor, bound=plan.host_cost + 1).check(problem)
 
 
-def test_a_plan_that_was_changed_is_refused() -> None:
+def test_a_changed_plan_is_refused() -> None:
     plan = solve(uno_ring(40_000))
     moved = next(name for name, location in plan.placement.items() if location == HOST)
     with pytest.raises(CertificateError, match="breaks pcie shared"):
         replace(plan, modes=plan.modes | {moved: 1}).check()
 
 
-def test_infeasible_is_proven_for_that_problem_only() -> None:
+def test_a_proof_of_infeasibility_holds_for_its_problem_only() -> None:
     with pytest.raises(InfeasibleError) as caught:
         solve(uno_ring(9_999))
     caught.value.report.check(uno_ring(9_999))
@@ -152,7 +152,7 @@ def test_a_mode_closed_without_reason_is_refused(branched: tuple[Problem, Certif
         replace(certificate, steps=(forged, *certificate.steps[1:])).check(problem)
 
 
-def test_a_split_that_forgets_a_mode_is_refused(branched: tuple[Problem, Certificate]) -> None:
+def test_a_split_that_omits_a_mode_is_refused(branched: tuple[Problem, Certificate]) -> None:
     problem, certificate = branched
     where = next(n for n, step in enumerate(certificate.steps) if isinstance(step, Split) and len(step.modes) > 1)
     split = certificate.steps[where]

@@ -13,14 +13,14 @@ SETTINGS = Settings(window=12, deadline=5)
 
 @pytest.mark.parametrize("period", [2, 5, 12])
 @pytest.mark.parametrize("traffic", [square, sine])
-def test_no_move_after_warm_up_for_periods_up_to_w(traffic, period: int) -> None:
+def test_periods_up_to_the_window_cause_no_move_after_warm_up(traffic, period: int) -> None:
     problem = busy_server(12)
     outcome = run(problem, traffic(problem, period), damped(SETTINGS, problem), epochs=50, warm_up=12)
     assert outcome.late_moves == 0
     assert outcome.moves > 0
 
 
-def test_naive_re_solving_does_move() -> None:
+def test_naive_re_solving_moves() -> None:
     """What the damper is compared with: the same traffic, no calm."""
     problem = busy_server(12)
     outcome = run(problem, square(problem), naive(), epochs=50, warm_up=12)
@@ -49,7 +49,7 @@ def test_noise_moves_less_than_without_the_damper() -> None:
     assert calm.overloaded < nervous.overloaded
 
 
-def test_an_overload_beats_rest() -> None:
+def test_an_overload_overrides_rest() -> None:
     damper = Damper(Settings(window=6))
     damper.step(uno_ring(10_000))
     damper.step(uno_ring(80_000))
@@ -71,7 +71,7 @@ def _two_functions(first: int, second: int) -> Problem:
     return Problem(nfs, nics=(Nic({CORES: 800}),))
 
 
-def test_what_was_moved_rests_for_a_window() -> None:
+def test_a_moved_nf_rests_for_a_window() -> None:
     damper = Damper(Settings(window=4, price=1), {"first": HOST, "second": HOST})
     moved = [
         [move.nf for move in damper.step(_two_functions(*used)).moves]
@@ -81,7 +81,7 @@ def test_what_was_moved_rests_for_a_window() -> None:
     assert sorted(moved[8]) == ["first", "second"]
 
 
-def test_what_somebody_else_moved_rests_for_a_window() -> None:
+def test_an_nf_moved_by_others_rests_for_a_window() -> None:
     damper = Damper(Settings(window=4, price=1), {"nf": HOST})
     for used in (0, 0, 0, 0):
         damper.step(_one_function(used))
@@ -89,7 +89,7 @@ def test_what_somebody_else_moved_rests_for_a_window() -> None:
     assert [len(damper.step(_one_function(400)).moves) for _ in range(5)] == [0, 0, 0, 1, 0]
 
 
-def test_reasons() -> None:
+def test_reasons_are_given() -> None:
     damper = Damper(Settings(window=4))
     reasons = []
     for limit in (80_000, 40_000, 40_000):
@@ -98,13 +98,13 @@ def test_reasons() -> None:
     assert reasons == ["first placement", "a limit would break", "nothing new"]
 
 
-def test_a_load_that_stays_moves_when_quiet_times_have_left_the_window() -> None:
+def test_a_lasting_load_moves_once_quiet_samples_leave_the_window() -> None:
     """Beside them it did not pay: half of the distinct samples cost nothing."""
     damper = Damper(Settings(window=4, price=60), {"nf": HOST})
     moved = [len(damper.step(_one_function(used)).moves) for used in (0, 0, 0, 0, 20, 20, 20, 20, 20)]
     assert moved == [0, 0, 0, 0, 0, 0, 0, 1, 0]
 
 
-def test_the_window_must_hold_a_sample() -> None:
+def test_an_empty_window_is_refused() -> None:
     with pytest.raises(PlacementError, match="window is 0"):
         Damper(Settings(window=0))

@@ -16,6 +16,6 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", ["placement", *MODULES])
-def test_examples(name: str) -> None:
+def test_the_examples_of_docstrings_run(name: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert failed == 0

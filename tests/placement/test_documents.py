@@ -75,7 +75,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_a_problem_is_written_and_read_whole() -> None:
+def test_a_problem_survives_json() -> None:
     assert to_json(PROBLEM) == DOCUMENT
     assert to_json(PROBLEM, {"a": 1}) == DOCUMENT | {"current": {"a": 1}}
     assert from_json(DOCUMENT) == (PROBLEM, None)
@@ -123,7 +123,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("window.0.use.b.0.cores", -1, "problem.window[0].use.b[0].cores is -1; expected 0 or more"),
     ],
 )
-def test_what_is_wrong_in_a_document_says_where(path: str, value: Any, said: str) -> None:
+def test_a_malformed_document_names_the_place(path: str, value: Any, said: str) -> None:
     with pytest.raises(SchemaError) as caught:
         from_json(changed(path, value))
     assert str(caught.value) == said
@@ -142,7 +142,7 @@ SMALL = Problem(
 )
 
 
-def test_a_plan_is_written_whole() -> None:
+def test_a_plan_has_all_its_members() -> None:
     plan = solve(SMALL, {"a": 0, "b": 0, "c": 0}, deadline=30)
     stages = [
         {"goal": "host", "value": 1010, "bound": 1010, "proven": True, "backend": plan.stages[0].backend},
@@ -172,7 +172,7 @@ def test_a_plan_is_written_whole() -> None:
     }
 
 
-def test_an_explanation_is_whole() -> None:
+def test_an_explanation_has_all_its_members() -> None:
     plan = solve(SMALL, deadline=30)
     full = (("cores of sNIC 1", 2600, 1500),)
     fast = Alternative(1, "fast", -1000, full, None)
@@ -205,7 +205,7 @@ def test_an_explanation_is_whole() -> None:
     assert [each.location for each in explain(PROBLEM, {"a": 0, "b": 0}).reasons["b"].alternatives] == [1, 2]
 
 
-def test_a_problem_is_a_graph_and_back() -> None:
+def test_a_problem_is_converted_to_a_graph_and_back() -> None:
     graph = to_graph(SMALL, {"a": 0, "b": 1, "c": 0})
     assert dict(graph.nodes(data=True)) == {
         **{
@@ -235,7 +235,7 @@ def test_a_problem_is_a_graph_and_back() -> None:
         ({"kind": "vm"}, {}, "edge 'v' - 'w' has no 'mbps'; give it the traffic in whole Mbps"),
     ],
 )
-def test_a_graph_that_is_none_says_so(node: dict[str, Any], edge: dict[str, Any] | None, said: str) -> None:
+def test_a_malformed_graph_is_refused(node: dict[str, Any], edge: dict[str, Any] | None, said: str) -> None:
     graph = nx.DiGraph()
     graph.add_node("v", **node)
     if edge is not None:
@@ -257,14 +257,14 @@ def test_a_graph_that_is_none_says_so(node: dict[str, Any], edge: dict[str, Any]
 # ---- the damper's problems
 
 
-def test_a_part_of_the_limits_is_left_free() -> None:
+def test_the_reserve_of_the_limits_is_kept_free() -> None:
     assert _tightened(PROBLEM, 0.0) is PROBLEM
     assert _tightened(PROBLEM, 0.1) == replace(
         PROBLEM, nics=(Nic({CORES: 1350, MEMORY: 9}, shared=90), Nic({CORES: 360}, up=45, down=54))
     )
 
 
-def test_limits_that_change_hold_with_their_smallest_value() -> None:
+def test_changing_limits_count_with_their_minimum() -> None:
     before = replace(PROBLEM, nics=(Nic({CORES: 2000}, shared=90), Nic({CORES: 300}, up=70)), window=())
     now = replace(PROBLEM, window=())
     joined = _joined([before, now])
@@ -274,7 +274,7 @@ def test_limits_that_change_hold_with_their_smallest_value() -> None:
     )
 
 
-def test_what_rests_is_pinned_where_it_is() -> None:
+def test_a_resting_nf_is_pinned_in_place() -> None:
     damper = Damper(Settings(window=4), {"a": 1, "b": 2})
     pinned = damper._pinned(PROBLEM, {"b"})
     assert pinned == replace(
@@ -286,7 +286,7 @@ def test_what_rests_is_pinned_where_it_is() -> None:
     assert Damper(Settings(window=4), {})._pinned(PROBLEM, {"a", "b"}) == PROBLEM
 
 
-def test_what_uses_less_of_the_host_than_its_move_costs_does_not_pay() -> None:
+def test_a_move_that_costs_more_than_it_saves_does_not_pay() -> None:
     def unpaying(price: float, current: dict[str, int], window: int = 4) -> set[str]:
         return Damper(Settings(window=window, price=price), current)._unpaying(PROBLEM)
 
@@ -299,7 +299,7 @@ def test_what_uses_less_of_the_host_than_its_move_costs_does_not_pay() -> None:
     assert unpaying(9999.0, {"a": 1, "b": 2}) == unpaying(9999.0, {}) == set()
 
 
-def test_an_infeasible_sample_is_told_as_it_is() -> None:
+def test_an_infeasible_sample_is_reported() -> None:
     damper = Damper(Settings(window=3, deadline=30), {"a": 0})
     one = Problem((NF("a", (Mode(HOST, {CORES: 10}),)),), host={CORES: 9})
     with pytest.raises(InfeasibleError) as caught:

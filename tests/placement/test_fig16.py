@@ -20,7 +20,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("backend", ["auto", "highs", "cbc", "lagcut-python"])
-def test_the_table(backend: str) -> None:
+def test_figure_16_is_reproduced(backend: str) -> None:
     points = curve(list(TABLE), backend)
     assert {point.limit: (point.host, point.snic, point.pcie) for point in points} == TABLE
 

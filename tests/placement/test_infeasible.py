@@ -19,7 +19,7 @@ def report(problem: Problem) -> Infeasibility:
     return caught.value.report
 
 
-def test_below_the_minimum_cut() -> None:
+def test_limits_below_the_minimum_cut_are_infeasible() -> None:
     found = report(uno_ring(9_000))
     (cut,) = found.cuts
     assert (cut.mbps, cut.allowed) == (10_000, 9_000)
@@ -37,7 +37,7 @@ def two_pinned(shared: int, cores: int) -> Problem:
     return Problem(nfs, ("vm",), (Port("eth0"),), traffic, (Nic({"cores": cores}, shared=shared),))
 
 
-def test_least_t_and_least_d_and_the_conflict() -> None:
+def test_the_least_limits_and_the_conflict_are_reported() -> None:
     found = report(two_pinned(shared=100, cores=1000))
     assert {least.what: (least.by, least.limits) for least in found.least} == {
         "pcie": (None, ()),
@@ -46,7 +46,7 @@ def test_least_t_and_least_d_and_the_conflict() -> None:
     assert set(found.conflict) == {"cores of sNIC 1", "pin of a", "pin of b"}
 
 
-def test_the_least_has_a_certificate() -> None:
+def test_the_least_limits_have_a_certificate() -> None:
     problem = two_pinned(shared=100, cores=1000)
     (least,) = [least for least in report(problem).least if least.by]
     assert least.certificate is not None
@@ -63,7 +63,7 @@ def test_the_conflict_is_minimal() -> None:
     assert solve(wider).placement["b"] == 1
 
 
-def test_least_limits_of_random_instances_are_least() -> None:
+def test_the_least_limits_of_random_instances_are_minimal() -> None:
     seen = 0
     for seed in range(100):
         problem, _ = instance(seed)

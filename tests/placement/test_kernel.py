@@ -11,7 +11,7 @@ from placement.studies.workloads import FAMILIES, REGIMES, limited, several
 
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_same_optimum_as_highs(family: str, regime: str) -> None:
+def test_the_kernel_finds_the_optimum_of_highs(family: str, regime: str) -> None:
     problem = limited(FAMILIES[family](60, 5), regime, 5)
     ours, highs = (solve(problem, backend=name, deadline=60) for name in ("auto", "highs"))
     assert ours.proven
@@ -23,7 +23,7 @@ def test_same_optimum_as_highs(family: str, regime: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_same_optimum_as_the_twin(family: str) -> None:
+def test_the_kernel_finds_the_optimum_of_its_twin(family: str) -> None:
     problem = limited(FAMILIES[family](30, 2), "hard", 2)
     native, twin = (solve(problem, backend=name, deadline=60) for name in ("lagcut", "lagcut-python"))
     assert native.proven
@@ -32,7 +32,7 @@ def test_same_optimum_as_the_twin(family: str) -> None:
     twin.check()
 
 
-def test_directional_limits() -> None:
+def test_directional_limits_are_kept() -> None:
     base = limited(FAMILIES["chains"](60, 1), "hard", 1)
     most = round((base.nics[0].shared or 0) * 0.7)
     problem = replace(base, nics=(Nic(base.nics[0].capacity, up=most, down=most),))
@@ -41,7 +41,7 @@ def test_directional_limits() -> None:
     ours.check()
 
 
-def test_several_nics() -> None:
+def test_several_nics_are_solved() -> None:
     problem = several(limited(FAMILIES["chains"](24, 1), "loose", 1), 3, 1)
     ours, highs = (solve(problem, backend=name, deadline=60) for name in ("auto", "highs"))
     assert ours.host_cost == highs.host_cost
@@ -55,7 +55,7 @@ def test_a_gap_is_kept() -> None:
     assert plan.host_cost - plan.bound <= 0.02 * plan.host_cost + 1
 
 
-def test_time_that_runs_out_is_admitted() -> None:
+def test_a_timeout_is_reported() -> None:
     problem = limited(FAMILIES["shared"](400, 0), "hard", 0)
     plan = solve(problem, deadline=0.01)
     assert evaluate.breaches(problem, plan.modes) == []
@@ -64,7 +64,7 @@ def test_time_that_runs_out_is_admitted() -> None:
     assert plan.proven == (plan.bound == plan.host_cost) or plan.stages[0].backend != "lagcut"
 
 
-def test_without_the_native_module_nothing_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_native_module_has_no_substitute(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "placement._lagcut", None)
@@ -73,7 +73,7 @@ def test_without_the_native_module_nothing_stands_in(monkeypatch: pytest.MonkeyP
         solve(limited(FAMILIES["chains"](20, 0), "hard", 0))
 
 
-def test_a_native_module_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_native_module_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from placement import _lagcut
 
     def older(sites: object, arcs: object) -> None:

@@ -81,7 +81,7 @@ def test_the_same_problem_moves_nothing() -> None:
     assert unchanged(uno_ring(40_000)) == 0
 
 
-def test_few_moves_after_a_change() -> None:
+def test_a_small_change_causes_few_moves() -> None:
     seen = []
     for seed in range(8):
         try:
@@ -92,7 +92,7 @@ def test_few_moves_after_a_change() -> None:
     assert all(c.host <= 1.0101 for c in seen)
 
 
-def test_demands_of_a_new_nf_count_where_it_starts() -> None:
+def test_demands_of_a_new_nf_count_at_its_start() -> None:
     nfs = (NF("old", (Mode(HOST, {"cores": 5}), Mode(1, {"cores": 5}))), NF("new", (Mode(1, {"cores": 5}),)))
     problem = Problem(nfs, ("vm",), demands=(Demand("vm", "new", 3),), nics=(Nic({"cores": 5}, shared=9),))
     plan = solve(problem, current={"old": 1})

@@ -15,19 +15,19 @@ def cells(notebook) -> list[tuple[str, str]]:
     return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
 
-def test_there_are_notebooks() -> None:
+def test_notebooks_exist() -> None:
     assert len(TEXTS) == 7
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
-def test_the_pair_is_the_same(text: Path) -> None:
+def test_both_forms_of_a_notebook_are_equal(text: Path) -> None:
     assert cells(jupytext.read(text)) == cells(jupytext.read(text.with_suffix(".ipynb")))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
-def test_it_runs(text: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_notebook_runs(text: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(NOTEBOOKS.parent), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))

@@ -40,7 +40,7 @@ def check_instance(seed: int, backend: str = "auto") -> str:
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_a_thousand_instances(block: int) -> None:
+def test_a_thousand_instances_agree_with_exhaustive_search(block: int) -> None:
     seen = [check_instance(seed) for seed in range(100 * block, 100 * block + 100)]
     assert seen.count("feasible") >= 30
     assert seen.count("infeasible") >= 10
@@ -49,13 +49,13 @@ def test_a_thousand_instances(block: int) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("block", range(10))
-def test_ten_thousand_instances(block: int) -> None:
+def test_ten_thousand_instances_agree_with_exhaustive_search(block: int) -> None:
     for seed in range(1000 + 900 * block, 1000 + 900 * block + 900):
         check_instance(seed)
 
 
 @pytest.mark.parametrize("backend", [name for name in ("cbc", "highs", "lagcut-python", "cpsat") if name in names()])
-def test_each_backend_alone(backend: str) -> None:
+def test_each_backend_alone_agrees_with_exhaustive_search(backend: str) -> None:
     for seed in range(10 if backend == "cpsat" else 40):
         check_instance(seed, backend)
 
@@ -76,7 +76,7 @@ def test_the_equations_and_the_arithmetic_agree() -> None:
             assert program.value(program.moves, modes) == evaluate.move_cost(problem, choice, current or {})
 
 
-def test_a_held_goal_is_a_row() -> None:
+def test_a_fixed_goal_becomes_a_row() -> None:
     problem, _ = instance(3)
     program = held(formulate(problem), (("host", 5),))
     assert program.rows[-1].name == "goal host"

@@ -21,7 +21,7 @@ def written(tmp_path: Path, shared: int) -> str:
     return str(path)
 
 
-def test_json(tmp_path: Path) -> None:
+def test_place_prints_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["place", written(tmp_path, 30_000), "--explain", "--format=json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -31,7 +31,7 @@ def test_json(tmp_path: Path) -> None:
     assert "but pcie shared of sNIC 1 would be 31600 of 30000" in told["why"][on_host]
 
 
-def test_text_and_plot(tmp_path: Path) -> None:
+def test_place_prints_text_and_draws_a_plot(tmp_path: Path) -> None:
     picture = tmp_path / "plan.svg"
     done = CliRunner().invoke(app, ["place", written(tmp_path, 30_000), "--explain", "--plot", str(picture)])
     assert done.exit_code == 0, done.output
@@ -49,7 +49,7 @@ def test_text_and_plot(tmp_path: Path) -> None:
         ('{"nfs": [], "nics": [{"capacity": {"cores": -1}}]}', "capacity.cores is -1; expected 0 or more"),
     ],
 )
-def test_errors_name_the_place(tmp_path: Path, text: str | None, words: str) -> None:
+def test_errors_name_the_place_in_the_document(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "problem.json"
     if text is not None:
         path.write_text(text)
@@ -58,13 +58,13 @@ def test_errors_name_the_place(tmp_path: Path, text: str | None, words: str) -> 
     assert words in " ".join(done.output.split())
 
 
-def test_infeasible_says_what_would_help(tmp_path: Path) -> None:
+def test_an_infeasible_problem_names_remedies(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["place", written(tmp_path, 9_000)])
     assert done.exit_code == 1
     assert "possible with pcie + 1000" in " ".join(done.output.split())
 
 
-def test_every_problem_survives_the_way_through_json() -> None:
+def test_every_problem_survives_json() -> None:
     for seed in range(100):
         problem, current = instance(seed)
         document = json.loads(json.dumps(to_json(problem, current)))
@@ -91,7 +91,7 @@ def test_the_schema_and_the_reader_refuse_the_same() -> None:
             jsonschema.validate(document, SCHEMA)
 
 
-def test_current_is_read() -> None:
+def test_the_current_placement_is_read() -> None:
     problem, current = from_json(to_json(uno_ring(30_000), {"dpi0+": 1}))
     plan = solve(problem, current)
     assert plan.placement["dpi0+"] == 1

@@ -98,7 +98,7 @@ EXPECTED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", MARKS)
-def test_what_is_seeded_is_the_same(name: str) -> None:
+def test_seeded_values_are_reproducible(name: str) -> None:
     assert MARKS[name]() == EXPECTED[name]
 
 
@@ -132,11 +132,11 @@ def fared(policy: str) -> list[tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_policies_fare_as_they_did(name: str) -> None:
+def test_policies_reproduce_their_figures(name: str) -> None:
     assert fared(name) == FARED[name]
 
 
-def test_figures_of_the_paper() -> None:
+def test_figures_of_the_paper_are_reproduced() -> None:
     assert curve([10, 40, 80]) == [Point(10, 18.0, 0.0, 10.0), Point(40, 10.0, 16.0, 38.8), Point(80, 0.0, 36.0, 74.8)]
     everything = {f"dpi{number}{way}": 1 for number in range(3) for way in "+-"}
     assert algorithm1(uno_ring(40_000, vms=3)) == Solved(0, everything, True)
@@ -150,5 +150,5 @@ def test_figures_of_the_paper() -> None:
     ]
 
 
-def test_a_problem_that_is_solved_again_moves_nothing() -> None:
+def test_solving_a_problem_again_moves_nothing() -> None:
     assert unchanged(uno_ring(40_000, vms=3)) == 0

@@ -14,7 +14,7 @@ from placement.studies.workloads import FAMILIES, REGIMES, flow_size, gravity, l
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_has_the_size_asked_for_and_repeats(family: str) -> None:
+def test_a_family_has_the_requested_size_and_is_reproducible(family: str) -> None:
     problem = FAMILIES[family](100, 3)
     validate(problem)
     assert problem == FAMILIES[family](100, 3)
@@ -29,7 +29,7 @@ def test_regimes_are_feasible(regime: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # topohub leaves its file open
-def test_sndlib_networks() -> None:
+def test_sndlib_networks_are_read() -> None:
     document = json.dumps(topohub.get("sndlib/polska"))
     problem = limited(sndlib(document, 20, 0), "hard", 0)
     assert len(problem.nfs) == 20
@@ -46,17 +46,17 @@ def test_flows_are_heavy_tailed() -> None:
     assert sum(sorted(sizes)[-500:]) > 0.3 * sum(sizes)
 
 
-def test_gravity_adds_up() -> None:
+def test_gravity_traffic_adds_up() -> None:
     made = gravity(random.Random(2), ["a", "b", "c", "d"], 10_000)
     assert abs(sum(made.values()) - 10_000) < 10
 
 
-def test_uno_figure_2() -> None:
+def test_figure_2_of_uno_is_reproduced() -> None:
     two = chain_model([2])[0]
     assert (two.crossings, round(two.full_offload, 1), two.no_offload) == (5, 6.4, 10.0)
 
 
-def test_uno_5_4_lies_within_reach() -> None:
+def test_section_5_4_of_uno_is_within_reach() -> None:
     ratios = [row.where_needed for row in rule_ratio([0, 0.4, 0.5, 1])]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[1] < 6810 / 3024

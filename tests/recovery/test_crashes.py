@@ -73,7 +73,7 @@ def crashes(server: Server, count: int, seed: int) -> Controller:
     return controller
 
 
-def test_ten_crashes(server: Server) -> None:
+def test_tables_survive_ten_crashes(server: Server) -> None:
     controller = crashes(server, 10, seed=1)
     assert controller.acknowledged > 10
     assert controller.intent.rules
@@ -82,5 +82,5 @@ def test_ten_crashes(server: Server) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10, 14))
-def test_fifty_crashes(server: Server, seed: int) -> None:
+def test_tables_survive_fifty_crashes(server: Server, seed: int) -> None:
     crashes(server, 50, seed)

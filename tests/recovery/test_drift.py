@@ -43,7 +43,7 @@ def test_drift_is_repaired_and_reported(watchful: Server) -> None:
     assert eventually(lambda: said in watchful.oneswitchd.log.read_text())
 
 
-def test_nothing_is_repaired_where_nothing_differs(watchful: Server) -> None:
+def test_tables_without_drift_are_not_rewritten(watchful: Server) -> None:
     fill(watchful)
     repairs, before = watchful.repairs(), watchful.tables()
     bridge = watchful.bridge("hypervisor")
@@ -61,7 +61,7 @@ def test_nothing_is_repaired_where_nothing_differs(watchful: Server) -> None:
 
 
 @pytest.mark.parametrize("fault", ["link", "vswitchd"])
-def test_what_is_behind_a_fault_is_down_and_nothing_else(server: Server, fault: str) -> None:
+def test_only_ports_behind_a_fault_are_down(server: Server, fault: str) -> None:
     def states() -> dict[str, str]:
         return {port.name: port.state for port in server.oneswitchd.client.ports()}
 

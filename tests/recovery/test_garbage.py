@@ -188,11 +188,11 @@ def nothing_is_left_to_repair(server: Server, controller: Controller) -> None:
     assert server.repairs() == repairs + 1
 
 
-def test_garbage_is_survived(guarded: Server) -> None:
+def test_oneswitchd_survives_garbage(guarded: Server) -> None:
     garbage(guarded, 4.0, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(SOAK_S + 300)
-def test_garbage_for_long(guarded: Server) -> None:
+def test_oneswitchd_survives_hours_of_garbage(guarded: Server) -> None:
     garbage(guarded, SOAK_S, seed=2)

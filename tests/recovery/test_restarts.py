@@ -27,7 +27,7 @@ def fill(server: Server) -> None:
         server.ofctl("add-flow", rule)
 
 
-def test_packets_go_on_while_oneswitchd_is_away(server: Server) -> None:
+def test_packets_flow_while_oneswitchd_is_down(server: Server) -> None:
     fill(server)
     source, target = server.place("vm1"), server.place("nf1")
     with server.wires() as wires:
@@ -59,7 +59,7 @@ def test_a_restart_rewrites_nothing(server: Server) -> None:
     assert server.oneswitchd.client.ports() == ports
 
 
-def test_only_what_differs_is_rewritten(server: Server) -> None:
+def test_a_restart_rewrites_only_differences(server: Server) -> None:
     fill(server)
     before = server.tables()
     server.kill("oneswitchd")
@@ -72,7 +72,7 @@ def test_only_what_differs_is_rewritten(server: Server) -> None:
     assert server.repairs() == 3
 
 
-def test_timeouts_count_on(server: Server) -> None:
+def test_timeouts_continue_across_a_restart(server: Server) -> None:
     server.ofctl("add-flow", "cookie=1,actions=output:1")
     server.ofctl("add-flow", "cookie=2,in_port=1,hard_timeout=1,actions=output:1")
     server.ofctl("add-flow", "cookie=3,in_port=2,idle_timeout=1,actions=output:1")
@@ -91,7 +91,7 @@ ORDERS = list(itertools.permutations(PARTS))
 
 
 @pytest.mark.parametrize("number", range(0, len(ORDERS), 5))
-def test_any_order_of_stop_and_start(server: Server, number: int) -> None:
+def test_parts_stop_and_start_in_any_order(server: Server, number: int) -> None:
     fill(server)
     before = server.tables()
     for part in ORDERS[number]:
@@ -108,7 +108,7 @@ def test_any_order_of_stop_and_start(server: Server, number: int) -> None:
         assert wires.settle() == {target: [FRAME]}
 
 
-def test_a_journal_that_is_damaged_is_not_ignored(server: Server) -> None:
+def test_a_damaged_journal_is_refused(server: Server) -> None:
     fill(server)
     server.kill("oneswitchd")
     journal = server.lab.directory / "journal"

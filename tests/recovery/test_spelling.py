@@ -115,7 +115,7 @@ def fill(server: Server) -> None:
     assert len(server.cookies()) == 2 * len(RULES)
 
 
-def test_no_spelling_is_rewritten_at_a_restart(server: Server) -> None:
+def test_equivalent_rules_are_not_rewritten_at_a_restart(server: Server) -> None:
     fill(server)
     server.restart("oneswitchd")
     server.oneswitchd.wait_up()

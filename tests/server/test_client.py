@@ -39,7 +39,7 @@ def client(fake: FakeOneswitchd) -> Iterator[Client]:
         yield connected
 
 
-def test_requests_are_those_of_the_contract(fake: FakeOneswitchd, client: Client) -> None:
+def test_requests_follow_the_contract(fake: FakeOneswitchd, client: Client) -> None:
     client.status()
     client.add_port(None, None, "snic0", "pf0vf1")
     client.add_port(9, "nf", "snic0", "pf0vf2", "hypervisor")
@@ -90,13 +90,13 @@ def test_members_of_a_newer_oneswitchd_are_kept(fake: FakeOneswitchd, client: Cl
     assert client.port(1).model_dump()["colour"] == "green"
 
 
-def test_an_answer_outside_the_contract(fake: FakeOneswitchd, client: Client) -> None:
+def test_an_answer_outside_the_contract_is_reported(fake: FakeOneswitchd, client: Client) -> None:
     del fake.ports[1]["switch"]
     with pytest.raises(ApiAnswerError, match=r"/v1/ports/1 in violation of the contract: switch: Field required"):
         client.port(1)
 
 
-def test_an_error_that_is_no_problem_json(fake: FakeOneswitchd, client: Client) -> None:
+def test_an_error_without_a_problem_document_is_reported(fake: FakeOneswitchd, client: Client) -> None:
     fake.overrides["GET /v1/status"] = lambda _: (500, b"<html>")
     with pytest.raises(ApiAnswerError, match="HTTP 500 and no problem"):
         client.status()
@@ -105,7 +105,7 @@ def test_an_error_that_is_no_problem_json(fake: FakeOneswitchd, client: Client) 
         client.status()
 
 
-def test_nobody_there(lab_dir: Path) -> None:
+def test_a_missing_oneswitchd_is_reported(lab_dir: Path) -> None:
     with (
         Client(f"unix:{lab_dir}/nobody") as client,
         pytest.raises(ApiUnreachableError, match="start it with: oneswitchd"),
@@ -113,7 +113,7 @@ def test_nobody_there(lab_dir: Path) -> None:
         client.status()
 
 
-def test_a_request_without_answer(lab_dir: Path) -> None:
+def test_a_request_without_an_answer_is_reported(lab_dir: Path) -> None:
     path = lab_dir / "mute.sock"
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(path))
@@ -122,7 +122,7 @@ def test_a_request_without_answer(lab_dir: Path) -> None:
             client.status()
 
 
-def test_markers_go_by_a_connection_that_is_kept(tmp_path: Path) -> None:
+def test_markers_use_a_kept_connection(tmp_path: Path) -> None:
     """One that oneswitchd has closed is told, and the next request opens another one."""
     path, requests = tmp_path / "kept.sock", []
 
@@ -178,7 +178,7 @@ def test_markers_go_by_a_connection_that_is_kept(tmp_path: Path) -> None:
         b'HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{"from',
     ],
 )
-def test_a_kept_connection_refuses_what_is_not_an_answer(tmp_path: Path, answer: bytes) -> None:
+def test_a_kept_connection_refuses_malformed_answers(tmp_path: Path, answer: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as beside:
         listener.bind(str(tmp_path / "kept.sock"))
         listener.listen()
@@ -201,7 +201,7 @@ def hang_up(listener: socket.socket) -> None:
         listener.accept()[0].close()
 
 
-def test_a_connection_that_breaks(lab_dir: Path) -> None:
+def test_a_broken_connection_is_reported(lab_dir: Path) -> None:
     path = lab_dir / "rude.sock"
     with socket.socket(socket.AF_UNIX) as rude:
         rude.bind(str(path))
@@ -213,12 +213,12 @@ def test_a_connection_that_breaks(lab_dir: Path) -> None:
         thread.join()
 
 
-def test_an_address_that_is_none() -> None:
+def test_a_malformed_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="expected unix:PATH or tcp:HOST:PORT"):
         Client("http://localhost")
 
 
-def test_a_peer_that_takes_no_connection_any_more(lab_dir: Path) -> None:
+def test_a_peer_that_accepts_no_connection_times_out(lab_dir: Path) -> None:
     path = lab_dir / "full.sock"
     path.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
@@ -235,7 +235,7 @@ def test_a_peer_that_takes_no_connection_any_more(lab_dir: Path) -> None:
             client.status()
 
 
-def test_a_stream_on_which_nothing_comes_any_more(lab_dir: Path) -> None:
+def test_a_silent_stream_times_out(lab_dir: Path) -> None:
     path = lab_dir / "mute.sock"
     path.unlink(missing_ok=True)
 

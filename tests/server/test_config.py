@@ -47,7 +47,7 @@ def line_of(text: str, part: str) -> int:
     return text[: text.index(part)].count("\n") + 1
 
 
-def test_reads_what_the_contract_says() -> None:
+def test_the_example_of_the_contract_is_read() -> None:
     config = ServerConfig.parse(GOOD)
     assert config.hypervisor.name == "hypervisor"
     assert [snic.name for snic in config.snics] == ["snic0"]
@@ -57,7 +57,7 @@ def test_reads_what_the_contract_says() -> None:
     assert config.oneswitchd.log == "info"
 
 
-def test_dump_is_read_back_equal() -> None:
+def test_a_dumped_configuration_is_read_back_unchanged() -> None:
     config = ServerConfig.parse(GOOD)
     assert ServerConfig.parse(config.dump()) == config
 
@@ -102,7 +102,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("old", "new", "key"), CASES.values(), ids=CASES.keys())
-def test_fault_names_file_line_and_key(tmp_path: Path, old: str, new: str, key: str) -> None:
+def test_a_fault_names_file_line_and_key(tmp_path: Path, old: str, new: str, key: str) -> None:
     text = GOOD.replace(old, new, 1)
     if old.startswith("[[port]]"):
         text = text[: text.index("[[port]]")]
@@ -132,19 +132,19 @@ def test_the_first_fault_in_the_file_is_the_one_reported() -> None:
         ServerConfig.parse(text)
 
 
-def test_not_toml() -> None:
+def test_a_file_that_is_not_toml_is_refused() -> None:
     with pytest.raises(ConfigFaultError, match="is not TOML") as caught:
         ServerConfig.parse(GOOD.replace("number = 1\n", "number 1\n"))
     assert caught.value.line == line_of(GOOD, "number = 1")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigFaultError, match="cannot be read: No such file") as caught:
         ServerConfig.load(tmp_path / "absent.toml")
     assert caught.value.line is None
 
 
-def test_environment_names_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_names_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     assert default_path() == Path("/etc/oneswitch/server.toml")
     (tmp_path / "s.toml").write_text(GOOD)

@@ -30,7 +30,7 @@ def find(environment: dict[str, str], tmp_path: Path, **named: object) -> discov
     return discovery.find(config, lab, environment, tmp_path / "system.toml")
 
 
-def test_what_is_named_comes_first(labs: dict[str, str], tmp_path: Path) -> None:
+def test_an_explicit_name_takes_precedence(labs: dict[str, str], tmp_path: Path) -> None:
     lab, system, named, other = make_lab(labs, "a"), tmp_path / "system.toml", tmp_path / "n.toml", tmp_path / "o.toml"
     for path in (system, named, other):
         path.touch()
@@ -53,18 +53,18 @@ def test_several_labs_are_listed(labs: dict[str, str], tmp_path: Path) -> None:
     assert caught.value.exit_status == 2
 
 
-def test_nothing_at_all(labs: dict[str, str], tmp_path: Path) -> None:
+def test_without_any_configuration_the_error_lists_all_places(labs: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigChoiceError, match="start a lab with: uno-lab up"):
         find(labs, tmp_path)
 
 
-def test_a_lab_that_does_not_run(labs: dict[str, str], tmp_path: Path) -> None:
+def test_a_stopped_lab_is_reported(labs: dict[str, str], tmp_path: Path) -> None:
     make_lab(labs, "one")
     with pytest.raises(ConfigChoiceError, match=r"lab 'two' is not running under .*; --lab one"):
         find(labs, tmp_path, lab="two")
 
 
-def test_a_file_that_is_not_there(labs: dict[str, str], tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(labs: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml: no such file \(named by --config\)"):
         find(labs, tmp_path, config=tmp_path / "gone.toml")
     labs["ONESWITCH_CONFIG"] = str(tmp_path / "gone.toml")
@@ -72,9 +72,7 @@ def test_a_file_that_is_not_there(labs: dict[str, str], tmp_path: Path) -> None:
         find(labs, tmp_path)
 
 
-def test_a_file_that_may_not_be_looked_at(
-    labs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_is_reported(labs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(_: Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
@@ -83,7 +81,7 @@ def test_a_file_that_may_not_be_looked_at(
         find(labs, tmp_path, config=tmp_path / "server.toml")
 
 
-def test_the_remains_of_a_lab_do_not_count(labs: dict[str, str], tmp_path: Path) -> None:
+def test_remains_of_a_lab_are_ignored(labs: dict[str, str], tmp_path: Path) -> None:
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     alive = make_lab(labs, "alive", f'{{"pid": {os.getpid()}, "start_time": {start}}}')
     make_lab(labs, "reused", f'{{"pid": {os.getpid()}, "start_time": 1}}')
@@ -93,5 +91,5 @@ def test_the_remains_of_a_lab_do_not_count(labs: dict[str, str], tmp_path: Path)
     assert find(labs, tmp_path).reason == "the only running lab, alive"
 
 
-def test_where_labs_are_by_default() -> None:
+def test_labs_have_a_default_directory() -> None:
     assert discovery.lab_root({}) == Path(f"/tmp/uno-lab-{os.geteuid()}")

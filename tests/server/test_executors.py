@@ -29,7 +29,7 @@ def test_executors_change_at_1000_packets_per_second_both_ways(start) -> None:
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("executor", ["hypervisor", "snic0"])
-def test_everybody_reaches_everybody_by_normal_at_one_executor(start, executor: str) -> None:
+def test_normal_connects_all_hosts_at_one_executor(start, executor: str) -> None:
     """Full-size frames too, which are 4 bytes longer on the PCIe link, wherever the rules run."""
     with start(dataclasses.replace(LabSpec.demo(), executor=executor)) as one:
         one.add_flows("actions=NORMAL")

@@ -21,7 +21,7 @@ def link_packets(one) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("action", ["flood", "all"])
-def test_once_per_port_and_once_per_link(start, action: str) -> None:
+def test_a_flood_reaches_each_port_and_crosses_each_link_once(start, action: str) -> None:
     with start(LabSpec.star(snics=2, hosts_per_switch=2, substrate="dummy")) as one, Wires(one.lab.state) as wires:
         one.add_flows(f"actions={action}")
         names = {port.name for port in one.oneswitchd.client.ports()}
@@ -34,7 +34,7 @@ def test_once_per_port_and_once_per_link(start, action: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["write", "bucket", "packet-out"])
-def test_floods_in_other_places_reach_every_port_once(start, how: str) -> None:
+def test_floods_in_groups_and_action_sets_reach_every_port_once(start, how: str) -> None:
     with start(LabSpec.star(snics=2, hosts_per_switch=2, substrate="dummy")) as one, Wires(one.lab.state) as wires:
         others = {port.name: [FRAME] for port in one.oneswitchd.client.ports() if port.name != "vm1"}
         if how == "packet-out":
@@ -49,7 +49,7 @@ def test_floods_in_other_places_reach_every_port_once(start, how: str) -> None:
         assert one.exchange(wires, "vm1", FRAME) == others
 
 
-def test_what_the_controller_wrote_is_what_it_reads(demo) -> None:
+def test_the_controller_reads_its_own_rules_back(demo) -> None:
     demo.ofctl("add-group", "group_id=7,type=all,bucket=output:1,bucket=flood")
     demo.add_flows("in_port=1,ip,actions=dec_ttl,flood,output:2", "in_port=2,actions=group:7", "in_port=3,actions=all")
     flows = demo.ofctl("dump-flows")

@@ -17,7 +17,7 @@ FRAME = bytes.fromhex("020000000002020000000004") + b"\x08\x00" + bytes(46)
 
 
 @pytest.mark.namespaces
-def test_20_moves_at_1000_packets_per_second_both_ways(start) -> None:
+def test_20_moves_lose_nothing_at_1000_packets_per_second_both_ways(start) -> None:
     with start(LabSpec.demo(static_arp=True)) as one:
         one.add_flows("in_port=2,actions=output:4", "in_port=4,actions=output:2")
         with MovingHost(one.lab, one.oneswitchd, "vm2", "out1", rate=1000) as host:
@@ -52,7 +52,7 @@ def test_every_stage_delivers_both_ways(start) -> None:
         assert wires.settle() == {("snic0", "p0"): [FRAME]}
 
 
-def test_a_move_goes_on_after_kill_9_at_every_stage(start) -> None:
+def test_a_move_is_resumed_after_kill_9_at_every_stage(start) -> None:
     with start(LabSpec.demo(substrate="dummy")) as one, Wires(one.lab.state) as wires:
         one.add_flows("in_port=2,actions=output:4", "in_port=4,actions=output:2")
         places = [("hypervisor", "vm2"), ("snic0", "pf0vf0")]

@@ -45,7 +45,7 @@ def database(switch_config: SwitchConfig) -> Iterator[SwitchDatabase]:
     database.close()
 
 
-def test_makes_what_the_contract_says(plumbing: Plumbing, database: SwitchDatabase) -> None:
+def test_plumbing_follows_the_contract(plumbing: Plumbing, database: SwitchDatabase) -> None:
     assert plumbing.ensure(LAYOUT) is True
     state = plumbing.describe()
     assert state.bridges == ("edge", "virt")
@@ -66,7 +66,7 @@ def test_makes_what_the_contract_says(plumbing: Plumbing, database: SwitchDataba
     assert peers["edge-1"] == "virt-1"
 
 
-def test_many_change_a_switch_at_the_same_time(plumbing: Plumbing, switch_config: SwitchConfig) -> None:
+def test_several_clients_change_a_switch_concurrently(plumbing: Plumbing, switch_config: SwitchConfig) -> None:
     plumbing.ensure(Layout((), (), ()))
 
     def change(number: int) -> None:
@@ -86,7 +86,7 @@ def test_many_change_a_switch_at_the_same_time(plumbing: Plumbing, switch_config
         assert found == [True, number % 2 == 0, number % 2 == 0]
 
 
-def test_ensure_again_changes_nothing(plumbing: Plumbing, database: SwitchDatabase) -> None:
+def test_a_second_ensure_changes_nothing(plumbing: Plumbing, database: SwitchDatabase) -> None:
     plumbing.ensure(LAYOUT)
     with database.lock:
         before = database.rows("Open_vSwitch")[0].next_cfg
@@ -97,7 +97,7 @@ def test_ensure_again_changes_nothing(plumbing: Plumbing, database: SwitchDataba
         assert database.rows("Open_vSwitch")[0].next_cfg == before
 
 
-def test_ensure_only_adds(plumbing: Plumbing) -> None:
+def test_ensure_removes_nothing(plumbing: Plumbing) -> None:
     plumbing.ensure(LAYOUT)
     plumbing.add_virtual_port(7)
     assert plumbing.ensure(Layout((1, 3))) is True
@@ -105,7 +105,7 @@ def test_ensure_only_adds(plumbing: Plumbing) -> None:
     assert all(state.find(f"virt-{number}") for number in (1, 2, 3, 7))
 
 
-def test_ports_come_and_go(plumbing: Plumbing) -> None:
+def test_ports_are_added_and_removed(plumbing: Plumbing) -> None:
     plumbing.ensure(LAYOUT)
     assert plumbing.add_virtual_port(65023) is True
     port = plumbing.describe().find("virt-65023")
@@ -120,13 +120,13 @@ def test_ports_come_and_go(plumbing: Plumbing) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 65024, -1])
-def test_numbers_outside_of_the_range_are_refused(plumbing: Plumbing, number: int) -> None:
+def test_numbers_outside_the_range_are_refused(plumbing: Plumbing, number: int) -> None:
     plumbing.ensure(LAYOUT)
     with pytest.raises(ValueError, match="not a virtual port number"):
         plumbing.add_virtual_port(number)
 
 
-def test_what_ovs_cannot_open_is_named_in_its_words_and_taken_back(plumbing: Plumbing) -> None:
+def test_an_interface_that_ovs_cannot_open_is_reported_and_removed(plumbing: Plumbing) -> None:
     plumbing.ensure(LAYOUT)
     with pytest.raises(InterfaceError, match=r"switch hypervisor: interface nosuch: .*No such device") as caught:
         plumbing.attach("nosuch")
@@ -134,7 +134,7 @@ def test_what_ovs_cannot_open_is_named_in_its_words_and_taken_back(plumbing: Plu
     assert plumbing.describe().find("nosuch") is None
 
 
-def test_one_bad_interface_does_not_take_the_others(plumbing: Plumbing) -> None:
+def test_one_bad_interface_does_not_affect_the_others(plumbing: Plumbing) -> None:
     bad = Layout((1,), (), (Interface("vm1", "dummy"), Interface("nosuch")))
     with pytest.raises(InterfaceError, match="nosuch"):
         plumbing.ensure(bad)
@@ -143,7 +143,7 @@ def test_one_bad_interface_does_not_take_the_others(plumbing: Plumbing) -> None:
     assert state.find("virt-1")
 
 
-def test_a_port_number_that_is_taken(plumbing: Plumbing, database: SwitchDatabase) -> None:
+def test_a_taken_port_number_is_refused(plumbing: Plumbing, database: SwitchDatabase) -> None:
     plumbing.ensure(Layout((1,)))
     database.commit([database.api.add_port("virt", "stranger", type="dummy", ofport_request=5)])
     with pytest.raises(InterfaceError, match="because another port has 5"):
@@ -157,7 +157,7 @@ def test_a_port_that_fails_later_is_noticed(plumbing: Plumbing, ovs: OvsSwitch) 
     assert plumbing.ensure(Layout((1,), (), (Interface("vm1", "dummy"),))) is False
 
 
-def test_others_ports_are_left_alone(plumbing: Plumbing, database: SwitchDatabase) -> None:
+def test_foreign_ports_are_left_alone(plumbing: Plumbing, database: SwitchDatabase) -> None:
     plumbing.ensure(LAYOUT)
     database.commit([database.api.add_port("edge", "theirs", type="dummy")])
     database.commit([database.api.add_port("virt", "virt-9", type="dummy")])
@@ -173,7 +173,7 @@ def test_others_ports_are_left_alone(plumbing: Plumbing, database: SwitchDatabas
     assert plumbing.describe().find("theirs")
 
 
-def test_an_interface_on_another_bridge(plumbing: Plumbing, database: SwitchDatabase) -> None:
+def test_an_interface_on_another_bridge_is_refused(plumbing: Plumbing, database: SwitchDatabase) -> None:
     plumbing.ensure(LAYOUT)
     database.commit([database.api.add_br("ovsbr1", datapath_type="dummy")])
     database.commit([database.api.add_port("ovsbr1", "p0", type="dummy")])
@@ -181,7 +181,7 @@ def test_an_interface_on_another_bridge(plumbing: Plumbing, database: SwitchData
         plumbing.attach("p0")
 
 
-def test_own_ports_of_another_role_are_not_mistaken(plumbing: Plumbing) -> None:
+def test_own_ports_of_another_role_are_not_confused(plumbing: Plumbing) -> None:
     plumbing.ensure(LAYOUT)
     for name in ("edge-1", "pcie-snic0", "edge"):
         with pytest.raises(OwnershipError):
@@ -190,7 +190,7 @@ def test_own_ports_of_another_role_are_not_mistaken(plumbing: Plumbing) -> None:
             plumbing.attach(name)
 
 
-def test_a_bridge_of_somebody_elses_that_does_not_fit(plumbing: Plumbing, database: SwitchDatabase) -> None:
+def test_a_foreign_bridge_that_does_not_fit_is_refused(plumbing: Plumbing, database: SwitchDatabase) -> None:
     database.commit([database.api.add_br("virt", datapath_type="dummy")])
     with pytest.raises(OwnershipError, match="bridge virt exists with fail_mode standalone"):
         plumbing.ensure(LAYOUT)
@@ -200,14 +200,14 @@ def test_a_bridge_of_somebody_elses_that_does_not_fit(plumbing: Plumbing, databa
     assert plumbing.describe().bridges == ("virt",)
 
 
-def test_remove_takes_all_of_ours(plumbing: Plumbing) -> None:
+def test_remove_deletes_all_own_parts(plumbing: Plumbing) -> None:
     plumbing.ensure(LAYOUT)
     assert plumbing.remove() is True
     assert plumbing.remove() is False
     assert plumbing.describe().ports == ()
 
 
-def test_bridges_reached_over_tcp_listen(switch_config: SwitchConfig, database: SwitchDatabase) -> None:
+def test_bridges_configured_for_tcp_listen(switch_config: SwitchConfig, database: SwitchDatabase) -> None:
     remote = switch_config.model_copy(update={"virt": "tcp:127.0.0.1:16640", "edge": "tcp:127.0.0.1:16641"})
     with Plumbing(remote, datapath_type="dummy") as plumbing:
         plumbing.ensure(Layout((1,)))
@@ -236,7 +236,7 @@ def test_a_stopped_vswitchd_is_reported(plumbing: Plumbing, switch_config: Switc
     assert plumbing.add_virtual_port(3) is False
 
 
-def test_survives_a_restarted_database(plumbing: Plumbing, ovs: OvsSwitch) -> None:
+def test_plumbing_survives_a_restarted_database(plumbing: Plumbing, ovs: OvsSwitch) -> None:
     plumbing.ensure(LAYOUT)
     ovs.kill("ovsdb-server")
     ovs.launch("ovsdb-server")
@@ -248,12 +248,12 @@ def test_survives_a_restarted_database(plumbing: Plumbing, ovs: OvsSwitch) -> No
     ("remote", "why"),
     [("unix:/nowhere/db.sock", "No such file"), ("tcp:127.0.0.1:1", "refused"), ("ssl:127.0.0.1:1", "refused")],
 )
-def test_no_database(switch_config: SwitchConfig, remote: str, why: str) -> None:
+def test_a_missing_database_is_reported(switch_config: SwitchConfig, remote: str, why: str) -> None:
     with pytest.raises(DatabaseUnreachableError, match=f"switch hypervisor: no database at {remote}: .*{why}"):
         Plumbing(switch_config.model_copy(update={"ovsdb": remote}))
 
 
-def test_a_database_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+def test_an_unresponsive_database_times_out(tmp_path: Path) -> None:
     remote, said = f"unix:{tmp_path}/db.sock", list[str]()
 
     def dial() -> None:
@@ -272,7 +272,7 @@ def test_a_database_that_says_nothing_is_not_waited_for_without_end(tmp_path: Pa
     assert f"no database at {remote}: no answer within 0.2 s" in said[0]
 
 
-def test_a_database_that_ends_while_it_is_read_is_not_there(
+def test_a_database_that_disconnects_during_a_read_is_reported(
     switch_config: SwitchConfig, ovs: OvsSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def time_out(*_: object) -> None:
@@ -283,12 +283,14 @@ def test_a_database_that_ends_while_it_is_read_is_not_there(
         Plumbing(switch_config)
 
 
-def test_no_database_in_server_toml(switch_config: SwitchConfig) -> None:
+def test_a_switch_without_a_database_in_server_toml_is_refused(switch_config: SwitchConfig) -> None:
     with pytest.raises(PlumbingError, match="add the key ovsdb"):
         Plumbing(switch_config.model_copy(update={"ovsdb": None}))
 
 
-def test_two_databases_at_once(switch_config: SwitchConfig, ovs: OvsSwitch, lab_dir: Path) -> None:
+def test_the_databases_of_two_switches_are_opened_together(
+    switch_config: SwitchConfig, ovs: OvsSwitch, lab_dir: Path
+) -> None:
     other = OvsSwitch("snic0", lab_dir / "other", vswitchd_options=("--enable-dummy",))
     other.create()
     with contextlib.ExitStack() as undo:

@@ -18,7 +18,7 @@ from tests.recovery.conftest import eventually
 FRAME = bytes.fromhex("020000000003020000000001") + b"\x08\x00" + bytes(46)
 
 
-def test_a_switch_that_is_missing_is_waited_for(lab_dir) -> None:
+def test_oneswitchd_waits_for_a_missing_switch(lab_dir) -> None:
     with Lab(LabSpec.demo(substrate="dummy")).start() as lab:
         lab.switch("snic0").kill("vswitchd")
         with Oneswitchd(lab.server_toml) as oneswitchd, oneswitchd.client as client:
@@ -40,7 +40,7 @@ def hypervisor_is_up(client: Client) -> bool:
     return hypervisor.virt.state == hypervisor.edge.state == "up"
 
 
-def test_rules_written_while_a_switch_was_away_are_there_when_it_is_back(demo) -> None:
+def test_a_returning_switch_gets_the_rules_it_missed(demo) -> None:
     demo.lab.switch("snic0").kill("vswitchd")
     demo.add_flows("in_port=1,actions=output:3", "in_port=3,actions=output:1")
     assert demo.ofctl("dump-flows").count("cookie=") == 2
@@ -63,7 +63,7 @@ def test_rules_written_while_a_switch_was_away_are_there_when_it_is_back(demo) -
         ({"number": 70000, "switch": "snic0", "interface": "pf0vf0"}, "number-out-of-range", "70000"),
     ],
 )
-def test_a_mapping_that_cannot_be_is_refused_by_name(demo, request_: dict, code: str, named: str) -> None:
+def test_an_impossible_mapping_is_refused_by_name(demo, request_: dict, code: str, named: str) -> None:
     before = demo.oneswitchd.client.ports()
     with pytest.raises(ApiRefusedError) as refused:
         demo.oneswitchd.client.add_port(

@@ -11,7 +11,7 @@ from lab.programs import environment
 PACKET = "0000000000020000000000010800" + "45000021000100004011" + "66c90a0000010a00000200010002000da7fc68656c6c6f"
 
 
-def test_show(demo) -> None:
+def test_ovs_ofctl_shows_the_ports(demo) -> None:
     shown = demo.ofctl("show")
     assert "dpid:0000000000000001" in shown
     assert re.findall(r"^ (\d+)\((\w+)\): ", shown, re.MULTILINE) == [
@@ -34,7 +34,7 @@ def test_flows_are_added_modified_and_deleted(demo) -> None:
     assert "cookie=" not in demo.ofctl("dump-flows")
 
 
-def test_groups_and_meters(demo) -> None:
+def test_groups_and_meters_are_added_and_dumped(demo) -> None:
     for kind, bucket in (("all", "bucket=output:1,bucket=output:3"), ("select", "bucket=output:1,bucket=output:3")):
         demo.ofctl("add-group", f"group_id=1,type={kind},{bucket}")
         assert f"group_id=1,type={kind}" in demo.ofctl("dump-groups")
@@ -50,11 +50,11 @@ def test_groups_and_meters(demo) -> None:
 
 
 @pytest.mark.parametrize("command", ["dump-ports", "dump-tables", "dump-desc", "queue-stats"])
-def test_other_questions_are_answered(demo, command: str) -> None:
+def test_other_requests_are_answered(demo, command: str) -> None:
     assert "reply" in demo.ofctl(command)
 
 
-def test_an_error_is_the_switches_own_once(demo) -> None:
+def test_an_error_of_the_switches_is_sent_once(demo) -> None:
     answer = demo.ofctl("add-flow", "actions=group:99", check=False)
     assert answer.count("OFPBAC_BAD_OUT_GROUP") == 1
     assert "cookie=" not in demo.ofctl("dump-flows")

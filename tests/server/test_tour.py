@@ -66,14 +66,14 @@ def own_labs(lab_dir: Path) -> None:
     assert os.environ[ENVIRONMENT] == str(lab_dir)
 
 
-def test_the_tour_holds_after_its_supervisor_was_killed(lab_dir: Path) -> None:
+def test_the_tour_succeeds_after_its_supervisor_was_killed(lab_dir: Path) -> None:
     kill_in_a_kept_tour(lab_dir, "supervisor")
     check_all_hold(run_tour())
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_the_tour_holds_after_any_kill(lab_dir: Path, victim: str) -> None:
+def test_the_tour_succeeds_after_any_kill(lab_dir: Path, victim: str) -> None:
     kill_in_a_kept_tour(lab_dir, victim)
     check_all_hold(run_tour())
     check_all_hold(run_tour())

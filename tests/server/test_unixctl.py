@@ -47,14 +47,14 @@ def answer(number: int, result: str | None, error: str | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 10_000])
-def test_answers_in_pieces(lab_dir: Path, size: int) -> None:
+def test_answers_are_assembled_from_pieces(lab_dir: Path, size: int) -> None:
     whole = b"".join(answer(number, text) for number, text in enumerate(RESULTS))
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
     with daemon(lab_dir, pieces) as path, closing(Unixctl(path)) as control:
         assert control.call_at_once(*[("say", text) for text in RESULTS]) == RESULTS
 
 
-def test_what_goes_wrong_is_said(lab_dir: Path) -> None:
+def test_errors_are_reported(lab_dir: Path) -> None:
     with (
         daemon(lab_dir, [answer(1, None, "no such command\n")]) as path,
         closing(Unixctl(path)) as control,

@@ -116,7 +116,7 @@ def test_every_command_has_help_and_both_formats(command: str) -> None:
     assert "--pretty" in result.stdout
 
 
-def test_show(config: Path, fake: FakeOneswitchd) -> None:
+def test_show_prints_the_server(config: Path, fake: FakeOneswitchd) -> None:
     result = unoctl("--config", str(config), "show")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0] == "datapath 0000000000000001"
@@ -127,7 +127,9 @@ def test_show(config: Path, fake: FakeOneswitchd) -> None:
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_the_format_may_stand_before_or_after(config: Path, fake: FakeOneswitchd, place: str) -> None:
+def test_the_format_option_is_accepted_before_and_after_the_command(
+    config: Path, fake: FakeOneswitchd, place: str
+) -> None:
     options = ["--format=json", "--pretty"]
     words = [*options, "show"] if place == "before" else ["show", *options]
     result = unoctl("--config", str(config), *words)
@@ -137,14 +139,14 @@ def test_the_format_may_stand_before_or_after(config: Path, fake: FakeOneswitchd
     assert result.stdout.startswith('{\n  "config"')
 
 
-def test_dump_ports_without_counters(config: Path, fake: FakeOneswitchd) -> None:
+def test_dump_ports_works_without_counters(config: Path, fake: FakeOneswitchd) -> None:
     result = unoctl("--config", str(config), "--format=json", "dump-ports")
     record = json.loads(result.stdout)
     assert record["ports"][0]["counters"] is None
     assert "mgmt" in record["counters_missing"]
 
 
-def test_log_levels(config: Path, fake: FakeOneswitchd) -> None:
+def test_log_levels_are_shown_and_set(config: Path, fake: FakeOneswitchd) -> None:
     assert unoctl("--config", str(config), "log", "set", "openflow=debug", "warn").exit_code == 0
     assert fake.levels == {"default": "warn", "openflow": "debug"}
     result = unoctl("--config", str(config), "log", "show")
@@ -170,7 +172,9 @@ def test_log_levels(config: Path, fake: FakeOneswitchd) -> None:
         (["dump-flows", "imaginary"], 2, "imaginary"),
     ],
 )
-def test_failures(config: Path, fake: FakeOneswitchd, words: list[str], status: int, said: str) -> None:
+def test_failures_have_an_exit_status_and_a_message(
+    config: Path, fake: FakeOneswitchd, words: list[str], status: int, said: str
+) -> None:
     result = unoctl("--config", str(config), *words)
     assert result.exit_code == status, result.stderr
     assert said in result.stderr
@@ -182,20 +186,20 @@ def test_failures_as_json(config: Path, fake: FakeOneswitchd) -> None:
     assert json.loads(result.stderr)["error"]["code"] == "port-unknown"
 
 
-def test_a_bridge_that_does_not_answer_is_named(config: Path, fake: FakeOneswitchd) -> None:
+def test_an_unresponsive_bridge_is_named(config: Path, fake: FakeOneswitchd) -> None:
     result = unoctl("--config", str(config), "--format=json", "dump-flows", "physical")
     assert result.exit_code == 1
     assert [bridge["bridge"] for bridge in json.loads(result.stdout)["bridges"] if bridge["error"]] == ["virt", "edge"]
 
 
-def test_no_daemon(config: Path) -> None:
+def test_a_missing_daemon_is_reported(config: Path) -> None:
     config.with_name("rest.sock").unlink(missing_ok=True)
     result = unoctl("--config", str(config), "show")
     assert result.exit_code == 1
     assert "start it with: oneswitchd --config FILE" in result.stderr
 
 
-def test_no_configuration_at_all() -> None:
+def test_a_missing_configuration_is_reported() -> None:
     result = unoctl("show")
     assert result.exit_code == 2
     assert "uno-lab up" in result.stderr
@@ -232,7 +236,7 @@ def test_the_shell_completes_names(config: Path, fake: FakeOneswitchd) -> None:
     assert completed("unoctl log set d", config) == ["debug", *(f"default={level}" for level in LEVELS)]
 
 
-def test_the_shell_is_offered_nothing_where_nobody_answers(tmp_path: Path) -> None:
+def test_completion_is_empty_without_a_daemon(tmp_path: Path) -> None:
     assert completed("unoctl port del ", tmp_path / "gone.toml") == []
 
 
@@ -249,7 +253,7 @@ def server(module_directory: Path) -> Iterator[DummyServer]:
         yield started
 
 
-def test_trace_as_a_tree(server: DummyServer) -> None:
+def test_trace_prints_a_tree(server: DummyServer) -> None:
     """Without oneswitchd: the rules are on the switches, and the ports in the file."""
     result = unoctl("--config", str(server.path), "trace", "--hex", "v1", "udp,nw_src=1.2.3.4,tp_dst=53")
     assert result.exit_code == 0
@@ -260,7 +264,7 @@ def test_trace_as_a_tree(server: DummyServer) -> None:
     assert result.stdout.splitlines()[-1] == "Leaves through: port 2 v2"
 
 
-def test_physical_rules(server: DummyServer) -> None:
+def test_physical_rules_are_dumped(server: DummyServer) -> None:
     words = ["dump-flows", "physical", "--switch", "snic0", "--bridge", "virt"]
     result = unoctl("--config", str(server.path), *words)
     assert result.stdout.splitlines() == [
@@ -269,7 +273,7 @@ def test_physical_rules(server: DummyServer) -> None:
     ]
 
 
-def test_plumb_makes_what_is_missing_and_nothing_else(module_directory: Path) -> None:
+def test_plumb_creates_only_missing_parts(module_directory: Path) -> None:
     with DummyServer(module_directory / "plumb", 1, []) as server:
         where = ("--config", str(server.path), "--format=json", "plumb", "--datapath=dummy")
         assert json.loads(unoctl(*where).stdout) == [

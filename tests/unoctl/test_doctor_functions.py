@@ -21,7 +21,7 @@ def found(fake: FakeOneswitchd | None) -> list[tuple[Level, str, str]]:
 
 
 @pytest.mark.parametrize("datapath", ["a1", "a2"])
-def test_faults_of_this_server_are_findings(module_directory: Path, datapath: str) -> None:
+def test_faults_of_this_server_become_findings(module_directory: Path, datapath: str) -> None:
     path = module_directory / "doctor.sock"
     path.unlink(missing_ok=True)
     with FakeOneswitchd(path) as fake:
@@ -40,5 +40,5 @@ def test_faults_of_this_server_are_findings(module_directory: Path, datapath: st
     assert [level for level, _, _ in found(fake)] == [Level.FAIL]
 
 
-def test_without_an_agent_nothing_is_said() -> None:
+def test_a_missing_agent_is_no_finding() -> None:
     assert found(None) == []

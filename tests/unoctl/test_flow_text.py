@@ -21,7 +21,7 @@ actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])
 """
 
 
-def test_a_rule_in_fields() -> None:
+def test_a_rule_is_split_into_fields() -> None:
     first, second, third = parse_flows(DUMP)
     assert first == Flow(
         table=0,
@@ -42,7 +42,7 @@ def test_a_rule_in_fields() -> None:
     assert third.actions[1:] == ("resubmit(,9)", "CONTROLLER:65535")
 
 
-def test_a_rule_as_json() -> None:
+def test_a_rule_becomes_json() -> None:
     record = parse_flows(DUMP)[0].as_json()
     assert record["cookie"] == "0x10"
     assert record["match_fields"] == {"ip": None, "in_port": "1", "nw_src": "10.0.0.0/8"}
@@ -54,16 +54,16 @@ def test_the_order_of_a_match_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("line", ["in_port=1", "cookie=zz, table=0, actions=drop"])
-def test_what_is_no_rule(line: str) -> None:
+def test_malformed_rules_are_refused(line: str) -> None:
     with pytest.raises(TextError, match="not a rule"):
         parse_flow(line)
 
 
-def test_terms_are_split_outside_of_brackets() -> None:
+def test_terms_are_split_outside_brackets() -> None:
     assert split_terms("a(b,c(d,e)),f={g,h}, i") == ["a(b,c(d,e))", "f={g,h}", "i"]
 
 
-def test_port_counters() -> None:
+def test_port_counters_are_parsed() -> None:
     text = """OFPST_PORT reply (OF1.3) (xid=0x2): 2 ports
   port  4: rx pkts=1, bytes=60, drop=?, errs=2, frame=?, over=?, crc=?
            tx pkts=3, bytes=180, drop=4, errs=?, coll=?
@@ -78,7 +78,7 @@ def test_port_counters() -> None:
     assert (four.duration_s, ports["LOCAL"].duration_s) == (9.013, None)
 
 
-def test_real_tools_are_understood(module_directory: Path) -> None:
+def test_output_of_the_installed_tools_is_parsed(module_directory: Path) -> None:
     """Whatever this machine's Open vSwitch prints, not what was written down here."""
     rules = [
         "priority=7,in_port=1,tcp,tcp_dst=80,idle_timeout=9,send_flow_rem,actions=dec_ttl,output:2",
@@ -107,12 +107,12 @@ def test_real_tools_are_understood(module_directory: Path) -> None:
             openflow_tools.appctl(switch.control, "ofproto/trace", "nobridge", "in_port=1")
 
 
-def test_a_tool_that_is_missing() -> None:
+def test_a_missing_tool_is_reported() -> None:
     with pytest.raises(ToolError, match="apt install openvswitch-switch"):
         openflow_tools.run(["ovs-nosuchtool"])
 
 
-def test_a_tool_that_hangs() -> None:
+def test_a_hanging_tool_times_out() -> None:
     with pytest.raises(ToolError, match=r"no answer within 0\.1 s from: sleep 5"):
         openflow_tools.run(["sleep", "5"], timeout_s=0.1)
 
@@ -162,7 +162,7 @@ Datapath actions: drop
 """
 
 
-def test_a_trace_in_steps() -> None:
+def test_a_trace_is_split_into_steps() -> None:
     first, second = trace_text.parse(TRACE)
     assert [(step.bridge, step.kind, step.text) for step in first.steps if step.kind != "bridge"] == [
         ("edge", "rule", "table 0: priority=100,in_port=2 cookie 0x6f"),
@@ -184,7 +184,7 @@ def test_a_trace_in_steps() -> None:
     assert trace_text.drop_reason(second) == "resumed: no rule of table 5 matches"
 
 
-def test_a_trace_that_failed() -> None:
+def test_a_failed_trace_is_reported() -> None:
     head = 'Flow: x\n\nbridge("edge")\n---\n 0. priority 1\n\n'
     text = f"{head}Translation failed (Recursion too deep), packet is dropped.\n"
     (translation,) = trace_text.parse(text)
@@ -192,11 +192,11 @@ def test_a_trace_that_failed() -> None:
     assert trace_text.drop_reason(translation) == "Open vSwitch gives up: Recursion too deep"
 
 
-def test_a_trace_that_is_none() -> None:
+def test_a_malformed_trace_is_refused() -> None:
     with pytest.raises(TextError, match="no 'Datapath actions:'"):
         trace_text.parse("something else")
 
 
-def test_a_database_listing_that_is_none() -> None:
+def test_a_malformed_database_listing_is_refused() -> None:
     with pytest.raises(TextError, match="not the two requested tables"):
         ovsdb_text.parse('{"data": []}')

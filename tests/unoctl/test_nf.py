@@ -32,7 +32,7 @@ def nf(world: World, *arguments: str, environment: dict[str, str] | None = None)
     return result
 
 
-def test_it_deploys_shows_configures_and_deletes(world: World, tmp_path: Path) -> None:
+def test_nf_deploys_shows_configures_and_deletes(world: World, tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("value = 1\n")
     (tmp_path / "two.json").write_text('{"value": 2}')
     made = nf(world, "deploy", "toy1", "--kind", "toy", "--with", str(tmp_path / "one.toml"), "--format=json")
@@ -66,7 +66,7 @@ class Waiting:
         return next(self._looks)
 
 
-def test_what_is_waited_for_is_said(world: World) -> None:
+def test_progress_is_printed_while_waiting(world: World) -> None:
     nf(world, "deploy", "patient", "--kind", "sleeper")
     client: Any = Waiting(world.show("patient"))
     said = io.StringIO()
@@ -80,14 +80,14 @@ def test_what_is_waited_for_is_said(world: World) -> None:
     nf(world, "delete", "patient")
 
 
-def test_what_does_not_come_up_is_said_with_the_reason(world: World) -> None:
+def test_a_failed_start_is_reported_with_the_reason(world: World) -> None:
     made = nf(world, "deploy", "bad", "--kind", "broken")
     assert made.exit_code == 1
     assert "it cannot be" in made.stdout
     nf(world, "delete", "bad")
 
 
-def test_it_moves_what_is_restarted_and_says_how_it_ended(world: World) -> None:
+def test_nf_migrates_an_opaque_instance_and_reports_the_outcome(world: World) -> None:
     nf(world, "deploy", "still", "--kind", "sleeper")
     moved = nf(world, "migrate", "still", "--format=json")
     assert moved.exit_code == 0, moved.stderr
@@ -103,7 +103,7 @@ def test_it_moves_what_is_restarted_and_says_how_it_ended(world: World) -> None:
         nf(world, "delete", name)
 
 
-def test_kinds_say_how_they_move(world: World) -> None:
+def test_kinds_show_how_they_migrate(world: World) -> None:
     rows = {line.split()[0]: line.split()[1] for line in nf(world, "kinds").stdout.splitlines()}
     assert (rows["toy"], rows["sleeper"]) == ("state", "restart")
 
@@ -120,7 +120,7 @@ def test_kinds_say_how_they_move(world: World) -> None:
         (("why", "nobody"), 1, "nobody"),
     ],
 )
-def test_what_is_wrong_is_named(world: World, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
+def test_errors_name_the_cause(world: World, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
     result = nf(world, *arguments)
     assert result.exit_code == exit_code, result.output
     assert said in result.stderr
@@ -134,7 +134,7 @@ def test_a_token_opens_the_tcp_address(world: World) -> None:
     assert nf(world, "list", "--agent", address, environment={"NFAGENT_TOKEN": TENANT_TOKEN}).exit_code == 0
 
 
-def test_it_finds_the_agent(tmp_path: Path) -> None:
+def test_nf_finds_the_agent(tmp_path: Path) -> None:
     none = tmp_path / "none.toml"
     assert finding.address("unix:/a", None, {"NFAGENT_API": "unix:/b"}, none) == "unix:/a"
     assert finding.address(None, None, {"NFAGENT_API": "unix:/b"}, none) == "unix:/b"

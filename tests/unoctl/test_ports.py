@@ -95,12 +95,12 @@ def world(module_directory: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize(("text", "number"), [("auto", None), ("1", 1), ("65023", 65023)])
-def test_numbers(text: str, number: int | None) -> None:
+def test_numbers_are_parsed(text: str, number: int | None) -> None:
     assert ports.parse_number(text) == number
 
 
 @pytest.mark.parametrize("text", ["0", "65024", "-1", "one", ""])
-def test_what_is_no_number(text: str) -> None:
+def test_malformed_numbers_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected 1 to 65023, or auto"):
         ports.parse_number(text)
 
@@ -118,7 +118,7 @@ def test_auto_takes_the_lowest_free_number(world: World) -> None:
     assert sorted(world.fake.ports) == [1, 2, 3]
 
 
-def test_auto_tries_again_when_somebody_is_faster(world: World) -> None:
+def test_auto_retries_if_the_number_was_taken_meanwhile(world: World) -> None:
     def taken_once(_: object) -> Answer:
         del world.fake.overrides["POST /v1/ports"]
         world.fake.add(2, "other", "hypervisor", "other")
@@ -134,7 +134,7 @@ def test_auto_tries_again_when_somebody_is_faster(world: World) -> None:
     ("number", "switch", "interface", "code"),
     [(1, "snic0", "a", "port-number-taken"), (2, "hypervisor", "vm1", "interface-taken")],
 )
-def test_what_is_taken_is_refused_before_plumbing(
+def test_taken_numbers_and_interfaces_are_refused_before_plumbing(
     world: World, number: int, switch: str, interface: str, code: str
 ) -> None:
     with pytest.raises(ApiRefusedError) as caught:
@@ -143,7 +143,7 @@ def test_what_is_taken_is_refused_before_plumbing(
     assert (world.plumber.patches, world.plumber.attached) == (set(), set())
 
 
-def test_a_refusal_undoes_what_was_made_and_no_more(world: World) -> None:
+def test_a_refusal_undoes_exactly_the_new_plumbing(world: World) -> None:
     world.plumber.patches = {("hypervisor", 5)}
     world.fake.overrides["POST /v1/ports"] = lambda _: problem(409, "flow-ids-exhausted", "all 4086 are in use")
     with pytest.raises(ApiRefusedError, match="flow-ids-exhausted"):
@@ -152,7 +152,7 @@ def test_a_refusal_undoes_what_was_made_and_no_more(world: World) -> None:
     assert world.plumber.attached == set()
 
 
-def test_plumbing_that_fails_is_undone(world: World) -> None:
+def test_failed_plumbing_is_undone(world: World) -> None:
     world.plumber.broken = "snic0"
     with pytest.raises(PlumbingError, match="no such device"):
         world.add(5, "snic0", "pf0vf0")
@@ -160,7 +160,7 @@ def test_plumbing_that_fails_is_undone(world: World) -> None:
     assert world.fake.asked == [("GET", "/v1/ports", None)]
 
 
-def test_no_answer_leaves_the_plumbing(world: World) -> None:
+def test_an_unanswered_request_leaves_the_plumbing(world: World) -> None:
     """The port may be in use already: taking it apart could cut it off."""
     world.fake.overrides["POST /v1/ports"] = lambda _: (201, b"")
     world.fake.overrides["GET /v1/ports/5"] = lambda _: (200, b"")
@@ -178,7 +178,7 @@ def test_no_answer_leaves_the_plumbing(world: World) -> None:
     assert world.plumber.patches == {("hypervisor", 5), ("snic0", 5)}
 
 
-def test_oneswitchd_may_hear_of_new_ports_late(world: World) -> None:
+def test_oneswitchd_may_notice_new_ports_late(world: World) -> None:
     answers = [problem(409, "patch-missing", "not yet"), problem(409, "interface-missing", "not yet")]
 
     def later(body: dict[str, str]) -> Answer:
@@ -192,7 +192,7 @@ def test_oneswitchd_may_hear_of_new_ports_late(world: World) -> None:
     assert 5 in world.fake.ports
 
 
-def test_an_unknown_switch(world: World) -> None:
+def test_an_unknown_switch_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="unknown switch 'snic7'; expected one of hypervisor, snic0"):
         world.add(5, "snic7", "pf0vf0")
 
@@ -210,14 +210,14 @@ def test_a_move_can_detach_the_old_interface(world: World) -> None:
     assert world.plumber.attached == {("snic0", "pf0vf0")}
 
 
-def test_a_refused_move_takes_the_new_interface_off(world: World) -> None:
+def test_a_refused_move_detaches_the_new_interface(world: World) -> None:
     world.fake.overrides["POST /v1/ports/1/move"] = lambda _: problem(409, "move-in-progress", "it moves")
     with pytest.raises(ApiRefusedError, match="it moves"):
         world.move("vm1", "snic0", "pf0vf0")
     assert world.plumber.attached == set()
 
 
-def test_a_move_that_waits_keeps_its_new_interface(world: World) -> None:
+def test_a_waiting_move_keeps_its_new_interface(world: World) -> None:
     """It goes on by itself, and needs the interface then."""
     world.fake.overrides["POST /v1/ports/1/move"] = lambda _: problem(409, "move-waits", "for edge of snic0")
     with pytest.raises(ApiRefusedError, match="for edge of snic0"):
@@ -225,7 +225,7 @@ def test_a_move_that_waits_keeps_its_new_interface(world: World) -> None:
     assert world.plumber.attached == {("snic0", "pf0vf0")}
 
 
-def test_a_move_in_steps(world: World) -> None:
+def test_a_port_moves_in_steps(world: World) -> None:
     world.plumber.attached = {("hypervisor", "vm1")}
     world.move("vm1", "snic0", "pf0vf0", until="prepared", detach=True)
     assert world.plumber.attached == {("hypervisor", "vm1"), ("snic0", "pf0vf0")}
@@ -241,7 +241,7 @@ def test_an_aborted_move_can_detach_what_it_prepared(world: World) -> None:
 
 
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_deleted_port_takes_its_patches_along(world: World, detach: bool) -> None:
+def test_deleting_a_port_removes_its_patches(world: World, detach: bool) -> None:
     world.add(5, "snic0", "pf0vf0")
     ports.delete(world.server, world.client, world.plumber, "5", detach)
     assert world.plumber.patches == set()
@@ -249,14 +249,14 @@ def test_a_deleted_port_takes_its_patches_along(world: World, detach: bool) -> N
     assert 5 not in world.fake.ports
 
 
-def test_progress_is_told_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     with Output(Format.TABLE, pretty=False).progress("working") as progress:
         for text in ("one", "one", "two"):
             progress.update(text)
     assert capsys.readouterr().err.splitlines() == ["unoctl: one", "unoctl: two"]
 
 
-def test_an_owned_port_is_left_alone_without_force(world: World) -> None:
+def test_an_owned_port_requires_force(world: World) -> None:
     owned = world.fake.ports[1]
     owned["owner"] = "nfagent/acme/lb"
 

@@ -124,7 +124,7 @@ def flow_ids(record: dict[str, Any]) -> list[tuple[str, int, str]]:
         pytest.param((*RULE_2, "priority=1,in_port=1,actions=output:3"), 1, "10.0.0.7", {3}, id="both-together"),
     ],
 )
-def test_same_ports_and_same_bytes(
+def test_server_and_bridge_send_the_same_bytes_from_the_same_ports(
     both: Both, rules: tuple[str, ...], number: int, source: str, ports: set[int]
 ) -> None:
     both.install(rules)
@@ -144,7 +144,7 @@ def test_same_ports_and_same_bytes(
     assert flow_ids(record) == wanted + [(out, port.flow_id, f"DELIVER({port.name})") for port in remote]
 
 
-def test_the_rewritten_source_is_on_the_link_already(both: Both) -> None:
+def test_packets_on_the_link_already_have_the_rewritten_source(both: Both) -> None:
     """The pipeline runs once: behind the hypervisor's what crosses is the finished packet, tagged."""
     if both.oneswitchd.client.port(1).executing != "hypervisor":
         pytest.skip("the pipeline runs at the sNIC")

@@ -84,7 +84,7 @@ def tab(started: Browser) -> Iterator[Tab]:
     context.close()
 
 
-def test_it_loads_without_a_complaint_and_from_here_only(shown: Stage, tab: Tab) -> None:
+def test_the_page_loads_without_errors_or_foreign_content(shown: Stage, tab: Tab) -> None:
     with tab.page.expect_request("**/icon.svg"):  # the browser asks for it when it likes
         page = tab.open(shown.url)
     expect(page.get_by_role("heading", name="Network functions", level=1)).to_be_visible()
@@ -96,7 +96,7 @@ def test_it_loads_without_a_complaint_and_from_here_only(shown: Stage, tab: Tab)
     assert all(url.startswith(shown.world.url) for url in tab.requests)
 
 
-def test_a_network_function_appears_and_goes(own_world: World, tab: Tab) -> None:
+def test_a_network_function_appears_and_disappears(own_world: World, tab: Tab) -> None:
     page = tab.open(f"{own_world.url}/dashboard")
     lane = page.get_by_role("region", name="hypervisor")
     expect(lane).to_contain_text("no network functions")
@@ -110,7 +110,7 @@ def test_a_network_function_appears_and_goes(own_world: World, tab: Tab) -> None
     assert tab.faults == []
 
 
-def test_a_name_that_is_markup_is_a_name(shown: Stage, tab: Tab) -> None:
+def test_markup_in_a_name_is_escaped(shown: Stage, tab: Tab) -> None:
     name = "<script>alert(1)</script><img src=x onerror=alert(2)>"
     page = tab.open(shown.url)
     known = sample.server()
@@ -128,7 +128,7 @@ def moving(step: str, **fields: Any) -> Snapshot:
     return replace(known, moves=[move, *known.moves[1:]], steps={8: {**known.steps[8], step: sample.AT}})
 
 
-def test_a_migration_moves_on(shown: Stage, tab: Tab) -> None:
+def test_the_page_follows_a_migration(shown: Stage, tab: Tab) -> None:
     page = tab.open(shown.url)
     now = page.locator(".steps [aria-current=step] .name")
     expect(now).to_have_text("COMMIT")
@@ -158,7 +158,7 @@ def busier(known: Snapshot, factor: float) -> Snapshot:
     return replace(known, measured=replace(measured, instances=loads))
 
 
-def test_figures_change_in_place(shown: Stage, tab: Tab) -> None:
+def test_figures_are_updated_in_place(shown: Stage, tab: Tab) -> None:
     page = tab.open(shown.url)
     summary = page.locator("#hub details summary").first
     summary.click()
@@ -174,7 +174,7 @@ def test_figures_change_in_place(shown: Stage, tab: Tab) -> None:
     assert page.evaluate("() => [window.shifts, window.moved]") == [0, []]
 
 
-def test_a_lost_connection_is_said_and_comes_back(own_world: World, tab: Tab) -> None:
+def test_a_lost_connection_is_reported_and_restored(own_world: World, tab: Tab) -> None:
     page = tab.open(f"{own_world.url}/dashboard")
     lost = page.get_by_role("alert").filter(has_text="Connection to nfagent lost")
     expect(lost).to_have_count(0)
@@ -190,9 +190,7 @@ def test_a_lost_connection_is_said_and_comes_back(own_world: World, tab: Tab) ->
     expect(page.locator("html.is-live")).to_be_attached()
 
 
-def test_a_connection_on_which_nothing_is_heard_is_made_anew(
-    shown: Stage, tab: Tab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_connection_is_reopened(shown: Stage, tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
     tab.page.clock.install()
     tab.page.goto(shown.url)
     tab.page.clock.run_for(1000)
@@ -203,7 +201,7 @@ def test_a_connection_on_which_nothing_is_heard_is_made_anew(
     expect(tab.page.locator("#lost")).to_be_hidden()
 
 
-def test_what_is_wrong_is_at_the_top(shown: Stage, tab: Tab) -> None:
+def test_faults_are_at_the_top(shown: Stage, tab: Tab) -> None:
     page = tab.open(shown.url)
     banner = page.get_by_role("status", name="Condition of the server")
     expect(banner).to_contain_text("No faults known")
@@ -243,7 +241,7 @@ def test_nothing_is_wider_than_the_screen(shown: Stage, tab: Tab) -> None:
             assert page.evaluate(OVERFLOWS) == [], width
 
 
-def test_text_stands_out_in_light_and_dark(shown: Stage, tab: Tab) -> None:
+def test_text_has_enough_contrast_in_light_and_dark(shown: Stage, tab: Tab) -> None:
     tab.page.emulate_media(reduced_motion="reduce")
     page = tab.open(shown.url)
     page.evaluate("() => { document.getElementById('lost').textContent = 'Connection lost.'; }")
@@ -262,7 +260,7 @@ def picture(page: Page) -> Image.Image:
     return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
 
-def test_it_is_a_picture_of_something_in_light_and_dark(shown: Stage, tab: Tab) -> None:
+def test_the_page_draws_in_light_and_dark(shown: Stage, tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 1440, "height": 900})
     page = tab.open(shown.url)
     means = []
@@ -280,7 +278,7 @@ def test_it_is_a_picture_of_something_in_light_and_dark(shown: Stage, tab: Tab) 
     assert means[1] < 60
 
 
-def test_without_javascript_the_page_is_as_it_was(shown: Stage, started: Browser) -> None:
+def test_the_page_works_without_javascript(shown: Stage, started: Browser) -> None:
     tab = Tab(started.new_context(java_script_enabled=False))
     tab.page.goto(shown.url)
     expect(tab.page.locator("noscript p")).to_contain_text("This is the state of")
@@ -291,7 +289,7 @@ def test_without_javascript_the_page_is_as_it_was(shown: Stage, started: Browser
     tab.page.context.close()
 
 
-def test_keyboard_and_screen_reader(shown: Stage, tab: Tab) -> None:
+def test_the_page_works_with_keyboard_and_screen_reader(shown: Stage, tab: Tab) -> None:
     page = tab.open(shown.url)
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the network functions")).to_be_focused()
@@ -317,7 +315,7 @@ def test_keyboard_and_screen_reader(shown: Stage, tab: Tab) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_signing_in_and_out(started: Browser, directory: Path) -> None:
+def test_a_user_signs_in_and_out(started: Browser, directory: Path) -> None:
     world = World(directory)
     tab = Tab(started.new_context())
     page = tab.page

@@ -22,7 +22,7 @@ from tests.nfagent.dashboard.sample import AT
         (123_456, "123 Gb/s"),
     ],
 )
-def test_rates(mbps: float, text: str) -> None:
+def test_rates_have_a_unit(mbps: float, text: str) -> None:
     assert figures.rate(mbps) == text
 
 
@@ -40,19 +40,19 @@ def test_rates(mbps: float, text: str) -> None:
         (5430, "1 h 30 min"),
     ],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations_have_a_unit(seconds: float, text: str) -> None:
     assert figures.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0"), (9999, "9,999"), (10_000, "10.0 k"), (123_456, "123 k"), (2_345_678, "2.3 M")]
 )
-def test_counts(number: int, text: str) -> None:
+def test_large_counts_are_shortened(number: int, text: str) -> None:
     assert figures.count(number) == text
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (18_400_000, "18 MB")])
-def test_sizes(number: int, text: str) -> None:
+def test_sizes_have_a_unit(number: int, text: str) -> None:
     assert figures.size(number) == text
 
 
@@ -60,18 +60,18 @@ def test_sizes(number: int, text: str) -> None:
     ("millicores", "text"),
     [(0, "0"), (1, "< 0.01"), (5, "0.01"), (28, "0.03"), (994, "0.99"), (996, "1.0"), (1840, "1.8")],
 )
-def test_cores(millicores: int, text: str) -> None:
+def test_millicores_become_cores(millicores: int, text: str) -> None:
     assert figures.cores(millicores) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(0, "0 %"), (0.0002, "< 1 %"), (0.0099, "< 1 %"), (0.31, "31 %"), (1.3, "130 %")]
 )
-def test_shares(share: float, text: str) -> None:
+def test_shares_are_percentages(share: float, text: str) -> None:
     assert figures.percent(share) == text
 
 
-def test_a_moment_of_another_day_has_its_date() -> None:
+def test_times_of_another_day_include_the_date() -> None:
     assert figures.clock(AT, AT) == "14:13:20"
     assert figures.clock(AT - 86_400, AT) == "20 Sep 14:13"
     assert figures.stamp(AT) == "2026-09-21T14:13:20Z"
@@ -79,12 +79,12 @@ def test_a_moment_of_another_day_has_its_date() -> None:
 
 @settings(deadline=None)
 @given(st.floats(0, 1e15, allow_nan=False))
-def test_no_figure_is_long(value: float) -> None:
+def test_every_figure_is_short(value: float) -> None:
     assert len(figures.rate(value)) <= 18
     assert len(figures.duration(value / 1e6)) <= 18
 
 
-def test_a_course_goes_from_left_to_right_and_stays_inside() -> None:
+def test_a_chart_runs_left_to_right_within_its_box() -> None:
     samples = [(AT - ago, float(ago)) for ago in range(400, -1, -1)]
     drawn = sparkline.draw(samples, AT, 300.0)
     assert drawn is not None
@@ -96,7 +96,7 @@ def test_a_course_goes_from_left_to_right_and_stays_inside() -> None:
     assert 60 <= len(points) <= 61
 
 
-def test_a_course_is_broken_where_nothing_was_measured() -> None:
+def test_a_chart_has_a_gap_where_measurements_are_missing() -> None:
     samples = [(AT - ago, 1.0) for ago in (100, 95, 90, 40, 35, 30)]
     drawn = sparkline.draw(samples, AT, 1.0)
     assert drawn is not None
@@ -104,5 +104,5 @@ def test_a_course_is_broken_where_nothing_was_measured() -> None:
 
 
 @pytest.mark.parametrize("samples", [[], [(AT, 1.0)], [(AT - 1000, 1.0), (AT - 999, 2.0)]])
-def test_no_course_of_less_than_two_points(samples: list[tuple[float, float]]) -> None:
+def test_a_chart_needs_two_points(samples: list[tuple[float, float]]) -> None:
     assert sparkline.draw(samples, AT, 1.0) is None

@@ -78,7 +78,7 @@ def test_the_page_is_whole_and_its_ids_are_unique() -> None:
     assert len(referred) >= 10
 
 
-def test_nothing_comes_from_elsewhere_or_breaks_the_policy() -> None:
+def test_the_page_respects_its_content_policy() -> None:
     for tag, attributes in page(sample.server()).tags:
         assert "style" not in attributes
         assert not any(name.startswith("on") for name in attributes)
@@ -100,14 +100,14 @@ def test_network_functions_are_in_the_lane_where_they_run() -> None:
     assert "tenant-b-lb incoming l4lb, small moving from hypervisor" in nic
 
 
-def test_the_link_says_what_goes_each_way() -> None:
+def test_the_link_shows_traffic_in_both_directions() -> None:
     said = words(sample.server(), "link-1")
     assert "to snic0: 3.19 Gb/s 32 %" in said
     assert "to hypervisor: 7.42 Gb/s 74 %" in said
     assert "of 10.00 Gb/s each way" in said
 
 
-def test_why_a_function_is_where_it_is() -> None:
+def test_the_page_explains_each_location() -> None:
     said = words(sample.server(), "hub")
     assert "tenant-a-lb is on hypervisor: snic0 would save 620 there" in said
     assert "runner-up snic0, host cost -620 millicores; PCIe snic0 up (10,900 of 10,000) forbids it" in said
@@ -115,7 +115,7 @@ def test_why_a_function_is_where_it_is() -> None:
     assert "probe is on hypervisor: it has no other mode runner-up none: this is the only possible location" in said
 
 
-def test_what_is_not_measured_is_not_zero() -> None:
+def test_missing_measurements_are_not_shown_as_zero() -> None:
     known = sample.unmeasured()
     for fragment in ("tiles", "hub", "lane-1", "link-1"):
         said = words(known, fragment)
@@ -126,7 +126,7 @@ def test_what_is_not_measured_is_not_zero() -> None:
     )
 
 
-def test_one_that_was_not_measured_among_others_that_were() -> None:
+def test_an_unmeasured_function_is_shown_among_measured_ones() -> None:
     known = sample.server()
     measured = known.measured
     assert measured
@@ -135,7 +135,7 @@ def test_one_that_was_not_measured_among_others_that_were() -> None:
     assert "probe active probe, small load: not measured yet" in said
 
 
-def test_traffic_that_no_switch_has_counted() -> None:
+def test_uncounted_traffic_is_not_shown_as_zero() -> None:
     known = sample.server()
     assert known.measured
     loads = {key: replace(load, traffic=Rate(0.0, 0.0)) for key, load in known.measured.instances.items()}
@@ -149,7 +149,7 @@ def test_traffic_that_no_switch_has_counted() -> None:
     assert "millicores 620 traffic 0 Mb/s" in words(idle, "hub")
 
 
-def test_a_measurement_of_long_ago_is_no_news() -> None:
+def test_an_old_measurement_is_marked_as_stale() -> None:
     known = sample.server()
     assert known.measured
     old = replace(known, measured=replace(known.measured, at=AT - 60))
@@ -186,7 +186,7 @@ def down(link: str = "up", state: str = "up") -> Switches:
         ),
     ],
 )
-def test_what_is_wrong_with_a_location_is_said(switches: Switches, banner: str, lane: str) -> None:
+def test_faults_of_a_location_are_shown(switches: Switches, banner: str, lane: str) -> None:
     known = replace(sample.server(), switches=switches)
     assert banner in words(known, "banner")
     assert lane in words(known, "lane-1")
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_location_is_said(switches: Switches, banner: str, 
     assert is_cut == ("snic0 is down" in banner)
 
 
-def test_since_when_a_location_is_down() -> None:
+def test_a_location_shows_since_when_it_is_down() -> None:
     outage = Event(7, AT - 30, "location.down", NIC, None, {"location": NIC, "reason": "its machine is gone"})
     known = replace(sample.server(), outages={NIC: outage})
     assert "snic0 is down since 14:12:50. its machine is gone" in words(known, "banner")
@@ -202,7 +202,7 @@ def test_since_when_a_location_is_down() -> None:
     assert "No faults known" in words(replace(known, outages={NIC: back}), "banner")
 
 
-def test_an_error_of_a_function() -> None:
+def test_an_error_of_a_function_is_shown() -> None:
     known = sample.server()
     failed = with_view(
         known, "probe", status="error", running=sample.running(of(known, "probe").instance, HOST, reason="it <ended>")
@@ -211,7 +211,7 @@ def test_an_error_of_a_function() -> None:
     assert "error probe, small it <ended>" in words(failed, "hub")
 
 
-def test_one_that_runs_nowhere_is_shown_apart() -> None:
+def test_a_function_that_runs_nowhere_is_shown_separately() -> None:
     known = with_view(sample.server(), "probe", status="building", running=None)
     known = replace(known, running=[row for row in known.running if row.instance != of(known, "probe").instance.id])
     assert "Not running probe building probe, small" in words(known, "waiting")
@@ -219,7 +219,7 @@ def test_one_that_runs_nowhere_is_shown_apart() -> None:
     assert words(sample.server(), "waiting") == ""
 
 
-def test_a_migration_and_how_far_it_is() -> None:
+def test_a_migration_shows_its_progress() -> None:
     known = sample.server()
     (move,) = progress.shown(known)
     assert [(step.name, step.state) for step in move.steps] == [
@@ -237,7 +237,7 @@ def test_a_migration_and_how_far_it_is() -> None:
     assert [step.at for step in move.steps[:6]] == ["14:13:17", "14:13:18", "14:13:18", "14:13:18", "14:13:18", None]
 
 
-def test_a_step_that_was_left_out_and_one_that_is_not_known() -> None:
+def test_skipped_and_unknown_steps_are_rendered() -> None:
     known = sample.server()
     parts = [{"step": name, "at": AT - 1, "us": 1000} for name in ("prepare", "hold", "freeze", "commit", "thaw")]
     moves = [replace(known.moves[0], report={"mode": "memfd", "steps": parts})]
@@ -247,7 +247,7 @@ def test_a_step_that_was_left_out_and_one_that_is_not_known() -> None:
     assert move.steps[-1].name == "thaw"
 
 
-def test_what_was_decided() -> None:
+def test_decisions_are_shown() -> None:
     known = sample.server()
     assert words(known, "placement") == (
         "Placement decided 14:13:17: the host saves 740 within 30 s, more than the move costs;"
@@ -260,7 +260,7 @@ def test_what_was_decided() -> None:
     assert "No placement satisfies all limits. cores of snic0 would have" in words(impossible, "banner")
 
 
-def test_the_last_migration_is_shown_until_there_is_another() -> None:
+def test_the_last_migration_is_shown_until_the_next() -> None:
     known = sample.server()
     (move,) = progress.shown(replace(known, moves=known.moves[1:]))
     assert (move.name, move.outcome) == ("edge-lb", "done")
@@ -270,7 +270,7 @@ def test_the_last_migration_is_shown_until_there_is_another() -> None:
     assert "No network function has moved yet" in words(replace(known, moves=[]), "migrations")
 
 
-def test_what_became_of_migrations() -> None:
+def test_outcomes_of_migrations_are_shown() -> None:
     said = words(sample.server(), "migrations")
     assert "edge-lb hypervisor → to snic0 memfd done 1.5 s 412 µs 18 MB none" in said
     assert "restart done 2.4 s - - 1,204 flows: snic0 went down" in said
@@ -287,7 +287,7 @@ def test_what_became_of_migrations() -> None:
         ({"lost_state": {"flows": 0, "why": "x"}}, "0 flows: x"),
     ],
 )
-def test_what_was_lost(report: dict[str, Any], lost: str | None) -> None:
+def test_lost_state_is_shown(report: dict[str, Any], lost: str | None) -> None:
     known = sample.server()
     moves = [replace(known.moves[1], report=report)]
     assert [past.lost for past in progress.past(replace(known, moves=moves))] == [lost]
@@ -301,13 +301,13 @@ def test_what_was_lost(report: dict[str, Any], lost: str | None) -> None:
         ({"freeze_us": 2300, "outage_us": 98_000_000}, "1 min 38 s", True),
     ],
 )
-def test_an_outage_is_told_and_not_the_freeze_alone(report: dict[str, Any], outage: str | None, long: bool) -> None:
+def test_the_outage_is_shown_instead_of_the_freeze(report: dict[str, Any], outage: str | None, long: bool) -> None:
     known = sample.server()
     (past,) = progress.past(replace(known, moves=[replace(known.moves[1], report=report)]))
     assert (past.outage, past.long) == (outage, long)
 
 
-def test_a_migration_that_waits_is_a_fault() -> None:
+def test_a_waiting_migration_is_a_fault() -> None:
     known = sample.server()
     waiting = replace(known.moves[0], ended=None, step="flip", report={"waits": "switch hypervisor is not connected"})
     said = words(with_view(replace(known, moves=[waiting]), "probe", migration=waiting), "banner")
@@ -315,7 +315,7 @@ def test_a_migration_that_waits_is_a_fault() -> None:
     assert "No faults known" not in said
 
 
-def test_every_event_has_words_and_one_that_is_not_known_its_type() -> None:
+def test_every_event_has_a_text_and_an_unknown_one_its_type() -> None:
     known = sample.server()
     strange = [Event(9, AT, "strange.thing", "who", None, {})]
     assert "14:13:20 who strange.thing" in words(replace(known, news=strange), "events")
@@ -341,7 +341,7 @@ _TEXT = st.text(min_size=1, max_size=40) | st.sampled_from(
 
 @settings(max_examples=25, deadline=None)
 @given(_TEXT, _TEXT)
-def test_nothing_that_somebody_wrote_becomes_markup(name: str, reason: str) -> None:
+def test_all_foreign_text_is_escaped(name: str, reason: str) -> None:
     known = sample.server()
     plain = [tag for tag, _ in page(_written(known, "name", "reason")).tags]
     written = page(_written(known, name, reason))
@@ -375,7 +375,7 @@ def _written(known: Snapshot, name: str, reason: str) -> Snapshot:
     )
 
 
-def test_a_server_with_several_smart_nics_and_one_without() -> None:
+def test_servers_with_several_snics_and_without_any_are_rendered() -> None:
     known = sample.server()
     several = replace(known, places=(*known.places, Place("snic1", False, 2)))
     outline = page(several)
@@ -407,6 +407,6 @@ def test_the_bars_change_colour_near_the_end() -> None:
         ("placement.infeasible", {"reason": "too much"}, "placement no placement satisfies all limits: too much"),
     ],
 )
-def test_events_of_the_optimiser(kind: str, payload: dict[str, Any], text: str) -> None:
+def test_events_of_the_optimiser_have_texts(kind: str, payload: dict[str, Any], text: str) -> None:
     known = replace(sample.server(), news=[Event(9, AT, kind, "2", None, payload)])
     assert words(known, "events").endswith(text)

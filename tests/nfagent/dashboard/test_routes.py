@@ -62,7 +62,7 @@ def following(client: httpx.Client, **options: Any) -> Iterator[Follower]:
         yield follower
 
 
-def test_the_root_leads_to_the_page(world: World) -> None:
+def test_the_root_redirects_to_the_page(world: World) -> None:
     answer = world.operator.get("/")
     assert (answer.status_code, answer.headers["location"]) == (302, PAGE)
     answer = world.operator.get(PAGE)
@@ -73,14 +73,14 @@ def test_the_root_leads_to_the_page(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", [PAGE, STREAM, "/dashboard/static/dashboard.css", "/"])
-def test_nothing_may_be_loaded_from_elsewhere(world: World, path: str) -> None:
+def test_the_policy_forbids_foreign_content(world: World, path: str) -> None:
     with world.operator.stream("GET", path) as answer:
         assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
         assert "unsafe" not in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_who_is_not_known_is_asked_for_a_token(world: World, browser: httpx.Client) -> None:
+def test_an_anonymous_visitor_is_asked_for_a_token(world: World, browser: httpx.Client) -> None:
     answer = browser.get(PAGE)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -94,7 +94,7 @@ def test_who_is_not_known_is_asked_for_a_token(world: World, browser: httpx.Clie
         assert "set-cookie" not in answer.headers
 
 
-def test_a_tenant_is_not_shown_where_things_run(world: World, browser: httpx.Client) -> None:
+def test_a_tenant_does_not_see_locations(world: World, browser: httpx.Client) -> None:
     assert world.tenant.get(PAGE).status_code == 403
     assert world.tenant.get(STREAM).status_code == 403
     answer = browser.post("/dashboard/login", data={"token": TENANT_TOKEN})
@@ -103,7 +103,7 @@ def test_a_tenant_is_not_shown_where_things_run(world: World, browser: httpx.Cli
     assert "set-cookie" not in answer.headers
 
 
-def test_a_token_once_and_then_a_cookie_that_opens_nothing_else(world: World, browser: httpx.Client) -> None:
+def test_a_token_is_exchanged_for_a_cookie_of_the_dashboard_only(world: World, browser: httpx.Client) -> None:
     answer = browser.post("/dashboard/login", data={"token": ADMIN_TOKEN})
     assert (answer.status_code, answer.headers["location"]) == (303, PAGE)
     cookie = answer.headers["set-cookie"]
@@ -122,7 +122,7 @@ def test_a_token_once_and_then_a_cookie_that_opens_nothing_else(world: World, br
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "f" * 64, "\xe9" * 64, ADMIN_TOKEN])
-def test_a_cookie_that_is_none(world: World, browser: httpx.Client, cookie: str) -> None:
+def test_an_invalid_cookie_is_ignored(world: World, browser: httpx.Client, cookie: str) -> None:
     headers = {b"Cookie": f"nfagent_dashboard={cookie}".encode("latin-1")}
     assert browser.get(PAGE, headers=headers).status_code == 401
 
@@ -137,7 +137,7 @@ def test_the_cookie_outlives_a_restart(own_world: World) -> None:
     assert answer.status_code == 200
 
 
-def test_what_happens_is_told_and_only_what_changed(own_world: World) -> None:
+def test_the_stream_sends_only_changed_fragments(own_world: World) -> None:
     seen = own_world.operator.get(PAGE).text.partition('data-seen="')[2].partition('"')[0]
     with following(own_world.operator, params={"seen": seen}) as follower:
         number, kind, _ = follower.next()
@@ -149,7 +149,7 @@ def test_what_happens_is_told_and_only_what_changed(own_world: World) -> None:
         assert (kind, set(data["fragments"])) == ("update", {"events"})
 
 
-def test_a_client_that_comes_again_is_told_what_it_missed(own_world: World) -> None:
+def test_a_reconnecting_client_gets_what_it_missed(own_world: World) -> None:
     with following(own_world.operator) as follower:
         last, _, first = follower.next()
     parts = {"banner", "tiles", "waiting", "hub", "link-1", "lane-1", "placement", "migrations", "events"}
@@ -159,7 +159,7 @@ def test_a_client_that_comes_again_is_told_what_it_missed(own_world: World) -> N
         follower.until("events", "missed")
 
 
-def test_no_more_streams_than_there_are_threads_for(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_limited_by_the_number_of_threads(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "HEARTBEAT_S", 1000.0)
     with following(own_world.operator), following(own_world.operator), following(own_world.operator):
         answer = own_world.operator.get(STREAM)
@@ -174,7 +174,7 @@ def _answers(client: httpx.Client) -> bool:
         return response.status_code == 200
 
 
-def test_one_that_does_not_read_holds_up_nobody(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_blocks_no_other(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     # Far more than the kernel and the server buffer for a client: its thread blocks after a few of them.
     editions = iter(range(10**9))
     monkeypatch.setattr(snapshot, "take", lambda *_: sample.server())
@@ -189,7 +189,7 @@ def test_one_that_does_not_read_holds_up_nobody(own_world: World, monkeypatch: p
         assert own_world.operator.get("/api/v1/kinds").status_code == 200
 
 
-def test_one_that_does_not_read_is_disconnected(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_disconnected(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_STALLED_MS", 3000)  # longer than it takes to have three of them
     world = World(directory)
     numbers = iter(range(10**9))
@@ -213,7 +213,7 @@ def _stall(world: World) -> socket.socket:
     return stalled
 
 
-def test_stopping_does_not_wait_for_those_who_look(own_world: World) -> None:
+def test_stopping_does_not_wait_for_clients(own_world: World) -> None:
     with following(own_world.operator) as follower:
         follower.next()
         own_world.agent.stop()
@@ -222,7 +222,7 @@ def test_stopping_does_not_wait_for_those_who_look(own_world: World) -> None:
     own_world.start()
 
 
-def test_a_page_that_cannot_be_made_ends_the_stream(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_rendering_ends_the_stream(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with following(own_world.operator) as follower:
         follower.next()
         monkeypatch.setattr(snapshot, "take", lambda *_: 1 / 0)
@@ -231,7 +231,7 @@ def test_a_page_that_cannot_be_made_ends_the_stream(own_world: World, monkeypatc
     assert own_world.operator.get(PAGE).status_code == 500
 
 
-def test_an_edition_has_the_version_at_which_each_fragment_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edition_has_the_version_of_each_fragments_last_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "TICK_S", 0.0)
     made = [{"a": "1", "b": "1"}, {"a": "1", "b": "1"}, {"a": "2", "b": "1"}]
     shown = board.Board(lambda: made.pop(0))
@@ -246,7 +246,7 @@ def test_an_edition_has_the_version_at_which_each_fragment_changed(monkeypatch: 
             assert second.since(strange) == second.html()
 
 
-def test_editions_are_not_made_more_often_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_editions_are_rate_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "TICK_S", 1000.0)
     calls = []
     shown = board.Board(lambda: calls.append(1) or {})
@@ -270,7 +270,7 @@ class Oneswitchd:
         return Status(version="1", datapath_id="1"), []
 
 
-def test_an_oneswitchd_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_oneswitchd_blocks_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nfagent.dashboard.probe._EVERY_S", 0.0)
     asked = Oneswitchd()
     probe = Probe(asked)
@@ -284,7 +284,7 @@ def test_an_oneswitchd_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.
     wait_until(lambda: probe.newest().reason == "it is gone")
 
 
-def test_what_the_store_knows_of_a_migration_is_on_the_page(own_world: World) -> None:
+def test_the_page_shows_the_stored_migration(own_world: World) -> None:
     made = own_world.wait_status(own_world.create("mover"), "active")
     answer = own_world.operator.post("/api/v1/migrations", json={"instance": "mover", "target": "snic0"})
     assert answer.status_code == 202

@@ -28,7 +28,7 @@ def note(world: DecideWorld, **columns: Any) -> None:
         processes.update(change, processes.of(change.db, world.instance("lb").id)[0], **columns)
 
 
-def test_what_arrived_and_broke_down_then_does_not_keep_a_decision_open(world: DecideWorld) -> None:
+def test_a_failure_after_arrival_does_not_keep_a_decision_open(world: DecideWorld) -> None:
     carrying = ordered(world)
     world.reconcile()
     note(world, phase="error", reason="its process ended")
@@ -36,7 +36,7 @@ def test_what_arrived_and_broke_down_then_does_not_keep_a_decision_open(world: D
     assert (carrying.is_over, carrying.result) == (True, "done")
 
 
-def test_what_does_not_become_active_at_the_target_is_taken_back(
+def test_an_instance_that_does_not_become_active_is_moved_back(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carrying = ordered(world)
@@ -65,20 +65,20 @@ def only(carrying: CarryingOut) -> tuple[str, str | None, int | None]:
     return move["outcome"], move["reason"], move["epoch"]
 
 
-def test_a_move_of_what_an_operator_deletes_is_superseded(world: DecideWorld) -> None:
+def test_deleting_an_instance_supersedes_its_move(world: DecideWorld) -> None:
     carrying = ordered(world)
     with world.store.change() as change:
         instances.give_up(change, world.instance("lb").id)
     assert only(carrying) == ("superseded", "it is being deleted", None)
 
 
-def test_a_move_that_an_operator_changes_is_superseded(world: DecideWorld) -> None:
+def test_changing_a_target_supersedes_the_move(world: DecideWorld) -> None:
     carrying = ordered(world)
     aim(world, HYPERVISOR)
     assert only(carrying) == ("superseded", "it was wanted at hypervisor", None)
 
 
-def test_a_move_that_an_operator_undoes_is_superseded(world: DecideWorld) -> None:
+def test_undoing_a_move_supersedes_it(world: DecideWorld) -> None:
     carrying = ordered(world)
     world.reconcile()
     aim(world, HYPERVISOR)
@@ -86,13 +86,13 @@ def test_a_move_that_an_operator_undoes_is_superseded(world: DecideWorld) -> Non
     assert only(carrying) == ("superseded", "it was wanted at hypervisor", 2)
 
 
-def test_a_move_that_an_operator_pins_is_superseded(world: DecideWorld) -> None:
+def test_pinning_an_instance_supersedes_its_move(world: DecideWorld) -> None:
     carrying = ordered(world)
     world.pin("lb", HYPERVISOR)
     assert only(carrying) == ("superseded", "it was pinned to hypervisor", None)
 
 
-def test_what_arrived_is_told_once(world: DecideWorld) -> None:
+def test_an_arrival_is_reported_once(world: DecideWorld) -> None:
     setbacks = Setbacks(world.store)
     ordered(world)
     world.reconcile()
@@ -118,7 +118,7 @@ def moved(step: InstanceMove, outcome: str, reason: str | None = None, epoch: in
 GIVEN_UP = ("superseded", "an earlier move was not done", None)
 
 
-def test_moves_are_done_one_after_the_other(world: DecideWorld) -> None:
+def test_moves_are_executed_one_at_a_time(world: DecideWorld) -> None:
     for name in ("one", "two"):
         world.create(name)
     wanted = steps(world, "one", "two")
@@ -178,9 +178,7 @@ def has_no_process(world: DecideWorld) -> str:
 @pytest.mark.parametrize(
     "hinder", [is_pinned, is_deleted, is_gone, is_moving, is_elsewhere, has_failed, has_no_process]
 )
-def test_a_move_that_is_not_possible_any_more_ends_the_decision(
-    world: DecideWorld, hinder: Callable[[DecideWorld], str]
-) -> None:
+def test_an_impossible_move_ends_the_decision(world: DecideWorld, hinder: Callable[[DecideWorld], str]) -> None:
     for name in ("lb", "next"):
         world.create(name)
     wanted = steps(world, "lb", "next")
@@ -205,9 +203,7 @@ def test_nothing_is_moved_to_a_location_that_is_down(world: DecideWorld) -> None
     ("outcome", "reason", "result"),
     [("rolled-back", "it was refused", "rolled-back"), ("failed", None, "failed"), ("cancelled", None, "failed")],
 )
-def test_a_move_that_was_not_done_is_taken_back(
-    world: DecideWorld, outcome: Any, reason: str | None, result: str
-) -> None:
+def test_a_failed_move_is_reverted(world: DecideWorld, outcome: Any, reason: str | None, result: str) -> None:
     for name in ("lb", "next"):
         world.create(name)
     wanted = steps(world, "lb", "next")
@@ -225,7 +221,7 @@ def test_a_move_that_was_not_done_is_taken_back(
     assert (carrying.result, world.instance("lb").target) == (result, HYPERVISOR)
 
 
-def test_a_move_of_before_says_nothing_of_this_one(world: DecideWorld) -> None:
+def test_an_earlier_migration_does_not_count_for_this_move(world: DecideWorld) -> None:
     world.create("lb")
     with world.store.change() as change:
         before = migrations.request(change, world.instance("lb"), NIC, HYPERVISOR, "state")
@@ -237,7 +233,7 @@ def test_a_move_of_before_says_nothing_of_this_one(world: DecideWorld) -> None:
     assert only(carrying) == ("done", None, 2)
 
 
-def test_what_became_active_at_the_target_without_a_migration_is_done(world: DecideWorld) -> None:
+def test_an_instance_active_at_its_target_needs_no_migration(world: DecideWorld) -> None:
     carrying = ordered(world)
     note(world, location=NIC, phase="starting")
     carrying.advance(frozenset())
@@ -246,7 +242,7 @@ def test_what_became_active_at_the_target_without_a_migration_is_done(world: Dec
     assert only(carrying) == ("done", None, None)
 
 
-def test_what_takes_too_long_is_taken_back_with_a_reason(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_that_times_out_is_reverted_with_a_reason(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr("nfagent.decide.carrying_out.time", SimpleNamespace(time=lambda: clock[0]))
     carrying = ordered(world)
@@ -280,7 +276,7 @@ def ended(world: DecideWorld, outcome: Any, at: float, name: str = "lb") -> None
         (["failed"] * 30, 30, 3600),
     ],
 )
-def test_what_failed_rests_longer_each_time(
+def test_the_pause_after_failures_grows(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch, outcomes: list[str], count: int, rests_s: int
 ) -> None:
     clock = [1_000_000.0]
@@ -301,7 +297,7 @@ def test_what_failed_rests_longer_each_time(
     assert setbacks.held == {}
 
 
-def test_what_was_done_in_the_end_rests_not(world: DecideWorld) -> None:
+def test_a_successful_retry_needs_no_pause(world: DecideWorld) -> None:
     for name in ("lb", "other"):
         world.create(name)
     setbacks = Setbacks(world.store)
@@ -313,7 +309,7 @@ def test_what_was_done_in_the_end_rests_not(world: DecideWorld) -> None:
     assert setbacks.take_moved() == {world.instance("lb").id}
 
 
-def test_what_failed_long_ago_does_not_count(world: DecideWorld) -> None:
+def test_old_failures_do_not_count(world: DecideWorld) -> None:
     world.create("lb")
     for ago in (7300, 7300, 10):
         ended(world, "failed", time.time() - ago)

@@ -19,7 +19,7 @@ from tests.nfagent.decide.world import HYPERVISOR, NIC, DecideWorld, noise, sine
 # ---- what pays
 
 
-def test_traffic_that_rises_moves_an_nf_once_and_one_that_falls_does_not_bring_it_back(world: DecideWorld) -> None:
+def test_rising_traffic_moves_an_nf_once_and_falling_traffic_does_not_move_it_back(world: DecideWorld) -> None:
     world.create("lb", mbps=0.0)
     assert world.seconds(15) == []
     world.traffic["lb"] = 300.0
@@ -29,12 +29,12 @@ def test_traffic_that_rises_moves_an_nf_once_and_one_that_falls_does_not_bring_i
     assert world.where("lb") == NIC
 
 
-def test_what_saves_little_is_not_worth_a_move(world: DecideWorld) -> None:
+def test_a_small_saving_is_not_worth_a_move(world: DecideWorld) -> None:
     world.create("lb", mbps=10.0)  # 20 millicores: 200 in ten periods
     assert world.seconds(40) == []
 
 
-def test_what_cannot_be_moved_with_its_state_has_to_save_more(world: DecideWorld) -> None:
+def test_a_move_that_loses_state_must_save_more(world: DecideWorld) -> None:
     world.create("opaque", mbps=50.0, kind="still")  # 100 millicores; five times the price
     world.create("movable", mbps=100.0)
     assert world.seconds(15) == [("movable", HYPERVISOR, NIC)]
@@ -42,7 +42,7 @@ def test_what_cannot_be_moved_with_its_state_has_to_save_more(world: DecideWorld
     assert world.seconds(15) == [("opaque", HYPERVISOR, NIC)]
 
 
-def test_the_snic_is_filled_with_what_saves_most(other: Make) -> None:
+def test_the_snic_gets_the_instances_that_save_most(other: Make) -> None:
     world = other(cores=1700)
     for name, mbps in (("small", 100.0), ("large", 350.0), ("middle", 200.0)):
         world.create(name, mbps=mbps)
@@ -83,7 +83,7 @@ def test_noise_moves_each_nf_a_few_times_at_most(world: DecideWorld, part: float
     assert all(sum(name == move[0] for move in late) <= each for name in waves)
 
 
-def test_one_burst_moves_nothing_there_and_back(world: DecideWorld) -> None:
+def test_a_single_burst_moves_nothing_back_and_forth(world: DecideWorld) -> None:
     world.create("lb", mbps=5.0)
     world.seconds(15)
     moves = world.seconds(60, lambda now: {"lb": 400.0 if now == 10 else 5.0})
@@ -93,7 +93,7 @@ def test_one_burst_moves_nothing_there_and_back(world: DecideWorld) -> None:
 # ---- limits
 
 
-def test_an_overload_is_mended_one_feasible_step_at_a_time(other: Make) -> None:
+def test_an_overload_is_resolved_in_feasible_steps(other: Make) -> None:
     world = other(cores=1600)
     for number in range(4):
         world.create(f"lb{number}", NIC, mbps=90.0)
@@ -107,7 +107,7 @@ def test_an_overload_is_mended_one_feasible_step_at_a_time(other: Make) -> None:
     assert len({name for name, _, _ in world.moves}) == len(world.moves)
 
 
-def test_the_pcie_link_limits_what_is_moved(other: Make) -> None:
+def test_the_pcie_link_limits_moves(other: Make) -> None:
     world = other(cores=64_000, pcie_mbps=700)
     for number in range(3):  # from the wire to the VM: the link carries it once wherever it runs, unless it goes back
         world.create(f"lb{number}", mbps=200.0)
@@ -116,7 +116,7 @@ def test_the_pcie_link_limits_what_is_moved(other: Make) -> None:
     assert limits["pcie up of snic0"]["used"] <= limits["pcie up of snic0"]["allowed"] == 700
 
 
-def test_a_swap_is_done_in_an_order_that_keeps_every_limit(other: Make) -> None:
+def test_the_order_of_a_swap_keeps_every_limit(other: Make) -> None:
     world = other(cores=1200, slots=4)
     world.create("was-large", NIC, mbps=200.0)
     world.create("gets-large", HYPERVISOR, mbps=10.0)
@@ -130,7 +130,7 @@ def test_a_swap_is_done_in_an_order_that_keeps_every_limit(other: Make) -> None:
     assert world.where("gets-large") == NIC
 
 
-def test_infeasible_is_told_once_with_reasons_and_nothing_moves(other: Make) -> None:
+def test_an_infeasible_problem_is_reported_once_and_moves_nothing(other: Make) -> None:
     world = other(cores=400, host_cores=400)
     world.create("lb", mbps=50.0)
     world.seconds(12)
@@ -150,7 +150,7 @@ def test_infeasible_is_told_once_with_reasons_and_nothing_moves(other: Make) -> 
     assert world.decider.proposal().explanation["feasible"] is True
 
 
-def test_an_optimiser_that_fails_once_is_no_conflict_of_limits(
+def test_a_failure_of_the_optimiser_is_not_reported_as_infeasible(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explain() -> Any:
@@ -173,7 +173,7 @@ def test_an_optimiser_that_fails_once_is_no_conflict_of_limits(
     assert world.events("placement.feasible") == []
 
 
-def test_an_optimiser_that_breaks_is_said_in_rest_and_asked_again(
+def test_an_error_of_the_optimiser_is_reported_in_rest_and_retried(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -205,7 +205,7 @@ def test_a_location_without_a_free_slot_takes_no_more(other: Make) -> None:
 # ---- who may not move
 
 
-def test_pins_win(world: DecideWorld) -> None:
+def test_pins_override_the_optimiser(world: DecideWorld) -> None:
     world.create("pinned", mbps=500.0, pin=HYPERVISOR)
     world.create("free", mbps=100.0)
     assert world.seconds(15) == [("free", HYPERVISOR, NIC)]
@@ -233,7 +233,7 @@ def test_nothing_is_ordered_while_a_migration_is_open(world: DecideWorld) -> Non
     assert world.seconds(20) == [("slow", HYPERVISOR, NIC), ("next", HYPERVISOR, NIC)]
 
 
-def test_a_migration_that_failed_is_not_tried_again_at_once(world: DecideWorld) -> None:
+def test_a_failed_migration_is_not_retried_immediately(world: DecideWorld) -> None:
     world.refusing.add("lb")
     world.create("lb", mbps=500.0)
     assert world.seconds(60) == []
@@ -249,7 +249,7 @@ def test_a_migration_that_failed_is_not_tried_again_at_once(world: DecideWorld) 
     assert len(migrations.page(world.store.read, world.instance("lb").id, None, 100, None)) == 1
 
 
-def test_what_an_operator_moved_rests(world: DecideWorld) -> None:
+def test_an_instance_moved_by_an_operator_stays_for_a_while(world: DecideWorld) -> None:
     world.create("lb", mbps=300.0)
     world.seconds(15)
     with world.store.change() as change:
@@ -260,7 +260,7 @@ def test_what_an_operator_moved_rests(world: DecideWorld) -> None:
     assert world.seconds(20) == [("lb", HYPERVISOR, NIC)]
 
 
-def test_a_location_that_is_down_gets_nothing(world: DecideWorld) -> None:
+def test_a_location_that_is_down_receives_no_instances(world: DecideWorld) -> None:
     world.down = frozenset([NIC])
     world.create("lb", mbps=300.0)
     world.create("there", NIC, mbps=300.0)
@@ -274,7 +274,7 @@ def test_a_location_that_is_down_gets_nothing(world: DecideWorld) -> None:
     assert world.seconds(15) == [("lb", HYPERVISOR, NIC)]
 
 
-def test_instances_that_are_apart_do_not_share_an_snic(world: DecideWorld) -> None:
+def test_anti_affine_instances_do_not_share_an_snic(world: DecideWorld) -> None:
     for number in range(2):
         world.create(f"lb{number}", mbps=200.0 + 50 * number, labels={APART: "ha"})
     world.create("third", mbps=100.0, project="other", labels={APART: "ha"})  # another tenant's label says nothing
@@ -282,7 +282,7 @@ def test_instances_that_are_apart_do_not_share_an_snic(world: DecideWorld) -> No
     assert sorted(name for name, _, _ in world.moves) == ["lb1", "third"]
 
 
-def test_what_clients_do_shortens_no_window(other: Make) -> None:
+def test_requests_of_clients_do_not_shorten_the_window(other: Make) -> None:
     world = other(window=30)
     world.create("lb", mbps=300.0)
     for _ in range(20):
@@ -292,7 +292,7 @@ def test_what_clients_do_shortens_no_window(other: Make) -> None:
     assert world.where("lb") == NIC
 
 
-def test_a_chain_keeps_its_bound(other: Make) -> None:
+def test_a_placement_keeps_the_latency_bound_of_a_chain(other: Make) -> None:
     world = other()
     world.decider = world.make_decider(crossing_us=10)
     world.create("near", mbps=300.0)
@@ -304,7 +304,7 @@ def test_a_chain_keeps_its_bound(other: Make) -> None:
 # ---- new ones
 
 
-def test_a_new_instance_begins_on_the_hypervisor_and_that_is_said(world: DecideWorld) -> None:
+def test_a_new_instance_starts_on_the_hypervisor_with_a_reason(world: DecideWorld) -> None:
     made = world.create("new")
     assert world.decider.place(made) == HYPERVISOR
     with pytest.raises(UnavailableError, match="no decision"):
@@ -313,7 +313,7 @@ def test_a_new_instance_begins_on_the_hypervisor_and_that_is_said(world: DecideW
     assert "it has no measured traffic" in world.decider.why(made)["text"]
 
 
-def test_a_new_instance_begins_where_there_is_room(other: Make) -> None:
+def test_a_new_instance_starts_at_a_location_with_room(other: Make) -> None:
     world = other(slots=2)
     for number in range(2):
         world.create(f"lb{number}")
@@ -328,7 +328,7 @@ def test_a_new_instance_begins_where_there_is_room(other: Make) -> None:
 # ---- what is written and asked
 
 
-def test_a_decision_is_written_with_what_came_of_it(world: DecideWorld) -> None:
+def test_a_decision_is_stored_with_its_outcome(world: DecideWorld) -> None:
     made = world.create("lb", mbps=300.0)
     world.seconds(20)
     first, moved = world.decisions()
@@ -347,7 +347,7 @@ def test_a_decision_is_written_with_what_came_of_it(world: DecideWorld) -> None:
     assert world.events("placement.ended")[-1]["outcome"] == "done"
 
 
-def test_decisions_of_an_agent_that_ended_are_closed(world: DecideWorld) -> None:
+def test_decisions_of_an_earlier_agent_are_closed(world: DecideWorld) -> None:
     world.stuck.add("lb")
     world.create("lb", mbps=500.0)
     world.seconds(12)
@@ -359,7 +359,7 @@ def test_decisions_of_an_agent_that_ended_are_closed(world: DecideWorld) -> None
     assert [each.outcome for each in world.decisions() if each.moves] == ["interrupted"]
 
 
-def test_deciding_goes_on_period_by_period(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_decides_every_period(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     stepped: queue.SimpleQueue[bool] = queue.SimpleQueue()
     monkeypatch.setattr("nfagent.decide.decider._SPACING_S", 0.0)
     decider = world.make_decider(period_s=0.1)
@@ -371,7 +371,7 @@ def test_deciding_goes_on_period_by_period(world: DecideWorld, monkeypatch: pyte
         decider.stop()
 
 
-def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
+def test_a_dry_run_changes_nothing(world: DecideWorld) -> None:
     lb = world.create("lb", mbps=300.0)
     big = world.create("big", mbps=600.0)
     world.decider = world.make_decider(enabled=False)
@@ -400,11 +400,11 @@ def test_a_dry_run_does_nothing(world: DecideWorld) -> None:
 @pytest.mark.parametrize(
     ("value", "level"), [(0.2, 1), (10.0, 10), (10.1, 11), (11.0, 11), (100.0, 109), (1000.0, 1068)]
 )
-def test_levels_are_not_below(value: float, level: int) -> None:
+def test_levels_are_rounded_up(value: float, level: int) -> None:
     assert level_above(value) == level
 
 
-def test_costs_follow_what_was_learnt(world: DecideWorld) -> None:
+def test_costs_follow_the_learnt_coefficients(world: DecideWorld) -> None:
     costs, host, nic = Costs(), world.capacity[HYPERVISOR], world.capacity[NIC]
     assert costs.millicores("lb", host, nic, 100, 50) == 100  # not learnt: as measured, scaled
     assert costs.millicores("lb", host, host, 100, 50) == 50
@@ -416,7 +416,7 @@ def test_costs_follow_what_was_learnt(world: DecideWorld) -> None:
     assert not costs.learn([Coefficient("lb", "nic", 3.1, 200, 0.0)])
 
 
-def test_a_location_is_down_for_a_while_after_it_was() -> None:
+def test_a_location_counts_as_down_for_a_while_after_it_recovers() -> None:
     now, cut_off = 0.0, set[str]()
     outages = Outages([HYPERVISOR, NIC], cut_off.__contains__, lambda: now)
     assert outages() == frozenset()

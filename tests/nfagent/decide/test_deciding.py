@@ -30,9 +30,7 @@ def decided(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return asked
 
 
-def test_it_decides_when_a_sample_is_complete_or_something_has_changed(
-    other: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_sample_or_a_change_triggers_a_decision(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = other(window=30)  # samples of three seconds
     asked = decided(world, monkeypatch)
     world.create("lb", mbps=1.0)
@@ -59,7 +57,7 @@ def test_it_decides_when_a_sample_is_complete_or_something_has_changed(
     assert asked[7:] == [13]
 
 
-def test_the_same_measurement_counts_once(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_counts_once(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = other(window=20)
     asked = decided(world, monkeypatch)
     world.create("lb", mbps=1.0)
@@ -72,7 +70,7 @@ def test_the_same_measurement_counts_once(other: Make, monkeypatch: pytest.Monke
     assert asked == [1, 3]
 
 
-def test_what_breaks_a_limit_is_decided_at_once(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_limit_triggers_a_decision_immediately(other: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = other(window=30, cores=1000)
     world.create("lb", NIC, mbps=10.0)
     world.second()
@@ -84,7 +82,7 @@ def test_what_breaks_a_limit_is_decided_at_once(other: Make, monkeypatch: pytest
     assert world.decisions()[-1].explanation["reason"] == "a limit would break"
 
 
-def test_what_has_no_plan_is_asked_again_after_five_seconds_or_a_change(
+def test_an_infeasible_problem_is_retried_after_five_seconds_or_a_change(
     other: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = other(cores=10, host_cores=10)
@@ -98,7 +96,7 @@ def test_what_has_no_plan_is_asked_again_after_five_seconds_or_a_change(
     assert asked[3:] == [13]
 
 
-def test_an_optimiser_that_fails_is_asked_again_after_five_seconds(
+def test_a_failed_optimisation_is_retried_after_five_seconds(
     world: DecideWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -120,7 +118,7 @@ def test_an_optimiser_that_fails_is_asked_again_after_five_seconds(
     assert world.decider.proposal().explanation["feasible"] is True
 
 
-def test_what_came_of_a_decision_is_written_five_seconds_later(world: DecideWorld) -> None:
+def test_the_outcome_of_a_decision_is_stored_five_seconds_later(world: DecideWorld) -> None:
     world.create("lb", mbps=300.0)
     while not world.moves:
         world.second()
@@ -138,7 +136,7 @@ def test_what_came_of_a_decision_is_written_five_seconds_later(world: DecideWorl
     assert set(report) == {"host_millicores_before", "host_millicores_after", "moves"}
 
 
-def test_until_the_window_is_full_it_is_said_why_nothing_moves(world: DecideWorld) -> None:
+def test_a_partial_window_is_given_as_the_reason_for_no_moves(world: DecideWorld) -> None:
     lb = world.create("lb", mbps=300.0)
     world.seconds(3)
     waits = "10 periods of traffic must be seen before anything moves for a gain"
@@ -151,7 +149,7 @@ def test_until_the_window_is_full_it_is_said_why_nothing_moves(world: DecideWorl
     assert proposal.proposal().moves == (lb.id,)
 
 
-def test_errors_say_what_is_missing(other: Make) -> None:
+def test_errors_name_the_missing_input(other: Make) -> None:
     world = other(slots=1)
     world.silent = True
     lb = world.create("lb", ports=0)
@@ -174,7 +172,7 @@ def test_errors_say_what_is_missing(other: Make) -> None:
         assert refused.value.code == "instance-not-active"
 
 
-def test_a_dry_run_says_where_limits_forbid_it(other: Make) -> None:
+def test_a_dry_run_names_the_violated_limits(other: Make) -> None:
     world = other(cores=100)
     lb = world.create("lb", mbps=300.0)
     world.second()
@@ -189,7 +187,7 @@ def test_a_dry_run_says_where_limits_forbid_it(other: Make) -> None:
     assert answer.explanation["reason"] == "hypothetical; nothing is carried out"
 
 
-def test_instances_begin_apart_except_on_the_hypervisor(other: Make) -> None:
+def test_anti_affine_instances_start_apart_except_on_the_hypervisor(other: Make) -> None:
     world = other(slots=2)
     first = world.create("first", labels={APART: "ha"})
     assert world.decider.place(first) == HYPERVISOR  # also beside another one
@@ -210,7 +208,7 @@ def test_instances_begin_apart_except_on_the_hypervisor(other: Make) -> None:
         world.decider.place(replace(rival, labels={}))
 
 
-def test_a_limit_that_conflicts_is_told_again_when_it_is_another(other: Make) -> None:
+def test_a_new_conflict_of_limits_is_reported_again(other: Make) -> None:
     world = other(cores=400, host_cores=400)
     world.create("lb", mbps=900.0)
     world.seconds(12)
@@ -254,7 +252,7 @@ def told_of(world: DecideWorld, kind: str) -> list[Event]:
         ("placement.decided", False),
     ],
 )
-def test_what_calls_for_a_decision(world: DecideWorld, kind: str, is_urgent: bool) -> None:
+def test_exactly_the_relevant_events_trigger_a_decision(world: DecideWorld, kind: str, is_urgent: bool) -> None:
     before = world.store.last_event
     with world.store.change() as change:
         for each in ("coefficient.learnt", kind):
@@ -263,7 +261,7 @@ def test_what_calls_for_a_decision(world: DecideWorld, kind: str, is_urgent: boo
     assert world.decider._await(before + 2, time.monotonic()) == (False, before + 2)
 
 
-def test_waiting_ends_with_the_decider(world: DecideWorld) -> None:
+def test_stopping_the_decider_ends_its_wait(world: DecideWorld) -> None:
     world.decider.start()
     before = world.store.last_event
     world.decider.stop()
@@ -272,7 +270,7 @@ def test_waiting_ends_with_the_decider(world: DecideWorld) -> None:
     assert world.decider._await(before, time.monotonic() + 3600) == (False, before)
 
 
-def test_a_fault_in_one_decision_does_not_end_deciding(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_one_decision_does_not_end_the_thread(world: DecideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     stepped: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def step(*, urgent: bool) -> None:

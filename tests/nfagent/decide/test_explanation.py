@@ -101,7 +101,7 @@ def function(name: str, at: str, text: str, mbps: int, uses: dict[str, int], *ot
     }
 
 
-def test_each_function_says_why_it_is_where_it_is() -> None:
+def test_each_function_explains_its_location() -> None:
     situation = now()
     problem, plan = planned(situation)
     full, apart = limit("cores of snic0", 8000, 4000), limit("apart large and small on snic0", 2, 1)
@@ -129,7 +129,7 @@ def test_each_function_says_why_it_is_where_it_is() -> None:
     }
 
 
-def test_a_plan_for_several_moments_tells_each_limit_at_its_worst() -> None:
+def test_a_plan_for_several_samples_reports_the_worst_use_of_each_limit() -> None:
     situation = taken(view(instance("one")), view(instance("two"), FAR))
     moments = [
         Moment({}, {"id-one": 1000, "id-two": 1}, {"id-one": one, "id-two": two})
@@ -158,7 +158,7 @@ def test_a_plan_for_several_moments_tells_each_limit_at_its_worst() -> None:
     assert Words(situation).explanation(plan, narrower, moments[0], REASON, WAITS)["binding"] == told["binding"]
 
 
-def test_what_would_save_something_and_has_room_waits() -> None:
+def test_a_function_that_would_save_and_fits_waits() -> None:
     situation = taken(view(instance("one")))
     moment = Moment({}, {"id-one": 100}, {"id-one": 200})
     problem = ProblemMaker(situation, Costs(), 10).problem(moment)
@@ -178,7 +178,7 @@ def test_what_would_save_something_and_has_room_waits() -> None:
     assert said["text"] == f"one {begins}"
 
 
-def test_a_sentence_names_switches_instead_of_numbers() -> None:
+def test_sentences_name_switches_instead_of_numbers() -> None:
     words = Words(taken())
     assert words.say("cores of sNIC 1 and of sNIC 2, not of sNIC 3 or XsNIC 1") == (
         "cores of snic0 and of snic1, not of sNIC 3 or XsNIC 1"
@@ -191,7 +191,7 @@ def refused(situation: Situation, moment: Moment) -> InfeasibleError:
     return caught.value
 
 
-def test_what_is_impossible_says_what_would_have_to_grow() -> None:
+def test_an_infeasible_problem_names_the_limits_to_raise() -> None:
     situation = taken(view(instance("one", pin=NIC), NIC))
     report = refused(situation, Moment({("port:2", "port:1"): 10_001}, {"id-one": 9}, {"id-one": 1})).report
     said = Words(situation).infeasible(report, {"id-one": NIC})
@@ -243,7 +243,7 @@ def test_the_newest_plan_is_a_decision() -> None:
     assert Latest(situation, TRAFFIC, plan, REASON, wider).decision().problem["crossing_us"] == 11
 
 
-def test_the_newest_plan_says_of_each_instance_why() -> None:
+def test_the_newest_plan_explains_every_instance() -> None:
     situation = now()
     _, plan = planned(situation)
     latest = Latest(situation, TRAFFIC, plan, REASON, identity=7)
@@ -261,7 +261,7 @@ def test_the_newest_plan_says_of_each_instance_why() -> None:
 
 
 @pytest.mark.parametrize("refusal", [None, {"feasible": False, "reason": "full", "conflict": ["cores"]}])
-def test_without_a_plan_all_stays(refusal: dict[str, Any] | None) -> None:
+def test_without_a_plan_every_instance_stays(refusal: dict[str, Any] | None) -> None:
     situation = taken(view(instance("one"), NIC))
     latest = Latest(situation, TRAFFIC, None, REASON, refusal=refusal, at=5.0)
     explanation = refusal or {"feasible": None, "reason": REASON}

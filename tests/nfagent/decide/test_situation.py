@@ -60,7 +60,7 @@ def function(name: str, *, at: str = HUB, allowed: tuple[str, ...] = (HUB, NIC, 
     return Function(instance=f"id-{name}", name=name, location=at, allowed=allowed, **(values | fields))
 
 
-def test_what_runs_may_run_wherever_there_is_a_slot_for_it() -> None:
+def test_an_instance_may_run_wherever_a_slot_fits() -> None:
     ports = (samples.port(1000), samples.port(1001))
     now = taken(
         view(instance("plain")),
@@ -105,14 +105,14 @@ PINNED, AIMED = instance("it", pin=NIC), instance("it", target=NIC)
         (view(instance("it", kind="gone")), HUB, "agent.toml no longer has the kind 'gone'"),
     ],
 )
-def test_what_stays_says_why(found: View, at: str, why: str) -> None:
+def test_an_immovable_instance_states_the_reason(found: View, at: str, why: str) -> None:
     kind = found.instance.kind
     assert taken(found).functions == (
         fixed(found.instance, why, at=at, kind=kind, state_cost=1 if kind == "lb" else 5),
     )
 
 
-def test_what_is_down_or_has_failed_stays() -> None:
+def test_failed_instances_and_those_at_dead_locations_stay() -> None:
     it = instance("it")
     down = "hypervisor is down; the plan waits until it is back or the instance has been recovered elsewhere"
     assert taken(view(it), down=(HUB,)).functions == (fixed(it, down),)
@@ -124,7 +124,7 @@ def test_what_is_down_or_has_failed_stays() -> None:
     assert taken(view(three, NIC)).functions == (fixed(three, nowhere, at=NIC, ports=3),)
 
 
-def test_what_does_not_run_is_not_placed() -> None:
+def test_an_instance_that_does_not_run_is_not_placed() -> None:
     it = instance("it")
     elsewhere = view(it, "moon")
     for none in (view(it, None), view(it, phase="error"), view(instance("it", present=False)), elsewhere):
@@ -133,7 +133,7 @@ def test_what_does_not_run_is_not_placed() -> None:
         assert now.fixed["port:1000"] == HUB
 
 
-def test_names_that_two_projects_have_are_told_apart() -> None:
+def test_equal_names_of_two_projects_are_distinguished() -> None:
     names = [each.name for each in taken(view(instance("a")), view(instance("a", id="2", project="p"))).functions]
     assert names == ["acme/a", "p/a"]
 
@@ -167,7 +167,7 @@ def ha(name: str, **fields: Any) -> Instance:
     return instance(name, labels={APART: "ha"}, **fields)
 
 
-def test_groups_are_of_one_project_and_one_label() -> None:
+def test_a_group_has_one_project_and_one_label() -> None:
     now = taken(
         view(ha("a", created=1.0)),
         view(ha("b", created=3.0)),
@@ -181,7 +181,7 @@ def test_groups_are_of_one_project_and_one_label() -> None:
     assert group.key == "apart:acme:ha"
 
 
-def test_pins_to_one_location_win_over_a_group() -> None:
+def test_pins_to_one_location_override_a_group() -> None:
     pinned = [view(ha(name, pin=NIC), NIC) for name in ("a", "b")]
     assert taken(*pinned).apart == ()
     assert taken(*pinned, view(ha("c"))).apart == (Group("acme", "ha", 10.0, (("a", "c"), ("b", "c"))),)
@@ -207,7 +207,7 @@ def test_a_situation_is_narrowed_to_a_question() -> None:
     assert now.narrowed({}, []) == now
 
 
-def test_a_slot_fits_with_enough_interfaces_that_nobody_has() -> None:
+def test_a_slot_with_enough_free_interfaces_fits() -> None:
     hub = CAPACITY[HUB]
     assert [fits(hub, count) for count in range(4)] == [True, True, True, False]
     assert fits(hub, 2, {"s0"})
@@ -237,7 +237,7 @@ def test_wishes_are_listed_by_age_and_left_out_by_key() -> None:
 # ---- the problem
 
 
-def test_a_situation_and_its_traffic_are_a_problem() -> None:
+def test_a_situation_with_traffic_becomes_a_placement_problem() -> None:
     now = taken(
         view(ha("a", ports=(samples.port(1000),))),
         view(ha("b", ports=(samples.port(1001), samples.port(1002))), NIC),
@@ -290,7 +290,7 @@ def test_a_situation_and_its_traffic_are_a_problem() -> None:
 # ---- what was measured
 
 
-def test_the_peak_of_moments_is_the_most_of_everything() -> None:
+def test_the_peak_of_several_samples_is_their_maximum() -> None:
     one = Moment({("a", "b"): 1, ("b", "a"): 9}, {"a": 5}, {"a": 1, "b": 2})
     other = Moment({("a", "b"): 3}, {"a": 4, "b": 1}, {"a": 1, "b": 0})
     assert peak([one, other]) == Moment({("a", "b"): 3, ("b", "a"): 9}, {"a": 5, "b": 1}, {"a": 1, "b": 2})
@@ -303,7 +303,7 @@ def measured(matrix: dict[tuple[int, int], float], loads: dict[str, tuple[float,
     return Measurement(0.0, 1.0, rates, 0.0, instances, {}, {})
 
 
-def test_traffic_goes_by_the_switch_that_runs_the_pipeline() -> None:
+def test_traffic_passes_the_switch_that_executes_the_pipeline() -> None:
     it = instance("it", ports=(samples.port(1000), samples.port(1001)))
     now = taken(view(it))
     levels = Levels()
@@ -321,7 +321,7 @@ def test_traffic_goes_by_the_switch_that_runs_the_pipeline() -> None:
     )
 
 
-def test_a_level_stays_until_what_was_measured_leaves_its_band() -> None:
+def test_a_level_changes_only_when_the_measurement_leaves_its_band() -> None:
     now, levels = taken(view(instance("it"))), Levels()
     seen = []
     for mbps in (100.0, 109.0, 82.0, 81.74, 110.0, 109.5, 0.4, 82.0, 9.0, 9.1):
@@ -333,7 +333,7 @@ def test_a_level_stays_until_what_was_measured_leaves_its_band() -> None:
     assert levels.moment(now, measured({(2, 1): 7.0}, {})).demands == {("port:2", "port:1"): 7}
 
 
-def test_costs_are_learnt_by_kind_and_class() -> None:
+def test_costs_are_learnt_per_kind_and_class() -> None:
     costs, hub, nic, far = Costs(), CAPACITY[HUB], CAPACITY[NIC], CAPACITY[FAR]
     assert [costs.millicores("lb", hub, there, 100, 50) for there in (hub, nic, far)] == [50, 100, 200]
     assert [costs.millicores("lb", far, there, 100, 50) for there in (hub, nic, far)] == [13, 25, 50]

@@ -12,7 +12,7 @@ from tests.nfagent.decide.conftest import Make
 from tests.nfagent.decide.world import HYPERVISOR, NIC, VM, WIRE
 
 
-def test_a_bound_that_cannot_be_kept_costs_its_project_only(other: Make) -> None:
+def test_an_impossible_bound_affects_its_own_project_only(other: Make) -> None:
     world = other(window=4)
     lb = world.create("lb", mbps=300.0)
     world.chain("hopeless", f"port:{VM}", f"port:{WIRE}", latency_us=1)
@@ -32,7 +32,7 @@ def test_a_bound_that_cannot_be_kept_costs_its_project_only(other: Make) -> None
     assert lb.id in world.decider.proposal().plan
 
 
-def test_of_bounds_that_do_not_go_together_the_youngest_goes(other: Make) -> None:
+def test_of_conflicting_bounds_the_newest_is_dropped(other: Make) -> None:
     # Alone each can be kept: the sNIC has room for one of the two.
     world = other(cores=60)
     world.create("one", mbps=10.0)
@@ -56,7 +56,7 @@ def test_of_bounds_that_do_not_go_together_the_youngest_goes(other: Make) -> Non
     assert world.decider.left_out() == {}
 
 
-def test_many_bounds_of_a_project_are_left_out_together(tmp_path: Path) -> None:
+def test_many_impossible_bounds_of_a_project_are_dropped_together(tmp_path: Path) -> None:
     asked: list[Situation] = []
     store = Store(tmp_path)
     wishes = Wishes(store, 10)
@@ -94,14 +94,14 @@ def function(name: str) -> Function:
         (("a", "b", "a"), 0),
     ],
 )
-def test_links_that_a_chain_has_to_cross(hops: tuple[str, ...], least: int) -> None:
+def test_a_chain_counts_the_links_it_must_cross(hops: tuple[str, ...], least: int) -> None:
     fixed = {"port:1": HYPERVISOR, "port:2": NIC, "port:3": "snic1"}
     functions = (function("a"), function("b"))
     situation = Situation((HYPERVISOR, NIC, "snic1"), {}, functions, fixed, {}, {}, (), (), frozenset())
     assert least_crossings(situation, Chain("c", "c", "acme", hops, 1, 0.0)) == least
 
 
-def test_chains_of_one_name_in_two_projects_are_told_apart(other: Make) -> None:
+def test_equal_chain_names_of_two_projects_are_distinguished(other: Make) -> None:
     world = other()
     world.create("near", mbps=10.0)
     for bound in (20, 30):
@@ -114,7 +114,7 @@ def test_chains_of_one_name_in_two_projects_are_told_apart(other: Make) -> None:
     assert {"latency of chain p20/same", "latency of chain acme/same"} <= limits
 
 
-def test_instances_that_cannot_be_apart_stop_nobody_else(other: Make) -> None:
+def test_impossible_anti_affinity_blocks_no_other_instance(other: Make) -> None:
     # The hypervisor has room for neither, and there is one sNIC.
     world = other(host_cores=20, window=4)
     for name in ("one", "two"):

@@ -43,7 +43,7 @@ def _check(results: Iterable[Result]) -> None:
 
 
 @pytest.mark.parametrize("scenario", scenarios.ALL)
-def test_without_a_fault_all_is_well(laboratory: Lab, scenario: str) -> None:
+def test_a_faultless_run_is_correct(laboratory: Lab, scenario: str) -> None:
     result = laboratory.run(scenario)
     _check([result])
     assert result.outcomes == scenarios.ALL[scenario].outcomes
@@ -52,22 +52,22 @@ def test_without_a_fault_all_is_well(laboratory: Lab, scenario: str) -> None:
 @pytest.mark.parametrize(
     "scenario", [name if name in _EVERY_DAY else pytest.param(name, marks=pytest.mark.soak) for name in scenarios.ALL]
 )
-def test_every_fault_has_a_way_out(laboratory: Lab, scenario: str) -> None:
+def test_every_fault_is_recovered_from(laboratory: Lab, scenario: str) -> None:
     _check(explore.singles(laboratory, scenario))
 
 
 @pytest.mark.parametrize("scenario", scenarios.ALL)
-def test_some_pairs_of_faults_have_a_way_out(laboratory: Lab, scenario: str) -> None:
+def test_sampled_pairs_of_faults_are_recovered_from(laboratory: Lab, scenario: str) -> None:
     _check([laboratory.run(scenario), *explore.pairs(laboratory, scenario, _SAMPLE, _SEED)])
 
 
 @pytest.mark.parametrize("name", _FOUND)
-def test_a_run_that_was_bad_once_has_a_way_out(laboratory: Lab, name: str) -> None:
+def test_runs_that_failed_once_recover(laboratory: Lab, name: str) -> None:
     _check([laboratory.replay(name)])
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("scenario", scenarios.ALL)
-def test_every_pair_of_faults_has_a_way_out(laboratory: Lab, scenario: str) -> None:
+def test_every_pair_of_faults_is_recovered_from(laboratory: Lab, scenario: str) -> None:
     _check(pairs.distinct(laboratory, scenario))

@@ -15,16 +15,16 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("name", traces.RUNS)
-def test_a_run_is_as_it_was(laboratory: Lab, name: str) -> None:
+def test_a_run_matches_its_trace(laboratory: Lab, name: str) -> None:
     """Write them again with ``python -m tests.nfagent.faults.traces`` if something else is meant to be done."""
     assert traces.trace(laboratory, name).splitlines() == (traces.FILES / f"{name}.txt").read_text().splitlines()
 
 
-def test_there_is_no_other_file() -> None:
+def test_every_trace_has_a_run() -> None:
     assert {path.stem for path in traces.FILES.iterdir()} == set(traces.RUNS)
 
 
-def test_a_location_where_nothing_can_be_started_is_given_up_whatever_the_reason(laboratory: Lab) -> None:
+def test_a_location_where_no_start_succeeds_is_abandoned(laboratory: Lab) -> None:
     moved, none = (traces.trace(laboratory, name) for name in ("new-one-cannot-be-replaced", "nothing-can-be-started"))
     assert "'outcome': 'rolled-back', 'reason': 'the test said so'" in moved
     assert "'outcome': 'failed', 'reason': 'the test said so'" in none
