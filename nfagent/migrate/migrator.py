@@ -6,6 +6,7 @@ import sqlite3
 
 from nfagent.errors import AgentError
 from nfagent.migrate import protocol, recover
+from nfagent.migrate.journal import COMMITTED
 from nfagent.migrate.move import Parts, RunningMigration, TurnBackError
 from nfagent.migrate.outage import Outage
 from nfagent.migrate.peer import PeerGoneError
@@ -84,11 +85,22 @@ class StateMigrator:
             found = self._outages[migration.epoch] = Outage(
                 sockets,
                 parts.switching.bridges(places),
-                functools.partial(parts.switching.are_in_step, places),
+                functools.partial(self._are_in_step, migration),
                 parts.runtime / f"migration.{migration.epoch}",
             )
             found.start()
         return found
+
+    def _are_in_step(self, migration: Migration) -> bool:
+        """Return whether the switches have what the process needs that has the right to send now."""
+        read, parts = self._parts.store.read, self._parts
+        instance, now = instances.find(read, migration.instance), migrations.find(read, migration.epoch)
+        rows = {row.role: row for row in processes.of(read, migration.instance)}
+        is_committed = now is not None and now.step in COMMITTED
+        sender = (rows.get("incoming") if is_committed else None) or rows.get("serving")
+        wires = parts.starter.wires(instance, sender) if instance is not None and sender is not None else []
+        places = [(port, (sender.location, edge)) for port, edge in wires if sender is not None]
+        return parts.switching.are_in_step((migration.source, migration.target), places)
 
     def _forget_outage(self, migration: Migration) -> None:
         found = self._outages.pop(migration.epoch, None)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Protocol
 
 from nfagent.errors import WiringError
-from nfagent.homing import bring, leave, own
+from nfagent.homing import bring, is_to, leave, own
 from nfagent.model import InstancePort
 from nfagent.wiring import ServerWiring
 from server.config import ServerConfig, SwitchConfig
 from server.errors import ServerError, ToolError
 from server.names import EDGE
-from server.oneswitchd.answers import Stage
+from server.oneswitchd.answers import Stage, VirtualPort
 from server.oneswitchd.client import Client
 from server.openvswitch.unixctl import Unixctl
 
@@ -45,7 +45,7 @@ Place = tuple[str, str]
 """A location, and an interface on its bridge ``edge``."""
 
 Moved = tuple[InstancePort, Place]
-"""A port, and where it goes."""
+"""A port, and where it goes or is."""
 
 
 class Marking(Protocol):
@@ -87,8 +87,11 @@ class Switching(Protocol):
         """Where the bridges ``edge`` on the ways between some locations are managed without TLS."""
         ...
 
-    def are_in_step(self, locations: Sequence[str]) -> bool:
-        """Whether those switches are connected and have their rules, as far as somebody says."""
+    def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
+        """Return whether those switches are connected, and lead packets to and from these ports at these interfaces.
+
+        True if oneswitchd does not answer: the switches go on without it.
+        """
         ...
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
@@ -154,13 +157,17 @@ class ServerSwitching:
         edges = [self._config.find_switch(name).edge for name in self._on_the_way(locations)]
         return [edge for edge in edges if not edge.startswith("ssl:")]
 
-    def are_in_step(self, locations: Sequence[str]) -> bool:
+    def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
         names = self._on_the_way(locations)
         try:
-            switches = self._wiring.status().switches
+            with self._wiring.client() as client:
+                switches = client.status().switches
+                are_wired = all(_is_wired(client.port(port.number), place) for port, place in wires)
         except ServerError:
-            return True  # they go on without it
-        return all({each.virt.state, each.edge.state} == {"up"} for each in switches if each.name in names)
+            return True
+        return are_wired and all(
+            {each.virt.state, each.edge.state} == {"up"} for each in switches if each.name in names
+        )
 
     def _on_the_way(self, locations: Sequence[str]) -> list[str]:
         return list(dict.fromkeys((*locations, self._config.hypervisor.name)))
@@ -180,6 +187,11 @@ class ServerSwitching:
 
     def marking(self, ports: Sequence[Moved], epoch: int, secret: str) -> Marking:
         return _Marking(self._wiring.client(), ports, epoch, secret)
+
+
+def _is_wired(at: VirtualPort, place: Place) -> bool:
+    """Return whether packets reach a port at a place: oneswitchd undoes a prepared move when a switch goes away."""
+    return (at.switch, at.interface) == place or (at.move is not None and is_to(at.move, *place))
 
 
 class _Marking:

@@ -13,7 +13,7 @@ import pytest
 
 from nfagent.control import Control
 from nfagent.errors import ControlUnreachableError
-from nfagent.migrate import protocol
+from nfagent.migrate import migrator, protocol
 from nfagent.migrate.journal import Journal
 from nfagent.migrate.keepers import key_of
 from nfagent.migrate.move import RunningMigration
@@ -190,6 +190,25 @@ def test_a_lost_marker_is_sent_again(own_world: World) -> None:
     assert numbers[:4] == [numbers[0]] * 3 + [numbers[0] + 2]
     assert case.ask("status", TARGET)["released"] >= 1
     case.check(TARGET, 3)
+
+
+def test_switches_have_to_lead_to_the_process_that_may_send(own_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the hypervisor's switch is away before the flip, oneswitchd undoes the move: the new process is cut off."""
+    asked: list[str] = []
+    outages: list[Callable[[], bool]] = []
+    wiring, make = own_world.wiring, migrator.Outage
+
+    def noted(stage: Callable[..., None]) -> Callable[..., None]:
+        return lambda *where: (stage(*where), outages[0]())[0]
+
+    monkeypatch.setattr(wiring, "are_in_step", lambda _, wires: asked.extend(at for _, (at, _) in wires) or True)
+    monkeypatch.setattr(migrator, "Outage", lambda *parts: (outages.append(parts[2]), make(*parts))[1])
+    for stage in ("prepare", "flip", "finish"):
+        monkeypatch.setattr(wiring, stage, noted(getattr(wiring, stage)))
+    case = Case(own_world)
+    case.begin()
+    assert case.end()["outcome"] == "done"
+    assert asked == [SOURCE, TARGET, TARGET]
 
 
 def test_without_markers_packets_wait_until_all_switches_are_quiet(own_world: World) -> None:

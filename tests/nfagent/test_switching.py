@@ -13,7 +13,7 @@ from nfagent.migrate.switching import ServerSwitching, marker
 from nfagent.model import InstancePort
 from server.config import ServerConfig
 from server.errors import ApiRefusedError, ApiUnreachableError, PlumbingError, ToolError
-from server.oneswitchd.answers import BridgeState, SwitchState, VirtualPort
+from server.oneswitchd.answers import BridgeState, PortMove, SwitchState, VirtualPort
 
 CONFIG = ServerConfig.parse("""
 [oneswitchd]
@@ -166,9 +166,17 @@ def test_switches_on_the_path_must_be_up(
     switches: ServerSwitching, wiring: FakeWiring, name: str, states: tuple[str, str], are_in_step: bool
 ) -> None:
     wiring.states[name] = states
-    assert switches.are_in_step([NIC, HUB]) is are_in_step
+    assert switches.are_in_step([NIC, HUB], []) is are_in_step
     wiring.error = ApiUnreachableError("nothing listens")
-    assert switches.are_in_step([NIC, HUB])
+    assert switches.are_in_step([NIC, HUB], [])
+
+
+def test_the_switches_have_to_lead_to_the_interface_too(switches: ServerSwitching, wiring: FakeWiring) -> None:
+    """oneswitchd undoes a prepared move when its switch goes away; then the new process sends into the void."""
+    assert switches.are_in_step([NIC, HUB], [(PORT, (HUB, "vf0"))])
+    assert not switches.are_in_step([NIC, HUB], [(PORT, (NIC, "vf1"))])
+    wiring.at = wiring.at.model_copy(update={"move": PortMove(switch=NIC, interface="vf1", stage="prepared")})
+    assert switches.are_in_step([NIC, HUB], [(PORT, (NIC, "vf1"))])
 
 
 # ---- moves of ports

@@ -117,8 +117,8 @@ class WithoutSwitches:
         assert locations
         return []
 
-    def are_in_step(self, locations: Sequence[str]) -> bool:
-        return bool(locations)
+    def are_in_step(self, locations: Sequence[str], wires: Sequence[Moved]) -> bool:
+        return bool(locations and wires)
 
     def passing(self, old: str, new: str) -> Callable[[float], str | None]:
         assert old != new

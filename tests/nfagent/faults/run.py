@@ -311,8 +311,11 @@ class _NoOutage:
         self._is_in_step = is_in_step
 
     def start(self) -> None:
-        """Begin."""
-        self.world.note(f"{self._what}, {'in step' if self._is_in_step() else 'out of step'}")
+        """Begin. The real one asks when a switch was away, and survives whatever happens then."""
+        was_recording, self.world.is_recording = self.world.is_recording, False
+        state = "in step" if self._is_in_step() else "out of step"
+        self.world.is_recording = was_recording
+        self.world.note(f"{self._what}, {state}")
 
     def seconds(self, freeze_s: float = 0.0) -> float:
         return max(0.004, freeze_s)
